@@ -1,0 +1,77 @@
+//! What comes out of the core.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::{ReplicaId, RequestId};
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Send this request on its way.
+    Dispatch {
+        /// Which request.
+        id: RequestId,
+        /// Where, and why.
+        decision: Decision,
+    },
+    /// Refuse this request.
+    Reject {
+        /// Which request.
+        id: RequestId,
+        /// Why.
+        reason: RejectReason,
+        /// When another try is worth while.
+        retry_after: Duration,
+    },
+}
+
+/// Where a request goes, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The chosen replica.
+    pub replica: ReplicaId,
+    /// Whom to try next, best first, when the chosen one fails before the first byte.
+    pub fallbacks: SmallVec<[ReplicaId; 3]>,
+    /// Why this replica.
+    pub reason: Reason,
+    /// How many of the prompt's bytes the index holds for the chosen replica.
+    pub matched_bytes: u32,
+    /// How many tokens that is, by the prompt's own estimate.
+    pub matched_tokens: u32,
+    /// How long the request waited here.
+    pub queued_for: Duration,
+}
+
+/// Why a replica was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Its cache holds the longest match.
+    Prefix,
+    /// The hash ring says so.
+    Ring,
+    /// It has the least load.
+    LeastLoaded,
+    /// The match was short: the load was spread.
+    Spread,
+    /// It was next in turn.
+    Turn,
+    /// It was drawn.
+    Drawn,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RejectReason {
+    /// The queue is full.
+    QueueFull,
+    /// It waited for as long as it may.
+    WaitedTooLong,
+    /// None of the replicas that may serve it exists.
+    EmptySubset,
+    /// The pool has no replica.
+    NoReplica,
+    /// The service shuts down.
+    ShuttingDown,
+}

@@ -1,0 +1,130 @@
+//! What comes into the core.
+
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+
+/// A request's identity, unique within one router's life; the driver numbers them upwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A replica's identity, unique within one router's life: an address that leaves and returns gets a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId(pub u32);
+
+/// Hash of a session key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey(pub u64);
+
+/// Workload tier (SageServe).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// A person waits, and expects an answer at once.
+    InteractiveFast,
+    /// A person waits.
+    #[default]
+    InteractiveNormal,
+    /// Nobody waits.
+    NonInteractive,
+}
+
+/// A request that wants a replica.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its identity.
+    pub id: RequestId,
+    /// Its prompt.
+    pub fingerprint: Arc<Fingerprint>,
+    /// Its session, where one is known.
+    pub session: Option<SessionKey>,
+    /// Its workload tier.
+    pub tier: Tier,
+    /// Estimated prompt length in tokens.
+    pub prompt_tokens: u32,
+    /// The most output tokens that the request allows, where it says so.
+    pub output_tokens_max: Option<u32>,
+    /// The only replicas that may serve it, where the gateway restricts them.
+    pub subset: Option<Box<[ReplicaId]>>,
+}
+
+/// What is known of a replica when it joins.
+#[derive(Clone, Debug)]
+pub struct ReplicaSpec {
+    /// Its stable name (its address): places it on hash rings, and orders ties.
+    pub name: String,
+}
+
+/// What a probe or a load report says of a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Requests accepted but not yet in the continuous batch.
+    pub pending: u32,
+    /// Requests in the continuous batch, where the engine tells.
+    pub running: Option<u32>,
+    /// Share of the KV cache in use, from 0 to 1, where the engine tells.
+    pub kv_usage: Option<f32>,
+    /// Capacity of the KV cache in tokens, where the engine tells.
+    pub kv_capacity_tokens: Option<u64>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A request arrived.
+    Arrived(Request),
+    /// A dispatched request's response ended.
+    Finished {
+        /// Which request.
+        id: RequestId,
+        /// Who really served it, when a retry took it elsewhere than to the chosen replica.
+        served: Option<ReplicaId>,
+        /// Whether the response was a success.
+        ok: bool,
+        /// Time to first byte in microseconds.
+        ttft_us: Option<u64>,
+        /// Prompt tokens, as the engine counted them.
+        prompt_tokens: Option<u32>,
+        /// Prompt tokens that the engine found in its cache.
+        cached_tokens: Option<u32>,
+        /// Output tokens.
+        completion_tokens: Option<u32>,
+    },
+    /// The client went away, before or after the request was dispatched.
+    Aborted {
+        /// Which request.
+        id: RequestId,
+    },
+    /// A probe, or a load report, was read.
+    Probed {
+        /// Which replica.
+        replica: ReplicaId,
+        /// What it says.
+        load: Load,
+        /// When the probe was sent: what was pushed after that is not in `load`.
+        sent: crate::Time,
+    },
+    /// A probe failed or timed out.
+    ProbeFailed {
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// A replica joined. It is available after its first good probe, or at once where nothing probes it.
+    Added {
+        /// Its identity.
+        replica: ReplicaId,
+        /// What is known of it.
+        spec: ReplicaSpec,
+    },
+    /// A replica finishes what it has and gets nothing new.
+    Draining {
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// A replica left.
+    Removed {
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// The driver shuts down: answer everything that waits.
+    Shutdown,
+}

@@ -1,0 +1,1 @@
+//! The Isotherm external processor for Envoy.

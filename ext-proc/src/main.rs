@@ -1,0 +1,2 @@
+//! The `isotherm` binary.
+fn main() {}

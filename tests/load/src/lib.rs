@@ -1,0 +1,1 @@
+//! Workloads, the load generator, and the report of the demo.

@@ -1,0 +1,12 @@
+//! From a prompt to a compact chain of prefix hashes, and the headers that carry it.
+//!
+//! The filter and the external processor share this crate: the filter extracts, the service reads.
+//! It has no clock, no I/O and no randomness, and it runs natively and inside Envoy's WASM sandbox.
+#![no_std]
+extern crate alloc;
+
+mod chain;
+pub mod names;
+pub mod outcome;
+
+pub use chain::{Edge, Fingerprint};

@@ -1,0 +1,26 @@
+//! The names of every header that the filter, the service and Envoy exchange.
+
+/// Filter to service: the fingerprint.
+pub const FINGERPRINT: &str = "x-isotherm-fingerprint";
+/// Filter to service: the model that the request names.
+pub const MODEL: &str = "x-isotherm-model";
+/// Filter to service, and to Envoy's own ring hash when the service is away: the session key.
+pub const SESSION: &str = "x-isotherm-session";
+/// Filter to service: the workload tier.
+pub const TIER: &str = "x-isotherm-tier";
+/// Filter to service: estimated prompt tokens and the maximum of output tokens, as `PROMPT[;OUTPUT_MAX]`.
+pub const TOKENS: &str = "x-isotherm-tokens";
+/// Service (or filter) to Envoy's route: the `cluster_header` target.
+pub const CLUSTER: &str = "x-isotherm-cluster";
+/// Service to Envoy: `ip:port[,ip:port...]`, the chosen endpoint and its fallbacks (Gateway API Inference Extension).
+pub const DESTINATION: &str = "x-gateway-destination-endpoint";
+/// Gateway to service or client: the endpoint that served (Gateway API Inference Extension).
+pub const DESTINATION_SERVED: &str = "x-gateway-destination-endpoint-served";
+/// Region to region: who forwarded this request.
+pub const ORIGIN: &str = "x-isotherm-origin";
+/// Response trailer, filter to service: how the request ended. See [`crate::outcome`].
+pub const OUTCOME: &str = "x-isotherm-outcome";
+/// Service to client, opt-in: why the request went where it went.
+pub const DECISION: &str = "x-isotherm-decision";
+/// What every internal header begins with; the edge removes all of them from what clients send.
+pub const PREFIX: &str = "x-isotherm-";

@@ -1,0 +1,1 @@
+//! What the Isotherm filter does, free of the host that it runs in.

@@ -1,0 +1,1 @@
+//! The Isotherm filter: a proxy-wasm module for Envoy.
