@@ -1,0 +1,148 @@
+//! Who is in a pool: addresses, and the identities that the router knows them by.
+//!
+//! An address that leaves and returns gets a new [`ReplicaId`]: what the router learned of the old process
+//! (its cache, its headroom, its requests in flight) says nothing about the new one.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use isotherm_router::ReplicaId;
+
+/// The most replicas that one pool holds.
+pub const REPLICAS_MAX: usize = 10_000;
+
+/// One replica of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What the router knows it by.
+    pub id: ReplicaId,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// It finishes what it has, and gets nothing new.
+    pub draining: bool,
+}
+
+/// Why the membership of a pool could not be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// The address is in the pool already.
+    #[error("replica {0} is in the pool already")]
+    Exists(SocketAddr),
+    /// The address is not in the pool.
+    #[error("replica {0} is not in the pool; `isotherm replicas list` shows who is")]
+    Unknown(SocketAddr),
+    /// The pool holds as many replicas as it may.
+    #[error("the pool holds {REPLICAS_MAX} replicas, which is the most it may; remove one first")]
+    Full,
+}
+
+/// The replicas of one pool, by address and by identity.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    by_addr: BTreeMap<SocketAddr, Member>,
+    addr_of: BTreeMap<ReplicaId, SocketAddr>,
+    next_id: u32,
+}
+
+impl Roster {
+    /// Takes an address in, under a new identity.
+    pub(crate) fn add(&mut self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+        if self.by_addr.contains_key(&addr) {
+            return Err(MembershipError::Exists(addr));
+        }
+        if self.by_addr.len() >= REPLICAS_MAX {
+            return Err(MembershipError::Full);
+        }
+        // Four thousand million replicas come and go before this runs out: then the pool counts as full.
+        let id = ReplicaId(self.next_id);
+        self.next_id = self.next_id.checked_add(1).ok_or(MembershipError::Full)?;
+        self.by_addr.insert(
+            addr,
+            Member {
+                id,
+                addr,
+                draining: false,
+            },
+        );
+        self.addr_of.insert(id, addr);
+        Ok(id)
+    }
+
+    /// Lets an address go.
+    pub(crate) fn remove(&mut self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+        let member = self
+            .by_addr
+            .remove(&addr)
+            .ok_or(MembershipError::Unknown(addr))?;
+        self.addr_of.remove(&member.id);
+        Ok(member.id)
+    }
+
+    /// Marks an address as draining; says who it is, and whether that is news.
+    pub(crate) fn drain(&mut self, addr: SocketAddr) -> Result<(ReplicaId, bool), MembershipError> {
+        let member = self
+            .by_addr
+            .get_mut(&addr)
+            .ok_or(MembershipError::Unknown(addr))?;
+        let news = !member.draining;
+        member.draining = true;
+        Ok((member.id, news))
+    }
+
+    /// Where a replica listens.
+    pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
+        self.addr_of.get(&id).copied()
+    }
+
+    /// Who listens there.
+    pub(crate) fn id_of(&self, addr: SocketAddr) -> Option<ReplicaId> {
+        self.by_addr.get(&addr).map(|member| member.id)
+    }
+
+    /// Everyone, in order of address.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        self.by_addr.values().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn an_address_that_returns_is_somebody_new() {
+        let mut roster = Roster::default();
+        let first = roster.add(addr(1)).unwrap();
+        assert_eq!(roster.add(addr(1)), Err(MembershipError::Exists(addr(1))));
+        assert_eq!(roster.remove(addr(1)), Ok(first));
+        assert_eq!(
+            roster.remove(addr(1)),
+            Err(MembershipError::Unknown(addr(1)))
+        );
+        let second = roster.add(addr(1)).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(roster.addr_of(first), None);
+        assert_eq!(roster.addr_of(second), Some(addr(1)));
+        assert_eq!(roster.id_of(addr(1)), Some(second));
+    }
+
+    #[test]
+    fn draining_is_news_once() {
+        let mut roster = Roster::default();
+        let id = roster.add(addr(1)).unwrap();
+        assert_eq!(roster.drain(addr(1)), Ok((id, true)));
+        assert_eq!(roster.drain(addr(1)), Ok((id, false)));
+        assert_eq!(
+            roster.members(),
+            [Member {
+                id,
+                addr: addr(1),
+                draining: true
+            }]
+        );
+    }
+}
