@@ -1,0 +1,318 @@
+//! Builds the filter, `target/filter/isotherm_filter.wasm`, with whichever WebAssembly compiler the machine allows.
+//!
+//! Three ways, because the machines that this has to build on differ:
+//! 1. the `wasm32-wasip1` standard library is installed: the pinned toolchain builds it;
+//! 2. rustup can download it: `rustup target add`, then the first way;
+//! 3. Debian: its `rustc-web`, which brings the sources of the standard library, builds that too, for
+//!    `wasm32-unknown-unknown` (`wasm32-wasip1` would need a libc which Debian does not have).
+//!
+//! What is there already goes before what has to be fetched, so that a machine which cannot download does not
+//! wait for a failing download at each build. One thing was tried and rejected: building in the workspace's
+//! usual target directory, where the filter's flags and the other crates' evict each other and where a running
+//! `cargo` (this one) may hold the lock.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// What `cargo` calls the module.
+const ARTIFACT: &str = "isotherm_filter.wasm";
+/// The target that rustup has a standard library for.
+const RUSTUP_TARGET: &str = "wasm32-wasip1";
+/// The target that needs no libc, for a standard library built from source.
+const BARE_TARGET: &str = "wasm32-unknown-unknown";
+/// SIMD lets the scanner for JSON structure look at 16 bytes at once; every engine in Envoy has it.
+const RUSTFLAGS: &str = "-C target-feature=+simd128";
+/// What Debian needs for the third way.
+const DEBIAN_PACKAGES: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld-19"];
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+const DEBIAN_CARGO: &str = "/usr/bin/cargo";
+const DEBIAN_STD_SOURCE: &str = "/usr/lib/rustlib/src/rust/library/std/Cargo.toml";
+const DEBIAN_LINKERS: [&str; 2] = ["/usr/bin/wasm-ld-19", "/usr/bin/wasm-ld"];
+
+/// Builds the filter of the workspace at `root` and returns where the module lies.
+///
+/// Installs the compiler where that is missing and may be done without asking: a rustup target, or, as root on
+/// Debian, packages. Says what it does. Does next to nothing when nothing changed.
+pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    let compiler = Compiler::find_or_install(root)?;
+    let directory = root.join("target").join("filter");
+    let build_directory = directory.join("build");
+    println!("filter: building {ARTIFACT} with {}", compiler.describe());
+
+    let status = compiler
+        .cargo(root)
+        .args(["build", "--locked", "--package", "isotherm-filter"])
+        .args(["--profile", "wasm", "--target-dir"])
+        .arg(&build_directory)
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("the filter does not build ({status}); the compiler's messages are above");
+    }
+
+    let built = build_directory
+        .join(compiler.target())
+        .join("wasm")
+        .join(ARTIFACT);
+    let module = directory.join(ARTIFACT);
+    publish(&built, &module)?;
+    Ok(module)
+}
+
+/// A compiler that is ready to build the filter.
+#[derive(Debug)]
+enum Compiler {
+    /// The toolchain that runs this program, with the standard library for [`RUSTUP_TARGET`].
+    Pinned,
+    /// Debian's, which compiles its own standard library for [`BARE_TARGET`].
+    Debian { linker: &'static str },
+}
+
+impl Compiler {
+    fn find_or_install(root: &Path) -> anyhow::Result<Self> {
+        if let Some(found) = Self::pinned(root).or_else(Self::debian) {
+            return Ok(found);
+        }
+        let rustup = match found_after(rustup_target_add(root), || Self::pinned(root)) {
+            Ok(compiler) => return Ok(compiler),
+            Err(error) => error,
+        };
+        let debian = match found_after(apt_get_install(), Self::debian) {
+            Ok(compiler) => return Ok(compiler),
+            Err(error) => error,
+        };
+        bail!(
+            "no compiler for the WebAssembly filter. Any one of these helps:\n  \
+             1. install the {RUSTUP_TARGET} standard library of the Rust that you use;\n  \
+             2. with rustup: `rustup target add {RUSTUP_TARGET}` (tried: {rustup:#});\n  \
+             3. on Debian, as root: `apt-get install {}` (tried: {debian:#})",
+            DEBIAN_PACKAGES.join(" "),
+        )
+    }
+
+    fn pinned(root: &Path) -> Option<Self> {
+        let output = Command::new("rustc")
+            .args(["--print", "target-libdir", "--target", RUSTUP_TARGET])
+            .current_dir(root)
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        let libraries = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        (output.status.success() && has_file_with_prefix(&libraries, "libstd-"))
+            .then_some(Self::Pinned)
+    }
+
+    fn debian() -> Option<Self> {
+        let linker = DEBIAN_LINKERS
+            .into_iter()
+            .find(|path| Path::new(path).exists())?;
+        let complete = [DEBIAN_RUSTC, DEBIAN_CARGO, DEBIAN_STD_SOURCE]
+            .into_iter()
+            .all(|path| Path::new(path).exists());
+        if !complete {
+            return None;
+        }
+        let output = Command::new(DEBIAN_RUSTC)
+            .arg("--version")
+            .env_remove("LD_LIBRARY_PATH")
+            .output()
+            .ok()?;
+        let version = parse_version(&String::from_utf8(output.stdout).ok()?)?;
+        (Some(version) >= parse_version(concat!("rustc ", env!("CARGO_PKG_RUST_VERSION"))))
+            .then_some(Self::Debian { linker })
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Pinned => format!("the installed {RUSTUP_TARGET} target"),
+            Self::Debian { linker } => {
+                format!(
+                    "Debian's compiler and a standard library built from source ({BARE_TARGET}, {linker})"
+                )
+            }
+        }
+    }
+
+    fn target(&self) -> &'static str {
+        match self {
+            Self::Pinned => RUSTUP_TARGET,
+            Self::Debian { .. } => BARE_TARGET,
+        }
+    }
+
+    /// `cargo` in the workspace, freed of what an outer `cargo` or a developer's shell left in the environment.
+    ///
+    /// `cargo run` tells its child about the crate that runs and about the native build, and all of that
+    /// would count for this build too: another target directory, wrappers such as clippy's, flags that are
+    /// meant for the native target.
+    fn cargo(&self, root: &Path) -> Command {
+        let mut cargo = match self {
+            Self::Pinned => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
+            Self::Debian { .. } => Command::new(DEBIAN_CARGO),
+        };
+        for (name, _) in env::vars_os() {
+            if name.to_str().is_some_and(is_of_another_build) {
+                cargo.env_remove(&name);
+            }
+        }
+        cargo.current_dir(root).env("RUSTFLAGS", RUSTFLAGS);
+        if let Self::Debian { linker } = self {
+            // The outer cargo's library path names rustup's libraries, which are not this compiler's.
+            cargo
+                .env_remove("LD_LIBRARY_PATH")
+                .env_remove("RUSTUP_TOOLCHAIN")
+                .env("RUSTC", DEBIAN_RUSTC)
+                .env("RUSTC_BOOTSTRAP", "1")
+                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker)
+                .arg("-Zbuild-std=std,panic_abort");
+        }
+        cargo.args(["--config", &format!("build.target={:?}", self.target())]);
+        cargo
+    }
+}
+
+fn found_after(
+    installed: anyhow::Result<()>,
+    find: impl FnOnce() -> Option<Compiler>,
+) -> anyhow::Result<Compiler> {
+    installed?;
+    find().context("installed, and yet there is no usable compiler")
+}
+
+fn is_of_another_build(variable: &str) -> bool {
+    const PREFIXES: [&str; 10] = [
+        "CARGO_BIN_",
+        "CARGO_BUILD_",
+        "CARGO_ENCODED_",
+        "CARGO_MANIFEST_",
+        "CARGO_PKG_",
+        "CARGO_PRIMARY_",
+        "CARGO_PROFILE_",
+        "CARGO_TARGET_",
+        "RUSTC",
+        "RUSTDOC",
+    ];
+    const NAMES: [&str; 5] = [
+        "CARGO",
+        "CARGO_INCREMENTAL",
+        "CARGO_MAKEFLAGS",
+        "MAKEFLAGS",
+        "RUSTFLAGS",
+    ];
+    NAMES.contains(&variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
+}
+
+fn rustup_target_add(root: &Path) -> anyhow::Result<()> {
+    run(Command::new("rustup")
+        .args(["target", "add", RUSTUP_TARGET])
+        .current_dir(root))
+}
+
+fn apt_get_install() -> anyhow::Result<()> {
+    let id = Command::new("id")
+        .arg("-u")
+        .output()
+        .context("cannot run `id -u`")?;
+    if id.stdout.trim_ascii() != b"0" {
+        bail!("needs root");
+    }
+    let apt_get = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    run(apt_get().arg("update"))?;
+    // Never at the price of something that is installed: `rustc-web` conflicts with `rustc`.
+    run(apt_get()
+        .args(["install", "--yes", "--no-remove", "--no-install-recommends"])
+        .args(DEBIAN_PACKAGES))
+}
+
+/// Runs a command that changes the machine, and says so.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let line = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ");
+    println!("filter: no compiler for WebAssembly yet; running `{line}`");
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Puts a finished module where Envoy and the tests look for it, in one step, and only when it is another one.
+fn publish(built: &Path, module: &Path) -> anyhow::Result<()> {
+    let fresh = fs::read(built)
+        .with_context(|| format!("cannot read the built module {}", built.display()))?;
+    if fs::read(module).is_ok_and(|present| present == fresh) {
+        return Ok(());
+    }
+    let partial = module.with_extension("wasm.part");
+    fs::write(&partial, &fresh)
+        .and_then(|()| fs::rename(&partial, module))
+        .with_context(|| format!("cannot write {}", module.display()))?;
+    println!("filter: {} ({} KB)", module.display(), fresh.len() / 1024);
+    Ok(())
+}
+
+fn has_file_with_prefix(directory: &Path, prefix: &str) -> bool {
+    fs::read_dir(directory).is_ok_and(|entries| {
+        entries
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    })
+}
+
+/// Major and minor version from a line such as `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+fn parse_version(line: &str) -> Option<(u32, u32)> {
+    let mut numbers = line.split_whitespace().nth(1)?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiler_versions_are_compared_as_numbers() {
+        assert_eq!(
+            parse_version("rustc 1.96.0 (ac68faa20 2026-05-25)"),
+            Some((1, 96))
+        );
+        assert_eq!(parse_version("rustc 1.95"), Some((1, 95)));
+        assert_eq!(parse_version("no such command"), None);
+        assert!(parse_version("rustc 1.100.0") > parse_version("rustc 1.96.0"));
+    }
+
+    #[test]
+    fn the_outer_build_leaves_no_trace_but_the_registry_settings_stay() {
+        for variable in [
+            "CARGO",
+            "CARGO_TARGET_DIR",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+            "CARGO_PKG_NAME",
+        ] {
+            assert!(is_of_another_build(variable), "{variable}");
+        }
+        for variable in [
+            "CARGO_HOME",
+            "CARGO_REGISTRIES_MINE_INDEX",
+            "CARGO_NET_OFFLINE",
+            "RUSTUP_TOOLCHAIN",
+            "PATH",
+        ] {
+            assert!(!is_of_another_build(variable), "{variable}");
+        }
+    }
+}
