@@ -1,2 +1,69 @@
-//! Chores.
-fn main() {}
+//! Every chore of the project as `cargo xtask NAME`.
+//!
+//! Depends on next to nothing, so that the first `cargo xtask` on a fresh clone starts within seconds; whatever needs
+//! real libraries (the demo, the load generator) is a binary of its own that this one builds and starts.
+
+mod bench;
+mod cargo;
+mod check;
+mod demo;
+mod envoy;
+mod filter;
+mod licences;
+mod process;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about, version)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+/// The chores of Isotherm.
+#[derive(Subcommand)]
+enum Chore {
+    /// Gets the pinned Envoy, checks its checksum, and prints its path
+    Envoy,
+    /// Builds the filter as a WebAssembly module, and prints its path
+    Filter,
+    /// Compares policies on four simulated replicas behind a real Envoy, and writes a report (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Demo(Passed),
+    /// Starts simulated replicas, the service and Envoy, and leaves them running (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Up(Passed),
+    /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs
+    Test,
+    /// Runs the benchmarks; what follows goes to `cargo bench`
+    #[command(disable_help_flag = true)]
+    Bench(Passed),
+}
+
+/// What another program parses.
+#[derive(clap::Args)]
+struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().chore {
+        Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
+        Chore::Filter => filter::build(&cargo::root()).map(|path| println!("{}", path.display())),
+        Chore::Demo(passed) => demo::run("demo", &passed.arguments),
+        Chore::Up(passed) => demo::run("up", &passed.arguments),
+        Chore::Test => check::run(),
+        Chore::Bench(passed) => bench::run(&passed.arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `demo` and `up`: gets and builds what they need, then hands over to the program that does the work.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::cargo::{build_release, made, root};
+use crate::{envoy, filter};
+
+/// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
+///
+/// # Errors
+/// When something cannot be downloaded, built or started.
+pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
+    let root = root();
+    let envoy = envoy::obtain(&root)?;
+    let filter = filter::build(&root)?;
+    let binaries = build_release(&root, &["isotherm", "isotherm-engine", "isotherm-load"])?;
+    let mut command = Command::new(binaries.join("isotherm-demo"));
+    command
+        .arg(mode)
+        .args(arguments)
+        .env("ISOTHERM_ENVOY", envoy)
+        .env("ISOTHERM_FILTER", filter)
+        .env("ISOTHERM_OUTPUT", made(&root));
+    hand_over(&mut command)
+}
+
+/// The demo takes this process's place, so that Ctrl-C reaches it and nothing else has to be waited for.
+#[cfg(unix)]
+fn hand_over(command: &mut Command) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt as _;
+    Err(command.exec())
+        .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))
+}
+
+#[cfg(not(unix))]
+fn hand_over(command: &mut Command) -> anyhow::Result<()> {
+    crate::process::run(command)
+}

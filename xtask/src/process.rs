@@ -1,0 +1,48 @@
+//! Starting other programs, and saying so: nothing that a chore does should be a mystery to the person who waits for it.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// Says what is being done, on standard error, so that standard output stays for results.
+pub(crate) fn say(what: &str) {
+    eprintln!("==> {what}");
+}
+
+/// Runs a program to its end with its output shown; anything but success is an error that names the command.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let shown = shown(command);
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a program to its end and returns its standard output; what it wrote to standard error is in the error.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let shown = shown(command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        bail!(
+            "`{shown}` failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn shown(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
