@@ -1,0 +1,139 @@
+//! The configuration file as it is written: every option with its type, default and meaning.
+//!
+//! Each default stands here and nowhere else, or is taken from the routing core, which owns its own.
+
+use std::net::SocketAddr;
+
+use isotherm_router::{Eviction, PolicyName, RouterConfig};
+
+use super::listen::Listen;
+use super::names::{ClusterName, HostName, ModelName, ProbePath};
+use super::section::section;
+use super::value::{Bytes, Count, FilePath, List, Maybe, Millis, OneOf};
+use super::{EngineKind, PushName};
+
+/// How many entries a list of addresses may have.
+const REPLICAS_MAX: usize = 10_000;
+/// How many pools a file may have.
+const POOLS_MAX: usize = 1_000;
+/// How many aliases a pool may have.
+const ALIASES_MAX: usize = 100;
+/// On how many addresses one service may listen.
+const LISTEN_MAX: usize = 16;
+
+section! {
+    /// The whole file.
+    pub(super) struct RawConfig {
+        /// Where Envoy reaches the service by gRPC (external processing, endpoint discovery, health).
+        listen: List<Listen, LISTEN_MAX> = List::of(Listen::default());
+        /// The HTTP interface for operators.
+        admin: RawAdmin = RawAdmin::default();
+        /// Whether clients get the header `x-isotherm-decision`, which says where their request went and why.
+        decision_header: bool = false;
+        /// How long a stop waits for streams that are still open.
+        drain_ms_max: Millis<0, 3_600_000> = Millis::clamped(30_000);
+        /// The pools, one for each model.
+        pools: List<RawPool, POOLS_MAX> = List::of(RawPool::default())
+            => "one pool for every model, its replicas added through the admin interface";
+    }
+}
+
+section! {
+    /// `admin`.
+    pub(super) struct RawAdmin {
+        /// Where it listens. Whoever reaches it can read the state of the service.
+        listen: SocketAddr = super::DEFAULT_ADMIN;
+        /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without one, such requests are refused.
+        token_file: Maybe<FilePath> = Maybe(None);
+    }
+}
+
+section! {
+    /// One of `pools`.
+    pub(super) struct RawPool {
+        /// The model, as requests name it. `*` takes every model that no other pool names.
+        model: ModelName = ModelName::any();
+        /// Other names of the same model.
+        aliases: List<ModelName, ALIASES_MAX> = List(Vec::new());
+        /// The Envoy cluster of this pool.
+        cluster: Maybe<ClusterName> = Maybe(None) => "the model's name; `default` for `*`";
+        /// How a replica is chosen.
+        policy: OneOf<PolicyName> = OneOf(RouterConfig::default().policy);
+        /// When a replica may get one more request: `pending` when its last probe shows nothing waiting there and its headroom allows it, `outstanding` below a fixed number, `blind` always.
+        push: OneOf<PushName> = OneOf(PushName::from(RouterConfig::default().push));
+        /// With `push: outstanding` only: how many unfinished requests a replica may have.
+        outstanding_max: Count<1, 1_000_000> = Count::clamped(32);
+        /// Whose metric names the replicas use. `auto` recognises them by what they report.
+        engine: OneOf<EngineKind> = OneOf(EngineKind::Auto);
+        /// How replicas are asked for their load.
+        probe: RawProbe = RawProbe::default();
+        /// Requests that wait until a replica can take them.
+        queue: RawQueue = RawQueue::default();
+        /// What is remembered of which prefix lies where.
+        index: RawIndex = RawIndex::default();
+        /// Where replicas come from. Those added through the admin interface come on top, and a reload keeps them.
+        replicas: RawReplicas = RawReplicas::default();
+    }
+}
+
+section! {
+    /// `pools[].probe`.
+    pub(super) struct RawProbe {
+        /// The time between two probes of one replica.
+        interval_ms: Millis<10, 60_000> = Millis::clamped(100);
+        /// How long a probe may take.
+        timeout_ms: Millis<10, 60_000> = Millis::clamped(1_000);
+        /// A replica whose last good probe is older than this gets nothing new.
+        stale_after_ms: Millis<20, 600_000> =
+            Millis::clamped(millis(RouterConfig::default().probe_stale_after));
+        /// The path of the metrics page.
+        path: Maybe<ProbePath> = Maybe(None) => "the engine's own (`/metrics`, or `/prometheus/metrics`)";
+    }
+}
+
+section! {
+    /// `pools[].queue`.
+    pub(super) struct RawQueue {
+        /// How many requests may wait; one more is refused with status 503.
+        length_max: Count<0, 1_000_000> = Count::clamped(RouterConfig::default().queue.length_max as u64);
+        /// How long a request may wait before it is refused with status 503. Keep it below `max_message_timeout` of Envoy's filter.
+        wait_ms_max: Millis<0, 600_000> = Millis::clamped(millis(RouterConfig::default().queue.wait_max));
+    }
+}
+
+section! {
+    /// `pools[].index`.
+    pub(super) struct RawIndex {
+        /// How much memory the prefix index may take.
+        bytes_max: Bytes<1_048_576, 1_099_511_627_776> =
+            Bytes::clamped(RouterConfig::default().index.bytes_max as u64);
+        /// What it forgets first: `lru` what was not used for longest, `fifo` what came first.
+        eviction: OneOf<Eviction> = OneOf(RouterConfig::default().index.eviction);
+    }
+}
+
+section! {
+    /// `pools[].replicas`.
+    pub(super) struct RawReplicas {
+        /// Addresses that stay.
+        r#static: List<SocketAddr, REPLICAS_MAX> = List(Vec::new());
+        /// A name whose addresses are the replicas.
+        dns: Maybe<RawDns> = Maybe(None);
+    }
+}
+
+section! {
+    /// `pools[].replicas.dns`.
+    pub(super) struct RawDns {
+        /// The name to resolve.
+        name: Maybe<HostName> = Maybe(None) => "must be given";
+        /// The port of every replica.
+        port: Count<1, 65_535> = Count::clamped(8_000);
+        /// How often it is resolved again.
+        interval_ms: Millis<100, 3_600_000> = Millis::clamped(5_000);
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

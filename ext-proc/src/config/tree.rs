@@ -1,0 +1,223 @@
+//! A YAML document as a tree in which every member and every value knows its line.
+//!
+//! Deserialising straight into structs was tried and rejected: serde stops at the first unknown member and at the
+//! first value of a wrong type, so a file with five mistakes takes five attempts. The tree is read once, and the
+//! sections then check themselves against it without stopping ([`super::section`]). Anchors, aliases and merge
+//! keys are resolved by the YAML reader, within its own budget against alias bombs.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Location, Spanned};
+
+use super::errors::{Errors, Place};
+
+/// A value and where it stands.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Where it stands.
+    pub(super) place: Place,
+    /// What it is.
+    pub(super) data: Data,
+}
+
+/// What a value is.
+#[derive(Debug)]
+pub(super) enum Data {
+    /// Nothing: as if the member were not there.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number that is not negative.
+    Number(u64),
+    /// A negative number or a fraction, as it would be written.
+    OtherNumber(String),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A section: its members in the order of the file, with the place of each name.
+    Section(Vec<(String, Place, Node)>),
+}
+
+impl Data {
+    /// What this is, for a message.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Null => "nothing".into(),
+            Self::Bool(value) => format!("`{value}`"),
+            Self::Number(value) => format!("the number {value}"),
+            Self::OtherNumber(value) => format!("the number {value}"),
+            Self::Text(value) => format!("the text `{value}`"),
+            Self::List(_) => "a list".into(),
+            Self::Section(_) => "a section".into(),
+        }
+    }
+}
+
+/// Reads `text` into a tree; `None` when its syntax is so wrong that there is none. Mistakes go to `errors`.
+pub(super) fn read(text: &str, errors: &mut Errors) -> Option<Node> {
+    let strict = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error };
+    let error = match serde_saphyr::from_str_with_options::<Node>(text, strict) {
+        Ok(node) => return Some(node),
+        Err(error) => error,
+    };
+    errors.add(error.location().map(place), "", message(&error));
+    // A member given twice is a mistake, but no reason not to look at the rest.
+    let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(text, lenient).ok()
+}
+
+fn message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    // The reader repeats the place, which stands in front of every message here.
+    let text = match text.split_once(": ") {
+        Some((place, rest)) if place.starts_with("error: line ") || place.starts_with("line ") => {
+            rest
+        }
+        _ => &text,
+    };
+    text.lines().next().unwrap_or(text).to_owned()
+}
+
+fn place(location: Location) -> Place {
+    Place {
+        line: location.line(),
+        column: location.column(),
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Data>::deserialize(deserializer)?;
+        Ok(Self {
+            place: place(spanned.referenced),
+            data: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DataVisitor)
+    }
+}
+
+struct DataVisitor;
+
+impl<'de> Visitor<'de> for DataVisitor {
+    type Value = Data;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Data, E> {
+        Ok(Data::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Data, E> {
+        Ok(Data::Number(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Data, E> {
+        Ok(
+            u64::try_from(value)
+                .map_or_else(|_| Data::OtherNumber(value.to_string()), Data::Number),
+        )
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Data, E> {
+        Ok(Data::OtherNumber(value.to_string()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Data, E> {
+        Ok(Data::OtherNumber(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Data, E> {
+        Ok(Data::OtherNumber(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Data, E> {
+        Ok(Data::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Data, E> {
+        Ok(Data::Text(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Data, E> {
+        Ok(Data::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Data, E> {
+        Ok(Data::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Data, D::Error> {
+        Data::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Data, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Node>()? {
+            list.push(item);
+        }
+        Ok(Data::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Data, A::Error> {
+        let mut section = Vec::new();
+        while let Some((name, value)) = members.next_entry::<Spanned<String>, Node>()? {
+            section.push((name.value, place(name.referenced), value));
+        }
+        Ok(Data::Section(section))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_and_values_know_their_lines() {
+        let mut errors = Errors::default();
+        let root = read("a:\n  - b: 1\n    c: x\nd: -3\n", &mut errors).unwrap();
+        errors.into_result(()).unwrap();
+        let Data::Section(members) = root.data else {
+            panic!("not a section")
+        };
+        assert_eq!((members[0].0.as_str(), members[0].1.line), ("a", 1));
+        let Data::List(items) = &members[0].2.data else {
+            panic!("not a list")
+        };
+        let Data::Section(item) = &items[0].data else {
+            panic!("not a section")
+        };
+        assert_eq!(
+            (item[1].0.as_str(), item[1].1.line, item[1].1.column),
+            ("c", 3, 5)
+        );
+        assert_eq!((item[1].2.place.line, item[1].2.place.column), (3, 8));
+        assert!(matches!(&members[1].2.data, Data::OtherNumber(n) if n == "-3"));
+    }
+
+    #[test]
+    fn a_member_given_twice_is_a_mistake_with_its_line_and_the_rest_is_still_read() {
+        let mut errors = Errors::default();
+        assert!(read("a: 1\nb: 2\na: 3\n", &mut errors).is_some());
+        let errors = errors.into_result(()).unwrap_err().errors;
+        assert_eq!(errors[0].place.unwrap().line, 3, "{errors:?}");
+    }
+
+    #[test]
+    fn broken_syntax_has_a_line() {
+        let mut errors = Errors::default();
+        assert!(read("a: 1\nb: [1, 2\nc: }\n", &mut errors).is_none());
+        let errors = errors.into_result(()).unwrap_err().errors;
+        assert!(errors[0].place.is_some(), "{errors:?}");
+        println!("{}", errors[0]);
+    }
+}

@@ -1,0 +1,349 @@
+//! The types that an option's value can have.
+//!
+//! Each one parses into something that cannot be wrong, says what it accepts (for messages and for the reference
+//! alike), and knows its unit; so a range stands in one place, the type of the option.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::errors::{Errors, Place};
+use super::reference::Row;
+use super::tree::{Data, Node};
+
+/// The longest text that an option takes, in bytes.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// What an option's value can be.
+pub(super) trait Value: Sized {
+    /// Reads the value of `option`; notes every mistake, and returns `None` when there was one.
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self>;
+
+    /// What it accepts, such as `milliseconds, 10 to 60000`.
+    fn accepts() -> String;
+
+    /// The value as one would write it in a file.
+    fn show(&self) -> String;
+
+    /// Describes the options below `option`, where this is a section or a list of sections.
+    fn describe(_option: &str, _rows: &mut Vec<Row>) {}
+}
+
+/// An option's value, and where it was given.
+#[derive(Clone, Debug)]
+pub(super) struct Field<T> {
+    pub(super) value: T,
+    /// Where it was given; `None` for a default.
+    pub(super) place: Option<Place>,
+    /// Whether it was given but wrong, so that `value` is only the default: nothing may be concluded from it.
+    pub(super) wrong: bool,
+}
+
+impl<T> Field<T> {
+    /// A default.
+    pub(super) fn default_value(value: T) -> Self {
+        Self {
+            value,
+            place: None,
+            wrong: false,
+        }
+    }
+}
+
+fn refuse<T: Value>(node: &Node, option: &str, errors: &mut Errors) -> Option<T> {
+    let message = format!("expected {}; found {}", T::accepts(), node.data.describe());
+    errors.add(Some(node.place), option, message);
+    None
+}
+
+/// A unit of whole numbers.
+pub(super) trait Unit {
+    const NAME: &'static str;
+}
+
+/// Counts things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Things;
+/// Counts milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Milliseconds;
+/// Counts bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Octets;
+
+impl Unit for Things {
+    const NAME: &'static str = "number";
+}
+impl Unit for Milliseconds {
+    const NAME: &'static str = "milliseconds";
+}
+impl Unit for Octets {
+    const NAME: &'static str = "bytes";
+}
+
+/// A whole number between two bounds, both included.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounded<U, const MIN: u64, const MAX: u64>(u64, PhantomData<U>);
+
+pub(super) type Count<const MIN: u64, const MAX: u64> = Bounded<Things, MIN, MAX>;
+pub(super) type Millis<const MIN: u64, const MAX: u64> = Bounded<Milliseconds, MIN, MAX>;
+pub(super) type Bytes<const MIN: u64, const MAX: u64> = Bounded<Octets, MIN, MAX>;
+
+impl<U: Unit, const MIN: u64, const MAX: u64> Bounded<U, MIN, MAX> {
+    /// `value`, moved into the bounds.
+    pub(super) fn clamped(value: u64) -> Self {
+        Self(value.clamp(MIN, MAX), PhantomData)
+    }
+
+    pub(super) fn get(self) -> u64 {
+        self.0
+    }
+
+    /// As a size in memory; bounds keep it far below what the type holds.
+    pub(super) fn size(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> Millis<MIN, MAX> {
+    pub(super) fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+}
+
+impl<U: Unit, const MIN: u64, const MAX: u64> Value for Bounded<U, MIN, MAX> {
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self> {
+        match node.data {
+            Data::Number(value) if (MIN..=MAX).contains(&value) => Some(Self(value, PhantomData)),
+            _ => refuse(node, option, errors),
+        }
+    }
+
+    fn accepts() -> String {
+        format!("{}, {MIN} to {MAX}", U::NAME)
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Value for bool {
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self> {
+        match node.data {
+            Data::Bool(value) => Some(value),
+            _ => refuse(node, option, errors),
+        }
+    }
+
+    fn accepts() -> String {
+        "true or false".into()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A value that is written as text, such as an address.
+pub(super) trait Parsed: Sized + fmt::Display {
+    /// What it accepts.
+    fn accepts() -> String;
+    /// From the text in the file; the error says what is wrong with it.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+impl<T: Parsed> Value for T {
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self> {
+        let text = match &node.data {
+            Data::Text(text) => text,
+            Data::Number(_) | Data::OtherNumber(_) | Data::Bool(_) => {
+                let message = format!(
+                    "expected {}; found {} (put text that looks like a number or a truth value in quotes)",
+                    <T as Value>::accepts(),
+                    node.data.describe()
+                );
+                errors.add(Some(node.place), option, message);
+                return None;
+            }
+            Data::Null | Data::List(_) | Data::Section(_) => return refuse(node, option, errors),
+        };
+        if text.len() > TEXT_BYTES_MAX {
+            errors.add(
+                Some(node.place),
+                option,
+                format!("longer than {TEXT_BYTES_MAX} bytes"),
+            );
+            return None;
+        }
+        T::parse(text)
+            .map_err(|message| errors.add(Some(node.place), option, message))
+            .ok()
+    }
+
+    fn accepts() -> String {
+        <T as Parsed>::accepts()
+    }
+
+    fn show(&self) -> String {
+        format!("`{self}`")
+    }
+}
+
+impl Parsed for SocketAddr {
+    fn accepts() -> String {
+        "ip:port".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| {
+            format!("`{text}` is not ip:port, such as 127.0.0.1:8000 or [::1]:8000 (names are not resolved here)")
+        })
+    }
+}
+
+/// A path in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FilePath(pub(super) PathBuf);
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl Parsed for FilePath {
+    fn accepts() -> String {
+        "path".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("expected a path; found the empty text".into());
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// A value out of a closed set, written by its name.
+pub(super) trait Choice: Copy + FromStr + fmt::Display + 'static {
+    /// All of them, in the order of the reference.
+    const ALL: &'static [Self];
+}
+
+/// An option that takes one of a closed set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OneOf<T>(pub(super) T);
+
+impl<T: Choice> fmt::Display for OneOf<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: Choice> Parsed for OneOf<T> {
+    fn accepts() -> String {
+        let names: Vec<_> = T::ALL.iter().map(|choice| format!("`{choice}`")).collect();
+        names.join(", ")
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map(Self)
+            .map_err(|_| format!("`{text}` is not one of {}", <Self as Parsed>::accepts()))
+    }
+}
+
+/// An option that may be left empty (`null`).
+#[derive(Clone, Debug)]
+pub(super) struct Maybe<T>(pub(super) Option<T>);
+
+impl<T: Value> Value for Maybe<T> {
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self> {
+        match node.data {
+            Data::Null => Some(Self(None)),
+            _ => T::read(node, option, errors).map(|value| Self(Some(value))),
+        }
+    }
+
+    fn accepts() -> String {
+        T::accepts()
+    }
+
+    fn show(&self) -> String {
+        self.0.as_ref().map_or_else(|| "none".into(), T::show)
+    }
+
+    fn describe(option: &str, rows: &mut Vec<Row>) {
+        T::describe(option, rows);
+    }
+}
+
+/// An entry of a list.
+#[derive(Clone, Debug)]
+pub(super) struct Item<T> {
+    /// Which one, counted from 0 over the wrong ones too.
+    pub(super) index: usize,
+    pub(super) value: T,
+    /// Where it stands; `None` for a default.
+    pub(super) place: Option<Place>,
+}
+
+/// A list of at most `MAX` values.
+#[derive(Clone, Debug)]
+pub(super) struct List<T, const MAX: usize>(pub(super) Vec<Item<T>>);
+
+impl<T, const MAX: usize> List<T, MAX> {
+    /// A list of one, for a default.
+    pub(super) fn of(value: T) -> Self {
+        Self(vec![Item {
+            index: 0,
+            value,
+            place: None,
+        }])
+    }
+}
+
+impl<T: Value, const MAX: usize> Value for List<T, MAX> {
+    fn read(node: &Node, option: &str, errors: &mut Errors) -> Option<Self> {
+        let Data::List(items) = &node.data else {
+            return refuse(node, option, errors);
+        };
+        if items.len() > MAX {
+            errors.add(
+                Some(node.place),
+                option,
+                format!("{} entries; at most {MAX} are allowed", items.len()),
+            );
+            return None;
+        }
+        let read = items.iter().enumerate().filter_map(|(index, item)| {
+            T::read(item, &format!("{option}[{index}]"), errors).map(|value| Item {
+                index,
+                value,
+                place: Some(item.place),
+            })
+        });
+        Some(Self(read.collect()))
+    }
+
+    fn accepts() -> String {
+        format!("list of {}", T::accepts())
+    }
+
+    fn show(&self) -> String {
+        let items: Vec<_> = self.0.iter().map(|item| item.value.show()).collect();
+        if items.is_empty() {
+            "none".into()
+        } else {
+            items.join(", ")
+        }
+    }
+
+    fn describe(option: &str, rows: &mut Vec<Row>) {
+        T::describe(&format!("{option}[]"), rows);
+    }
+}

@@ -1,0 +1,189 @@
+//! Configuration files, as an operator writes them: good ones, bad ones, none.
+
+use std::path::Path;
+use std::time::Duration;
+
+use isotherm::config::{self, Config, DnsSource, EngineKind, Listen, reference};
+use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
+
+fn data(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+#[test]
+fn every_option_of_a_file_arrives_where_it_belongs() {
+    let config = config::load(&data("config-full.yaml")).unwrap();
+    assert_eq!(
+        config.listen,
+        [
+            Listen::Tcp("127.0.0.1:9102".parse().unwrap()),
+            Listen::Unix("/run/isotherm/grpc.sock".into())
+        ]
+    );
+    assert_eq!(config.admin.listen, "[::1]:9103".parse().unwrap());
+    assert!(config.decision_header);
+    assert_eq!(config.drain_max, Duration::from_secs(5));
+    let pool = &config.pools[0];
+    assert_eq!(pool.model, "llama-3.1-8b");
+    assert_eq!(pool.aliases, ["llama", "meta-llama/Llama-3.1-8B-Instruct"]);
+    assert_eq!(pool.cluster, "llama");
+    assert_eq!(pool.router.policy, PolicyName::ConsistentHash);
+    assert_eq!(pool.router.push, Push::Outstanding { max: 16 });
+    assert_eq!(pool.router.queue.length_max, 5);
+    assert_eq!(pool.router.queue.wait_max, Duration::from_millis(1500));
+    assert_eq!(pool.router.index.bytes_max, 2_097_152);
+    assert_eq!(pool.router.index.eviction, Eviction::Fifo);
+    assert_eq!(pool.router.probe_stale_after, Duration::from_secs(1));
+    assert_eq!(pool.engine, EngineKind::Sglang);
+    assert_eq!(pool.probe.interval, Duration::from_millis(50));
+    assert_eq!(pool.probe.timeout, Duration::from_millis(500));
+    assert_eq!(pool.probe.path.as_deref(), Some("/stats"));
+    let fixed = [
+        "127.0.0.1:8001".parse().unwrap(),
+        "[::1]:8001".parse().unwrap(),
+    ];
+    assert_eq!(pool.sources.fixed, fixed);
+    let dns = DnsSource {
+        name: "engines.example".into(),
+        port: 8000,
+        interval: Duration::from_secs(2),
+    };
+    assert_eq!(pool.sources.dns, Some(dns));
+    assert_eq!(
+        (
+            config.pools[1].model.as_str(),
+            config.pools[1].cluster.as_str()
+        ),
+        ("*", "rest")
+    );
+}
+
+#[test]
+fn the_token_file_is_relative_to_the_file_that_names_it() {
+    let config = config::load(&data("config-full.yaml")).unwrap();
+    assert_eq!(config.admin.token_file, Some(data("secrets/token")));
+}
+
+#[test]
+fn every_mistake_is_reported_at_once_with_its_option_and_line() {
+    let errors = config::load(&data("config-bad.yaml")).unwrap_err();
+    let found: Vec<(u64, &str)> = errors
+        .errors
+        .iter()
+        .map(|error| {
+            (
+                error.place.map_or(0, |place| place.line),
+                error.option.as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (1, "listen[1]"),
+            (3, "admin.listen"),
+            (4, "admin.tokn_file"),
+            (5, "decision_header"),
+            (6, "drain_ms_max"),
+            (9, "pools[0].policy"),
+            (10, "pools[0].outstanding_max"),
+            (12, "pools[0].probe.intervall_ms"),
+            (14, "pools[0].probe.stale_after_ms"),
+            (15, "pools[0].queue"),
+            (16, "pools[1].model"),
+            (17, "pools[1].cluster"),
+            (19, "pools[1].replicas.static[1]"),
+            (19, "pools[1].replicas.static[2]"),
+            (20, "pools[1].replicas.dns.name"),
+            (20, "pools[1].replicas.dns.port"),
+            (21, "pools[2].model"),
+            (22, "pools[2].aliases[0]"),
+        ],
+        "{errors}"
+    );
+}
+
+#[test]
+fn messages_say_what_to_write_instead() {
+    let text = config::load(&data("config-bad.yaml"))
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "config-bad.yaml: 18 mistakes",
+        "did you mean `token_file`?",
+        "`prefix-tree` is not one of `prefix_tree`, `consistent_hash`",
+        "line 12, column 7: pools[0].probe.intervall_ms: unknown option; did you mean `interval_ms`?",
+        "put text that looks like a number",
+        "the model `llama` is taken by pools[0].model, line 8",
+        "expected number, 1 to 65535; found the number 70000",
+    ] {
+        assert!(text.contains(part), "missing: {part}\nin:\n{text}");
+    }
+}
+
+#[test]
+fn no_file_an_empty_file_and_an_empty_section_mean_the_defaults() {
+    let defaults = Config::default();
+    assert_eq!(config::parse("").unwrap(), defaults);
+    assert_eq!(config::parse("# nothing\n").unwrap(), defaults);
+    assert_eq!(config::parse("admin:\npools: [{}]\n").unwrap(), defaults);
+    assert_eq!(defaults.pools.len(), 1);
+    let pool = &defaults.pools[0];
+    assert_eq!(
+        (pool.model.as_str(), pool.cluster.as_str()),
+        ("*", "default")
+    );
+    assert_eq!(pool.router, RouterConfig::default());
+    assert!(pool.sources.fixed.is_empty() && pool.sources.dns.is_none());
+}
+
+#[test]
+fn a_pool_without_a_cluster_uses_its_models_name_when_a_header_can_carry_it() {
+    let config = config::parse("pools: [{model: m1}]").unwrap();
+    assert_eq!(config.pools[0].cluster, "m1");
+    let errors = config::parse("pools: [{model: 'größe'}]").unwrap_err();
+    assert!(
+        errors.to_string().contains("give `cluster` as well"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_says_so() {
+    let errors = config::load(&data("no-such-file.yaml")).unwrap_err();
+    assert!(
+        errors
+            .to_string()
+            .contains("no-such-file.yaml: 1 mistake\n  cannot be read"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn anchors_and_aliases_work_so_that_pools_can_share_options() {
+    let config = config::parse(
+        "pools:\n  - {model: a, probe: &fast {interval_ms: 20}}\n  - {model: b, probe: *fast}\n",
+    )
+    .unwrap();
+    assert_eq!(config.pools[1].probe.interval, Duration::from_millis(20));
+}
+
+#[test]
+fn the_readmes_reference_is_the_generated_one() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let text = std::fs::read_to_string(&readme).unwrap_or_default();
+    let section = text
+        .split_once("<!-- config:begin -->")
+        .and_then(|(_, rest)| rest.split_once("<!-- config:end -->"))
+        .map(|(section, _)| section.trim());
+    match section {
+        Some(section) => assert_eq!(
+            section,
+            reference::markdown().trim(),
+            "print the reference with `isotherm config-reference`"
+        ),
+        None => println!("skipped: the README has no section between config:begin and config:end"),
+    }
+}
