@@ -5,8 +5,18 @@
 #![no_std]
 extern crate alloc;
 
+mod api;
 mod chain;
+mod codec;
+mod extract;
+mod grid;
+mod leaves;
 pub mod names;
 pub mod outcome;
+pub mod session;
+pub mod tokens;
 
+pub use api::Api;
 pub use chain::{Edge, Fingerprint};
+pub use codec::{DecodeError, HEADER_BYTES_MAX};
+pub use extract::{Extracted, Extractor, Problem, Wanted};

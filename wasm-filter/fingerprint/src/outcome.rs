@@ -1,4 +1,13 @@
 //! How a request ended, as the response filter tells the service in one trailer.
+//!
+//! Plain `name=value` pairs rather than a packed form: the trailer is read by people in access logs too, and comes once a
+//! response. The parser treats every byte as hostile all the same: an engine's answer may hold anything.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::{self, Write as _};
+use core::net::SocketAddr;
+use core::str::FromStr;
 
 /// What an engine said of its own load in a response (ORCA's `endpoint-load-metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,5 +36,255 @@ pub struct Outcome {
     /// The engine's load report.
     pub load: Option<LoadReport>,
     /// The endpoint that really served, `ip:port`, after any retry.
-    pub served: Option<alloc::string::String>,
+    pub served: Option<String>,
+}
+
+/// The version that [`Outcome::encode`] writes.
+pub const VERSION: u8 = 1;
+/// The longest value that is read, in bytes.
+pub const OUTCOME_BYTES_MAX: usize = 512;
+
+/// Why a trailer is not an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OutcomeError {
+    /// It is longer than [`OUTCOME_BYTES_MAX`].
+    TooLong,
+    /// It is not `name=value` pairs of visible ASCII, or a name comes twice.
+    NotPairs,
+    /// It does not begin with the version that this build reads.
+    UnknownVersion,
+    /// It has no status.
+    NoStatus,
+    /// The value of this field is not of its type.
+    BadValue(&'static str),
+}
+
+impl fmt::Display for OutcomeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "outcome is longer than {OUTCOME_BYTES_MAX} bytes"),
+            Self::NotPairs => write!(
+                f,
+                "outcome is not a list of name=value pairs, each name once"
+            ),
+            Self::UnknownVersion => write!(
+                f,
+                "outcome does not begin with v={VERSION}: update the older of filter and service"
+            ),
+            Self::NoStatus => write!(f, "outcome has no status"),
+            Self::BadValue(name) => write!(f, "outcome has a bad value for {name}"),
+        }
+    }
+}
+
+impl core::error::Error for OutcomeError {}
+
+impl Outcome {
+    /// The trailer's value: `v=1;status=200;ttft_us=..;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;served=..`,
+    /// without what is not known.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut value = format!("v={VERSION};status={}", self.status);
+        push(&mut value, "ttft_us", self.ttft_us);
+        push(&mut value, "prompt", self.prompt_tokens);
+        push(&mut value, "cached", self.cached_tokens);
+        push(&mut value, "completion", self.completion_tokens);
+        if let Some(load) = self.load {
+            push(&mut value, "waiting", Some(load.waiting));
+            push(&mut value, "running", load.running);
+            push(
+                &mut value,
+                "kv",
+                load.kv_usage.filter(|usage| is_share(*usage)),
+            );
+        }
+        push(
+            &mut value,
+            "served",
+            self.served.as_deref().filter(|served| is_address(served)),
+        );
+        value
+    }
+
+    /// Reads what [`Outcome::encode`] wrote; safe on any bytes. Names that are not known are skipped, so that a newer filter
+    /// may say more.
+    ///
+    /// # Errors
+    /// When the value is not an outcome that this version reads.
+    pub fn parse(value: &[u8]) -> Result<Self, OutcomeError> {
+        if value.len() > OUTCOME_BYTES_MAX {
+            return Err(OutcomeError::TooLong);
+        }
+        let value = str::from_utf8(value).map_err(|_| OutcomeError::NotPairs)?;
+        let mut pairs = value.split(';');
+        if pairs
+            .next()
+            .and_then(|pair| pair.strip_prefix("v="))
+            .and_then(decimal)
+            != Some(VERSION)
+        {
+            return Err(OutcomeError::UnknownVersion);
+        }
+        let mut fields = Fields::default();
+        for pair in pairs {
+            let (name, value) = pair.split_once('=').ok_or(OutcomeError::NotPairs)?;
+            fields.set(name, value)?;
+        }
+        fields.finish()
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Fields {
+    status: Option<u16>,
+    waiting: Option<u32>,
+    running: Option<u32>,
+    kv_usage: Option<f32>,
+    outcome: Outcome,
+}
+
+impl Fields {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), OutcomeError> {
+        let outcome = &mut self.outcome;
+        match name {
+            "status" => once("status", &mut self.status, decimal(value)),
+            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, decimal(value)),
+            "prompt" => once("prompt", &mut outcome.prompt_tokens, decimal(value)),
+            "cached" => once("cached", &mut outcome.cached_tokens, decimal(value)),
+            "completion" => once("completion", &mut outcome.completion_tokens, decimal(value)),
+            "waiting" => once("waiting", &mut self.waiting, decimal(value)),
+            "running" => once("running", &mut self.running, decimal(value)),
+            "kv" => once("kv", &mut self.kv_usage, share(value)),
+            "served" => once(
+                "served",
+                &mut outcome.served,
+                is_address(value).then(|| value.to_string()),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Result<Outcome, OutcomeError> {
+        let load = match self.waiting {
+            Some(waiting) => Some(LoadReport {
+                waiting,
+                running: self.running,
+                kv_usage: self.kv_usage,
+            }),
+            // The rest of a load report without the one number that routing needs says nothing.
+            None => None,
+        };
+        Ok(Outcome {
+            status: self.status.ok_or(OutcomeError::NoStatus)?,
+            load,
+            ..self.outcome
+        })
+    }
+}
+
+fn once<T>(
+    name: &'static str,
+    place: &mut Option<T>,
+    value: Option<T>,
+) -> Result<(), OutcomeError> {
+    if place.is_some() {
+        return Err(OutcomeError::NotPairs);
+    }
+    *place = Some(value.ok_or(OutcomeError::BadValue(name))?);
+    Ok(())
+}
+
+fn push(text: &mut String, name: &str, value: Option<impl fmt::Display>) {
+    if let Some(value) = value {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ";{name}={value}");
+    }
+}
+
+/// A decimal number without sign: the standard parsers alone would take `+1`.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+fn share(text: &str) -> Option<f32> {
+    text.parse().ok().filter(|usage| is_share(*usage))
+}
+
+fn is_share(usage: f32) -> bool {
+    (0.0..=1.0).contains(&usage)
+}
+
+/// `ip:port`, v6 in brackets. Only what the standard library reads as one reaches the service's maps.
+fn is_address(text: &str) -> bool {
+    SocketAddr::from_str(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Outcome {
+        Outcome {
+            status: 200,
+            ttft_us: Some(81_000),
+            prompt_tokens: Some(5120),
+            cached_tokens: Some(4096),
+            completion_tokens: Some(77),
+            load: Some(LoadReport {
+                waiting: 0,
+                running: Some(3),
+                kv_usage: Some(0.25),
+            }),
+            served: Some("10.0.0.7:8000".into()),
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_parses_to_the_same_outcome() {
+        let status_only = Outcome {
+            status: 503,
+            ..Outcome::default()
+        };
+        for outcome in [full(), status_only] {
+            assert_eq!(Outcome::parse(outcome.encode().as_bytes()), Ok(outcome));
+        }
+        assert_eq!(
+            full().encode(),
+            "v=1;status=200;ttft_us=81000;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;served=10.0.0.7:8000"
+        );
+    }
+
+    #[test]
+    fn a_newer_filter_may_say_more() {
+        let outcome = Outcome::parse(b"v=1;status=200;engine=vllm").unwrap();
+        assert_eq!(outcome.status, 200);
+    }
+
+    #[test]
+    fn what_is_not_an_outcome_says_why() {
+        for (value, error) in [
+            ("", OutcomeError::UnknownVersion),
+            ("v=2;status=200", OutcomeError::UnknownVersion),
+            ("v=1", OutcomeError::NoStatus),
+            ("v=1;status=+200", OutcomeError::BadValue("status")),
+            ("v=1;status=70000", OutcomeError::BadValue("status")),
+            ("v=1;status=200;kv=NaN", OutcomeError::BadValue("kv")),
+            (
+                "v=1;status=200;served=localhost",
+                OutcomeError::BadValue("served"),
+            ),
+            ("v=1;status=200;status=200", OutcomeError::NotPairs),
+            ("v=1;status", OutcomeError::NotPairs),
+        ] {
+            assert_eq!(Outcome::parse(value.as_bytes()), Err(error), "{value:?}");
+        }
+        assert_eq!(
+            Outcome::parse(&[b'v'; OUTCOME_BYTES_MAX + 1]),
+            Err(OutcomeError::TooLong)
+        );
+    }
 }

@@ -1,0 +1,78 @@
+//! Which request shape a path takes.
+
+/// A request shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Api {
+    /// OpenAI `/v1/chat/completions`.
+    ChatCompletions,
+    /// OpenAI `/v1/completions`.
+    Completions,
+    /// OpenAI `/v1/responses`.
+    Responses,
+    /// OpenAI `/v1/embeddings`.
+    Embeddings,
+    /// Anthropic `/v1/messages`.
+    Messages,
+    /// SGLang's `/generate`, and text-generation-inference's, which also has `/generate_stream`.
+    Generate,
+}
+
+/// How the paths end. `/v1` is part of the OpenAI ones, so that `/batch/completions` is not taken for one of them.
+const ENDINGS: [(&str, Api); 7] = [
+    ("/v1/chat/completions", Api::ChatCompletions),
+    ("/v1/completions", Api::Completions),
+    ("/v1/responses", Api::Responses),
+    ("/v1/embeddings", Api::Embeddings),
+    ("/v1/messages", Api::Messages),
+    ("/generate", Api::Generate),
+    ("/generate_stream", Api::Generate),
+];
+
+impl Api {
+    /// The shape that a request to this path has; `None` where its body holds no prompt that is known here.
+    ///
+    /// A query and a trailing slash are ignored, and anything may stand in front: gateways publish these under prefixes.
+    #[must_use]
+    pub fn from_path(path: &str) -> Option<Self> {
+        let path = path.split(['?', '#']).next().unwrap_or(path);
+        let path = path.strip_suffix('/').unwrap_or(path);
+        ENDINGS
+            .iter()
+            .find(|(ending, _)| path.ends_with(ending))
+            .map(|(_, api)| *api)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_query_and_trailing_slash_are_tolerated() {
+        for path in [
+            "/v1/chat/completions",
+            "/v1/chat/completions/",
+            "/v1/chat/completions?api-version=1",
+            "/openai/v1/chat/completions",
+        ] {
+            assert_eq!(Api::from_path(path), Some(Api::ChatCompletions), "{path}");
+        }
+        assert_eq!(Api::from_path("/v1/completions"), Some(Api::Completions));
+        assert_eq!(Api::from_path("/generate_stream"), Some(Api::Generate));
+    }
+
+    #[test]
+    fn other_paths_have_no_shape() {
+        for path in [
+            "",
+            "/",
+            "/v1/models",
+            "/v1/messages/count_tokens",
+            "/xgenerate",
+            "/v2/completions",
+            "/metrics?x=/generate",
+        ] {
+            assert_eq!(Api::from_path(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The fingerprint as a header value, and back.
+//!
+//! Layout, all of it base64url without padding:
+//! `version (1 byte) | total_bytes (varint) | edges (varint) | per edge: gap (varint), hash (8 bytes, little endian)`.
+//! A gap is the distance from the edge before, in blocks of [`BLOCK_BYTES`] shifted left by one where it is a whole number
+//! of blocks, else in bytes shifted left by one with the lowest bit set. On the grid that is one byte for most edges.
+//!
+//! Carrying gaps rather than the section lengths that would let the reader rebuild them costs about 150 bytes, and buys a
+//! decoder that knows nothing of the grid: a filter and a service of different versions keep understanding each other.
+//!
+//! The decoder treats every byte as hostile: it reads at most [`HEADER_BYTES_MAX`], allocates no more than the input can
+//! fill, and returns only chains that [`Fingerprint::new`] accepts.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::grid::{BLOCK_BYTES, EDGES_MAX};
+use crate::{Edge, Fingerprint};
+
+/// The version that [`Fingerprint::encode`] writes.
+pub(crate) const VERSION: u8 = 1;
+/// The longest header value that is read, in bytes. A prompt of 1 MB needs less than 2,048, one of 64 MiB less than 4,096.
+pub const HEADER_BYTES_MAX: usize = 6144;
+
+/// The longest varint of a `u32` that carries one more bit.
+const VARINT_BYTES_MAX: u32 = 5;
+
+/// Why a header value is not a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DecodeError {
+    /// It is longer than [`HEADER_BYTES_MAX`].
+    TooLong,
+    /// It is not base64url without padding.
+    NotBase64,
+    /// It has another version than [`VERSION`].
+    UnknownVersion(u8),
+    /// It ends too early, or a number in it is too large.
+    Truncated,
+    /// Something follows the last edge.
+    TrailingBytes,
+    /// Its edges do not increase, lie past the end, or are too many.
+    BadEdges,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "fingerprint is longer than {HEADER_BYTES_MAX} bytes"),
+            Self::NotBase64 => write!(f, "fingerprint is not base64url without padding"),
+            Self::UnknownVersion(version) => write!(
+                f,
+                "fingerprint has version {version}, this build reads version {VERSION}: update the older of filter and service"
+            ),
+            Self::Truncated => write!(f, "fingerprint ends in the middle of a field"),
+            Self::TrailingBytes => write!(f, "fingerprint has bytes after its last edge"),
+            Self::BadEdges => write!(
+                f,
+                "fingerprint has edges that do not increase, or lie past its end"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+impl Fingerprint {
+    /// The header value: at most 2,048 characters for a rendered prompt of 1 MB.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::with_capacity(16 + self.edges().len() * 10);
+        bytes.push(VERSION);
+        push_varint(&mut bytes, u64::from(self.total_bytes()));
+        push_varint(&mut bytes, self.edges().len() as u64);
+        let mut previous = 0;
+        for edge in self.edges() {
+            push_varint(
+                &mut bytes,
+                pack_gap(edge.end_bytes.saturating_sub(previous)),
+            );
+            bytes.extend_from_slice(&edge.hash.to_le_bytes());
+            previous = edge.end_bytes;
+        }
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Reads what [`Fingerprint::encode`] wrote; safe on any bytes.
+    ///
+    /// # Errors
+    /// When the value is not one that this version writes.
+    pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
+        if value.len() > HEADER_BYTES_MAX {
+            return Err(DecodeError::TooLong);
+        }
+        let bytes = URL_SAFE_NO_PAD
+            .decode(value)
+            .map_err(|_| DecodeError::NotBase64)?;
+        let mut reader = Reader(&bytes);
+        let version = reader.byte()?;
+        if version != VERSION {
+            return Err(DecodeError::UnknownVersion(version));
+        }
+        let total_bytes = u32::try_from(reader.varint()?).map_err(|_| DecodeError::Truncated)?;
+        let count = usize::try_from(reader.varint()?).map_err(|_| DecodeError::BadEdges)?;
+        if count > EDGES_MAX {
+            return Err(DecodeError::BadEdges);
+        }
+        let mut edges = Vec::with_capacity(count);
+        let mut end_bytes: u32 = 0;
+        for _ in 0..count {
+            let gap = unpack_gap(reader.varint()?).ok_or(DecodeError::BadEdges)?;
+            end_bytes = end_bytes.checked_add(gap).ok_or(DecodeError::BadEdges)?;
+            let hash = reader.hash()?;
+            edges.push(Edge { hash, end_bytes });
+        }
+        if !reader.0.is_empty() {
+            return Err(DecodeError::TrailingBytes);
+        }
+        Self::new(edges, total_bytes).ok_or(DecodeError::BadEdges)
+    }
+}
+
+fn pack_gap(gap_bytes: u32) -> u64 {
+    if gap_bytes.is_multiple_of(BLOCK_BYTES) {
+        u64::from(gap_bytes / BLOCK_BYTES) << 1
+    } else {
+        (u64::from(gap_bytes) << 1) | 1
+    }
+}
+
+fn unpack_gap(packed: u64) -> Option<u32> {
+    let value = u32::try_from(packed >> 1).ok()?;
+    if packed & 1 == 1 {
+        // One gap has one spelling, so that a header has one too.
+        (!value.is_multiple_of(BLOCK_BYTES)).then_some(value)
+    } else {
+        value.checked_mul(BLOCK_BYTES)
+    }
+}
+
+fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+/// What is left to read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (first, rest) = self.0.split_first().ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn hash(&mut self) -> Result<u64, DecodeError> {
+        let (hash, rest) = self.0.split_first_chunk().ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*hash))
+    }
+
+    fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0;
+        for index in 0..VARINT_BYTES_MAX {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                // A leading zero would be a second spelling of the same number.
+                return if byte == 0 && index > 0 {
+                    Err(DecodeError::Truncated)
+                } else {
+                    Ok(value)
+                };
+            }
+        }
+        Err(DecodeError::Truncated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(ends: &[u32], total: u32) -> Fingerprint {
+        let edges = ends
+            .iter()
+            .map(|&end_bytes| Edge {
+                hash: u64::from(end_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                end_bytes,
+            })
+            .collect();
+        Fingerprint::new(edges, total).unwrap()
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_to_the_same_chain() {
+        for fingerprint in [
+            Fingerprint::default(),
+            chain(&[], 17),
+            chain(&[256, 512, 700, 1024], 1030),
+            chain(&[1, 2, u32::MAX], u32::MAX),
+        ] {
+            let header = fingerprint.encode();
+            assert_eq!(Fingerprint::decode(header.as_bytes()), Ok(fingerprint));
+        }
+    }
+
+    #[test]
+    fn a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
+        let total = 1 << 20;
+        let mut ends = Vec::new();
+        let mut end = crate::grid::width_at(0);
+        while end <= total {
+            ends.push(end);
+            end += crate::grid::width_at(end);
+        }
+        let header = chain(&ends, total).encode();
+        assert!(
+            header.len() <= 2048,
+            "{} characters for {} edges",
+            header.len(),
+            ends.len()
+        );
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_byte_is_refused_or_is_another_valid_chain() {
+        let header = chain(&[256, 512, 700], 1030).encode().into_bytes();
+        for length in 0..header.len() {
+            assert!(
+                Fingerprint::decode(&header[..length]).is_err(),
+                "cut at {length}"
+            );
+        }
+        for index in 0..header.len() {
+            let mut hostile = header.clone();
+            hostile[index] ^= 0x11;
+            if let Ok(chain) = Fingerprint::decode(&hostile) {
+                assert_eq!(chain.encode().into_bytes(), hostile);
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_says_what_to_do() {
+        let header = URL_SAFE_NO_PAD.encode([9, 0, 0]);
+        let error = Fingerprint::decode(header.as_bytes()).unwrap_err();
+        assert_eq!(error, DecodeError::UnknownVersion(9));
+        assert!(alloc::format!("{error}").contains("update"));
+    }
+}

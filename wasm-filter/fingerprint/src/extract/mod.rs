@@ -1,0 +1,87 @@
+//! From a request body, in pieces of any size, to what routing needs of it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{Api, Fingerprint};
+
+/// What to look for in the body besides the prompt: dotted paths of members, such as `user` or `metadata.session_id`.
+/// A path that leads to an object means its `id`, as in `conversation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where a session key may be, best first.
+    pub session: Vec<String>,
+    /// Where the workload tier may be, best first.
+    pub tier: Vec<String>,
+}
+
+/// Why a body was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Problem {
+    /// It does not begin as a JSON object does: compressed, a form, another format.
+    NotJson,
+    /// It begins as a JSON object and breaks the grammar later.
+    Malformed,
+    /// It is nested too deeply.
+    TooDeep,
+}
+
+impl Problem {
+    /// The name of this problem in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotJson => "not_json",
+            Self::Malformed => "malformed",
+            Self::TooDeep => "too_deep",
+        }
+    }
+}
+
+/// What routing needs of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Extracted {
+    /// The prompt, as far as it was read.
+    pub fingerprint: Fingerprint,
+    /// The model that the request names; `None` also for a name longer than 256 bytes.
+    pub model: Option<String>,
+    /// The best session key: its index in [`Wanted::session`], and the key, as [`crate::session::encode`] writes it.
+    pub session: Option<(usize, String)>,
+    /// The workload tier, as the request spells it.
+    pub tier: Option<String>,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// Estimated prompt tokens.
+    pub prompt_tokens: u32,
+    /// The most output tokens that the request allows, where it says so.
+    pub output_tokens_max: Option<u32>,
+    /// Whether the whole body was read: false for one that was cut or has a problem.
+    pub complete: bool,
+    /// Why the body was not read to its end.
+    pub problem: Option<Problem>,
+}
+
+/// Reads a request body.
+#[derive(Debug)]
+pub struct Extractor {
+    found: Extracted,
+}
+
+impl Extractor {
+    /// Reads a body of this shape.
+    #[must_use]
+    pub fn new(_api: Api, _wanted: &Wanted) -> Self {
+        Self {
+            found: Extracted::default(),
+        }
+    }
+
+    /// The next piece of the body.
+    pub fn feed(&mut self, _piece: &[u8]) {}
+
+    /// What was found; may be called before the body has ended.
+    #[must_use]
+    pub fn finish(self) -> Extracted {
+        self.found
+    }
+}
