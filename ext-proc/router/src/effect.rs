@@ -72,6 +72,38 @@ pub enum RejectReason {
     EmptySubset,
     /// The pool has no replica.
     NoReplica,
+    /// It waited for as long as it may, and at the end no replica had a good probe: look at the probes, not at the load.
+    NoHealthyReplica,
     /// The service shuts down.
     ShuttingDown,
+}
+
+impl Reason {
+    /// A short name for metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefix => "prefix",
+            Self::Ring => "ring",
+            Self::LeastLoaded => "least_loaded",
+            Self::Spread => "spread",
+            Self::Turn => "turn",
+            Self::Drawn => "drawn",
+        }
+    }
+}
+
+impl RejectReason {
+    /// A short name for metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::WaitedTooLong => "waited_too_long",
+            Self::EmptySubset => "empty_subset",
+            Self::NoReplica => "no_replica",
+            Self::NoHealthyReplica => "no_healthy_replica",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
 }

@@ -1,13 +1,23 @@
 //! The routing core of Isotherm: no clock, no socket, no randomness of its own.
 //!
-//! One `Router` serves one pool (the replicas of one model in one region). It is *sans I/O*: time and events
-//! come in as arguments, effects come out of `Router::poll_effect`. The service and the simulator are two
+//! One [`Router`] serves one pool (the replicas of one model in one region). It is *sans I/O*: time and events
+//! come in as arguments, effects come out of [`Router::poll_effect`]. The service and the simulator are two
 //! drivers of the same calls.
 
+mod config;
 mod effect;
 mod event;
+mod policy;
+mod router;
+mod stats;
+mod status;
 mod time;
 
+pub use config::{Eviction, IndexLimits, Push, QueueLimits, RouterConfig};
 pub use effect::{Decision, Effect, Reason, RejectReason};
 pub use event::{Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, SessionKey, Tier};
+pub use policy::{PolicyName, UnknownPolicy};
+pub use router::Router;
+pub use stats::{Counters, IndexStats, Stats};
+pub use status::{Availability, Candidate, Choice, Explanation, ReplicaStatus};
 pub use time::Time;

@@ -1,0 +1,5 @@
+//! Policies: who goes where.
+
+mod name;
+
+pub use name::{PolicyName, UnknownPolicy};
