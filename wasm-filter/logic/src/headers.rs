@@ -1,0 +1,93 @@
+//! Headers as the proxy hands them over, and what the filter wants changed in them.
+
+use isotherm_fingerprint::names;
+
+/// All headers of a message, names in lower case, in the order of the wire. A value may hold any bytes.
+pub type Headers = [(String, Vec<u8>)];
+
+/// A change to headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Remove every header of this name.
+    Remove(String),
+    /// Replace every header of this name by one with this value.
+    Set(&'static str, Vec<u8>),
+}
+
+impl Edit {
+    pub(crate) fn set(name: &'static str, value: impl Into<Vec<u8>>) -> Self {
+        Self::Set(name, value.into())
+    }
+}
+
+/// The first value of a header.
+pub(crate) fn get<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
+    all(headers, name).next()
+}
+
+/// Every value of a header.
+pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    headers
+        .iter()
+        .filter(move |(candidate, _)| candidate == name)
+        .map(|(_, value)| value.as_slice())
+}
+
+/// Whether only Isotherm itself may set a request header of this name.
+pub(crate) fn is_internal(name: &str) -> bool {
+    name.starts_with(names::PREFIX)
+        || name == names::DESTINATION
+        || name == names::DESTINATION_SERVED
+}
+
+/// The type and subtype of a `content-type`, in lower case and without parameters.
+pub(crate) fn media_type(headers: &Headers) -> Option<String> {
+    let value = get(headers, "content-type")?;
+    let essence = value.split(|byte| *byte == b';').next()?;
+    Some(String::from_utf8_lossy(essence.trim_ascii()).to_ascii_lowercase())
+}
+
+/// Whether the body is encoded, by compression as a rule, so that its bytes say nothing.
+pub(crate) fn is_encoded(headers: &Headers) -> bool {
+    all(headers, "content-encoding").any(|value| {
+        !value.trim_ascii().is_empty() && !value.trim_ascii().eq_ignore_ascii_case(b"identity")
+    })
+}
+
+/// `application/json` and what is built upon it.
+pub(crate) fn is_json(media_type: &str) -> bool {
+    media_type == "application/json" || media_type.ends_with("+json")
+}
+
+#[cfg(test)]
+pub(crate) fn from_pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_media_type_has_no_parameters_and_no_capitals() {
+        let headers = from_pairs(&[("content-type", "Application/JSON ; charset=utf-8")]);
+        let media_type = media_type(&headers).unwrap();
+        assert_eq!(media_type, "application/json");
+        assert!(is_json(&media_type));
+        assert!(is_json("application/vnd.api+json"));
+        assert!(!is_json("text/plain"));
+    }
+
+    #[test]
+    fn identity_is_no_encoding() {
+        assert!(!is_encoded(&from_pairs(&[])));
+        assert!(!is_encoded(&from_pairs(&[(
+            "content-encoding",
+            "Identity"
+        )])));
+        assert!(is_encoded(&from_pairs(&[("content-encoding", "gzip")])));
+    }
+}

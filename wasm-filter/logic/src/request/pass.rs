@@ -1,0 +1,59 @@
+//! Why a request goes on without a fingerprint.
+
+use isotherm_fingerprint::Problem;
+
+/// Why a request goes on without a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Its path takes no prompt that is known here.
+    UnknownPath,
+    /// It has no body.
+    NoBody,
+    /// Its body is compressed.
+    ContentEncoding,
+    /// Its body says that it is not JSON.
+    ContentType,
+    /// Its body turned out not to be JSON.
+    NotJson,
+    /// Its body begins as JSON and breaks the grammar later.
+    Malformed,
+    /// Its body is nested too deeply.
+    TooDeep,
+}
+
+impl Pass {
+    /// Every reason, so that each has a counter from the start.
+    pub const ALL: [Self; 7] = [
+        Self::UnknownPath,
+        Self::NoBody,
+        Self::ContentEncoding,
+        Self::ContentType,
+        Self::NotJson,
+        Self::Malformed,
+        Self::TooDeep,
+    ];
+
+    /// The name of this reason in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownPath => "unknown_path",
+            Self::NoBody => "no_body",
+            Self::ContentEncoding => "content_encoding",
+            Self::ContentType => "content_type",
+            Self::NotJson => Problem::NotJson.as_str(),
+            Self::Malformed => Problem::Malformed.as_str(),
+            Self::TooDeep => Problem::TooDeep.as_str(),
+        }
+    }
+}
+
+impl From<Problem> for Pass {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::NotJson => Self::NotJson,
+            Problem::Malformed => Self::Malformed,
+            Problem::TooDeep => Self::TooDeep,
+        }
+    }
+}

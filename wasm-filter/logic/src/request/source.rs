@@ -1,0 +1,107 @@
+//! Where a session key or a tier comes from: the first of an ordered list of sources that has one.
+//!
+//! Headers and cookies are known before the body, so the best of them is kept with its place in the list until
+//! the body has had its say.
+
+use isotherm_fingerprint::session;
+
+use crate::config::Source;
+use crate::headers::{self, Headers};
+
+/// The best value so far, and its place in the list of sources.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Best(Option<(usize, String)>);
+
+/// The best value that headers and cookies have, as a header value.
+pub(super) fn best(sources: &[Source], headers: &Headers) -> Best {
+    Best(sources.iter().enumerate().find_map(|(index, source)| {
+        let value = match source {
+            Source::Header(name) => headers::get(headers, name).map(<[u8]>::trim_ascii),
+            Source::Cookie(name) => cookie(headers, name),
+            Source::Body(_) | Source::ClientAddress => None,
+        };
+        let value = value.filter(|value| !value.is_empty())?;
+        Some((index, session::encode(value)))
+    }))
+}
+
+impl Best {
+    /// Puts a value, which is a header value already, in front of every source.
+    pub(super) fn prefer(&mut self, value: Option<&[u8]>) {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            self.0 = Some((0, String::from_utf8_lossy(value).into_owned()));
+        }
+    }
+
+    /// The better one of this and what the body has.
+    pub(super) fn or_in_body(self, in_body: Option<(usize, String)>) -> Option<String> {
+        // Both are in the list, so they cannot be equal, except for what was preferred.
+        let best = match (self.0, in_body) {
+            (Some(early), Some(late)) if late.0 < early.0 => Some(late),
+            (Some(early), _) => Some(early),
+            (None, late) => late,
+        };
+        best.map(|(_, value)| value)
+    }
+}
+
+/// The value of a cookie. Browsers may send several `cookie` headers over HTTP/2.
+fn cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
+    headers::all(headers, "cookie")
+        .flat_map(|value| value.split(|byte| *byte == b';'))
+        .find_map(|pair| {
+            let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+            value.strip_prefix(b"=")
+        })
+}
+
+/// The host of `ip:port` or `[ip]:port`; anything else as it is.
+pub(super) fn without_port(address: &str) -> &str {
+    match address.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            host.trim_start_matches('[').trim_end_matches(']')
+        }
+        _ => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::from_pairs;
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let headers = from_pairs(&[("cookie", "xsession=1; session=a=b"), ("cookie", "other=2")]);
+        assert_eq!(cookie(&headers, "session"), Some(b"a=b".as_slice()));
+        assert_eq!(cookie(&headers, "other"), Some(b"2".as_slice()));
+        assert_eq!(cookie(&headers, "ses"), None);
+    }
+
+    #[test]
+    fn the_port_of_an_address_does_not_count() {
+        assert_eq!(without_port("10.0.0.1:4242"), "10.0.0.1");
+        assert_eq!(without_port("[::1]:4242"), "::1");
+        assert_eq!(without_port("/run/socket"), "/run/socket");
+    }
+
+    #[test]
+    fn the_order_of_the_list_decides() {
+        let sources = [Source::Body(0), Source::Header("x-a".to_owned())];
+        let early = best(&sources, &from_pairs(&[("x-a", "early")]));
+        let late = || Some((0, "late".to_owned()));
+        assert_eq!(early.clone().or_in_body(late()).as_deref(), Some("late"));
+        assert_eq!(early.or_in_body(None).as_deref(), Some("early"));
+        assert_eq!(Best::default().or_in_body(late()).as_deref(), Some("late"));
+    }
+
+    #[test]
+    fn empty_values_are_passed_over() {
+        let sources = [
+            Source::Header("x-a".to_owned()),
+            Source::Cookie("c".to_owned()),
+        ];
+        let found = best(&sources, &from_pairs(&[("x-a", " "), ("cookie", "c=v")]));
+        assert_eq!(found.or_in_body(None).as_deref(), Some("v"));
+    }
+}

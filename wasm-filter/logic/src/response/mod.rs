@@ -1,0 +1,153 @@
+//! The role behind the external processor: an answer becomes one trailer.
+//!
+//! The trailer tells the service how the request ended: status, time to the first byte, token counts, the engine's
+//! load and the endpoint that served. No byte of the answer itself has to cross the service's connection, so an
+//! output token costs it nothing.
+//!
+//! Answers pass unchanged and without delay. Of a body only a bounded tail is looked at, and none of one whose
+//! bytes say nothing (compressed, an error, another type). An answer without a body gets no trailer: a proxy cannot add
+//! one there, and the end of the request tells the service enough.
+
+mod orca;
+mod tail;
+mod usage;
+
+use std::ops::Range;
+
+use isotherm_fingerprint::names;
+use isotherm_fingerprint::outcome::{LoadReport, Outcome};
+
+use crate::ResponseConfig;
+use crate::headers::{self, Edit, Headers};
+use tail::Tail;
+
+/// A moment on the host's clock, in nanoseconds. Only differences count.
+pub type Nanoseconds = u64;
+
+/// One request and its answer on their way through the filter.
+#[derive(Debug)]
+pub struct ResponseFlow {
+    /// When the request had gone up, body and all; or so far, its headers.
+    sent_at: Nanoseconds,
+    first_byte_at: Option<Nanoseconds>,
+    /// Whether the client has asked for the engine's load itself, and so shall get it.
+    report_is_the_clients: bool,
+    /// What the client is told of the decision.
+    decision: Option<Vec<u8>>,
+    status: Option<u16>,
+    load: Option<LoadReport>,
+    /// `None` when nothing in the body is worth a look.
+    tail: Option<Tail>,
+}
+
+impl ResponseFlow {
+    /// A request goes up, with these headers.
+    #[must_use]
+    pub fn start(config: ResponseConfig, headers: &Headers, now: Nanoseconds) -> (Self, Vec<Edit>) {
+        let report_is_the_clients = headers::get(headers, orca::FORMAT_HEADER).is_some();
+        let flow = Self {
+            sent_at: now,
+            first_byte_at: None,
+            report_is_the_clients,
+            decision: config
+                .decision
+                .then(|| headers::get(headers, names::DECISION).map(<[u8]>::to_vec))
+                .flatten(),
+            status: None,
+            load: None,
+            tail: None,
+        };
+        let edits = if report_is_the_clients {
+            Vec::new()
+        } else {
+            vec![Edit::set(orca::FORMAT_HEADER, "TEXT")]
+        };
+        (flow, edits)
+    }
+
+    /// The request's body has gone up to its end: an engine starts no sooner.
+    pub fn request_ended(&mut self, now: Nanoseconds) {
+        if self.first_byte_at.is_none() {
+            self.sent_at = now;
+        }
+    }
+
+    /// The answer's headers.
+    #[must_use]
+    pub fn headers(&mut self, headers: &Headers) -> Vec<Edit> {
+        self.status = headers::get(headers, ":status")
+            .and_then(|status| str::from_utf8(status).ok())
+            .and_then(|status| status.parse().ok());
+        self.load = headers::get(headers, orca::REPORT_HEADER).and_then(orca::parse);
+        self.tail = may_tell_usage(self.status, headers).then(Tail::default);
+
+        let mut edits = Vec::new();
+        if !self.report_is_the_clients && headers::get(headers, orca::REPORT_HEADER).is_some() {
+            edits.push(Edit::Remove(orca::REPORT_HEADER.to_owned()));
+        }
+        edits.extend(
+            self.decision
+                .take()
+                .map(|decision| Edit::Set(names::DECISION, decision)),
+        );
+        edits
+    }
+
+    /// A piece of the answer's body has come, of this size. Returns which of its bytes [`Self::body`] wants to see.
+    ///
+    /// `now` is only asked for the first byte.
+    #[must_use]
+    pub fn body_came(
+        &mut self,
+        piece_bytes: usize,
+        now: impl FnOnce() -> Nanoseconds,
+    ) -> Range<usize> {
+        if piece_bytes > 0 && self.first_byte_at.is_none() {
+            self.first_byte_at = Some(now());
+        }
+        match self.tail {
+            Some(_) => Tail::range_of(piece_bytes),
+            None => 0..0,
+        }
+    }
+
+    /// The bytes of the piece that were wanted.
+    pub fn body(&mut self, bytes: &[u8]) {
+        if let Some(tail) = &mut self.tail {
+            tail.push(bytes);
+        }
+    }
+
+    /// The trailer, at the end of the answer; `None` for an answer that never had headers.
+    #[must_use]
+    pub fn outcome(&self, served: Option<String>) -> Option<Outcome> {
+        let usage = self
+            .tail
+            .as_ref()
+            .and_then(|tail| usage::find(tail.bytes()))
+            .unwrap_or_default();
+        Some(Outcome {
+            status: self.status?,
+            ttft_us: self
+                .first_byte_at
+                .map(|at| at.saturating_sub(self.sent_at) / 1000),
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            completion_tokens: usage.completion_tokens,
+            load: self.load,
+            served,
+        })
+    }
+}
+
+/// Whether the end of this answer's body may tell how many tokens it took.
+fn may_tell_usage(status: Option<u16>, headers: &Headers) -> bool {
+    let succeeded = status.is_some_and(|status| (200..300).contains(&status));
+    let of_a_type_that_has_it = headers::media_type(headers).is_some_and(|media_type| {
+        headers::is_json(&media_type) || media_type == "text/event-stream"
+    });
+    succeeded && of_a_type_that_has_it && !headers::is_encoded(headers)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! The last bytes of a body that streams past.
+
+use std::ops::Range;
+
+/// How much of a body's end is kept, in bytes: more than the last chunks of any stream that carries `usage`,
+/// and than what follows `usage` in a plain answer.
+pub(super) const TAIL_BYTES_MAX: usize = 8 * 1024;
+
+/// The last [`TAIL_BYTES_MAX`] bytes, or somewhat more, of a body.
+///
+/// Bytes are only moved each time as many again have come, so a stream of small chunks costs one copy of each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tail {
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    /// Which bytes of a chunk of this size can still be part of the tail.
+    pub(super) fn range_of(chunk_bytes: usize) -> Range<usize> {
+        chunk_bytes.saturating_sub(TAIL_BYTES_MAX)..chunk_bytes
+    }
+
+    /// Appends the end of a chunk.
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        let chunk = chunk.get(Self::range_of(chunk.len())).unwrap_or_default();
+        if chunk.len() == TAIL_BYTES_MAX {
+            // What is kept of a large chunk does not join on to what came before.
+            self.bytes.clear();
+        } else if self.bytes.len() + chunk.len() > 2 * TAIL_BYTES_MAX {
+            let kept = TAIL_BYTES_MAX - chunk.len();
+            self.bytes.drain(..self.bytes.len() - kept);
+        }
+        self.bytes.extend_from_slice(chunk);
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_stay_whatever_the_chunks() {
+        let body: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        for chunk_bytes in [1, 7, 200, TAIL_BYTES_MAX - 1, TAIL_BYTES_MAX, 50_000] {
+            let mut tail = Tail::default();
+            for chunk in body.chunks(chunk_bytes) {
+                tail.push(&chunk[Tail::range_of(chunk.len())]);
+                assert!(tail.bytes().len() <= 2 * TAIL_BYTES_MAX);
+            }
+            let kept = tail.bytes();
+            assert!(kept.len() >= TAIL_BYTES_MAX, "{chunk_bytes}");
+            assert_eq!(kept, &body[body.len() - kept.len()..], "{chunk_bytes}");
+        }
+    }
+
+    #[test]
+    fn of_a_large_chunk_only_the_end_is_read() {
+        assert_eq!(Tail::range_of(10), 0..10);
+        assert_eq!(Tail::range_of(100_000), 100_000 - TAIL_BYTES_MAX..100_000);
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::headers::from_pairs;
+
+const MS: Nanoseconds = 1_000_000;
+
+fn start(request: &[(&str, &str)]) -> (ResponseFlow, Vec<Edit>) {
+    ResponseFlow::start(ResponseConfig::default(), &from_pairs(request), 10 * MS)
+}
+
+fn feed(flow: &mut ResponseFlow, pieces: &[&str], now: Nanoseconds) {
+    for piece in pieces {
+        let range = flow.body_came(piece.len(), || now);
+        flow.body(&piece.as_bytes()[range]);
+    }
+}
+
+#[test]
+fn a_plain_answer_is_told_in_full() {
+    let (mut flow, edits) = start(&[(":path", "/v1/chat/completions")]);
+    assert_eq!(edits, [Edit::set("endpoint-load-metrics-format", "TEXT")]);
+    flow.request_ended(20 * MS);
+    let edits = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "application/json"),
+        (
+            "endpoint-load-metrics",
+            "TEXT named_metrics.num_requests_waiting=2",
+        ),
+    ]));
+    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
+    feed(
+        &mut flow,
+        &[
+            "{\"usage\":{\"prompt_",
+            "tokens\":9,\"completion_tokens\":4}}",
+        ],
+        25 * MS,
+    );
+    assert_eq!(
+        flow.outcome(Some("10.0.0.1:80".to_owned())),
+        Some(Outcome {
+            status: 200,
+            ttft_us: Some(5_000),
+            prompt_tokens: Some(9),
+            cached_tokens: None,
+            completion_tokens: Some(4),
+            load: Some(LoadReport {
+                waiting: 2,
+                running: None,
+                kv_usage: None
+            }),
+            served: Some("10.0.0.1:80".to_owned()),
+        })
+    );
+}
+
+#[test]
+fn usage_at_the_end_of_a_long_stream_is_found() {
+    let (mut flow, _) = start(&[]);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "text/event-stream; charset=utf-8"),
+    ]));
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}],\"usage\":null}\n\n";
+    feed(&mut flow, &[event; 1000], 11 * MS);
+    feed(
+        &mut flow,
+        &["data: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1000}}\n\n"],
+        99 * MS,
+    );
+    feed(&mut flow, &["data: [DONE]\n\n"], 99 * MS);
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.completion_tokens, Some(1000));
+    assert_eq!(outcome.ttft_us, Some(1_000));
+}
+
+#[test]
+fn the_load_report_is_left_to_a_client_that_asked_for_it() {
+    let (mut flow, edits) = start(&[("endpoint-load-metrics-format", "JSON")]);
+    assert_eq!(edits, []);
+    let edits = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        (
+            "endpoint-load-metrics",
+            r#"JSON {"named_metrics":{"num_requests_waiting":1}}"#,
+        ),
+    ]));
+    assert_eq!(edits, []);
+    assert_eq!(
+        flow.outcome(None).unwrap().load.map(|load| load.waiting),
+        Some(1)
+    );
+}
+
+#[test]
+fn bodies_that_say_nothing_are_not_looked_at() {
+    for answer in [
+        [
+            (":status", "500"),
+            ("content-type", "application/json"),
+            ("content-encoding", "identity"),
+        ],
+        [
+            (":status", "200"),
+            ("content-type", "application/json"),
+            ("content-encoding", "gzip"),
+        ],
+        [
+            (":status", "200"),
+            ("content-type", "audio/mpeg"),
+            ("content-encoding", "identity"),
+        ],
+    ] {
+        let (mut flow, _) = start(&[]);
+        let _ = flow.headers(&from_pairs(&answer));
+        assert!(flow.body_came(100, || 0).is_empty(), "{answer:?}");
+        assert_eq!(flow.outcome(None).unwrap().status.to_string(), answer[0].1);
+    }
+}
+
+#[test]
+fn an_answer_that_beats_the_end_of_its_request_is_measured_from_the_headers() {
+    let (mut flow, _) = start(&[]);
+    let _ = flow.headers(&from_pairs(&[(":status", "413")]));
+    feed(&mut flow, &["too large"], 12 * MS);
+    flow.request_ended(50 * MS);
+    assert_eq!(flow.outcome(None).unwrap().ttft_us, Some(2_000));
+}
+
+#[test]
+fn a_clock_that_jumps_back_gives_zero() {
+    let (mut flow, _) = start(&[]);
+    let _ = flow.headers(&from_pairs(&[(":status", "200")]));
+    feed(&mut flow, &["x"], 0);
+    assert_eq!(flow.outcome(None).unwrap().ttft_us, Some(0));
+}
+
+#[test]
+fn the_decision_is_told_to_the_client_only_when_configured() {
+    let request = from_pairs(&[("x-isotherm-decision", "replica=a")]);
+    let response = from_pairs(&[(":status", "200")]);
+    let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: true }, &request, 0);
+    assert_eq!(
+        flow.headers(&response),
+        [Edit::set("x-isotherm-decision", "replica=a")]
+    );
+    let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: false }, &request, 0);
+    assert_eq!(flow.headers(&response), []);
+}
+
+#[test]
+fn without_headers_there_is_no_outcome() {
+    let (flow, _) = start(&[]);
+    assert_eq!(flow.outcome(None), None);
+}
