@@ -3,4 +3,6 @@
 //! A gRPC service beside Envoy that decides where each LLM request goes. The decisions are made by
 //! `isotherm-router`, which is free of clocks and sockets; this crate is the shell around it.
 
+pub mod config;
 pub mod driver;
+pub mod metrics;

@@ -1,0 +1,25 @@
+//! What is known of a request before anybody has decided anything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+use isotherm_router::{SessionKey, Tier};
+
+/// A request that wants a replica: the router's [`Request`](isotherm_router::Request) without an identity, and with
+/// addresses in the place of identities. The pool fills in both.
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    /// Its prompt.
+    pub fingerprint: Arc<Fingerprint>,
+    /// Its session, where one is known.
+    pub session: Option<SessionKey>,
+    /// Its workload tier.
+    pub tier: Tier,
+    /// Estimated prompt length in tokens.
+    pub prompt_tokens: u32,
+    /// The most output tokens that it allows, where it says so.
+    pub output_tokens_max: Option<u32>,
+    /// The only replicas that may serve it, where the gateway restricts them.
+    pub subset: Option<Vec<SocketAddr>>,
+}

@@ -1,0 +1,247 @@
+//! What operators watch. Every name begins with `isotherm_`.
+//!
+//! Figures that the routing cores keep anyway (decisions, queue, index, replicas) are read from them when somebody
+//! scrapes ([`FleetCollector`]): nothing is counted twice, and a replica that left is gone from the page. Only what
+//! the cores do not know is counted here.
+//!
+//! | name | type | labels | meaning |
+//! | --- | --- | --- | --- |
+//! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
+//! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
+//! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
+//! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
+//! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of the response |
+//! | `isotherm_eds_streams` | gauge | | Envoys that follow the endpoints now |
+//! | `isotherm_eds_pushes_total` | counter | | endpoint updates sent |
+//! | `isotherm_eds_nacks_total` | counter | | endpoint updates that an Envoy refused |
+//! | `isotherm_decisions_total` | counter | `pool`, `reason` | requests dispatched |
+//! | `isotherm_rejects_total` | counter | `pool`, `reason` | requests refused |
+//! | `isotherm_arrived_total` | counter | `pool` | requests that wanted a replica |
+//! | `isotherm_queued_total` | counter | `pool` | of these, those that had to wait |
+//! | `isotherm_aborted_total` | counter | `pool`, `phase` | clients that went away while `waiting` or `in_flight` |
+//! | `isotherm_finished_total` | counter | `pool`, `result` | responses that ended `ok` or `failed` |
+//! | `isotherm_served_elsewhere_total` | counter | `pool` | responses of another replica than the chosen one |
+//! | `isotherm_predicted_cached_tokens_total` | counter | `pool` | prompt tokens that the index took for cached |
+//! | `isotherm_measured_cached_tokens_total` | counter | `pool` | prompt tokens that engines found in their caches, same requests |
+//! | `isotherm_prediction_error_tokens_total` | counter | `pool` | sum of the absolute differences of the two |
+//! | `isotherm_measured_prompt_tokens_total` | counter | `pool` | prompt tokens, same requests |
+//! | `isotherm_false_hits_total` | counter | `pool` | predicted hits that did not happen and corrected the index |
+//! | `isotherm_queue_length` | gauge | `pool` | requests that wait now |
+//! | `isotherm_queue_oldest_wait_seconds` | gauge | `pool` | how long the oldest of them has waited |
+//! | `isotherm_in_flight` | gauge | `pool` | requests dispatched and not finished |
+//! | `isotherm_available_replicas` | gauge | `pool` | replicas that would take a request now |
+//! | `isotherm_index_nodes` | gauge | `pool` | distinct prefixes in the index |
+//! | `isotherm_index_entries` | gauge | `pool` | pairs of prefix and replica in the index |
+//! | `isotherm_index_bytes` | gauge | `pool` | memory of the index |
+//! | `isotherm_index_evicted_total` | counter | `pool` | pairs forgotten for want of room |
+//! | `isotherm_replica_outstanding` | gauge | `pool`, `replica` | requests sent to it and not finished |
+//! | `isotherm_replica_pending` | gauge | `pool`, `replica` | requests in its own queue at its last probe |
+//! | `isotherm_replica_running` | gauge | `pool`, `replica` | requests in its batch at its last probe |
+//! | `isotherm_replica_kv_usage` | gauge | `pool`, `replica` | share of its KV cache in use, 0 to 1 |
+//! | `isotherm_replica_probe_age_seconds` | gauge | `pool`, `replica` | age of its last good probe |
+//! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not |
+
+mod fleet;
+
+use std::time::Duration;
+
+use isotherm_fingerprint::outcome::Outcome;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+pub use fleet::FleetCollector;
+
+/// What every name begins with.
+pub const PREFIX: &str = "isotherm";
+
+/// What the service counts by itself.
+#[derive(Debug)]
+pub struct Metrics {
+    /// Requests that Envoy has open with this service.
+    pub streams: Gauge,
+    /// Envoys that follow the endpoints.
+    pub eds_streams: Gauge,
+    /// Endpoint updates sent.
+    pub eds_pushes: Counter,
+    /// Endpoint updates refused.
+    pub eds_nacks: Counter,
+    answers: Family<AnswerLabel, Counter>,
+    bad_headers: Family<HeaderLabel, Counter>,
+    queue_wait: Family<PoolLabel, Histogram, fn() -> Histogram>,
+    ttft: Family<PoolLabel, Histogram, fn() -> Histogram>,
+}
+
+/// How request headers were answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// A replica was chosen.
+    Routed,
+    /// Envoy goes on as if the service were not there.
+    Passed,
+    /// No pool serves the model.
+    NotFound,
+    /// The request names no model, and there are several.
+    BadRequest,
+    /// The list of models.
+    Models,
+    /// The queue refused it.
+    Rejected,
+    /// The client went away while it waited.
+    Gone,
+}
+
+impl Answer {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Routed => "routed",
+            Self::Passed => "passed",
+            Self::NotFound => "not_found",
+            Self::BadRequest => "bad_request",
+            Self::Models => "models",
+            Self::Rejected => "rejected",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabel {
+    answer: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HeaderLabel {
+    header: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabel {
+    pool: String,
+}
+
+impl Metrics {
+    /// The metrics, registered with a registry whose prefix is [`PREFIX`].
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            streams: Gauge::default(),
+            eds_streams: Gauge::default(),
+            eds_pushes: Counter::default(),
+            eds_nacks: Counter::default(),
+            answers: Family::default(),
+            bad_headers: Family::default(),
+            queue_wait: Family::new_with_constructor(wait_buckets),
+            ttft: Family::new_with_constructor(ttft_buckets),
+        };
+        registry.register(
+            "ext_proc_streams",
+            "Requests that Envoy has open with this service",
+            metrics.streams.clone(),
+        );
+        registry.register(
+            "answers",
+            "Answers to request headers",
+            metrics.answers.clone(),
+        );
+        registry.register(
+            "bad_headers",
+            "Headers of the filter that could not be read",
+            metrics.bad_headers.clone(),
+        );
+        registry.register(
+            "queue_wait_seconds",
+            "How long dispatched requests had waited",
+            metrics.queue_wait.clone(),
+        );
+        registry.register(
+            "ttft_seconds",
+            "From the decision to the first byte of the response",
+            metrics.ttft.clone(),
+        );
+        registry.register(
+            "eds_streams",
+            "Envoys that follow the endpoints",
+            metrics.eds_streams.clone(),
+        );
+        registry.register(
+            "eds_pushes",
+            "Endpoint updates sent",
+            metrics.eds_pushes.clone(),
+        );
+        registry.register(
+            "eds_nacks",
+            "Endpoint updates that an Envoy refused",
+            metrics.eds_nacks.clone(),
+        );
+        metrics
+    }
+
+    /// Counts an answer to request headers.
+    pub fn answered(&self, answer: Answer) {
+        let label = AnswerLabel {
+            answer: answer.as_str(),
+        };
+        self.answers.get_or_create(&label).inc();
+    }
+
+    /// Counts a header of the filter that could not be read.
+    pub fn bad_header(&self, header: &'static str) {
+        self.bad_headers
+            .get_or_create(&HeaderLabel { header })
+            .inc();
+    }
+
+    /// The histograms of one pool, so that nobody looks them up for each request.
+    pub(crate) fn pool(&self, name: &str) -> PoolMetrics {
+        let label = pool_label(name);
+        PoolMetrics {
+            queue_wait: self.queue_wait.get_or_create(&label).clone(),
+            ttft: self.ttft.get_or_create(&label).clone(),
+        }
+    }
+
+    /// Takes a pool that is gone off the page.
+    pub(crate) fn forget_pool(&self, name: &str) {
+        let label = pool_label(name);
+        self.queue_wait.remove(&label);
+        self.ttft.remove(&label);
+    }
+}
+
+/// The histograms of one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolMetrics {
+    queue_wait: Histogram,
+    ttft: Histogram,
+}
+
+impl PoolMetrics {
+    pub(crate) fn waited(&self, time: Duration) {
+        self.queue_wait.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn observe(&self, outcome: &Outcome) {
+        if let Some(ttft_us) = outcome.ttft_us {
+            self.ttft
+                .observe(Duration::from_micros(ttft_us).as_secs_f64());
+        }
+    }
+}
+
+fn pool_label(name: &str) -> PoolLabel {
+    PoolLabel { pool: name.into() }
+}
+
+/// From 1 ms to 33 s: most requests do not wait at all, and none longer than the queue allows.
+fn wait_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
+/// From 4 ms to 131 s.
+fn ttft_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.004, 2.0, 16))
+}
