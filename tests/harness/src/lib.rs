@@ -1,1 +1,38 @@
 //! Starts Envoy, the service and simulated engines on free loopback ports, and stops them.
+//!
+//! The demo and the end-to-end tests use the same [`Stack`], and it runs `envoy/standalone.yaml` itself: the file is
+//! parsed, a few values in it are replaced, and everything else is what a reader of that file gets. A template or a
+//! second copy for tests was rejected, because then the file in the tree would be the one that nobody ever ran.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use isotherm_harness::{Pool, Stack};
+//!
+//! let mut stack = Stack::builder("example").pool(Pool::new("llama-3.1-8b").replicas(2)).start().await?;
+//! println!("{}", stack.url("/v1/models"));
+//! stack.service().freeze()?; // SIGSTOP
+//! stack.service().thaw()?;
+//! stack.engine_mut(0)?.kill()?;
+//! # Ok(()) }
+//! ```
+//!
+//! Everything that was started ends when the stack is dropped, and also when this process dies without dropping it
+//! (see [`process`]). Logs stay, under `target/stacks`, until the next run of the same name.
+
+pub mod document;
+pub mod engine;
+pub mod envoy;
+pub mod port;
+pub mod process;
+pub mod service;
+pub mod stack;
+pub mod tools;
+mod wait;
+
+pub use document::Document;
+pub use engine::{Engine, EngineOptions};
+pub use envoy::Envoy;
+pub use service::Service;
+pub use stack::{Pool, Stack, StackBuilder};
+pub use tools::Tools;
+pub use wait::{until, within};

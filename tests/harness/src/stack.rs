@@ -1,0 +1,397 @@
+//! Everything together: engines, the service, Envoy.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, test_kill_process};
+use serde_json::{Value, json};
+
+use crate::document::Document;
+use crate::engine::{Engine, EngineOptions};
+use crate::envoy::{self, Envoy, Route};
+use crate::service::Service;
+use crate::tools::Tools;
+
+/// The replicas of one model.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    model: String,
+    cluster: String,
+    replicas: usize,
+    engine: EngineOptions,
+    policy: String,
+    push: String,
+}
+
+impl Pool {
+    /// One replica, the default policy and mode of pushing; the cluster is called `llama`, as in `standalone.yaml`.
+    #[must_use]
+    pub fn new(model: &str) -> Self {
+        Self {
+            model: model.into(),
+            cluster: "llama".into(),
+            replicas: 1,
+            engine: EngineOptions::default(),
+            policy: "prefix_tree".into(),
+            push: "pending".into(),
+        }
+    }
+
+    /// The name of its cluster in Envoy; each pool of a stack needs its own.
+    #[must_use]
+    pub fn cluster(mut self, name: &str) -> Self {
+        self.cluster = name.into();
+        self
+    }
+
+    /// How many engines it starts with.
+    #[must_use]
+    pub fn replicas(mut self, count: usize) -> Self {
+        self.replicas = count;
+        self
+    }
+
+    /// How its engines are started.
+    #[must_use]
+    pub fn engine(mut self, options: EngineOptions) -> Self {
+        self.engine = options;
+        self
+    }
+
+    /// The routing policy, by its name in the configuration.
+    #[must_use]
+    pub fn policy(mut self, name: &str) -> Self {
+        self.policy = name.into();
+        self
+    }
+
+    /// The mode of pushing, by its name in the configuration.
+    #[must_use]
+    pub fn push(mut self, name: &str) -> Self {
+        self.push = name.into();
+        self
+    }
+}
+
+type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
+
+/// What is to be started; see [`Stack::builder`].
+pub struct StackBuilder {
+    name: String,
+    pools: Vec<Pool>,
+    service_edits: Vec<Edit>,
+    envoy_edits: Vec<Edit>,
+    log_filter: String,
+}
+
+impl StackBuilder {
+    /// Adds a pool. A stack without one gets `Pool::new("llama-3.1-8b")`.
+    #[must_use]
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.pools.push(pool);
+        self
+    }
+
+    /// Changes the service's configuration before it starts.
+    #[must_use]
+    pub fn service(
+        mut self,
+        edit: impl FnOnce(&mut Document) -> anyhow::Result<()> + Send + 'static,
+    ) -> Self {
+        self.service_edits.push(Box::new(edit));
+        self
+    }
+
+    /// Changes Envoy's configuration before it starts.
+    #[must_use]
+    pub fn envoy(
+        mut self,
+        edit: impl FnOnce(&mut Document) -> anyhow::Result<()> + Send + 'static,
+    ) -> Self {
+        self.envoy_edits.push(Box::new(edit));
+        self
+    }
+
+    /// What the service logs, as its `--log`; `info` unless set.
+    #[must_use]
+    pub fn log(mut self, filter: &str) -> Self {
+        self.log_filter = filter.into();
+        self
+    }
+
+    /// Starts everything, and waits until a request can go all the way.
+    ///
+    /// # Errors
+    /// When a program is missing, or does not become ready in time; with the end of its log.
+    pub async fn start(mut self) -> anyhow::Result<Stack> {
+        let tools = Tools::find()?;
+        let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
+        if self.pools.is_empty() {
+            self.pools.push(Pool::new("llama-3.1-8b"));
+        }
+        let mut engines = Vec::new();
+        for (index, pool) in self.pools.iter().enumerate() {
+            for _ in 0..pool.replicas {
+                let name = format!("engine-{}", engines.len());
+                let (model, options) = (pool.model.clone(), pool.engine.clone());
+                let engine = Engine::start(&tools, name, model, options, &directory).await?;
+                engines.push(Member {
+                    pool: index,
+                    engine,
+                });
+            }
+        }
+
+        let described = self
+            .pools
+            .iter()
+            .enumerate()
+            .map(|(index, pool)| describe(pool, index, &engines))
+            .collect();
+        let mut service = Service::prepare(&tools, &directory, described, self.log_filter)?;
+        for edit in self.service_edits {
+            edit(service.config())?;
+        }
+        service.start().await?;
+
+        let routes: Vec<Route> = self
+            .pools
+            .iter()
+            .map(|pool| Route {
+                model: pool.model.clone(),
+                cluster: pool.cluster.clone(),
+            })
+            .collect();
+        let mut document = envoy::configuration(&tools, service.address(), &routes)?;
+        for edit in self.envoy_edits {
+            edit(&mut document)?;
+        }
+        let envoy = Envoy::start(&tools, &document, &directory).await?;
+        let started = engines.len();
+        let stack = Stack {
+            envoy,
+            service,
+            engines,
+            pools: self.pools,
+            started,
+            tools,
+            directory,
+        };
+        for index in 0..stack.pools.len() {
+            stack.endpoints_arrived(index).await?;
+        }
+        Ok(stack)
+    }
+}
+
+/// One pool in the service's configuration.
+fn describe(pool: &Pool, index: usize, engines: &[Member]) -> Value {
+    let addresses = engines
+        .iter()
+        .filter(|member| member.pool == index)
+        .map(|member| member.engine.address().to_string());
+    json!({
+        "model": pool.model,
+        "cluster": pool.cluster,
+        "policy": pool.policy,
+        "push": pool.push,
+        "replicas": { "static": addresses.collect::<Vec<String>>() },
+    })
+}
+
+/// Engines, the service and Envoy, running. They end when this is dropped.
+#[derive(Debug)]
+pub struct Stack {
+    // In this order they are dropped: clients are cut off first, so that nothing logs a failure of what ended before it.
+    envoy: Envoy,
+    service: Service,
+    engines: Vec<Member>,
+    pools: Vec<Pool>,
+    started: usize,
+    tools: Tools,
+    directory: PathBuf,
+}
+
+#[derive(Debug)]
+struct Member {
+    pool: usize,
+    engine: Engine,
+}
+
+impl Stack {
+    /// Describes a stack; its logs are under `target/stacks/NAME-...`.
+    #[must_use]
+    pub fn builder(name: &str) -> StackBuilder {
+        StackBuilder {
+            name: name.into(),
+            pools: Vec::new(),
+            service_edits: Vec::new(),
+            envoy_edits: Vec::new(),
+            log_filter: "info".into(),
+        }
+    }
+
+    /// A URL of the system, as a client sees it.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.envoy.address())
+    }
+
+    /// Envoy.
+    #[must_use]
+    pub fn envoy(&self) -> &Envoy {
+        &self.envoy
+    }
+
+    /// The service.
+    #[must_use]
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// The service, to be killed, restarted or given another configuration.
+    pub fn service_mut(&mut self) -> &mut Service {
+        &mut self.service
+    }
+
+    /// The engines, in the order in which they were started.
+    pub fn engines(&self) -> impl ExactSizeIterator<Item = &Engine> {
+        self.engines.iter().map(|member| &member.engine)
+    }
+
+    /// One engine.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn engine(&self, index: usize) -> anyhow::Result<&Engine> {
+        Ok(&self
+            .engines
+            .get(index)
+            .with_context(|| format!("no engine {index}"))?
+            .engine)
+    }
+
+    /// One engine, to be killed or restarted.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn engine_mut(&mut self, index: usize) -> anyhow::Result<&mut Engine> {
+        Ok(&mut self
+            .engines
+            .get_mut(index)
+            .with_context(|| format!("no engine {index}"))?
+            .engine)
+    }
+
+    /// Starts another engine, adds it to the pool by the service's admin interface, and waits until Envoy has it.
+    /// Returns its index.
+    ///
+    /// # Errors
+    /// When there is no such pool, the engine does not start or the service refuses it.
+    pub async fn add_engine(&mut self, pool: usize) -> anyhow::Result<usize> {
+        let described = self
+            .pools
+            .get(pool)
+            .with_context(|| format!("no pool {pool}"))?;
+        let (model, options) = (described.model.clone(), described.engine.clone());
+        let name = format!("engine-{}", self.started);
+        self.started += 1;
+        let engine = Engine::start(&self.tools, name, model, options, &self.directory).await?;
+        self.service
+            .add_replica(&described.model, engine.address())
+            .await?;
+        self.engines.push(Member { pool, engine });
+        self.endpoints_arrived(pool).await?;
+        Ok(self.engines.len() - 1)
+    }
+
+    /// Takes an engine out of its pool by the service's admin interface and waits until Envoy has let go of it. The
+    /// engine keeps running as long as the returned handle, so that what it works on can end.
+    ///
+    /// # Errors
+    /// When there is no such engine, or the service refuses.
+    pub async fn remove_engine(&mut self, index: usize) -> anyhow::Result<Engine> {
+        let member = self
+            .engines
+            .get(index)
+            .with_context(|| format!("no engine {index}"))?;
+        let (pool, address) = (member.pool, member.engine.address());
+        let model = &self
+            .pools
+            .get(pool)
+            .with_context(|| format!("no pool {pool}"))?
+            .model;
+        self.service.remove_replica(model, address).await?;
+        let member = self.engines.remove(index);
+        self.endpoints_arrived(pool).await?;
+        Ok(member.engine)
+    }
+
+    /// Where logs and generated files are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Waits until Envoy's cluster of this pool has the pool's engines and no others.
+    async fn endpoints_arrived(&self, pool: usize) -> anyhow::Result<()> {
+        let cluster = &self
+            .pools
+            .get(pool)
+            .with_context(|| format!("no pool {pool}"))?
+            .cluster;
+        let of_pool = self.engines.iter().filter(|member| member.pool == pool);
+        let addresses: Vec<SocketAddr> = of_pool.map(|member| member.engine.address()).collect();
+        self.envoy.has_endpoints(cluster, &addresses).await
+    }
+}
+
+/// A new directory of this name, after what earlier processes of this name left has been cleared away.
+fn fresh_directory(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+    for entry in fs::read_dir(parent)?.filter_map(Result::ok) {
+        let file_name = entry.file_name();
+        let of_dead = file_name
+            .to_str()
+            .and_then(|file_name| {
+                file_name
+                    .strip_prefix(name)?
+                    .strip_prefix('.')?
+                    .split('.')
+                    .next()?
+                    .parse()
+                    .ok()
+            })
+            .and_then(Pid::from_raw)
+            .is_some_and(|pid| test_kill_process(pid).is_err());
+        if of_dead {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    let directory = parent.join(format!("{name}.{}.{number}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_of_the_dead_are_cleared_away_and_those_of_the_living_stay() {
+        let parent = std::env::temp_dir().join(format!("isotherm-stacks-{}", std::process::id()));
+        let dead = parent.join("demo.2147483646.0");
+        let other = parent.join("another.2147483646.0");
+        fs::create_dir_all(&dead).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let first = fresh_directory(&parent, "demo").unwrap();
+        let second = fresh_directory(&parent, "demo").unwrap();
+        assert!(!dead.exists() && other.exists() && first.exists() && second.exists());
+        fs::remove_dir_all(&parent).unwrap();
+    }
+}

@@ -1,0 +1,103 @@
+//! Where the programs are. Building and downloading them is `cargo xtask`'s business; the harness only looks.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// The programs and files that a stack is made of.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The Envoy binary: `ISOTHERM_ENVOY`, or what `cargo xtask envoy` downloaded, or `envoy` on `PATH`.
+    pub envoy: PathBuf,
+    /// The built filter: `ISOTHERM_FILTER`, or what `cargo xtask filter` built.
+    pub filter: PathBuf,
+    /// The service: `ISOTHERM_BIN`, or beside this program.
+    pub isotherm: PathBuf,
+    /// The simulated engine: `ISOTHERM_ENGINE_BIN`, or beside this program.
+    pub engine: PathBuf,
+    /// `envoy/standalone.yaml`.
+    pub standalone: PathBuf,
+    /// Where logs and generated files go: `ISOTHERM_OUTPUT`, or `target` of the workspace.
+    pub output: PathBuf,
+}
+
+impl Tools {
+    /// Finds all of them.
+    ///
+    /// # Errors
+    /// Names the first that is missing, and the command that makes it.
+    pub fn find() -> anyhow::Result<Self> {
+        let root = root();
+        let output = from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root.join("target"));
+        let envoy = from_environment("ISOTHERM_ENVOY")
+            .or_else(|| downloaded(&output))
+            .or_else(on_path);
+        let filter = from_environment("ISOTHERM_FILTER")
+            .unwrap_or_else(|| root.join("target/filter/isotherm_filter.wasm"));
+        Ok(Self {
+            envoy: existing(envoy.unwrap_or_else(|| "envoy".into()), "cargo xtask envoy")?,
+            filter: existing(filter, "cargo xtask filter")?,
+            isotherm: existing(
+                program("ISOTHERM_BIN", "isotherm")?,
+                "cargo build -p isotherm",
+            )?,
+            engine: existing(
+                program("ISOTHERM_ENGINE_BIN", "isotherm-engine")?,
+                "cargo build -p isotherm-engine",
+            )?,
+            standalone: existing(
+                root.join("envoy/standalone.yaml"),
+                "git checkout envoy/standalone.yaml",
+            )?,
+            output,
+        })
+    }
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+fn from_environment(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from)
+}
+
+fn existing(path: PathBuf, command: &str) -> anyhow::Result<PathBuf> {
+    path.canonicalize()
+        .with_context(|| format!("no {}; run `{command}`", path.display()))
+}
+
+/// A program of this workspace, built into the directory that this program is in (or is a test of).
+fn program(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
+    if let Some(given) = from_environment(variable) {
+        return Ok(given);
+    }
+    let this = env::current_exe().context("this program does not know where it is")?;
+    let directory = this.parent().unwrap_or(&this);
+    let directory = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("deps" | "examples") => directory.parent().unwrap_or(directory),
+        _ => directory,
+    };
+    Ok(directory.join(name))
+}
+
+/// `target/envoy/VERSION/envoy`; there is one version at a time in a checkout, and an old one may have stayed behind.
+fn downloaded(output: &Path) -> Option<PathBuf> {
+    let pin = std::fs::read_to_string(root().join("envoy/envoy-version.toml")).ok()?;
+    let version = pin
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "))?;
+    let path = output
+        .join("envoy")
+        .join(version.trim_matches('"'))
+        .join("envoy");
+    path.is_file().then_some(path)
+}
+
+fn on_path() -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|directory| directory.join("envoy"))
+        .find(|path| path.is_file())
+}
