@@ -1,0 +1,104 @@
+//! The role in front of the external processor, on the host.
+
+use std::rc::Rc;
+
+use isotherm_filter_logic::request::{RESPONSE_TRAILERS_TO_REMOVE, RequestFlow, strip};
+use isotherm_filter_logic::{Edit, RequestConfig};
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+
+use crate::host;
+use crate::metrics::RequestMetrics;
+
+/// One request, held back while its body is read.
+pub(crate) struct RequestContext {
+    config: Rc<RequestConfig>,
+    metrics: Rc<RequestMetrics>,
+    /// `None` before the request's headers, and once the request has been let go.
+    flow: Option<RequestFlow>,
+}
+
+impl RequestContext {
+    pub(crate) fn new(config: Rc<RequestConfig>, metrics: RequestMetrics) -> Self {
+        Self {
+            config,
+            metrics: Rc::new(metrics),
+            flow: None,
+        }
+    }
+
+    pub(crate) fn for_request(&self) -> Self {
+        Self {
+            config: Rc::clone(&self.config),
+            metrics: Rc::clone(&self.metrics),
+            flow: None,
+        }
+    }
+
+    fn apply(&self, edits: &[Edit]) {
+        for edit in edits {
+            match edit {
+                Edit::Remove(name) => self.set_http_request_header_bytes(name, None),
+                Edit::Set(name, value) => self.set_http_request_header_bytes(name, Some(value)),
+            }
+        }
+    }
+
+    fn let_go(&self, flow: RequestFlow) -> Action {
+        let release = flow.release(|| host::text_property(self, ["source", "address"]));
+        self.apply(&release.edits);
+        self.metrics.released(&release);
+        Action::Continue
+    }
+}
+
+impl Context for RequestContext {}
+
+impl HttpContext for RequestContext {
+    fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        let headers = self.get_http_request_headers_bytes();
+        self.apply(&strip(&self.config, &headers));
+        let flow = RequestFlow::start(Rc::clone(&self.config), &headers, !end_of_stream);
+        if flow.holds_back() {
+            self.flow = Some(flow);
+            Action::Pause
+        } else {
+            self.let_go(flow)
+        }
+    }
+
+    fn on_http_request_body(&mut self, buffered_bytes: usize, end_of_stream: bool) -> Action {
+        let Some(mut flow) = self.flow.take() else {
+            return Action::Continue;
+        };
+        // While a request is held back, the host's buffer grows: the new bytes are those behind the known ones.
+        let seen_bytes = flow.body_bytes();
+        let new_bytes = buffered_bytes.saturating_sub(seen_bytes);
+        let mut is_full = false;
+        if new_bytes > 0
+            && let Some(piece) = self.get_http_request_body(seen_bytes, new_bytes)
+        {
+            is_full = flow.body(&piece);
+        }
+        if is_full || end_of_stream {
+            self.let_go(flow)
+        } else {
+            self.flow = Some(flow);
+            Action::Pause
+        }
+    }
+
+    fn on_http_request_trailers(&mut self, _: usize) -> Action {
+        match self.flow.take() {
+            Some(flow) => self.let_go(flow),
+            None => Action::Continue,
+        }
+    }
+
+    fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        for name in RESPONSE_TRAILERS_TO_REMOVE {
+            self.remove_http_response_trailer(name);
+        }
+        Action::Continue
+    }
+}
