@@ -10,10 +10,13 @@ mod chain;
 mod codec;
 mod extract;
 mod grid;
+mod json;
 mod leaves;
 pub mod names;
 pub mod outcome;
+mod sections;
 pub mod session;
+mod shape;
 pub mod tokens;
 
 pub use api::Api;

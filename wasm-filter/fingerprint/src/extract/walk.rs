@@ -1,0 +1,350 @@
+//! What each value of a request is, from where it stands.
+
+use alloc::vec::Vec;
+
+use super::marks;
+use super::prompt::Prompt;
+use super::watch::Watch;
+use crate::Api;
+use crate::json::{Kind, Visit};
+use crate::leaves::Leaves;
+use crate::shape::item::{self, Item, Trailer};
+use crate::shape::{self, Field, Reading, Selector};
+
+/// Room for the nesting of a usual request, so that most requests allocate once.
+const DEPTH_EXPECTED: usize = 16;
+
+/// How a value is read.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    /// Not at all.
+    Skip,
+    /// The request itself.
+    Request,
+    /// An object with these members.
+    Holds(&'static [(&'static str, Field)]),
+    /// As [`Reading::Json`].
+    Json,
+    /// As [`Reading::Parts`].
+    Parts,
+    /// As [`Reading::Messages`].
+    Messages,
+    /// One message.
+    Message,
+    /// As [`Reading::Texts`].
+    Texts,
+    /// As [`Reading::Media`].
+    Media,
+    /// Into a selector.
+    Selects(Selector),
+    /// Into a trailer of the message.
+    Trailer(Trailer),
+    /// As the most output tokens.
+    OutputMax,
+    /// As whether to stream.
+    Stream,
+}
+
+/// An object or array that is open.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    mode: Mode,
+    kind: Kind,
+    /// Whether token ids were seen in it.
+    tokens: bool,
+}
+
+/// Where the contents of the string go that is arriving.
+#[derive(Clone, Copy, Debug)]
+enum Sink {
+    Nowhere,
+    Text,
+    /// The text of a message that is text alone; whether it has the default role.
+    Message {
+        default_role: bool,
+    },
+    Medium,
+    Selector(Selector),
+    Trailer(Trailer),
+}
+
+/// Follows the scanner through a request.
+#[derive(Debug)]
+pub(super) struct Walk {
+    api: Api,
+    pub(super) prompt: Prompt,
+    pub(super) watch: Watch,
+    pub(super) stream: Option<bool>,
+    pub(super) output_tokens_max: Option<u32>,
+    frames: Vec<Frame>,
+    /// How to read the value of the member whose name came last.
+    member: Mode,
+    sink: Sink,
+    digest: Leaves,
+}
+
+impl Walk {
+    pub(super) fn new(api: Api, watch: Watch) -> Self {
+        Self {
+            api,
+            prompt: Prompt::new(),
+            watch,
+            stream: None,
+            output_tokens_max: None,
+            frames: Vec::with_capacity(DEPTH_EXPECTED),
+            member: Mode::Request,
+            sink: Sink::Nowhere,
+            digest: Leaves::default(),
+        }
+    }
+
+    /// How to read the value that begins.
+    fn mode(&self) -> Mode {
+        let Some(Frame {
+            mode,
+            kind: Kind::Array,
+            ..
+        }) = self.frames.last()
+        else {
+            return self.member;
+        };
+        match mode {
+            Mode::Messages => Mode::Message,
+            Mode::Message | Mode::Parts => Mode::Parts,
+            Mode::Json | Mode::Texts | Mode::Media | Mode::Selects(_) => *mode,
+            Mode::Skip
+            | Mode::Request
+            | Mode::Holds(_)
+            | Mode::Trailer(_)
+            | Mode::OutputMax
+            | Mode::Stream => Mode::Skip,
+        }
+    }
+
+    /// How to read a member of the request, or of an object that it holds.
+    fn field(&mut self, field: Option<Field>) -> Mode {
+        match field {
+            None => Mode::Skip,
+            Some(Field::Prompt(section, reading)) => {
+                // The first of several wins. Parsers take the last; that is not known before the end.
+                if !self.prompt.begin_section(section) {
+                    return Mode::Skip;
+                }
+                match reading {
+                    Reading::Json => Mode::Json,
+                    Reading::Parts => Mode::Parts,
+                    Reading::Messages => Mode::Messages,
+                    Reading::Texts => Mode::Texts,
+                    Reading::Media => Mode::Media,
+                }
+            }
+            Some(Field::Selects(selector)) if self.prompt.is_selected(selector) => Mode::Skip,
+            Some(Field::Selects(selector)) => Mode::Selects(selector),
+            Some(Field::OutputMax) => Mode::OutputMax,
+            Some(Field::Stream) => Mode::Stream,
+            Some(Field::Holds(members)) => Mode::Holds(members),
+        }
+    }
+
+    /// How to read a member of a message or a part.
+    fn item(&mut self, item: Item, name: &[u8]) -> Mode {
+        match item {
+            Item::Parts => Mode::Parts,
+            Item::NamedParts => {
+                self.prompt.name_next(name);
+                Mode::Parts
+            }
+            Item::Media => Mode::Media,
+            Item::Trailer(trailer) => Mode::Trailer(trailer),
+            Item::Nothing => Mode::Skip,
+            Item::Json => {
+                self.prompt.name_next(name);
+                Mode::Json
+            }
+        }
+    }
+
+    fn value_ended(&mut self) {
+        if self.frames.len() == 1 {
+            self.prompt.end_section();
+        }
+    }
+
+    fn token(&mut self, literal: &[u8]) {
+        let Some(id) = number(literal) else {
+            return;
+        };
+        // One mark before a list of ids, and one before an id that stands alone.
+        let begun = match self.frames.last_mut() {
+            Some(frame) if frame.kind == Kind::Array => core::mem::replace(&mut frame.tokens, true),
+            _ => false,
+        };
+        if !begun {
+            self.prompt.begin_part();
+            self.prompt.mark(marks::TOKENS);
+        }
+        self.prompt.token(id);
+    }
+}
+
+impl Visit for Walk {
+    fn open(&mut self, kind: Kind) {
+        let mode = match (self.mode(), kind) {
+            (Mode::Json, Kind::Object) => {
+                self.prompt.begin_json(marks::OBJECT);
+                Mode::Json
+            }
+            (Mode::Json, Kind::Array) => {
+                self.prompt.begin_json(marks::ARRAY);
+                Mode::Json
+            }
+            (Mode::Messages | Mode::Message, Kind::Object) => {
+                self.prompt.begin_message();
+                Mode::Message
+            }
+            (Mode::OutputMax | Mode::Stream | Mode::Trailer(_), _) => Mode::Skip,
+            (mode, _) => mode,
+        };
+        self.frames.push(Frame {
+            mode,
+            kind,
+            tokens: false,
+        });
+    }
+
+    fn close(&mut self) {
+        let Some(frame) = self.frames.pop() else {
+            return;
+        };
+        match (frame.mode, frame.kind) {
+            (Mode::Json, Kind::Object) => self.prompt.mark(marks::OBJECT_END),
+            (Mode::Json, Kind::Array) => self.prompt.mark(marks::ARRAY_END),
+            (Mode::Message, Kind::Object) => self.prompt.end_message(),
+            _ => {}
+        }
+        // A name whose list held nothing.
+        self.prompt.drop_name();
+        self.value_ended();
+    }
+
+    fn key(&mut self, key: &[u8]) {
+        self.watch.key(self.frames.len(), key);
+        let Some(frame) = self.frames.last() else {
+            return;
+        };
+        self.member = match frame.mode {
+            Mode::Request => self.field(shape::field(self.api, key)),
+            Mode::Holds(members) => self.field(shape::find(members, key)),
+            Mode::Json if item::renders_nowhere(key) => Mode::Skip,
+            Mode::Json => {
+                self.prompt.mark(marks::KEY);
+                self.prompt.text(key);
+                Mode::Json
+            }
+            Mode::Message => self.item(item::of_message(key), key),
+            Mode::Parts | Mode::Texts => self.item(item::of_part(key), key),
+            Mode::Media if item::describes_media(key) => Mode::Skip,
+            Mode::Media => Mode::Media,
+            Mode::Selects(selector) => Mode::Selects(selector),
+            Mode::Skip | Mode::Messages | Mode::Trailer(_) | Mode::OutputMax | Mode::Stream => {
+                Mode::Skip
+            }
+        };
+    }
+
+    fn string_start(&mut self) {
+        self.watch.start(self.frames.len());
+        self.sink = match self.mode() {
+            Mode::Json => {
+                self.prompt.begin_json(marks::STRING);
+                Sink::Text
+            }
+            Mode::Parts | Mode::Texts => {
+                self.prompt.begin_part();
+                Sink::Text
+            }
+            mode @ (Mode::Messages | Mode::Message) => {
+                self.prompt.begin_message();
+                self.prompt.begin_part();
+                Sink::Message {
+                    default_role: matches!(mode, Mode::Messages),
+                }
+            }
+            Mode::Media => Sink::Medium,
+            Mode::Selects(selector) => Sink::Selector(selector),
+            Mode::Trailer(trailer) => Sink::Trailer(trailer),
+            Mode::Skip | Mode::Request | Mode::Holds(_) | Mode::OutputMax | Mode::Stream => {
+                Sink::Nowhere
+            }
+        };
+    }
+
+    #[inline]
+    fn string_part(&mut self, part: &[u8]) {
+        match self.sink {
+            Sink::Text | Sink::Message { .. } => self.prompt.text(part),
+            Sink::Medium | Sink::Selector(_) | Sink::Trailer(_) => self.digest.push(part),
+            Sink::Nowhere => {}
+        }
+        self.watch.part(part);
+    }
+
+    fn string_end(&mut self) {
+        match core::mem::replace(&mut self.sink, Sink::Nowhere) {
+            Sink::Nowhere | Sink::Text => {}
+            Sink::Message { default_role: true } => self.prompt.end_text_message(),
+            Sink::Message {
+                default_role: false,
+            } => self.prompt.end_message(),
+            Sink::Medium => self.prompt.medium(self.digest.digest()),
+            Sink::Selector(selector) => self.prompt.select(selector, self.digest.digest()),
+            Sink::Trailer(trailer) => self.prompt.set_trailer(trailer, self.digest.digest()),
+        }
+        self.watch.end();
+        self.value_ended();
+    }
+
+    fn literal(&mut self, literal: &[u8]) {
+        self.watch.literal(self.frames.len(), literal);
+        match self.mode() {
+            // A member of a message that is null is a member that is not there.
+            Mode::Json if literal == b"null" && self.prompt.drop_name() => {}
+            Mode::Json => {
+                self.prompt.begin_json(marks::LITERAL);
+                self.prompt.text(literal);
+            }
+            Mode::Texts => self.token(literal),
+            Mode::Selects(selector) if literal != b"null" => {
+                self.digest.push(literal);
+                self.prompt.select(selector, self.digest.digest());
+            }
+            Mode::OutputMax => self.output_tokens_max = self.output_tokens_max.max(number(literal)),
+            Mode::Stream => {
+                self.stream.get_or_insert(literal == b"true");
+            }
+            Mode::Skip
+            | Mode::Request
+            | Mode::Holds(_)
+            | Mode::Parts
+            | Mode::Messages
+            | Mode::Message
+            | Mode::Media
+            | Mode::Selects(_)
+            | Mode::Trailer(_) => {}
+        }
+        self.prompt.drop_name();
+        self.value_ended();
+    }
+}
+
+/// A whole number; the largest where it has no place in 32 bits.
+fn number(literal: &[u8]) -> Option<u32> {
+    let digits = literal.iter().all(u8::is_ascii_digit) && !literal.is_empty();
+    digits.then(|| {
+        literal.iter().fold(0u32, |value, digit| {
+            value
+                .saturating_mul(10)
+                .saturating_add(u32::from(digit - b'0'))
+        })
+    })
+}

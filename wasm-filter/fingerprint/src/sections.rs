@@ -1,0 +1,304 @@
+//! Hashing a prompt whose sections arrive in any order.
+//!
+//! Engines render tools before the system text, and that before the messages; clients often send them the other way
+//! round. So each section hashes its blocks on a grid of its own as it arrives, and the chain is folded at the end, in the
+//! order of rendering, from a seed of what selects the cache: `h = XXH3(h, block)`, 8 bytes each. Rejected: keeping the
+//! body until the order is known (unbounded), and hashing in order of arrival (two clients with the same prompt and
+//! different serialisers would share nothing).
+//!
+//! A section that starts deep in the prompt brings its own fine blocks, so edges are thinned to what the grid would have
+//! there. Whether an edge stays depends on where the one before lies and on nothing behind, so equal prefixes keep equal
+//! edges. The hash goes through every block, thinned or not.
+
+use alloc::vec::Vec;
+
+use crate::Edge;
+use crate::grid::{EDGES_BYTES_MAX, EDGES_MAX, width_at};
+use crate::leaves::{Leaves, fold};
+
+/// A part of the prompt, in the order in which engines render.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// Tools, or functions.
+    Tools,
+    /// The system text where it stands beside the messages, or documents.
+    System,
+    /// Messages, the prompt, token ids.
+    Content,
+    /// Text behind what is to be filled in.
+    Suffix,
+    /// Images beside the prompt.
+    Images,
+    /// Audio beside the prompt.
+    Audio,
+    /// Video beside the prompt.
+    Video,
+}
+
+/// How many sections there are.
+const SECTIONS: usize = Section::Video as usize + 1;
+/// Room for the blocks of a prompt of about 50 KB, so that most requests allocate once.
+const BLOCKS_EXPECTED: usize = 96;
+
+/// What a section came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    /// Its blocks, as a range of [`Sections::blocks`].
+    blocks: (usize, usize),
+    /// The digest of what follows its last whole block.
+    tail: u64,
+    /// Its length.
+    bytes: u64,
+    /// Whether it has begun, so that a second one of the same name is not taken.
+    begun: bool,
+}
+
+/// The sections of a prompt.
+#[derive(Debug)]
+pub(crate) struct Sections {
+    /// The whole blocks of all sections, in order of arrival.
+    blocks: Vec<u64>,
+    spans: [Span; SECTIONS],
+    /// The section that is arriving.
+    current: Option<Section>,
+    /// Its length so far.
+    bytes: u64,
+    /// Where its current block began.
+    block_start: u32,
+    /// What its current block still takes; 0 past the last block.
+    block_room: usize,
+    leaves: Leaves,
+}
+
+/// A prompt's chain.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) total_bytes: u32,
+}
+
+impl Sections {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            blocks: Vec::with_capacity(BLOCKS_EXPECTED),
+            spans: [Span::default(); SECTIONS],
+            current: None,
+            bytes: 0,
+            block_start: 0,
+            block_room: 0,
+            leaves: Leaves::default(),
+        }
+    }
+
+    /// A section begins; `false` when there was one of this kind, which stays.
+    pub(crate) fn begin(&mut self, section: Section) -> bool {
+        self.end();
+        let start = self.blocks.len();
+        let Some(span) = self.spans.get_mut(section as usize) else {
+            return false;
+        };
+        if span.begun {
+            return false;
+        }
+        span.begun = true;
+        span.blocks = (start, start);
+        self.current = Some(section);
+        self.bytes = 0;
+        self.block_start = 0;
+        self.block_room = width_at(0) as usize;
+        true
+    }
+
+    /// More of the section that is arriving.
+    #[inline]
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        while bytes.len() >= self.block_room && self.block_room > 0 {
+            let (head, rest) = bytes.split_at(self.block_room);
+            self.leaves.push(head);
+            self.end_block();
+            bytes = rest;
+        }
+        if self.block_room > 0 {
+            self.leaves.push(bytes);
+            self.block_room -= bytes.len();
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.blocks.push(self.leaves.digest());
+        self.block_start = self.block_start.saturating_add(width_at(self.block_start));
+        self.block_room = if self.block_start < EDGES_BYTES_MAX {
+            width_at(self.block_start) as usize
+        } else {
+            0
+        };
+    }
+
+    /// The section that is arriving ends.
+    pub(crate) fn end(&mut self) {
+        let Some(section) = self.current.take() else {
+            return;
+        };
+        let tail = self.leaves.digest();
+        if let Some(span) = self.spans.get_mut(section as usize) {
+            span.blocks.1 = self.blocks.len();
+            span.tail = tail;
+            span.bytes = self.bytes;
+        }
+    }
+
+    /// Rendered bytes so far.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        let arriving = if self.current.is_some() {
+            self.bytes
+        } else {
+            0
+        };
+        self.spans.iter().map(|span| span.bytes).sum::<u64>() + arriving
+    }
+
+    /// The chain of everything, from a seed.
+    pub(crate) fn fold(mut self, seed: u64) -> Chain {
+        self.end();
+        let total_bytes = u32::try_from(self.total_bytes()).unwrap_or(u32::MAX);
+        let mut folding = Folding {
+            hash: seed,
+            end_bytes: 0,
+            edges: Vec::with_capacity(self.blocks.len().min(EDGES_MAX)),
+        };
+        let arrived = self
+            .spans
+            .iter()
+            .zip(0u64..)
+            .filter(|(span, _)| span.bytes > 0);
+        let mut before: Option<&Span> = None;
+        for (span, number) in arrived {
+            if let Some(before) = before {
+                folding.end_section(before);
+            }
+            // The number keeps a tool apart from a message of the same text.
+            folding.hash = fold(folding.hash, number);
+            let (start, end) = span.blocks;
+            folding.blocks(self.blocks.get(start..end).unwrap_or_default());
+            before = Some(span);
+        }
+        Chain {
+            edges: folding.edges,
+            total_bytes,
+        }
+    }
+}
+
+/// The chain in the making.
+struct Folding {
+    hash: u64,
+    /// Where the section that is folded begins, then where each block ends.
+    end_bytes: u64,
+    edges: Vec<Edge>,
+}
+
+impl Folding {
+    fn blocks(&mut self, blocks: &[u64]) {
+        let start = self.end_bytes;
+        let mut offset = 0;
+        for block in blocks {
+            offset += width_at(offset);
+            self.end_bytes = start + u64::from(offset);
+            self.hash = fold(self.hash, *block);
+            self.edge();
+        }
+    }
+
+    /// What follows the last whole block of a section counts as soon as another section follows: only then is it sure
+    /// that no more of it comes.
+    fn end_section(&mut self, span: &Span) {
+        let width: u32 =
+            (span.blocks.0..span.blocks.1).fold(0, |offset, _| offset + width_at(offset));
+        let rest = span.bytes.saturating_sub(u64::from(width));
+        self.hash = fold(self.hash, span.tail);
+        if rest > 0 {
+            self.end_bytes += rest;
+            self.edge();
+        }
+    }
+
+    /// Keeps the hash as an edge, unless that would lie closer to the one before than the grid has it.
+    fn edge(&mut self) {
+        let previous = self.edges.last().map_or(0, |edge| edge.end_bytes);
+        let Ok(end_bytes) = u32::try_from(self.end_bytes) else {
+            return;
+        };
+        let near = end_bytes - previous < width_at(previous);
+        if near || end_bytes > EDGES_BYTES_MAX || self.edges.len() >= EDGES_MAX {
+            return;
+        }
+        self.edges.push(Edge {
+            hash: self.hash,
+            end_bytes,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(sections: &[(Section, &[u8])]) -> Chain {
+        let mut arriving = Sections::new();
+        for (section, bytes) in sections {
+            assert!(arriving.begin(*section));
+            arriving.push(bytes);
+        }
+        arriving.fold(7)
+    }
+
+    #[test]
+    fn the_order_of_arrival_leaves_no_trace() {
+        let (tools, messages) = ([b't'; 3000], [b'm'; 9000]);
+        let forth = chain(&[(Section::Tools, &tools), (Section::Content, &messages)]);
+        let back = chain(&[(Section::Content, &messages), (Section::Tools, &tools)]);
+        assert_eq!(forth, back);
+        assert_eq!(forth.total_bytes, 12_000);
+    }
+
+    #[test]
+    fn the_same_bytes_in_another_section_share_nothing() {
+        let text = [b'x'; 3000];
+        let tools = chain(&[(Section::Tools, &text)]);
+        let system = chain(&[(Section::System, &text)]);
+        assert!(tools.edges.iter().all(|edge| !system.edges.contains(edge)));
+    }
+
+    #[test]
+    fn a_second_section_of_one_kind_is_not_taken() {
+        let mut sections = Sections::new();
+        assert!(sections.begin(Section::Content));
+        assert!(!sections.begin(Section::Content));
+    }
+
+    #[test]
+    fn edges_behind_a_long_section_are_as_far_apart_as_the_grid_has_it() {
+        let (tools, messages) = (alloc::vec![b't'; 100_000], alloc::vec![b'm'; 100_000]);
+        let chain = chain(&[(Section::Tools, &tools), (Section::Content, &messages)]);
+        for pair in chain.edges.windows(2) {
+            let gap = pair[1].end_bytes - pair[0].end_bytes;
+            let width = width_at(pair[0].end_bytes);
+            assert!(
+                gap >= width && gap < 2 * width,
+                "{gap} after {}",
+                pair[0].end_bytes
+            );
+        }
+    }
+
+    #[test]
+    fn what_lies_past_the_last_edge_counts_in_the_length() {
+        let long = alloc::vec![0; EDGES_BYTES_MAX as usize + 3_000_000];
+        let chain = chain(&[(Section::Tools, &long), (Section::Content, &long)]);
+        assert_eq!(chain.total_bytes as usize, 2 * long.len());
+        assert!(chain.edges.len() <= EDGES_MAX);
+        assert!(chain.edges.last().unwrap().end_bytes <= EDGES_BYTES_MAX);
+    }
+}

@@ -1,0 +1,310 @@
+//! What the extractor finds in requests as clients send them.
+
+use isotherm_fingerprint::{Api, Extracted, Extractor, Problem, Wanted};
+
+fn wanted() -> Wanted {
+    Wanted {
+        session: [
+            "session_id",
+            "prompt_cache_key",
+            "conversation",
+            "user",
+            "metadata.session_id",
+        ]
+        .map(String::from)
+        .to_vec(),
+        tier: vec!["metadata.tier".into(), "service_tier".into()],
+    }
+}
+
+fn extract(api: Api, body: &str) -> Extracted {
+    let mut extractor = Extractor::new(api, &wanted());
+    extractor.feed(body.as_bytes());
+    let found = extractor.finish();
+    let mut bytewise = Extractor::new(api, &wanted());
+    for byte in body.as_bytes() {
+        bytewise.feed(&[*byte]);
+    }
+    assert_eq!(bytewise.finish(), found, "a byte at a time");
+    found
+}
+
+fn chat(body: &str) -> Extracted {
+    extract(Api::ChatCompletions, body)
+}
+
+/// A text of this many bytes, different for each seed.
+fn text(seed: usize, bytes: usize) -> String {
+    let words = [
+        "warm", "cold", "cache", "prefix", "replica", "queue", "token",
+    ];
+    let mut text = String::new();
+    for index in 0.. {
+        text.push_str(words[(index * 31 + seed * 7 + index / 7) % words.len()]);
+        text.push_str(&format!(" {} ", index * seed));
+        if text.len() >= bytes {
+            break;
+        }
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// How many edges two requests share.
+fn shared(one: &Extracted, other: &Extracted) -> usize {
+    let pairs = one
+        .fingerprint
+        .edges()
+        .iter()
+        .zip(other.fingerprint.edges());
+    pairs.take_while(|(one, other)| one == other).count()
+}
+
+#[test]
+fn finds_what_a_chat_request_says() {
+    let found = chat(
+        r#"{"model":"llama","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":100,
+            "user":"u1","metadata":{"session_id":"s1","tier":"non-interactive"}}"#,
+    );
+    assert_eq!(found.model.as_deref(), Some("llama"));
+    assert_eq!(
+        found.session,
+        Some((3, "u1".into())),
+        "`user` stands before `metadata.session_id`"
+    );
+    assert_eq!(found.tier.as_deref(), Some("non-interactive"));
+    assert!(found.stream && found.complete);
+    assert_eq!(found.output_tokens_max, Some(100));
+    assert_eq!(found.problem, None);
+}
+
+#[test]
+fn the_best_session_key_wins_wherever_it_stands() {
+    let forth = chat(r#"{"user":"u","session_id":"s","messages":[]}"#);
+    let back = chat(r#"{"session_id":"s","user":"u","messages":[]}"#);
+    assert_eq!(forth.session, Some((0, "s".into())));
+    assert_eq!(back.session, forth.session);
+}
+
+#[test]
+fn a_conversation_is_its_name_or_its_id() {
+    for body in [
+        r#"{"conversation":"c7"}"#,
+        r#"{"conversation":{"id":"c7","x":["id"]}}"#,
+    ] {
+        assert_eq!(
+            extract(Api::Responses, body).session,
+            Some((2, "c7".into())),
+            "{body}"
+        );
+    }
+    assert_eq!(
+        extract(Api::Responses, r#"{"conversation":null,"user":""}"#).session,
+        None
+    );
+    assert_eq!(
+        extract(Api::Responses, r#"{"user":42}"#).session,
+        Some((3, "42".into()))
+    );
+    assert_eq!(
+        extract(Api::Responses, r#"{"x":{"user":"deep"},"metadata":["a"]}"#).session,
+        None
+    );
+}
+
+#[test]
+fn long_names_are_bounded() {
+    let long = "k".repeat(1000);
+    let found = chat(&format!(
+        r#"{{"model":"{long}","user":"{long}","metadata":{{"tier":"{long}"}}}}"#
+    ));
+    assert_eq!(found.model, None);
+    assert_eq!(found.tier, None);
+    let (_, key) = found.session.unwrap();
+    assert_eq!(
+        key,
+        isotherm_fingerprint::session::encode(long.as_bytes()),
+        "a digest, the same as for a header"
+    );
+}
+
+#[test]
+fn the_next_turn_of_a_conversation_continues_the_chain() {
+    let system = text(1, 3000);
+    let (question, answer) = (text(2, 2000), text(3, 2000));
+    let first = format!(
+        r#"{{"model":"m","messages":[{{"role":"system","content":"{system}"}},{{"role":"user","content":"{question}"}}]}}"#
+    );
+    let second = format!(
+        r#"{{"messages":[{{"content":"{system}","role":"system"}},{{"role":"user","content":[{{"type":"text","text":"{question}"}}]}},
+            {{"role":"assistant","content":"{answer}","refusal":null,"tool_calls":null}},{{"role":"user","content":"and?"}}],"model":"m"}}"#
+    );
+    let (first, second) = (chat(&first), chat(&second));
+    assert!(first.fingerprint.edges().len() >= 15);
+    assert_eq!(shared(&first, &second), first.fingerprint.edges().len());
+    assert!(second.fingerprint.total_bytes() > first.fingerprint.total_bytes() + 2000);
+}
+
+#[test]
+fn a_cache_breakpoint_that_moves_leaves_no_trace() {
+    let text = text(4, 3000);
+    let with = format!(
+        r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}","cache_control":{{"type":"ephemeral"}}}}]}}]}}"#
+    );
+    let without = format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}]}}"#);
+    assert_eq!(
+        extract(Api::Messages, &with).fingerprint,
+        extract(Api::Messages, &without).fingerprint
+    );
+}
+
+#[test]
+fn what_selects_the_cache_keeps_everything_apart() {
+    let text = text(5, 4000);
+    let body = |extra: &str| {
+        chat(&format!(
+            r#"{{{extra}"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        ))
+    };
+    let bodies = [
+        body(""),
+        body(r#""model":"a","#),
+        body(r#""model":"b","#),
+        body(r#""model":"a","lora_path":"x","#),
+        body(r#""model":"a","cache_salt":"x","#),
+        body(r#""model":"a","cache_salt":"y","#),
+    ];
+    for (index, one) in bodies.iter().enumerate() {
+        for other in &bodies[index + 1..] {
+            assert_eq!(shared(one, other), 0);
+            assert_eq!(
+                one.fingerprint.total_bytes(),
+                other.fingerprint.total_bytes()
+            );
+        }
+    }
+}
+
+#[test]
+fn tools_come_first_wherever_they_stand() {
+    let tools = format!(
+        r#""tools":[{{"type":"function","function":{{"name":"f","description":"{}"}}}}]"#,
+        text(6, 2000)
+    );
+    let messages = |seed| {
+        format!(
+            r#""messages":[{{"role":"user","content":"{}"}}]"#,
+            text(seed, 2000)
+        )
+    };
+    let before = chat(&format!("{{{tools},{}}}", messages(7)));
+    let behind = chat(&format!("{{{},{tools}}}", messages(7)));
+    let other = chat(&format!("{{{},{tools}}}", messages(8)));
+    assert_eq!(before.fingerprint, behind.fingerprint);
+    assert!(
+        (7..=9).contains(&shared(&before, &other)),
+        "the tools and nothing else: {}",
+        shared(&before, &other)
+    );
+}
+
+#[test]
+fn images_count_by_their_hash() {
+    let body = |data: &str| {
+        chat(&format!(
+            r#"{{"messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{data}","detail":"low"}}}},
+                {{"type":"text","text":"{}"}}]}}]}}"#,
+            text(9, 1000)
+        ))
+    };
+    let (one, other) = (body(&"A".repeat(50_000)), body(&"B".repeat(50_000)));
+    assert!(one.fingerprint.total_bytes() < 1100);
+    assert_eq!(
+        one.prompt_tokens,
+        576 + one.fingerprint.total_bytes().div_ceil(4)
+    );
+    assert_eq!(shared(&one, &other), 0);
+}
+
+#[test]
+fn token_ids_count_four_bytes_and_one_token_each() {
+    let ids: Vec<u32> = (0..1000).collect();
+    let flat = extract(Api::Completions, &format!(r#"{{"prompt":{ids:?}}}"#));
+    let nested = extract(Api::Completions, &format!(r#"{{"prompt":[{ids:?}]}}"#));
+    assert_eq!(flat.fingerprint.total_bytes(), 4001);
+    assert_eq!(flat.prompt_tokens, 1001, "and one for the mark");
+    assert_eq!(flat.fingerprint, nested.fingerprint);
+    let sglang = extract(
+        Api::Generate,
+        &format!(r#"{{"input_ids":{ids:?},"sampling_params":{{"max_new_tokens":7}}}}"#),
+    );
+    assert_eq!(sglang.fingerprint, flat.fingerprint);
+    assert_eq!(sglang.output_tokens_max, Some(7));
+}
+
+#[test]
+fn a_string_is_a_list_of_one() {
+    let text = text(10, 1000);
+    let string = extract(Api::Completions, &format!(r#"{{"prompt":"{text}"}}"#));
+    let list = extract(Api::Completions, &format!(r#"{{"prompt":["{text}"]}}"#));
+    assert_eq!(string.fingerprint, list.fingerprint);
+    let input = extract(Api::Responses, &format!(r#"{{"input":"{text}"}}"#));
+    let message = extract(
+        Api::Responses,
+        &format!(
+            r#"{{"input":[{{"type":"message","content":[{{"text":"{text}","type":"input_text"}}],"role":"user"}}]}}"#
+        ),
+    );
+    assert_eq!(input.fingerprint, message.fingerprint);
+}
+
+#[test]
+fn a_body_that_is_cut_yields_what_was_read() {
+    let body = format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#,
+        text(11, 8000)
+    );
+    let whole = chat(&body);
+    let cut = chat(&body[..5000]);
+    assert!(!cut.complete && cut.problem.is_none());
+    assert_eq!(cut.model.as_deref(), Some("m"));
+    assert!(shared(&cut, &whole) >= 18);
+    assert_eq!(shared(&cut, &whole), cut.fingerprint.edges().len());
+}
+
+#[test]
+fn a_broken_body_yields_what_was_read_and_says_why() {
+    for (body, problem) in [
+        ("", None),
+        ("   ", None),
+        ("hello", Some(Problem::NotJson)),
+        ("[1]", Some(Problem::NotJson)),
+        ("\u{1f}\u{8b}", Some(Problem::NotJson)),
+        (r#"{"model":"m","x":tru}"#, Some(Problem::Malformed)),
+        (r#"{"model":"m",}"#, Some(Problem::Malformed)),
+        (r#"{"model":"m"]"#, Some(Problem::Malformed)),
+        (r#"{"model":"m"} x"#, Some(Problem::Malformed)),
+        (r#"{"model":"m","x":"\q"}"#, Some(Problem::Malformed)),
+    ] {
+        let found = chat(body);
+        assert_eq!(found.problem, problem, "{body}");
+        assert!(!found.complete);
+        assert_eq!(found.model.is_some(), body.contains("model"), "{body}");
+    }
+    let deep = format!(r#"{{"model":"m","x":{}"#, "[".repeat(1000));
+    assert_eq!(chat(&deep).problem, Some(Problem::TooDeep));
+}
+
+#[test]
+fn the_first_of_two_members_counts() {
+    let found = chat(
+        r#"{"model":"a","model":"b","stream":true,"stream":false,"max_tokens":5,"max_completion_tokens":9}"#,
+    );
+    assert_eq!(found.model.as_deref(), Some("a"));
+    assert!(found.stream);
+    assert_eq!(
+        found.output_tokens_max,
+        Some(9),
+        "the larger: nothing may be planned too small"
+    );
+}
