@@ -1,0 +1,108 @@
+//! The command line.
+
+use core::net::SocketAddr;
+use core::num::NonZeroU16;
+
+use clap::Parser;
+
+use crate::http::fault::FaultOrder;
+use crate::http::replica::{MetricsDialect, Settings};
+use crate::model::{Config, Preset};
+
+/// A simulated inference engine that behaves as vLLM does.
+#[derive(Debug, Parser)]
+#[command(name = "isotherm-engine", version)]
+pub struct Cli {
+    /// Where to listen; port 0 takes a free one. Replica i listens on the port plus i, unless it is 0
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Independent engines in this process
+    #[arg(long, default_value = "1")]
+    pub replicas: NonZeroU16,
+    /// The name the model is served by; the preset's by default
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Name of an adapter on top of the model, with a cache of its own (repeatable)
+    #[arg(long)]
+    pub adapter: Vec<String>,
+    /// Size and speed: llama-3.1-8b-l4, llama-3.1-8b-2xa100, llama2-70b-a100, llama2-70b-h100, bloom-176b-a100, bloom-176b-h100
+    #[arg(long, default_value_t = Preset::Llama31_8bL4)]
+    pub preset: Preset,
+    /// How many times faster than the real engine
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    pub speed: f64,
+    /// KV blocks, instead of the preset's
+    #[arg(long)]
+    pub kv_blocks: Option<u32>,
+    /// Tokens computed in a step at most, instead of the preset's
+    #[arg(long)]
+    pub step_tokens_max: Option<u32>,
+    /// Requests that run at once at most, instead of the preset's
+    #[arg(long)]
+    pub sequences_max: Option<u32>,
+    /// Tokens of prompt and output of one request at most, instead of the preset's
+    #[arg(long)]
+    pub context_tokens_max: Option<u32>,
+    /// Tokens in a streamed chunk. By default as many as make the chunks come at the real engine's pace whatever the speed
+    #[arg(long)]
+    pub stream_interval: Option<u32>,
+    /// Whose metric names to publish
+    #[arg(long, value_enum, default_value = "vllm")]
+    pub metrics: MetricsDialect,
+    /// A fault from the start: slow=3, hang, metrics_hang, error_share=0.2, error_status=503, refuse_ms=.., crash_ms=.. (repeatable)
+    #[arg(long)]
+    pub fault: Vec<FaultOrder>,
+    /// Seed of injected errors
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Cli {
+    /// What replica `index` is started with.
+    #[must_use]
+    pub fn settings(&self, index: u16) -> Settings {
+        let preset = self.preset.config();
+        let config = Config {
+            blocks: self.kv_blocks.unwrap_or(preset.blocks),
+            step_tokens_max: self.step_tokens_max.unwrap_or(preset.step_tokens_max),
+            sequences_max: self.sequences_max.unwrap_or(preset.sequences_max),
+            context_tokens_max: self.context_tokens_max.unwrap_or(preset.context_tokens_max),
+            ..preset
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the speed is between 0.01 and 10,000"
+        )]
+        let pace = self.speed.ceil() as u32;
+        Settings {
+            model: self
+                .model
+                .clone()
+                .unwrap_or_else(|| self.preset.model().to_owned()),
+            adapters: self.adapter.clone(),
+            config,
+            speed: self.speed,
+            stream_interval_tokens: self.stream_interval.unwrap_or(pace).max(1),
+            metrics: self.metrics,
+            seed: self.seed.wrapping_add(u64::from(index)),
+        }
+    }
+
+    /// Where replica `index` listens.
+    #[must_use]
+    pub fn address(&self, index: u16) -> SocketAddr {
+        let mut address = self.listen;
+        if address.port() != 0 {
+            address.set_port(address.port().saturating_add(index));
+        }
+        address
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if (0.01..=10_000.0).contains(&speed) => Ok(speed),
+        _ => Err("give a number between 0.01 and 10000".to_owned()),
+    }
+}

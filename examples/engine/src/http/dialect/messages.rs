@@ -1,0 +1,118 @@
+//! `/v1/messages`: Anthropic's API, which vLLM serves too.
+
+use serde_json::{Value, json};
+
+use super::{
+    Dialect, Job, Meta, Part, flag, limit, named, number, prompt, render_messages, render_tools,
+    sum,
+};
+use crate::http::api_error::ApiError;
+use crate::text::{Rendered, Selector};
+
+/// Anthropic's messages.
+#[derive(Debug)]
+pub struct Messages;
+
+impl Dialect for Messages {
+    fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
+        let mut rendered = Rendered::default();
+        render_tools(&mut rendered, body);
+        if let Some(system) = body.get("system").filter(|system| !system.is_null()) {
+            rendered.message("system", system);
+        }
+        render_messages(&mut rendered, body.get("messages"))?;
+        let max_tokens = limit(body, "max_tokens")?;
+        if max_tokens.is_none() {
+            return Err(ApiError::bad_request(
+                "`max_tokens` is required in this API",
+                Some("max_tokens"),
+            ));
+        }
+        Ok(Job {
+            prompts: prompt(selector, rendered),
+            max_tokens,
+            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
+            ignore_eos: flag(body, "ignore_eos")?,
+            stream: flag(body, "stream")?,
+            include_usage: true,
+        })
+    }
+
+    fn whole(meta: &Meta, parts: &[Part]) -> Value {
+        let content: Vec<Value> = parts
+            .iter()
+            .map(|part| json!({"type": "text", "text": part.text}))
+            .collect();
+        json!({
+            "id": format!("msg_{}", meta.id),
+            "type": "message",
+            "role": "assistant",
+            "model": meta.model,
+            "content": content,
+            "stop_reason": stop_reason(parts.first()),
+            "stop_sequence": null,
+            "usage": usage(parts),
+        })
+    }
+
+    fn opening(meta: &Meta) -> String {
+        let message = json!({
+            "id": format!("msg_{}", meta.id),
+            "type": "message",
+            "role": "assistant",
+            "model": meta.model,
+            "content": [],
+            "stop_reason": null,
+            "stop_sequence": null,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        });
+        let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
+        named(
+            "message_start",
+            &json!({"type": "message_start", "message": message}),
+        ) + &named("content_block_start", &block)
+    }
+
+    fn delta(_meta: &Meta, index: usize, text: &str) -> String {
+        let delta = json!({"type": "text_delta", "text": text});
+        named(
+            "content_block_delta",
+            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
+        )
+    }
+
+    fn ending(_meta: &Meta, part: &Part) -> String {
+        named(
+            "content_block_stop",
+            &json!({"type": "content_block_stop", "index": part.index}),
+        )
+    }
+
+    fn closing(_meta: &Meta, parts: &[Part]) -> String {
+        let delta = json!({
+            "type": "message_delta",
+            "delta": {"stop_reason": stop_reason(parts.first()), "stop_sequence": null},
+            "usage": usage(parts),
+        });
+        named("message_delta", &delta) + &named("message_stop", &json!({"type": "message_stop"}))
+    }
+}
+
+fn stop_reason(part: Option<&Part>) -> &'static str {
+    if part.is_some_and(|part| part.stopped) {
+        "end_turn"
+    } else {
+        "max_tokens"
+    }
+}
+
+/// This API counts cached tokens apart from the input.
+fn usage(parts: &[Part]) -> Value {
+    let sum = sum(parts);
+    json!({
+        "input_tokens": sum.prompt_tokens - sum.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": sum.cached_tokens,
+        "output_tokens": sum.completion_tokens,
+    })
+}

@@ -1,0 +1,232 @@
+//! The APIs that generate: each reads its own requests and writes its own answers; running them is common.
+
+mod chat;
+mod completions;
+mod messages;
+mod native;
+mod responses;
+
+use serde_json::{Value, json};
+
+pub use chat::Chat;
+pub use completions::Completions;
+pub(crate) use completions::prompts;
+pub use messages::Messages;
+pub use native::Native;
+pub use responses::Responses;
+
+use super::api_error::ApiError;
+use crate::model::Usage;
+use crate::text::{Prompt, Rendered, Selector};
+
+/// One API: how to read its requests and write its answers.
+pub trait Dialect: 'static {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// 400 for members that are missing or of the wrong type.
+    fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError>;
+
+    /// A whole answer.
+    fn whole(meta: &Meta, parts: &[Part]) -> Value;
+
+    /// What a stream begins with, sent together with the first token.
+    fn opening(meta: &Meta) -> String;
+
+    /// Some more text of the prompt at `index`.
+    fn delta(meta: &Meta, index: usize, text: &str) -> String;
+
+    /// The end of one prompt's reply.
+    fn ending(meta: &Meta, part: &Part) -> String;
+
+    /// What a stream ends with.
+    fn closing(meta: &Meta, parts: &[Part]) -> String;
+}
+
+/// What a request asks the engine to do.
+#[derive(Debug)]
+pub struct Job {
+    /// Prompts; each gets its own reply.
+    pub prompts: Vec<Prompt>,
+    /// Tokens a reply may have.
+    pub max_tokens: Option<u32>,
+    /// Tokens a reply must have.
+    pub min_tokens: u32,
+    /// Generate up to the limit, whatever the reply's own length.
+    pub ignore_eos: bool,
+    /// Answer as a stream.
+    pub stream: bool,
+    /// Send the usage at the end of a stream.
+    pub include_usage: bool,
+}
+
+/// What every chunk of an answer repeats.
+#[derive(Debug, Clone)]
+pub struct Meta {
+    /// The request's id, without the prefix that each API puts before it.
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// The model that was asked for.
+    pub model: String,
+    /// Send the usage at the end of a stream.
+    pub include_usage: bool,
+}
+
+/// A finished reply to one prompt.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Of which prompt.
+    pub index: usize,
+    /// All of its text.
+    pub text: String,
+    /// What the engine counted.
+    pub usage: Usage,
+    /// It ended by itself, not at a limit.
+    pub stopped: bool,
+}
+
+impl Part {
+    /// OpenAI's word for how it ended.
+    #[must_use]
+    pub fn finish_reason(&self) -> &'static str {
+        if self.stopped { "stop" } else { "length" }
+    }
+}
+
+/// One server-sent event without a name.
+fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// One server-sent event with a name.
+fn named(name: &str, value: &Value) -> String {
+    format!("event: {name}\ndata: {value}\n\n")
+}
+
+/// The closing line of OpenAI's streams.
+const DONE: &str = "data: [DONE]\n\n";
+
+/// Sums over all replies of a request.
+fn sum(parts: &[Part]) -> Usage {
+    parts.iter().fold(Usage::default(), |sum, part| Usage {
+        prompt_tokens: sum.prompt_tokens.saturating_add(part.usage.prompt_tokens),
+        cached_tokens: sum.cached_tokens.saturating_add(part.usage.cached_tokens),
+        completion_tokens: sum
+            .completion_tokens
+            .saturating_add(part.usage.completion_tokens),
+        ..sum
+    })
+}
+
+/// OpenAI's usage object, with what the prefix cache gave.
+fn usage(parts: &[Part]) -> Value {
+    let sum = sum(parts);
+    json!({
+        "prompt_tokens": sum.prompt_tokens,
+        "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
+        "completion_tokens": sum.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum.cached_tokens},
+    })
+}
+
+/// A member that must be a whole number if it is there.
+fn number(body: &Value, name: &'static str) -> Result<Option<u32>, ApiError> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(ApiError::bad_request(
+                format!("`{name}` must be a whole number, not {value}"),
+                Some(name),
+            )),
+        },
+    }
+}
+
+/// A limit of tokens: at least one.
+fn limit(body: &Value, name: &'static str) -> Result<Option<u32>, ApiError> {
+    match number(body, name)? {
+        Some(0) => Err(ApiError::bad_request(
+            format!("`{name}` must be at least 1"),
+            Some(name),
+        )),
+        other => Ok(other),
+    }
+}
+
+/// A member that must be a truth value if it is there.
+fn flag(body: &Value, name: &'static str) -> Result<bool, ApiError> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(ApiError::bad_request(
+            format!("`{name}` must be true or false, not {other}"),
+            Some(name),
+        )),
+    }
+}
+
+/// Whether a stream shall end with the usage.
+fn include_usage(body: &Value) -> bool {
+    body.pointer("/stream_options/include_usage")
+        .and_then(Value::as_bool)
+        .unwrap_or(false)
+}
+
+/// One choice is all that this engine makes.
+fn single_choice(body: &Value) -> Result<(), ApiError> {
+    match number(body, "n")? {
+        None | Some(1) => Ok(()),
+        Some(_) => Err(ApiError::bad_request(
+            "this engine makes one choice per prompt; leave out `n` or set it to 1",
+            Some("n"),
+        )),
+    }
+}
+
+/// Renders the messages of a conversation; system messages stay where they are.
+fn render_messages(rendered: &mut Rendered, messages: Option<&Value>) -> Result<(), ApiError> {
+    let messages = match messages {
+        Some(Value::Array(messages)) if !messages.is_empty() => messages,
+        _ => {
+            return Err(ApiError::bad_request(
+                "`messages` must be a list with at least one message",
+                Some("messages"),
+            ));
+        }
+    };
+    for message in messages {
+        let Some(role) = message.get("role").and_then(Value::as_str) else {
+            return Err(ApiError::bad_request(
+                "each message needs a `role`",
+                Some("messages"),
+            ));
+        };
+        rendered.open(role);
+        rendered.content(message.get("content").unwrap_or(&Value::Null));
+        if let Some(calls) = message.get("tool_calls").filter(|calls| !calls.is_null()) {
+            rendered.json(calls);
+        }
+        rendered.close();
+    }
+    Ok(())
+}
+
+/// Renders tool definitions, which come before everything else.
+fn render_tools(rendered: &mut Rendered, body: &Value) {
+    if let Some(tools) = body
+        .get("tools")
+        .filter(|tools| tools.as_array().is_some_and(|list| !list.is_empty()))
+    {
+        rendered.open("tools");
+        rendered.json(tools);
+        rendered.close();
+    }
+}
+
+/// Finishes a conversation: the model speaks next.
+fn prompt(selector: &Selector, mut rendered: Rendered) -> Vec<Prompt> {
+    rendered.open("assistant");
+    vec![Prompt::new(selector, rendered)]
+}

@@ -1,0 +1,161 @@
+//! `/v1/responses`.
+
+use serde_json::{Value, json};
+
+use super::{Dialect, Job, Meta, Part, flag, limit, named, number, prompt, render_tools, sum};
+use crate::http::api_error::ApiError;
+use crate::text::{Rendered, Selector};
+
+/// OpenAI's responses.
+#[derive(Debug)]
+pub struct Responses;
+
+impl Dialect for Responses {
+    fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
+        let mut rendered = Rendered::default();
+        render_tools(&mut rendered, body);
+        if let Some(instructions) = body.get("instructions").filter(|value| !value.is_null()) {
+            rendered.message("system", instructions);
+        }
+        match body.get("input") {
+            Some(text @ Value::String(_)) => rendered.message("user", text),
+            Some(Value::Array(items)) if !items.is_empty() => {
+                items.iter().for_each(|item| item_of(&mut rendered, item))
+            }
+            _ => {
+                return Err(ApiError::bad_request(
+                    "`input` must be a string or a list of items",
+                    Some("input"),
+                ));
+            }
+        }
+        Ok(Job {
+            prompts: prompt(selector, rendered),
+            max_tokens: limit(body, "max_output_tokens")?,
+            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
+            ignore_eos: flag(body, "ignore_eos")?,
+            stream: flag(body, "stream")?,
+            include_usage: true,
+        })
+    }
+
+    fn whole(meta: &Meta, parts: &[Part]) -> Value {
+        response(meta, parts)
+    }
+
+    fn opening(meta: &Meta) -> String {
+        let response = json!({"id": id(meta), "object": "response", "created_at": meta.created, "status": "in_progress",
+            "model": meta.model, "output": []});
+        let item = json!({"id": item_id(meta), "type": "message", "role": "assistant", "status": "in_progress", "content": []});
+        let part = json!({"type": "output_text", "text": "", "annotations": []});
+        named(
+            "response.created",
+            &json!({"type": "response.created", "response": response}),
+        ) + &named(
+            "response.output_item.added",
+            &json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+        ) + &named(
+            "response.content_part.added",
+            &json!({"type": "response.content_part.added", "item_id": item_id(meta), "output_index": 0,
+                    "content_index": 0, "part": part}),
+        )
+    }
+
+    fn delta(meta: &Meta, _index: usize, text: &str) -> String {
+        named(
+            "response.output_text.delta",
+            &json!({"type": "response.output_text.delta", "item_id": item_id(meta), "output_index": 0, "content_index": 0,
+                "delta": text}),
+        )
+    }
+
+    fn ending(meta: &Meta, part: &Part) -> String {
+        named(
+            "response.output_text.done",
+            &json!({"type": "response.output_text.done", "item_id": item_id(meta), "output_index": 0, "content_index": 0,
+                "text": part.text}),
+        ) + &named(
+            "response.output_item.done",
+            &json!({"type": "response.output_item.done", "output_index": 0, "item": message(meta, part)}),
+        )
+    }
+
+    fn closing(meta: &Meta, parts: &[Part]) -> String {
+        let name = if complete(parts) {
+            "response.completed"
+        } else {
+            "response.incomplete"
+        };
+        named(
+            name,
+            &json!({"type": name, "response": response(meta, parts)}),
+        )
+    }
+}
+
+/// An input item: a message, or the call and the result of a tool.
+fn item_of(rendered: &mut Rendered, item: &Value) {
+    match (
+        item.get("role").and_then(Value::as_str),
+        item.get("content"),
+    ) {
+        (Some(role), Some(content)) => rendered.message(role, content),
+        _ => {
+            rendered.open("tool");
+            rendered.json(item);
+            rendered.close();
+        }
+    }
+}
+
+fn response(meta: &Meta, parts: &[Part]) -> Value {
+    let sum = sum(parts);
+    let output: Vec<Value> = parts.iter().map(|part| message(meta, part)).collect();
+    let details = if complete(parts) {
+        Value::Null
+    } else {
+        json!({"reason": "max_output_tokens"})
+    };
+    json!({
+        "id": id(meta),
+        "object": "response",
+        "created_at": meta.created,
+        "status": if complete(parts) { "completed" } else { "incomplete" },
+        "error": null,
+        "incomplete_details": details,
+        "model": meta.model,
+        "output": output,
+        "parallel_tool_calls": true,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": sum.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": sum.cached_tokens},
+            "output_tokens": sum.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
+        },
+    })
+}
+
+fn message(meta: &Meta, part: &Part) -> Value {
+    json!({
+        "id": item_id(meta),
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": part.text, "annotations": []}],
+    })
+}
+
+fn complete(parts: &[Part]) -> bool {
+    parts.iter().all(|part| part.stopped)
+}
+
+fn id(meta: &Meta) -> String {
+    format!("resp_{}", meta.id)
+}
+
+fn item_id(meta: &Meta) -> String {
+    format!("msg_{}", meta.id)
+}

@@ -1,0 +1,131 @@
+//! `/v1/embeddings`: each input goes through the engine as a prefill with one step, then a vector drawn from its digest.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use twox_hash::XxHash3_64;
+
+use super::api_error::ApiError;
+use super::dialect::prompts;
+use super::generate::{PROMPTS_MAX, read_json};
+use super::replica::{End, Replica};
+use super::{models, orca, routes};
+use crate::model::Request;
+use crate::text::Reply;
+
+/// Numbers in a vector.
+const DIMENSIONS: u64 = 64;
+
+/// Handles one request.
+///
+/// # Errors
+/// In OpenAI's form, as the generating APIs do.
+pub async fn handle(
+    State(replica): State<Arc<Replica>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let body = read_json(&body)?;
+    let selector = models::select(&replica.settings, &body)?;
+    let inputs = prompts(&selector, body.get("input"))?;
+    if inputs.is_empty() || inputs.len() > PROMPTS_MAX {
+        return Err(ApiError::bad_request(
+            format!("give 1 to {PROMPTS_MAX} inputs"),
+            Some("input"),
+        ));
+    }
+    let mut tickets = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let (digest, prompt_tokens) = (input.digest(), input.tokens());
+        let blocks = input.blocks(&Reply::new(digest), 0, replica.settings.config.block_tokens);
+        let ticket = replica.submit(|id| Request {
+            id,
+            prompt_tokens,
+            output_tokens: 1,
+            blocks,
+            stream_interval_tokens: None,
+        });
+        tickets.push((digest, ticket));
+    }
+    let (mut data, mut tokens) = (Vec::with_capacity(tickets.len()), 0_u64);
+    for (index, (digest, mut ticket)) in tickets.into_iter().enumerate() {
+        match ticket.after(u32::MAX).await.end {
+            Some(End::Finished(usage)) => tokens += u64::from(usage.prompt_tokens),
+            Some(End::Rejected(rejection)) => return Err(rejection.into()),
+            None => return Err(ApiError::gone()),
+        }
+        data.push(
+            json!({"object": "embedding", "index": index, "embedding": vector(&body, digest)}),
+        );
+    }
+    let answer = json!({
+        "id": format!("embd-{}", routes::request_id(&headers)),
+        "object": "list",
+        "model": selector.model,
+        "data": data,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    });
+    let mut response = Json(answer).into_response();
+    orca::report(&headers, &replica.stats(), response.headers_mut());
+    Ok(response)
+}
+
+/// A unit vector that depends on the text alone, as a list or (what the Python client asks for) as base64 of its floats.
+fn vector(body: &Value, digest: u64) -> Value {
+    let scale = 1.0 / f64::from(u32::try_from(DIMENSIONS).unwrap_or(1)).sqrt();
+    let numbers = (0..DIMENSIONS).map(|index| {
+        let draw = XxHash3_64::oneshot_with_seed(digest, &index.to_le_bytes());
+        if draw.is_multiple_of(2) {
+            scale
+        } else {
+            -scale
+        }
+    });
+    if body.get("encoding_format").and_then(Value::as_str) != Some("base64") {
+        return numbers.collect();
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the format holds single precision"
+    )]
+    let bytes: Vec<u8> = numbers
+        .flat_map(|number| (number as f32).to_le_bytes())
+        .collect();
+    Value::String(base64(&bytes))
+}
+
+/// Standard base64. Not worth a dependency for one answer of one API.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let word = (0..3).fold(0_u32, |word, at| {
+            (word << 8) | u32::from(group.get(at).copied().unwrap_or(0))
+        });
+        for place in 0..4 {
+            let index = ((word >> (18 - 6 * place)) & 63) as usize;
+            let letter = if place <= group.len() {
+                ALPHABET.get(index).copied().unwrap_or(b'=')
+            } else {
+                b'='
+            };
+            text.push(char::from(letter));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_pads() {
+        assert_eq!(super::base64(b"Man"), "TWFu");
+        assert_eq!(super::base64(b"Ma"), "TWE=");
+        assert_eq!(super::base64(b"M"), "TQ==");
+    }
+}

@@ -1,0 +1,306 @@
+//! One engine behind a lock, with the clock that drives it and the requests that wait for it.
+//!
+//! What a request has so far is a [`Progress`] in a watch channel: a reader that comes late sees the latest state and turns
+//! all that it missed into one chunk, so a slow client or a fast clock costs no memory and no backlog.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{Notify, watch};
+
+use super::debug::History;
+use super::fault::Faults;
+use super::metrics::Histograms;
+use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
+
+/// Which engine's metric names to publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricsDialect {
+    /// `vllm:*`
+    Vllm,
+    /// `sglang:*`, and `/v1/loads`
+    Sglang,
+}
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The name it serves the model by.
+    pub model: String,
+    /// Names of adapters on top of it, with caches of their own.
+    pub adapters: Vec<String>,
+    /// Size and speed.
+    pub config: Config,
+    /// Virtual seconds in a real one.
+    pub speed: f64,
+    /// Tokens in one streamed chunk.
+    pub stream_interval_tokens: u32,
+    /// Metric names.
+    pub metrics: MetricsDialect,
+    /// Seed of what is random: injected errors.
+    pub seed: u64,
+}
+
+/// How far one request is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens generated.
+    pub generated: u32,
+    /// How it ended, if it did.
+    pub end: Option<End>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All tokens are out.
+    Finished(Usage),
+    /// It was never accepted.
+    Rejected(Rejection),
+}
+
+/// One engine and its callers.
+#[derive(Debug)]
+pub struct Replica {
+    /// What it was started with.
+    pub settings: Settings,
+    /// How it misbehaves.
+    pub faults: Faults,
+    /// Wakes the driver when the next time to act may have come nearer.
+    pub(super) wake: Notify,
+    clock: Clock,
+    names: AtomicU64,
+    core: Mutex<Core>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub struct Core {
+    /// The model.
+    pub engine: Engine,
+    /// How its load changed.
+    pub history: History,
+    /// Latencies, for the metrics page.
+    pub histograms: Histograms,
+    tickets: HashMap<RequestId, Waiter>,
+    ids: u64,
+}
+
+/// A request's place in the engine; dropping it aborts the request.
+#[derive(Debug)]
+pub struct Ticket {
+    replica: Arc<Replica>,
+    id: RequestId,
+    progress: watch::Receiver<Progress>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    progress: watch::Sender<Progress>,
+    submitted: Duration,
+    first: Option<Duration>,
+}
+
+impl Replica {
+    /// An idle engine, its clock running from now.
+    #[must_use]
+    pub fn new(settings: Settings) -> Arc<Self> {
+        let core = Core {
+            engine: Engine::new(settings.config),
+            history: History::default(),
+            histograms: Histograms::default(),
+            tickets: HashMap::new(),
+            ids: 0,
+        };
+        Arc::new(Self {
+            faults: Faults::new(settings.seed),
+            clock: Clock {
+                origin: Instant::now(),
+                speed: settings.speed,
+            },
+            settings,
+            wake: Notify::new(),
+            names: AtomicU64::new(0),
+            core: Mutex::new(core),
+        })
+    }
+
+    /// Puts a request into the engine.
+    #[must_use]
+    pub fn submit(self: &Arc<Self>, request: impl FnOnce(RequestId) -> Request) -> Ticket {
+        let (sender, progress) = watch::channel(Progress::default());
+        let mut core = self.lock();
+        let now = self.clock.now();
+        core.ids += 1;
+        let id = RequestId(core.ids);
+        core.tickets.insert(
+            id,
+            Waiter {
+                progress: sender,
+                submitted: now,
+                first: None,
+            },
+        );
+        core.engine.submit(now, request(id));
+        core.dispatch();
+        drop(core);
+        self.wake.notify_one();
+        Ticket {
+            replica: Arc::clone(self),
+            id,
+            progress,
+        }
+    }
+
+    /// A number that no request had before.
+    #[must_use]
+    pub fn next_name(&self) -> u64 {
+        self.names.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets time pass, hands out what happened, and says when to come back (in real time).
+    pub fn advance(&self) -> Option<Duration> {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        core.engine.handle_timeout(now);
+        core.dispatch();
+        core.engine
+            .poll_timeout()
+            .map(|at| self.clock.real(at.saturating_sub(now)))
+    }
+
+    /// The engine's state now.
+    pub fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        core.engine.handle_timeout(now);
+        core.dispatch();
+        look(&mut core)
+    }
+
+    /// The engine's gauges and counters now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.with_core(|core| core.engine.stats())
+    }
+
+    /// Makes every step take `factor` times as long.
+    pub fn slow_down(&self, factor: f64) {
+        let mut core = self.lock();
+        let now = self.clock.now();
+        core.engine
+            .set_timing(now, self.settings.config.timing.slowed(factor));
+        core.dispatch();
+        drop(core);
+        self.wake.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // The model has no half-done state worth stopping a test server for.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    fn dispatch(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
+            self.tell(event);
+        }
+        self.history.record(&self.engine.stats());
+    }
+
+    fn tell(&mut self, event: Event) {
+        let Some(waiter) = self.tickets.get_mut(&event.id) else {
+            return;
+        };
+        match event.kind {
+            EventKind::FirstToken { .. } => {
+                waiter.first = Some(event.at);
+                self.histograms
+                    .first_token(event.at.saturating_sub(waiter.submitted));
+                waiter
+                    .progress
+                    .send_modify(|progress| progress.generated = progress.generated.max(1));
+            }
+            EventKind::Tokens { generated } => waiter
+                .progress
+                .send_modify(|progress| progress.generated = generated),
+            EventKind::Finished(usage) => {
+                let first = waiter.first.unwrap_or(event.at);
+                self.histograms.finished(
+                    &usage,
+                    event.at.saturating_sub(waiter.submitted),
+                    event.at.saturating_sub(first),
+                );
+                let end = Some(End::Finished(usage));
+                waiter.progress.send_modify(|progress| {
+                    *progress = Progress {
+                        generated: usage.completion_tokens,
+                        end,
+                    }
+                });
+                self.tickets.remove(&event.id);
+            }
+            EventKind::Rejected(rejection) => {
+                waiter
+                    .progress
+                    .send_modify(|progress| progress.end = Some(End::Rejected(rejection)));
+                self.tickets.remove(&event.id);
+            }
+        }
+    }
+}
+
+impl Ticket {
+    /// Waits until there are more than `seen` tokens, or the end.
+    pub async fn after(&mut self, seen: u32) -> Progress {
+        // An error means that the sender is gone, which it is only after an end was sent.
+        let _ = self
+            .progress
+            .wait_for(|progress| progress.end.is_some() || progress.generated > seen)
+            .await;
+        self.now()
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn now(&self) -> Progress {
+        *self.progress.borrow()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.progress.borrow().end.is_some() {
+            return;
+        }
+        let mut core = self.replica.lock();
+        if core.tickets.remove(&self.id).is_some() {
+            let now = self.replica.clock.now();
+            core.engine.abort(now, self.id);
+            core.dispatch();
+        }
+        drop(core);
+        self.replica.wake.notify_one();
+    }
+}
+
+/// Real time to virtual time.
+#[derive(Debug)]
+struct Clock {
+    origin: Instant,
+    speed: f64,
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed().mul_f64(self.speed)
+    }
+
+    fn real(&self, span: Duration) -> Duration {
+        span.div_f64(self.speed)
+    }
+}

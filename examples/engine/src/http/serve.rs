@@ -1,0 +1,106 @@
+//! The listening socket of one replica, and the connections it took.
+//!
+//! An accept loop of its own instead of `axum::serve`, because faults act on the socket: it must be able to close, to come
+//! back on the same port, and to cut every connection at once. HTTP/1.1 only, as vLLM.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::fault::SocketOrder;
+use super::replica::Replica;
+use super::{driver, routes};
+
+/// How long to wait after a failed accept (no file descriptors left, most likely).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until a crash is ordered.
+///
+/// # Errors
+/// When the socket cannot be bound again after it was closed.
+pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    let router = routes::router(Arc::clone(&replica));
+    let mut orders = replica.faults.socket();
+    // Everything spawned here ends with this set: the driver, and every connection.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(driver::run(replica));
+    let mut listener = Some(listener);
+    loop {
+        let order = *orders.borrow_and_update();
+        match order {
+            SocketOrder::Serve => {}
+            SocketOrder::Refuse(span) => {
+                drop(listener.take());
+                tokio::select! {
+                    () = tokio::time::sleep(span) => {}
+                    _ = orders.changed() => continue,
+                }
+            }
+            SocketOrder::Crash(after) => {
+                if let Some(listener) = &listener {
+                    // It works on until then.
+                    let _ = tokio::time::timeout(after, accept_all(listener, &router, &mut tasks))
+                        .await;
+                }
+                return Ok(());
+            }
+        }
+        let open = match listener.take() {
+            Some(open) => open,
+            None => bind(address).await?,
+        };
+        tokio::select! {
+            () = accept_all(&open, &router, &mut tasks) => {}
+            changed = orders.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        listener = Some(open);
+    }
+}
+
+/// Takes connections for ever.
+async fn accept_all(listener: &TcpListener, router: &Router, tasks: &mut JoinSet<()>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tasks.spawn(connection(stream, router.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router) {
+    // Small chunks must not wait for one another.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    let service = TowerToHyperService::new(router);
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}

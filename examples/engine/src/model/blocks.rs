@@ -1,0 +1,290 @@
+//! The KV cache: a fixed pool of blocks, shared by prefix, evicted least recently used first.
+//!
+//! The shape is vLLM v1's block pool. A block is *held* while at least one running request uses it. When the last holder
+//! lets go it joins the tail of the free list and keeps its content, so a later request with the same prefix can take it
+//! back; a new block is taken from the head of that list, which forgets what the block held. The free list is a doubly
+//! linked list threaded through the block table: taking a cached block out of its middle costs nothing, and no block ever
+//! allocates.
+//!
+//! One difference from vLLM: when two requests compute the same block at the same time, only the first copy is findable
+//! (vLLM keeps both). The second is an ordinary block without a name; it costs memory until its request ends.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Names the whole prefix up to and including one block: equal hashes mean equal content from the first token on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockHash(pub u64);
+
+/// Index of a block in the pool.
+pub(crate) type BlockId = u32;
+
+/// End of the free list, or "not in it".
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// What the block holds, when it is full and findable.
+    hash: Option<BlockHash>,
+    holders: u32,
+    previous: u32,
+    next: u32,
+}
+
+/// The pool of KV blocks of one engine.
+#[derive(Debug)]
+pub struct BlockPool {
+    blocks: Vec<Block>,
+    /// Full blocks by content. Only ever looked up, never walked, so its order cannot leak into a run.
+    cached: HashMap<BlockHash, BlockId, BuildHasherDefault<Spread>>,
+    head: u32,
+    tail: u32,
+    free: u32,
+}
+
+impl BlockPool {
+    /// A pool of `count` empty blocks.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        let mut pool = Self {
+            blocks: vec![
+                Block {
+                    hash: None,
+                    holders: 0,
+                    previous: NONE,
+                    next: NONE
+                };
+                count as usize
+            ],
+            cached: HashMap::default(),
+            head: NONE,
+            tail: NONE,
+            free: 0,
+        };
+        for id in 0..count {
+            pool.push_free(id);
+        }
+        pool
+    }
+
+    /// Blocks in total.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Blocks that nobody holds: empty ones, and those whose content would be forgotten.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Blocks whose content can be found, held or not.
+    #[must_use]
+    pub fn cached(&self) -> usize {
+        self.cached.len()
+    }
+
+    /// How many of the leading `hashes` are in the pool, and how many of those are free (holding them would use up a free
+    /// block each).
+    pub(crate) fn matched(&self, hashes: &[BlockHash]) -> Matched {
+        let mut matched = Matched::default();
+        for hash in hashes {
+            let Some(&id) = self.cached.get(hash) else {
+                break;
+            };
+            matched.blocks += 1;
+            if self.block(id).is_some_and(|block| block.holders == 0) {
+                matched.free += 1;
+            }
+        }
+        matched
+    }
+
+    /// Holds the block with this content, if it is there.
+    pub(crate) fn hold_cached(&mut self, hash: BlockHash) -> Option<BlockId> {
+        let id = *self.cached.get(&hash)?;
+        if self.block(id)?.holders == 0 {
+            self.unlink_free(id);
+        }
+        self.block_mut(id)?.holders += 1;
+        Some(id)
+    }
+
+    /// Holds the least recently used free block, forgetting its content. `None` when every block is held.
+    pub(crate) fn hold_new(&mut self) -> Option<BlockId> {
+        let id = self.head;
+        self.block(id)?;
+        self.unlink_free(id);
+        let block = self.block_mut(id)?;
+        block.holders = 1;
+        if let Some(hash) = block.hash.take() {
+            self.cached.remove(&hash);
+        }
+        Some(id)
+    }
+
+    /// Makes a held block that has just become full findable, unless its content already is.
+    pub(crate) fn name(&mut self, id: BlockId, hash: BlockHash) {
+        if self.cached.contains_key(&hash) {
+            return;
+        }
+        if let Some(block) = self.block_mut(id) {
+            block.hash = Some(hash);
+            self.cached.insert(hash, id);
+        }
+    }
+
+    /// Lets go of a request's blocks. The deepest goes to the free list first, so that a prefix is never forgotten before
+    /// what builds on it.
+    pub(crate) fn release(&mut self, ids: &mut Vec<BlockId>) {
+        while let Some(id) = ids.pop() {
+            let Some(block) = self.block_mut(id) else {
+                continue;
+            };
+            block.holders = block.holders.saturating_sub(1);
+            if block.holders == 0 {
+                self.push_free(id);
+            }
+        }
+    }
+
+    fn block(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(id as usize)
+    }
+
+    fn block_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.blocks.get_mut(id as usize)
+    }
+
+    fn push_free(&mut self, id: BlockId) {
+        let tail = self.tail;
+        if let Some(block) = self.block_mut(id) {
+            block.previous = tail;
+            block.next = NONE;
+        }
+        match self.block_mut(tail) {
+            Some(last) => last.next = id,
+            None => self.head = id,
+        }
+        self.tail = id;
+        self.free += 1;
+    }
+
+    fn unlink_free(&mut self, id: BlockId) {
+        let Some(&Block { previous, next, .. }) = self.block(id) else {
+            return;
+        };
+        match self.block_mut(previous) {
+            Some(before) => before.next = next,
+            None => self.head = next,
+        }
+        match self.block_mut(next) {
+            Some(after) => after.previous = previous,
+            None => self.tail = previous,
+        }
+        self.free -= 1;
+    }
+}
+
+/// What [`BlockPool::matched`] found.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Matched {
+    /// Leading blocks that are cached.
+    pub(crate) blocks: u32,
+    /// Of those, the ones that nobody holds.
+    pub(crate) free: u32,
+}
+
+/// Block hashes are hashes already: one multiplication spreads them (also a caller's small integers) over the table.
+#[derive(Debug, Default, Clone, Copy)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte) ^ self.0);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let wide = u128::from(value ^ 0x9e37_79b9_7f4a_7c15)
+            .wrapping_mul(0x2d35_8dcc_aa6c_78a5_8bb8_4b93_962e_acc9);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the two halves are folded into one word on purpose"
+        )]
+        {
+            self.0 = (wide as u64) ^ ((wide >> 64) as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(ids: &[u64]) -> Vec<BlockHash> {
+        ids.iter().copied().map(BlockHash).collect()
+    }
+
+    fn fill(pool: &mut BlockPool, hashes: &[BlockHash]) -> Vec<BlockId> {
+        hashes
+            .iter()
+            .map(|&hash| {
+                let id = pool.hold_new().unwrap();
+                pool.name(id, hash);
+                id
+            })
+            .collect()
+    }
+
+    #[test]
+    fn released_content_is_found_again() {
+        let mut pool = BlockPool::new(4);
+        let prefix = chain(&[1, 2]);
+        let mut held = fill(&mut pool, &prefix);
+        assert_eq!(pool.matched(&prefix), Matched { blocks: 2, free: 0 });
+        pool.release(&mut held);
+        assert_eq!(pool.free(), 4);
+        assert_eq!(pool.matched(&prefix), Matched { blocks: 2, free: 2 });
+        assert!(pool.hold_cached(BlockHash(1)).is_some());
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_the_deepest_before_its_prefix() {
+        let mut pool = BlockPool::new(4);
+        let mut old = fill(&mut pool, &chain(&[1, 2]));
+        let mut new = fill(&mut pool, &chain(&[3, 4]));
+        pool.release(&mut old);
+        pool.release(&mut new);
+        pool.hold_new().unwrap();
+        assert_eq!(pool.matched(&chain(&[1, 2])).blocks, 1, "2 went, 1 stayed");
+        pool.hold_new().unwrap();
+        assert_eq!(pool.matched(&chain(&[1, 2])).blocks, 0);
+        assert_eq!(pool.matched(&chain(&[3, 4])).blocks, 2);
+    }
+
+    #[test]
+    fn a_full_pool_gives_nothing() {
+        let mut pool = BlockPool::new(1);
+        assert!(pool.hold_new().is_some());
+        assert!(pool.hold_new().is_none());
+    }
+
+    #[test]
+    fn a_shared_block_is_free_only_when_both_let_go() {
+        let mut pool = BlockPool::new(2);
+        let mut first = fill(&mut pool, &chain(&[9]));
+        let mut second = vec![pool.hold_cached(BlockHash(9)).unwrap()];
+        pool.release(&mut first);
+        assert_eq!(pool.free(), 1);
+        pool.release(&mut second);
+        assert_eq!(pool.free(), 2);
+    }
+}

@@ -1,0 +1,30 @@
+//! The engine's behaviour as a pure model: no clock, no sockets, no randomness.
+//!
+//! It follows vLLM v1: continuous batching under a token budget per step, chunked prefill, a pool of KV blocks with prefix
+//! caching, preemption by recomputation. The HTTP server drives it with a scaled clock, a simulator with virtual time; both
+//! see the same engine.
+//!
+//! - [`engine`]: requests in, time, events out
+//! - `scheduler`: what the next step computes
+//! - `step`: the step in progress, and jumping over decode steps in which nothing changes
+//! - [`blocks`]: the KV cache
+//! - [`timing`]: how long a step takes; [`presets`]: measured ones
+
+pub mod blocks;
+pub mod config;
+pub mod engine;
+pub mod presets;
+pub mod request;
+mod scheduler;
+mod sequence;
+pub mod stats;
+mod step;
+pub mod timing;
+
+pub use blocks::BlockHash;
+pub use config::Config;
+pub use engine::Engine;
+pub use presets::Preset;
+pub use request::{Event, EventKind, Rejection, Request, RequestId, Usage};
+pub use stats::{Stats, Totals};
+pub use timing::{Timing, Work};

@@ -1,0 +1,218 @@
+//! What the next step computes: vLLM v1's scheduler.
+//!
+//! Every step has a budget of tokens. Running requests come first, in the order in which they started: one token each
+//! while they decode, a chunk of their prompt before that. What is left of the budget goes to waiting requests, first come
+//! first served; the last of them may get only a chunk. A running request that needs a block when none is free takes those
+//! of the request that started last, which goes back to the head of the queue and will be computed again (its blocks may
+//! still be cached by then). No request starts in a step that had to preempt.
+//!
+//! A waiting request starts only when its whole prompt fits the free blocks, as vLLM does by default, or long prompts
+//! would start only to be preempted half way.
+
+use super::engine::{Engine, Slot};
+use super::step::Step;
+use super::timing::Work;
+
+/// A step that is being put together.
+struct Plan {
+    work: Work,
+    budget: u32,
+    scheduled: Vec<(Slot, u32)>,
+    /// Something is left over that the next step may start, so this one must not stand for several.
+    unfinished: bool,
+}
+
+impl Engine {
+    /// Begins the next step at `now_ns`, if there is anything to do.
+    pub(super) fn schedule(&mut self, now_ns: u64) {
+        debug_assert!(self.step.is_none(), "one step at a time");
+        let mut plan = Plan {
+            work: Work::default(),
+            budget: self.config.step_tokens_max,
+            scheduled: core::mem::take(&mut self.spare),
+            unfinished: false,
+        };
+        let preempted = self.schedule_running(&mut plan);
+        if !preempted || self.running.is_empty() {
+            self.schedule_waiting(&mut plan, now_ns);
+        }
+        self.mark_seen();
+        if plan.scheduled.is_empty() {
+            self.spare = plan.scheduled;
+            return;
+        }
+        plan.unfinished |= preempted;
+        let steps = if plan.unfinished || plan.work.prefill_tokens > 0 {
+            1
+        } else {
+            self.run_length(&plan)
+        };
+        self.step = Some(Step::new(now_ns, plan.work, steps, plan.scheduled));
+    }
+
+    /// Gives running requests their tokens. True if one had to be preempted.
+    fn schedule_running(&mut self, plan: &mut Plan) -> bool {
+        let mut preempted = false;
+        let mut index = 0;
+        while let Some(&slot) = self.running.get(index) {
+            let Some(sequence) = self.sequence(slot) else {
+                break;
+            };
+            let tokens = sequence.uncomputed().min(plan.budget);
+            if tokens == 0 {
+                plan.unfinished = true;
+                break;
+            }
+            while !self.hold(slot, tokens) {
+                preempted = true;
+                if self.preempt_last() == Some(slot) {
+                    return true;
+                }
+            }
+            self.add(plan, slot, tokens);
+            index += 1;
+        }
+        preempted
+    }
+
+    /// Starts waiting requests while there is room.
+    fn schedule_waiting(&mut self, plan: &mut Plan, now_ns: u64) {
+        while let Some(&slot) = self.waiting.front() {
+            if self.running.len() >= self.config.sequences_max as usize || self.head_blocked {
+                return;
+            }
+            if plan.budget == 0 {
+                plan.unfinished = true;
+                return;
+            }
+            if !self.start(slot, now_ns) {
+                self.head_blocked = true;
+                return;
+            }
+            self.waiting.pop_front();
+            self.running.push(slot);
+            let Some(sequence) = self.sequence(slot) else {
+                return;
+            };
+            let tokens = sequence.uncomputed().min(plan.budget);
+            let held = self.hold(slot, tokens);
+            debug_assert!(held, "the whole prompt was found to fit");
+            self.add(plan, slot, tokens);
+        }
+    }
+
+    /// Finds what of a waiting request is cached and holds it, if all the rest of it fits the pool.
+    fn start(&mut self, slot: Slot, now_ns: u64) -> bool {
+        let block_tokens = self.config.block_tokens;
+        let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+            return false;
+        };
+        let matched = self.pool.matched(sequence.findable(block_tokens));
+        let needed = sequence.total().div_ceil(block_tokens) - matched.blocks;
+        if needed > self.pool.free() - matched.free {
+            return false;
+        }
+        sequence.hold_prefix(&mut self.pool, matched.blocks, block_tokens);
+        if sequence.cached_tokens.is_none() {
+            sequence.cached_tokens = Some(sequence.computed);
+            sequence.started_ns = now_ns;
+            self.totals.prefix_query_tokens += u64::from(sequence.prompt_tokens);
+            self.totals.prefix_hit_tokens += u64::from(sequence.computed);
+        }
+        true
+    }
+
+    /// Holds the blocks for the next `tokens` of a sequence.
+    fn hold(&mut self, slot: Slot, tokens: u32) -> bool {
+        let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+            return true;
+        };
+        sequence.grow(
+            &mut self.pool,
+            sequence.computed + tokens,
+            self.config.block_tokens,
+        )
+    }
+
+    fn add(&mut self, plan: &mut Plan, slot: Slot, tokens: u32) {
+        let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+            return;
+        };
+        if sequence.decodes() {
+            plan.work.add_decode(u64::from(sequence.computed));
+        } else {
+            plan.work
+                .add_prefill(u64::from(sequence.computed), u64::from(tokens));
+            // Findable from the moment it is scheduled: a request that starts in the same step with the same prefix
+            // computes nothing twice.
+            sequence.name(
+                &mut self.pool,
+                sequence.computed + tokens,
+                self.config.block_tokens,
+            );
+        }
+        plan.budget -= tokens;
+        plan.scheduled.push((slot, tokens));
+    }
+
+    fn preempt_last(&mut self) -> Option<Slot> {
+        let slot = self.running.pop()?;
+        if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
+            sequence.preempt(&mut self.pool);
+        }
+        self.waiting.push_front(slot);
+        self.totals.preemptions += 1;
+        self.head_blocked = false;
+        Some(slot)
+    }
+
+    fn mark_seen(&mut self) {
+        let unseen = core::mem::take(&mut self.unseen);
+        for &slot in self.waiting.iter().rev().take(unseen) {
+            if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
+                sequence.unseen = false;
+            }
+        }
+        for &slot in self.running.iter().rev().take(unseen) {
+            if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
+                sequence.unseen = false;
+            }
+        }
+    }
+
+    /// How many equal decode steps may pass as one: until a sequence has something to tell, or the pool would run out.
+    fn run_length(&self, plan: &Plan) -> u64 {
+        let planned = || {
+            plan.scheduled
+                .iter()
+                .filter_map(|&(slot, _)| self.sequence(slot))
+        };
+        let most = planned()
+            .map(|sequence| sequence.tokens_to_event())
+            .min()
+            .unwrap_or(1)
+            .max(1);
+        let block_tokens = self.config.block_tokens;
+        let fits = |steps: u32| {
+            let missing: u64 = planned()
+                .map(|sequence| {
+                    u64::from(sequence.missing(sequence.computed + steps, block_tokens))
+                })
+                .sum();
+            missing <= u64::from(self.pool.free())
+        };
+        if fits(most) {
+            return u64::from(most);
+        }
+        let (mut low, mut high) = (1, most - 1);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        u64::from(low.max(1))
+    }
+}

@@ -1,0 +1,56 @@
+//! What the engine knows about itself: the numbers behind its metrics page.
+
+/// Gauges and counters of one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Stats {
+    /// Requests that a scheduling pass has looked at and left waiting. This is what vLLM publishes as waiting: its gauge is
+    /// taken after a pass, so what arrives during a step shows only when that step is over.
+    pub waiting: usize,
+    /// Requests that arrived since the last pass.
+    pub arrived: usize,
+    /// Requests in the batch.
+    pub running: usize,
+    /// Blocks held by running requests.
+    pub blocks_held: u32,
+    /// Blocks in the pool.
+    pub blocks: u32,
+    /// Counters.
+    pub totals: Totals,
+}
+
+impl Stats {
+    /// Share of the pool that is held, 0 to 1.
+    #[must_use]
+    pub fn kv_usage(&self) -> f64 {
+        if self.blocks == 0 {
+            0.0
+        } else {
+            f64::from(self.blocks_held) / f64::from(self.blocks)
+        }
+    }
+}
+
+/// Counters since the engine started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Prompt tokens looked up in the prefix cache.
+    pub prefix_query_tokens: u64,
+    /// Of those, found.
+    pub prefix_hit_tokens: u64,
+    /// Prompt tokens of requests that got their first token.
+    pub prompt_tokens: u64,
+    /// Tokens generated.
+    pub generation_tokens: u64,
+    /// Requests that lost their blocks to another and began again.
+    pub preemptions: u64,
+    /// Requests that came to their end.
+    pub finished: u64,
+    /// Requests that were aborted.
+    pub aborted: u64,
+    /// Requests that were never accepted.
+    pub rejected: u64,
+    /// Steps made.
+    pub steps: u64,
+    /// Time spent in steps, ns.
+    pub busy_ns: u64,
+}

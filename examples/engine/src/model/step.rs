@@ -1,0 +1,228 @@
+//! The step in progress, and what its end does.
+
+use core::time::Duration;
+
+use super::engine::{Engine, Slot};
+use super::request::{Event, EventKind};
+use super::timing::{Timing, Work};
+
+/// One step, or a run of equal decode steps.
+#[derive(Debug)]
+pub(super) struct Step {
+    started_ns: u64,
+    work: Work,
+    /// Decode steps in this run; 1 for a step that prefills.
+    steps: u64,
+    /// The sequences in it and the tokens each gets computed (per step of the run).
+    pub(super) scheduled: Vec<(Slot, u32)>,
+    /// Set when the timing changed under way.
+    fixed_end_ns: Option<u64>,
+}
+
+impl Step {
+    pub(super) fn new(
+        started_ns: u64,
+        work: Work,
+        steps: u64,
+        scheduled: Vec<(Slot, u32)>,
+    ) -> Self {
+        Self {
+            started_ns,
+            work,
+            steps,
+            scheduled,
+            fixed_end_ns: None,
+        }
+    }
+
+    pub(super) fn ends_ns(&self, timing: &Timing) -> u64 {
+        self.fixed_end_ns.unwrap_or_else(|| {
+            self.started_ns
+                .saturating_add(self.span_ns(timing, self.steps))
+        })
+    }
+
+    /// Pins the end, so that another timing does not move it.
+    pub(super) fn fix_end(&mut self, timing: &Timing) {
+        self.fixed_end_ns = Some(self.ends_ns(timing));
+    }
+
+    /// The sequence went away; the step still takes as long as it does.
+    pub(super) fn forget(&mut self, slot: Slot) {
+        self.scheduled.retain(|&(scheduled, _)| scheduled != slot);
+    }
+
+    fn span_ns(&self, timing: &Timing, steps: u64) -> u64 {
+        if self.work.prefill_tokens > 0 {
+            timing.step_ns(&self.work)
+        } else {
+            timing.decode_run_ns(&self.work, steps)
+        }
+    }
+
+    /// Whole steps of this run that are over at `now_ns`; never the last one.
+    fn elapsed(&self, timing: &Timing, now_ns: u64) -> u64 {
+        let since = now_ns.saturating_sub(self.started_ns);
+        let (mut low, mut high) = (0, self.steps.saturating_sub(1));
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.span_ns(timing, middle) <= since {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    fn skip(&mut self, timing: &Timing, steps: u64) {
+        self.started_ns += self.span_ns(timing, steps);
+        self.work.decode_context_tokens += self.work.decode_sequences * steps;
+        self.steps -= steps;
+    }
+}
+
+impl Engine {
+    /// Applies the steps of the current run that are over, so that gauges and caches are right at `now_ns`.
+    pub(super) fn advance_run(&mut self, now_ns: u64) {
+        let Some(mut step) = self.step.take() else {
+            return;
+        };
+        if step.steps > 1 {
+            let over = step.elapsed(&self.config.timing, now_ns);
+            if over > 0 {
+                let before_ns = step.started_ns;
+                step.skip(&self.config.timing, over);
+                self.totals.steps += over;
+                self.totals.busy_ns += step.started_ns - before_ns;
+                self.decode(&step, over);
+                self.grow_one(&step);
+            }
+        }
+        self.step = Some(step);
+    }
+
+    /// Shortens a run to the step that is under way, because what follows may differ now.
+    pub(super) fn cut_run(&mut self) {
+        if let Some(step) = &mut self.step {
+            step.steps = 1;
+        }
+    }
+
+    /// The step in progress is over.
+    pub(super) fn complete(&mut self, at_ns: u64) {
+        let Some(step) = self.step.take() else { return };
+        self.totals.steps += step.steps;
+        self.totals.busy_ns += at_ns.saturating_sub(step.started_ns);
+        if step.work.prefill_tokens == 0 {
+            self.decode(&step, step.steps);
+        } else {
+            self.compute(&step);
+        }
+        self.report(&step, at_ns);
+        self.spare = step.scheduled;
+        self.spare.clear();
+    }
+
+    /// Gives every sequence of a run `steps` more tokens.
+    fn decode(&mut self, step: &Step, steps: u64) {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let block_tokens = self.config.block_tokens;
+        for &(slot, _) in &step.scheduled {
+            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+                continue;
+            };
+            sequence.computed += steps;
+            sequence.generated += steps;
+            // The run was planned to fit, so this cannot fail.
+            let grown = sequence.grow(&mut self.pool, sequence.computed, block_tokens);
+            debug_assert!(grown, "a run outgrew the pool it was planned for");
+            self.totals.generation_tokens += u64::from(steps);
+        }
+        // Names come after all growth, so that the order of sequences within a run does not matter.
+        for &(slot, _) in &step.scheduled {
+            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+                continue;
+            };
+            sequence.name(&mut self.pool, sequence.computed, block_tokens);
+        }
+    }
+
+    /// Holds the blocks for the step of a run that has just begun.
+    fn grow_one(&mut self, step: &Step) {
+        for &(slot, _) in &step.scheduled {
+            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+                continue;
+            };
+            let grown = sequence.grow(
+                &mut self.pool,
+                sequence.computed + 1,
+                self.config.block_tokens,
+            );
+            debug_assert!(grown, "a run outgrew the pool it was planned for");
+        }
+    }
+
+    /// Advances the sequences of a step that prefilled. Their blocks were named when it began.
+    fn compute(&mut self, step: &Step) {
+        for &(slot, tokens) in &step.scheduled {
+            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+                continue;
+            };
+            sequence.computed += tokens;
+            if sequence.uncomputed() == 0 {
+                sequence.generated += 1;
+                self.totals.generation_tokens += 1;
+            }
+        }
+        self.head_blocked = false;
+    }
+
+    /// Tells what the end of a step brought, and lets go of what is done.
+    fn report(&mut self, step: &Step, at_ns: u64) {
+        let at = Duration::from_nanos(at_ns);
+        let mut finished = false;
+        for &(slot, _) in &step.scheduled {
+            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
+                continue;
+            };
+            let id = sequence.id;
+            if sequence.uncomputed() > 1 || sequence.generated == 0 {
+                continue;
+            }
+            if sequence.take_first() {
+                let cached_tokens = sequence.cached_tokens.unwrap_or(0);
+                self.totals.prompt_tokens += u64::from(sequence.prompt_tokens);
+                self.events.push_back(Event {
+                    at,
+                    id,
+                    kind: EventKind::FirstToken { cached_tokens },
+                });
+            } else if sequence.take_chunk() {
+                let generated = sequence.generated;
+                self.events.push_back(Event {
+                    at,
+                    id,
+                    kind: EventKind::Tokens { generated },
+                });
+            }
+            if sequence.generated >= sequence.output_tokens {
+                let usage = sequence.usage();
+                self.events.push_back(Event {
+                    at,
+                    id,
+                    kind: EventKind::Finished(usage),
+                });
+                self.totals.finished += 1;
+                self.remove(slot);
+                finished = true;
+            }
+        }
+        if finished {
+            self.head_blocked = false;
+            let sequences = &self.sequences;
+            self.running
+                .retain(|&slot| sequences.get(slot as usize).is_some_and(Option::is_some));
+        }
+    }
+}
