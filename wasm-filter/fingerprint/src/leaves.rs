@@ -21,66 +21,93 @@ pub(crate) fn fold(chain: u64, hash: u64) -> u64 {
     XxHash3_64::oneshot(&bytes)
 }
 
-/// A digest in the making.
+/// Bytes that do not fill a leaf yet.
 #[derive(Debug)]
-pub(crate) struct Leaves {
-    chain: u64,
+pub(crate) struct Leaf {
     filled: usize,
-    leaf: [u8; LEAF_BYTES],
+    bytes: [u8; LEAF_BYTES],
 }
 
-impl Default for Leaves {
+impl Default for Leaf {
     fn default() -> Self {
         Self {
-            chain: 0,
             filled: 0,
-            leaf: [0; LEAF_BYTES],
+            bytes: [0; LEAF_BYTES],
         }
     }
+}
+
+impl Leaf {
+    /// How many bytes there are.
+    pub(crate) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Adds bytes, and tells the hash of each leaf that they fill.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8], on_leaf: impl FnMut(u64)) {
+        // A string with many escapes arrives in many small parts: this is the hot path.
+        match (self.bytes.get_mut(self.filled..), bytes) {
+            (Some([free, _, ..]), [byte]) => {
+                *free = *byte;
+                self.filled += 1;
+            }
+            (Some(free), bytes) if bytes.len() < free.len() => {
+                let (free, _) = free.split_at_mut(bytes.len());
+                free.copy_from_slice(bytes);
+                self.filled += bytes.len();
+            }
+            _ => self.push_over(bytes, on_leaf),
+        }
+    }
+
+    /// Adds bytes that fill at least one leaf.
+    fn push_over(&mut self, bytes: &[u8], mut on_leaf: impl FnMut(u64)) {
+        let mut rest = bytes;
+        if self.filled > 0 {
+            let (taken, behind) = bytes.split_at((LEAF_BYTES - self.filled).min(bytes.len()));
+            if let Some(free) = self.bytes.get_mut(self.filled..self.filled + taken.len()) {
+                free.copy_from_slice(taken);
+            }
+            on_leaf(XxHash3_64::oneshot(&self.bytes));
+            rest = behind;
+        }
+        let (whole, rest) = rest.as_chunks::<LEAF_BYTES>();
+        for leaf in whole {
+            on_leaf(XxHash3_64::oneshot(leaf));
+        }
+        if let Some(free) = self.bytes.get_mut(..rest.len()) {
+            free.copy_from_slice(rest);
+        }
+        self.filled = rest.len();
+    }
+
+    /// The hash of what does not fill a leaf, if there is any, and a fresh start.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        let rest = self.bytes.get(..core::mem::take(&mut self.filled))?;
+        (!rest.is_empty()).then(|| XxHash3_64::oneshot(rest))
+    }
+}
+
+/// A digest in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Leaves {
+    chain: u64,
+    leaf: Leaf,
 }
 
 impl Leaves {
     /// Adds bytes.
     #[inline]
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
-        if self.filled > 0 {
-            bytes = self.fill(bytes);
-        }
-        if bytes.is_empty() {
-            return;
-        }
-        let (whole, rest) = bytes.as_chunks::<LEAF_BYTES>();
-        for leaf in whole {
-            self.chain = fold(self.chain, XxHash3_64::oneshot(leaf));
-        }
-        self.fill(rest);
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let chain = &mut self.chain;
+        self.leaf.push(bytes, |hash| *chain = fold(*chain, hash));
     }
 
     /// The digest of everything since the last one, and a fresh start.
     pub(crate) fn digest(&mut self) -> u64 {
-        if let Some(rest) = self.leaf.get(..self.filled)
-            && !rest.is_empty()
-        {
-            self.chain = fold(self.chain, XxHash3_64::oneshot(rest));
-        }
-        self.filled = 0;
-        core::mem::take(&mut self.chain)
-    }
-
-    /// Fills the buffer, hashes it when it is full, and returns what did not fit.
-    #[inline]
-    fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let room = LEAF_BYTES.saturating_sub(self.filled);
-        let (taken, rest) = bytes.split_at(room.min(bytes.len()));
-        if let Some(free) = self.leaf.get_mut(self.filled..self.filled + taken.len()) {
-            free.copy_from_slice(taken);
-            self.filled += taken.len();
-        }
-        if self.filled == LEAF_BYTES {
-            self.chain = fold(self.chain, XxHash3_64::oneshot(&self.leaf));
-            self.filled = 0;
-        }
-        rest
+        let chain = core::mem::take(&mut self.chain);
+        self.leaf.take().map_or(chain, |hash| fold(chain, hash))
     }
 }
 

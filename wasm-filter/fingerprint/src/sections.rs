@@ -13,8 +13,8 @@
 use alloc::vec::Vec;
 
 use crate::Edge;
-use crate::grid::{EDGES_BYTES_MAX, EDGES_MAX, width_at};
-use crate::leaves::{Leaves, fold};
+use crate::grid::{BLOCK_BYTES, EDGES_BYTES_MAX, EDGES_MAX, width_at};
+use crate::leaves::{Leaf, fold};
 
 /// A part of the prompt, in the order in which engines render.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +61,20 @@ pub(crate) struct Sections {
     spans: [Span; SECTIONS],
     /// The section that is arriving.
     current: Option<Section>,
-    /// Its length so far.
+    /// What it came to so far.
+    run: Run,
+    leaf: Leaf,
+}
+
+/// A section that is arriving, by whole leaves.
+#[derive(Debug, Default)]
+struct Run {
+    /// Its length.
     bytes: u64,
-    /// Where its current block began.
-    block_start: u32,
-    /// What its current block still takes; 0 past the last block.
-    block_room: usize,
-    leaves: Leaves,
+    /// Where its current block ends; 0 past the last block.
+    block_end: u64,
+    /// The hash of the current block so far.
+    block: u64,
 }
 
 /// A prompt's chain.
@@ -84,10 +91,8 @@ impl Sections {
             blocks: Vec::with_capacity(BLOCKS_EXPECTED),
             spans: [Span::default(); SECTIONS],
             current: None,
-            bytes: 0,
-            block_start: 0,
-            block_room: 0,
-            leaves: Leaves::default(),
+            run: Run::default(),
+            leaf: Leaf::default(),
         }
     }
 
@@ -104,36 +109,20 @@ impl Sections {
         span.begun = true;
         span.blocks = (start, start);
         self.current = Some(section);
-        self.bytes = 0;
-        self.block_start = 0;
-        self.block_room = width_at(0) as usize;
+        self.run = Run {
+            block_end: u64::from(width_at(0)),
+            ..Run::default()
+        };
         true
     }
 
     /// More of the section that is arriving.
     #[inline]
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
-        self.bytes += bytes.len() as u64;
-        while bytes.len() >= self.block_room && self.block_room > 0 {
-            let (head, rest) = bytes.split_at(self.block_room);
-            self.leaves.push(head);
-            self.end_block();
-            bytes = rest;
-        }
-        if self.block_room > 0 {
-            self.leaves.push(bytes);
-            self.block_room -= bytes.len();
-        }
-    }
-
-    fn end_block(&mut self) {
-        self.blocks.push(self.leaves.digest());
-        self.block_start = self.block_start.saturating_add(width_at(self.block_start));
-        self.block_room = if self.block_start < EDGES_BYTES_MAX {
-            width_at(self.block_start) as usize
-        } else {
-            0
-        };
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let Self {
+            leaf, run, blocks, ..
+        } = self;
+        leaf.push(bytes, |hash| run.leaf(hash, blocks));
     }
 
     /// The section that is arriving ends.
@@ -141,20 +130,23 @@ impl Sections {
         let Some(section) = self.current.take() else {
             return;
         };
-        let tail = self.leaves.digest();
+        let rest_bytes = self.leaf.filled() as u64;
+        let tail = self
+            .leaf
+            .take()
+            .map_or(self.run.block, |hash| fold(self.run.block, hash));
         if let Some(span) = self.spans.get_mut(section as usize) {
             span.blocks.1 = self.blocks.len();
             span.tail = tail;
-            span.bytes = self.bytes;
+            span.bytes = self.run.bytes + rest_bytes;
         }
     }
 
     /// Rendered bytes so far.
     pub(crate) fn total_bytes(&self) -> u64 {
-        let arriving = if self.current.is_some() {
-            self.bytes
-        } else {
-            0
+        let arriving = match self.current {
+            Some(_) => self.run.bytes + self.leaf.filled() as u64,
+            None => 0,
         };
         self.spans.iter().map(|span| span.bytes).sum::<u64>() + arriving
     }
@@ -188,6 +180,25 @@ impl Sections {
             edges: folding.edges,
             total_bytes,
         }
+    }
+}
+
+impl Run {
+    /// One more leaf.
+    fn leaf(&mut self, hash: u64, blocks: &mut Vec<u64>) {
+        self.bytes += u64::from(BLOCK_BYTES);
+        if self.block_end == 0 {
+            return;
+        }
+        self.block = fold(self.block, hash);
+        if self.bytes < self.block_end {
+            return;
+        }
+        blocks.push(core::mem::take(&mut self.block));
+        self.block_end = match u32::try_from(self.bytes) {
+            Ok(start) if start < EDGES_BYTES_MAX => self.bytes + u64::from(width_at(start)),
+            _ => 0,
+        };
     }
 }
 

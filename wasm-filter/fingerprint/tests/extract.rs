@@ -1,4 +1,9 @@
 //! What the extractor finds in requests as clients send them.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that fails may panic"
+)]
 
 use isotherm_fingerprint::{Api, Extracted, Extractor, Problem, Wanted};
 
