@@ -5,4 +5,5 @@
 
 pub mod config;
 pub mod driver;
+pub mod extproc;
 pub mod metrics;

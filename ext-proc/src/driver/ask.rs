@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
 use isotherm_router::{SessionKey, Tier};
+use twox_hash::XxHash3_64;
 
 /// A request that wants a replica: the router's [`Request`](isotherm_router::Request) without an identity, and with
 /// addresses in the place of identities. The pool fills in both.
@@ -22,4 +23,11 @@ pub struct Ask {
     pub output_tokens_max: Option<u32>,
     /// The only replicas that may serve it, where the gateway restricts them.
     pub subset: Option<Vec<SocketAddr>>,
+}
+
+/// The key of a session, from the value of its header. Every instance of the service gets the same one: their hash
+/// rings must agree.
+#[must_use]
+pub fn session_key(header_value: &[u8]) -> SessionKey {
+    SessionKey(XxHash3_64::oneshot(header_value))
 }

@@ -33,6 +33,7 @@ pub struct Table {
     pools: Vec<Arc<Pool>>,
     by_model: HashMap<String, Arc<Pool>>,
     by_cluster: HashMap<String, Arc<Pool>>,
+    decision_header: bool,
 }
 
 impl Table {
@@ -66,6 +67,14 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Whether clients are told why their request went where it went.
+    #[must_use]
+    pub fn decision_header(&self) -> bool {
+        self.decision_header
+    }
+}
+
 impl Fleet {
     /// The pools of a configuration, without replicas. Must be called inside a tokio runtime: each pool has a task
     /// that makes its time pass.
@@ -83,7 +92,10 @@ impl Fleet {
     /// Makes the pools what a changed configuration says. What waits in a pool that is gone is let go.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
-        let mut table = Table::default();
+        let mut table = Table {
+            decision_header: config.decision_header,
+            ..Table::default()
+        };
         for pool_config in &config.pools {
             let pool_config = Arc::new(pool_config.clone());
             let known = before

@@ -13,7 +13,7 @@ mod roster;
 mod ticket;
 mod timer;
 
-pub use ask::Ask;
+pub use ask::{Ask, session_key};
 pub use clock::Clock;
 pub use core::{Route, Verdict};
 pub use fleet::{ANY_MODEL, Fleet, Table};

@@ -1,0 +1,197 @@
+//! The messages that go back to Envoy.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, HttpBody,
+    ImmediateResponse, ProcessingResponse, StreamedBodyResponse, TrailersResponse,
+    body_mutation::Mutation,
+};
+use envoy_types::pb::envoy::r#type::v3::HttpStatus;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Duration as PbDuration, Struct, Value};
+use isotherm_fingerprint::names;
+
+use crate::driver::Route;
+
+/// Where Envoy's load balancers look for the endpoint, beside the header (Gateway API Inference Extension).
+const LB_NAMESPACE: &str = "envoy.lb";
+
+/// What only this service reads. The session stays: Envoy's ring hash needs it when it falls back. The cluster stays:
+/// the route is picked by it.
+const FOR_US_ONLY: [&str; 4] = [names::FINGERPRINT, names::MODEL, names::TIER, names::TOKENS];
+
+/// Sends the request to a replica.
+pub(crate) fn routed(route: &Route, cluster: &str, decision: Option<String>) -> ProcessingResponse {
+    let mut endpoints = route.chosen.to_string();
+    for fallback in &route.fallbacks {
+        endpoints.push(',');
+        endpoints.push_str(&fallback.to_string());
+    }
+    let mut set = vec![
+        set_header(names::DESTINATION, &endpoints),
+        set_header(names::CLUSTER, cluster),
+    ];
+    set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
+    ProcessingResponse {
+        dynamic_metadata: Some(lb_metadata(endpoints)),
+        ..go_on(set)
+    }
+}
+
+/// Lets the request go as if this service were not there, to `cluster` where one is named.
+pub(crate) fn passed(cluster: Option<&str>) -> ProcessingResponse {
+    go_on(
+        cluster
+            .map(|name| set_header(names::CLUSTER, name))
+            .into_iter()
+            .collect(),
+    )
+}
+
+/// Tells Envoy to wait for the answer for as long as `timeout`.
+pub(crate) fn wait(timeout: Duration) -> ProcessingResponse {
+    ProcessingResponse {
+        override_message_timeout: Some(PbDuration {
+            seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(timeout.subsec_nanos()).unwrap_or(0),
+        }),
+        ..ProcessingResponse::default()
+    }
+}
+
+/// Answers the client from here.
+pub(crate) fn immediate(
+    status: u16,
+    body: &serde_json::Value,
+    retry_after: Option<Duration>,
+    details: &str,
+) -> ProcessingResponse {
+    let mut set = vec![set_header("content-type", "application/json")];
+    set.extend(retry_after.map(|after| set_header("retry-after", &whole_seconds(after))));
+    response(Response::ImmediateResponse(ImmediateResponse {
+        status: Some(HttpStatus {
+            code: i32::from(status),
+        }),
+        headers: Some(HeaderMutation {
+            set_headers: set,
+            remove_headers: Vec::new(),
+        }),
+        body: body.to_string().into_bytes(),
+        grpc_status: None,
+        details: format!("isotherm_{details}"),
+    }))
+}
+
+/// Lets response headers pass.
+pub(crate) fn response_headers() -> ProcessingResponse {
+    response(Response::ResponseHeaders(HeadersResponse::default()))
+}
+
+/// Lets a piece of a body pass. In Envoy's full-duplex mode nothing passes that is not sent back.
+pub(crate) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> ProcessingResponse {
+    let mutation = full_duplex.then_some(BodyMutation {
+        mutation: Some(Mutation::StreamedResponse(StreamedBodyResponse {
+            body: body.body,
+            end_of_stream: body.end_of_stream,
+            end_of_stream_without_message: body.end_of_stream_without_message,
+            grpc_message_compressed: body.grpc_message_compressed,
+            drain_complete: false,
+        })),
+    });
+    let answer = BodyResponse {
+        response: Some(CommonResponse {
+            body_mutation: mutation,
+            ..CommonResponse::default()
+        }),
+    };
+    response(if of_request {
+        Response::RequestBody(answer)
+    } else {
+        Response::ResponseBody(answer)
+    })
+}
+
+/// Lets request trailers pass.
+pub(crate) fn request_trailers() -> ProcessingResponse {
+    response(Response::RequestTrailers(TrailersResponse::default()))
+}
+
+/// Lets response trailers pass, without the one that was for this service.
+pub(crate) fn response_trailers(had_outcome: bool) -> ProcessingResponse {
+    response(Response::ResponseTrailers(TrailersResponse {
+        header_mutation: had_outcome.then(|| HeaderMutation {
+            set_headers: Vec::new(),
+            remove_headers: vec![names::OUTCOME.to_owned()],
+        }),
+    }))
+}
+
+/// The rest of the request goes on, by a route that is picked anew.
+fn go_on(set_headers: Vec<HeaderValueOption>) -> ProcessingResponse {
+    response(Response::RequestHeaders(HeadersResponse {
+        response: Some(CommonResponse {
+            header_mutation: Some(HeaderMutation {
+                set_headers,
+                remove_headers: FOR_US_ONLY.map(str::to_owned).into(),
+            }),
+            clear_route_cache: true,
+            ..CommonResponse::default()
+        }),
+    }))
+}
+
+fn response(response: Response) -> ProcessingResponse {
+    ProcessingResponse {
+        response: Some(response),
+        ..ProcessingResponse::default()
+    }
+}
+
+fn set_header(key: &str, value: &str) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue {
+            key: key.to_owned(),
+            raw_value: value.as_bytes().to_owned(),
+            ..HeaderValue::default()
+        }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..HeaderValueOption::default()
+    }
+}
+
+fn lb_metadata(endpoints: String) -> Struct {
+    let text = Value {
+        kind: Some(Kind::StringValue(endpoints)),
+    };
+    let endpoint = Struct {
+        fields: [(names::DESTINATION.to_owned(), text)].into(),
+    };
+    let lb = Value {
+        kind: Some(Kind::StructValue(endpoint)),
+    };
+    Struct {
+        fields: [(LB_NAMESPACE.to_owned(), lb)].into(),
+    }
+}
+
+/// `Retry-After` knows whole seconds only; none at all would invite everybody back at once.
+fn whole_seconds(after: Duration) -> String {
+    let rounded_up = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    rounded_up.max(1).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_in_whole_seconds_and_never_zero() {
+        assert_eq!(whole_seconds(Duration::ZERO), "1");
+        assert_eq!(whole_seconds(Duration::from_millis(1)), "1");
+        assert_eq!(whole_seconds(Duration::from_millis(2_001)), "3");
+    }
+}

@@ -1,0 +1,342 @@
+//! One request of Envoy's, from its headers to the end of its response: one gRPC stream.
+//!
+//! The exchange is polled by the HTTP/2 connection itself; it has no task and no channel of its own, so that ten
+//! thousand waiting requests are ten thousand small structures and nothing else. Whatever ends the stream drops the
+//! exchange, and with it the [`Ticket`], which gives the request's place back.
+//!
+//! While a request waits, what Envoy sends meanwhile is left where it is (HTTP/2 flow control holds it back), apart
+//! from one message, which has to be read to see the stream's end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::HeaderMap;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
+};
+use futures_util::{Stream, StreamExt};
+use isotherm_fingerprint::names;
+use isotherm_fingerprint::outcome::Outcome;
+use isotherm_router::RejectReason;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use super::head::{self, Head};
+use super::place::Place;
+use super::{Context, answer, decision, openai};
+use crate::driver::{Pool, Progress, Route, Ticket, Verdict};
+use crate::metrics::Answer;
+
+/// How much longer Envoy is told to wait than the queue keeps a request: the queue's own answer comes first.
+const WAIT_SLACK: Duration = Duration::from_secs(5);
+
+/// `FULL_DUPLEX_STREAMED` of Envoy's `ProcessingMode.BodySendMode`.
+const FULL_DUPLEX: i32 = 4;
+
+/// One request of Envoy's.
+pub(super) struct Exchange<I> {
+    context: Arc<Context>,
+    inbound: I,
+    stage: Stage,
+    /// Read while the request waited; to be answered next.
+    held_back: Option<ProcessingRequest>,
+    /// Envoy sends bodies in full-duplex mode: of requests, of responses.
+    full_duplex: (bool, bool),
+}
+
+/// How far the request is.
+enum Stage {
+    /// Its headers have not been seen.
+    Fresh,
+    /// It waits for a replica.
+    Waiting(Waiting),
+    /// It was sent to a replica.
+    Sent(Ticket),
+    /// Nothing is expected of it any more.
+    Settled,
+    /// The client has its answer from here: the stream ends.
+    Answered,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    verdict: oneshot::Receiver<Verdict>,
+    prompt_bytes: u32,
+}
+
+impl<I> Exchange<I>
+where
+    I: Stream<Item = Result<ProcessingRequest, Status>> + Send + Unpin + 'static,
+{
+    /// The answers to what comes in on `inbound`.
+    pub(super) fn answers(
+        context: Arc<Context>,
+        inbound: I,
+    ) -> impl Stream<Item = Result<ProcessingResponse, Status>> + Send + 'static {
+        context.metrics.streams.inc();
+        let exchange = Self {
+            context,
+            inbound,
+            stage: Stage::Fresh,
+            held_back: None,
+            full_duplex: (false, false),
+        };
+        futures_util::stream::unfold(exchange, |mut exchange| async move {
+            let answer = exchange.next_answer().await?;
+            Some((Ok(answer), exchange))
+        })
+    }
+
+    /// The next message for Envoy; `None` at the end of the stream.
+    async fn next_answer(&mut self) -> Option<ProcessingResponse> {
+        if let Stage::Waiting(_) = self.stage {
+            return self.wait().await;
+        }
+        if let Stage::Answered = self.stage {
+            return None;
+        }
+        loop {
+            let message = self.receive().await?;
+            if let Some(config) = &message.protocol_config {
+                self.full_duplex = full_duplex(config);
+            }
+            // Envoy listens to no answer in this mode, so a decision would steer nothing.
+            let listens = !message.observability_mode;
+            let metadata = message.metadata_context;
+            let Some(request) = message.request.filter(|_| listens) else {
+                continue;
+            };
+            return Some(match request {
+                Request::RequestHeaders(headers) => {
+                    let metrics = &self.context.metrics;
+                    let head = Head::read(headers.headers.as_ref(), metadata.as_ref(), metrics);
+                    self.place(&head)
+                }
+                Request::ResponseHeaders(_) => answer::response_headers(),
+                Request::RequestBody(body) => answer::body(body, self.full_duplex.0, true),
+                Request::ResponseBody(body) => answer::body(body, self.full_duplex.1, false),
+                Request::RequestTrailers(_) => answer::request_trailers(),
+                Request::ResponseTrailers(trailers) => self.outcome(trailers.trailers.as_ref()),
+            });
+        }
+    }
+
+    /// The next message of Envoy's; `None` once the stream has ended, however it did.
+    async fn receive(&mut self) -> Option<ProcessingRequest> {
+        if let Some(message) = self.held_back.take() {
+            return Some(message);
+        }
+        match self.inbound.next().await {
+            Some(Ok(message)) => Some(message),
+            Some(Err(_)) => None,
+            None => {
+                // A clean end is the end of a response of which nobody told the outcome.
+                if let Stage::Sent(ticket) = std::mem::replace(&mut self.stage, Stage::Settled) {
+                    ticket.ended();
+                }
+                None
+            }
+        }
+    }
+
+    fn place(&mut self, head: &Head) -> ProcessingResponse {
+        let table = self.context.fleet.table();
+        let place = Place::of(head, &table);
+        tracing::trace!(path = head.path, model = head.model, ?place, "request");
+        match place {
+            Place::Route(pool) => self.submit(&pool, head),
+            Place::Pass(cluster) => {
+                self.stage = Stage::Settled;
+                self.context.metrics.answered(Answer::Passed);
+                answer::passed(cluster.as_deref())
+            }
+            Place::Models => {
+                let models = openai::models(table.pools().iter(), self.context.started_unix_s);
+                self.immediate(Answer::Models, 200, &models, None, "models")
+            }
+            Place::Model(id) => {
+                let model = openai::model(&id, self.context.started_unix_s);
+                self.immediate(Answer::Models, 200, &model, None, "models")
+            }
+            Place::UnknownModel(id) => {
+                tracing::debug!(model = id, "no pool serves this model");
+                let body = openai::unknown_model(&id);
+                self.immediate(Answer::NotFound, 404, &body, None, "unknown_model")
+            }
+            Place::NoModel => {
+                tracing::debug!(path = head.path, "no model could be read");
+                self.immediate(
+                    Answer::BadRequest,
+                    400,
+                    &openai::no_model(),
+                    None,
+                    "no_model",
+                )
+            }
+        }
+    }
+
+    /// Hands the request to its pool.
+    fn submit(&mut self, pool: &Arc<Pool>, head: &Head) -> ProcessingResponse {
+        // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
+        let wait_max = pool.config().borrow().router.queue.wait_max;
+        let prompt_bytes = head.ask.fingerprint.total_bytes();
+        let (ticket, progress) = pool.submit(&head.ask);
+        match progress {
+            Progress::Decided(verdict) => self.decided(ticket, verdict, prompt_bytes),
+            Progress::Waiting(verdict) => {
+                self.stage = Stage::Waiting(Waiting {
+                    ticket,
+                    verdict,
+                    prompt_bytes,
+                });
+                answer::wait(wait_max.saturating_add(WAIT_SLACK))
+            }
+        }
+    }
+
+    /// Waits for the verdict, or for the client to go away.
+    async fn wait(&mut self) -> Option<ProcessingResponse> {
+        let Stage::Waiting(waiting) = &mut self.stage else {
+            return None;
+        };
+        let verdict = loop {
+            tokio::select! {
+                // The verdict first: a request that was sent on its way must not be taken for one that still waits.
+                biased;
+                verdict = &mut waiting.verdict => break verdict,
+                message = self.inbound.next(), if self.held_back.is_none() => {
+                    // The end of the stream, in either way: dropping the exchange frees the place.
+                    self.held_back = Some(message?.ok()?);
+                }
+            }
+        };
+        // The pool answers everybody before it goes, so a lost verdict is a pool that is gone.
+        let verdict = verdict.unwrap_or(Verdict::Refused {
+            reason: RejectReason::ShuttingDown,
+            retry_after: Duration::ZERO,
+        });
+        match std::mem::replace(&mut self.stage, Stage::Settled) {
+            Stage::Waiting(waiting) => {
+                Some(self.decided(waiting.ticket, verdict, waiting.prompt_bytes))
+            }
+            Stage::Fresh | Stage::Sent(_) | Stage::Settled | Stage::Answered => None,
+        }
+    }
+
+    fn decided(
+        &mut self,
+        ticket: Ticket,
+        verdict: Verdict,
+        prompt_bytes: u32,
+    ) -> ProcessingResponse {
+        match verdict {
+            Verdict::Go(route) => self.go(ticket, &route, prompt_bytes),
+            Verdict::Refused {
+                reason,
+                retry_after,
+            } => self.refuse(ticket, reason, retry_after),
+        }
+    }
+
+    fn go(&mut self, mut ticket: Ticket, route: &Route, prompt_bytes: u32) -> ProcessingResponse {
+        ticket.sent(route);
+        let pool = ticket.pool();
+        decision::log(pool, ticket.id(), route, prompt_bytes);
+        let described = self
+            .context
+            .fleet
+            .table()
+            .decision_header()
+            .then(|| decision::header(pool, route, prompt_bytes));
+        let message = answer::routed(route, &pool.cluster(), described);
+        self.stage = Stage::Sent(ticket);
+        self.context.metrics.answered(Answer::Routed);
+        message
+    }
+
+    fn refuse(
+        &mut self,
+        ticket: Ticket,
+        reason: RejectReason,
+        retry_after: Duration,
+    ) -> ProcessingResponse {
+        let pool = Arc::clone(ticket.pool());
+        tracing::debug!(pool = %pool.name(), request = ticket.id().0, reason = reason.as_str(), "refused");
+        ticket.refused();
+        if reason == RejectReason::ShuttingDown {
+            // A service that stops must not fail what Envoy can place without it.
+            self.stage = Stage::Settled;
+            self.context.metrics.answered(Answer::Passed);
+            return answer::passed(Some(&pool.cluster()));
+        }
+        let body = openai::rejected(reason);
+        self.immediate(
+            Answer::Rejected,
+            503,
+            &body,
+            Some(retry_after),
+            reason.as_str(),
+        )
+    }
+
+    fn immediate(
+        &mut self,
+        kind: Answer,
+        status: u16,
+        body: &serde_json::Value,
+        retry_after: Option<Duration>,
+        details: &str,
+    ) -> ProcessingResponse {
+        self.stage = Stage::Answered;
+        self.context.metrics.answered(kind);
+        answer::immediate(status, body, retry_after, details)
+    }
+
+    /// The response has ended: what the filter says of it goes to the pool, and not to the client.
+    fn outcome(&mut self, trailers: Option<&HeaderMap>) -> ProcessingResponse {
+        let trailers = trailers.map_or(&[][..], |map| &map.headers);
+        let trailer = trailers
+            .iter()
+            .find(|trailer| trailer.key == names::OUTCOME);
+        match std::mem::replace(&mut self.stage, Stage::Settled) {
+            Stage::Sent(ticket) => {
+                match trailer.map(|trailer| Outcome::parse(head::bytes(trailer))) {
+                    Some(Ok(outcome)) => {
+                        decision::log_outcome(ticket.pool(), ticket.id(), &outcome);
+                        ticket.finished(&outcome);
+                    }
+                    Some(Err(_)) => {
+                        self.context.metrics.bad_header(names::OUTCOME);
+                        ticket.ended();
+                    }
+                    None => ticket.ended(),
+                }
+            }
+            before => self.stage = before,
+        }
+        answer::response_trailers(trailer.is_some())
+    }
+}
+
+impl<I> Drop for Exchange<I> {
+    fn drop(&mut self) {
+        self.context.metrics.streams.dec();
+        if let Stage::Waiting(waiting) = &self.stage {
+            self.context.metrics.answered(Answer::Gone);
+            tracing::debug!(
+                pool = %waiting.ticket.pool().name(),
+                request = waiting.ticket.id().0,
+                "the client went away while it waited"
+            );
+        }
+    }
+}
+
+fn full_duplex(config: &ProtocolConfiguration) -> (bool, bool) {
+    (
+        config.request_body_mode == FULL_DUPLEX,
+        config.response_body_mode == FULL_DUPLEX,
+    )
+}

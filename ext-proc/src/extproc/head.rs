@@ -1,0 +1,182 @@
+//! What a request's headers say, as far as this service wants to know it.
+//!
+//! The filter wrote the `x-isotherm-*` headers after it had removed whatever the client had put under these names. A
+//! header that cannot be read all the same (another version of the filter, a bug) counts as absent, and is counted:
+//! a request is never refused for it.
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, Metadata};
+use isotherm_fingerprint::{Fingerprint, names, tokens};
+use isotherm_router::Tier;
+
+use super::subset;
+use crate::driver::{Ask, session_key};
+use crate::metrics::Metrics;
+
+/// What a request's headers say.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    /// The HTTP method.
+    pub(crate) method: String,
+    /// The path, with its query.
+    pub(crate) path: String,
+    /// The model that it names.
+    pub(crate) model: Option<String>,
+    /// The Envoy cluster that the filter chose for it.
+    pub(crate) cluster: Option<String>,
+    /// What the routing core wants to know.
+    pub(crate) ask: Ask,
+}
+
+impl Head {
+    /// Reads the headers, and the gateway's restriction to some replicas from the metadata.
+    pub(crate) fn read(
+        headers: Option<&HeaderMap>,
+        metadata: Option<&Metadata>,
+        metrics: &Metrics,
+    ) -> Self {
+        let mut head = Self::default();
+        for header in headers.map_or(&[][..], |map| &map.headers) {
+            if head.take(&header.key, bytes(header)).is_none() {
+                metrics.bad_header(known_name(&header.key));
+            }
+        }
+        head.ask.subset = metadata.and_then(subset::read);
+        head
+    }
+
+    /// `None` when the header is one of ours, and cannot be read.
+    fn take(&mut self, name: &str, value: &[u8]) -> Option<()> {
+        match name {
+            ":method" => self.method = text(value)?,
+            ":path" => self.path = text(value)?,
+            names::MODEL => self.model = Some(percent_decoded(value)?),
+            names::CLUSTER => self.cluster = Some(text(value)?),
+            names::SESSION => self.ask.session = Some(session_key(value)),
+            names::TIER => self.ask.tier = tier(value)?,
+            names::TOKENS => {
+                let tokens = tokens::parse(value)?;
+                self.ask.prompt_tokens = tokens.prompt;
+                self.ask.output_tokens_max = tokens.output_max;
+            }
+            names::FINGERPRINT => {
+                self.ask.fingerprint = Arc::new(Fingerprint::decode(value).ok()?);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// Envoy writes either of the two members, by its version.
+pub(crate) fn bytes(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() {
+        header.value.as_bytes()
+    } else {
+        &header.raw_value
+    }
+}
+
+/// The constant for a name, so that what clients send can never become a metric's label.
+fn known_name(name: &str) -> &'static str {
+    [
+        names::MODEL,
+        names::CLUSTER,
+        names::TIER,
+        names::TOKENS,
+        names::FINGERPRINT,
+    ]
+    .into_iter()
+    .find(|known| *known == name)
+    .unwrap_or("other")
+}
+
+fn text(value: &[u8]) -> Option<String> {
+    std::str::from_utf8(value).ok().map(str::to_owned)
+}
+
+fn tier(value: &[u8]) -> Option<Tier> {
+    match value {
+        b"interactive-fast" => Some(Tier::InteractiveFast),
+        b"interactive-normal" => Some(Tier::InteractiveNormal),
+        b"non-interactive" => Some(Tier::NonInteractive),
+        _ => None,
+    }
+}
+
+/// The text that the filter (or a client, in a path) wrote with `%XX` for what headers and paths cannot hold.
+pub(crate) fn percent_decoded(value: &[u8]) -> Option<String> {
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            decoded.push(first);
+            continue;
+        }
+        let (digits, tail) = tail.split_at_checked(2)?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        decoded.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = tail;
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn read(headers: &[(&str, &str)]) -> (Head, String) {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let map = HeaderMap {
+            headers: headers
+                .iter()
+                .map(|(key, value)| HeaderValue {
+                    key: (*key).into(),
+                    raw_value: value.as_bytes().into(),
+                    ..HeaderValue::default()
+                })
+                .collect(),
+        };
+        let head = Head::read(Some(&map), None, &metrics);
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        (head, page)
+    }
+
+    #[test]
+    fn the_filters_headers_are_read() {
+        let (head, _) = read(&[
+            (":method", "POST"),
+            (":path", "/v1/chat/completions"),
+            (names::MODEL, "meta/llama%203"),
+            (names::TIER, "non-interactive"),
+            (names::TOKENS, "120;30"),
+            (names::SESSION, "u-1"),
+        ]);
+        assert_eq!(head.model.as_deref(), Some("meta/llama 3"));
+        assert_eq!(head.ask.tier, Tier::NonInteractive);
+        assert_eq!(head.ask.prompt_tokens, 120);
+        assert_eq!(head.ask.output_tokens_max, Some(30));
+        assert_eq!(head.ask.session, Some(session_key(b"u-1")));
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_counts_as_absent_and_is_counted() {
+        let (head, page) = read(&[
+            (names::TOKENS, "many"),
+            (names::FINGERPRINT, "!"),
+            (names::MODEL, "%zz"),
+        ]);
+        assert_eq!(head.ask.prompt_tokens, 0);
+        assert_eq!(head.model, None);
+        for name in [names::TOKENS, names::FINGERPRINT, names::MODEL] {
+            let line = format!("bad_headers_total{{header=\"{name}\"}} 1");
+            assert!(page.contains(&line), "{page}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The gateway's restriction of a request to some replicas (Gateway API Inference Extension, endpoint picker
+//! protocol): dynamic metadata `envoy.lb.subset_hint`, key `x-gateway-destination-endpoint-subset`.
+//!
+//! The protocol's first edition had a comma-separated string there, later ones have a list: both are read.
+
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::core::v3::Metadata;
+use envoy_types::pb::google::protobuf::value::Kind;
+
+const NAMESPACE: &str = "envoy.lb.subset_hint";
+const KEY: &str = "x-gateway-destination-endpoint-subset";
+
+/// The most replicas that one restriction may name; what lies past them is not read.
+const SUBSET_MAX: usize = 1_000;
+
+/// The only replicas that may serve the request; `None` where there is no restriction. What is not an address names
+/// nobody, so a restriction that cannot be read at all leaves nobody: the protocol wants such a request refused.
+pub(crate) fn read(metadata: &Metadata) -> Option<Vec<SocketAddr>> {
+    let hint = metadata.filter_metadata.get(NAMESPACE)?;
+    let kind = hint.fields.get(KEY)?.kind.as_ref()?;
+    let texts: Vec<&str> = match kind {
+        Kind::StringValue(text) => text.split(',').collect(),
+        Kind::ListValue(list) => list
+            .values
+            .iter()
+            .filter_map(|value| match &value.kind {
+                Some(Kind::StringValue(text)) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect(),
+        Kind::NullValue(_) => return None,
+        Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) => Vec::new(),
+    };
+    Some(
+        texts
+            .into_iter()
+            .take(SUBSET_MAX)
+            .filter_map(|text| text.trim().parse().ok())
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
+
+    use super::*;
+
+    fn metadata(kind: Kind) -> Metadata {
+        let value = Value { kind: Some(kind) };
+        let hint = Struct {
+            fields: [(KEY.to_owned(), value)].into(),
+        };
+        Metadata {
+            filter_metadata: [(NAMESPACE.to_owned(), hint)].into(),
+            ..Metadata::default()
+        }
+    }
+
+    #[test]
+    fn a_string_and_a_list_say_the_same() {
+        let text = |text: &str| Kind::StringValue(text.to_owned());
+        let expected: Vec<SocketAddr> = ["10.0.0.1:8000", "[::1]:8000"]
+            .map(|addr| addr.parse().unwrap())
+            .into();
+        let list = ListValue {
+            values: vec![
+                Value {
+                    kind: Some(text("10.0.0.1:8000")),
+                },
+                Value {
+                    kind: Some(text("[::1]:8000")),
+                },
+            ],
+        };
+        assert_eq!(
+            read(&metadata(text("10.0.0.1:8000, [::1]:8000"))),
+            Some(expected.clone())
+        );
+        assert_eq!(read(&metadata(Kind::ListValue(list))), Some(expected));
+    }
+
+    #[test]
+    fn no_hint_is_no_restriction_and_a_hint_without_addresses_leaves_nobody() {
+        assert_eq!(read(&Metadata::default()), None);
+        assert_eq!(
+            read(&metadata(Kind::StringValue("nobody".into()))),
+            Some(vec![])
+        );
+        assert_eq!(read(&metadata(Kind::BoolValue(true))), Some(vec![]));
+    }
+}
