@@ -7,8 +7,12 @@
 mod config;
 mod effect;
 mod event;
+mod index;
 mod policy;
+mod queue;
+mod replica;
 mod router;
+mod slots;
 mod stats;
 mod status;
 mod time;

@@ -66,4 +66,6 @@ pub struct Counters {
     pub measured_prompt_tokens: u64,
     /// Predicted hits that did not happen and so corrected the index.
     pub false_hits: u64,
+    /// Replicas that were not taken in because there are too many.
+    pub replicas_refused: u64,
 }

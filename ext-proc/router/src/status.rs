@@ -19,6 +19,8 @@ pub struct ReplicaStatus {
     pub headroom: Option<u32>,
     /// How many requests it has been seen to admit at once, where it has been seen full.
     pub capacity: Option<u32>,
+    /// Length of prompt, in bytes, that the prefix index holds for it.
+    pub prefix_bytes: u64,
     /// Whether it takes another request, or why not.
     pub availability: Availability,
     /// Whether it is being drained.

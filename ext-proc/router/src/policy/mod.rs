@@ -1,5 +1,139 @@
-//! Policies: who goes where.
+//! Policies: who goes where. One file each, one trait, one conformance suite over all of them.
+//!
+//! A policy is asked two questions. *Where should this request go?* It may answer: let it wait for that replica.
+//! And *which waiting request should this freed replica take?* Plain policies answer the second with first come,
+//! first served. Whatever a policy answers, the core sees to it that nobody waits for ever, and that nobody is
+//! passed over more than a bounded number of times.
+//!
+//! Asking changes nothing, so that an explanation is what would really happen: a policy that has a state (whose
+//! turn it is, the next lot) moves on when it is told that a request was placed.
 
+mod consistent_hash;
+mod least_outstanding;
+mod lots;
 mod name;
+mod power_of_two;
+mod prefix_tree;
+mod random;
+mod round_robin;
+
+use core::fmt::Debug;
 
 pub use name::{PolicyName, UnknownPolicy};
+
+use crate::index::{Match, PrefixIndex};
+use crate::queue::{Place, Waiting};
+use crate::replica::Fleet;
+use crate::slots::{Slot, SlotSet};
+use crate::{Reason, Request};
+
+/// What a policy may look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    /// The replicas, with their load.
+    pub(crate) fleet: &'a Fleet,
+    /// Who was sent which prefix.
+    pub(crate) index: &'a PrefixIndex,
+    /// Who may be chosen: available, and allowed for this request. Never empty.
+    pub(crate) candidates: &'a SlotSet,
+}
+
+/// Where a request should go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Placement {
+    /// To this candidate, now.
+    Now {
+        /// Which one.
+        slot: Slot,
+        /// Why.
+        reason: Reason,
+        /// What it has of the prompt, where the policy looked.
+        found: Option<Match>,
+    },
+    /// Nowhere yet: it waits for this replica, although others are free.
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "the plain policies take what is free; the core's tests have one that waits"
+        )
+    )]
+    WaitFor(Slot),
+}
+
+/// Who goes where.
+pub(crate) trait Policy: Debug + Send {
+    /// Where should this request go?
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement>;
+
+    /// A request was placed where [`Self::place`] said.
+    fn placed(&mut self, slot: Slot) {
+        let _ = slot;
+    }
+
+    /// Which of the waiting requests (oldest first, never none) should this freed replica take?
+    fn take(
+        &self,
+        slot: Slot,
+        waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
+        view: &View<'_>,
+    ) -> Option<Place> {
+        let _ = (slot, view);
+        waiting.next().map(|(place, _)| place)
+    }
+
+    /// Who comes next when these fail? By default whoever has least to do.
+    fn next_best(&self, request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+        let _ = request;
+        least_loaded(view, failed)
+    }
+
+    /// What this replica is worth to this request; more is better. For people.
+    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64;
+
+    /// A replica of this name joined.
+    fn joined(&mut self, slot: Slot, name: &str) {
+        let _ = (slot, name);
+    }
+
+    /// It left.
+    fn left(&mut self, slot: Slot, name: &str) {
+        let _ = (slot, name);
+    }
+}
+
+impl PolicyName {
+    /// The policy of this name. The seed is for those that draw lots.
+    pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
+        match self {
+            Self::PrefixTree => Box::new(prefix_tree::PrefixTree),
+            Self::ConsistentHash => Box::new(consistent_hash::ConsistentHash::default()),
+            Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
+            Self::Random => Box::new(random::Random::new(seed)),
+            Self::LeastOutstanding => Box::new(least_outstanding::LeastOutstanding),
+            Self::PowerOfTwo => Box::new(power_of_two::PowerOfTwo::new(seed)),
+        }
+    }
+}
+
+/// The candidate with the fewest outstanding requests; among equals the one that has waited longest for one,
+/// so that an idle fleet is used in turn.
+pub(crate) fn least_loaded(view: &View<'_>, except: &[Slot]) -> Option<Slot> {
+    view.fleet
+        .by_load()
+        .find(|slot| view.candidates.contains(*slot) && !except.contains(slot))
+}
+
+/// How a replica compares by load: less is better.
+fn load_key(view: &View<'_>, slot: Slot) -> (u32, u64, Slot) {
+    view.fleet
+        .get(slot)
+        .map_or((u32::MAX, u64::MAX, slot), |replica| {
+            (replica.outstanding, replica.turn, slot)
+        })
+}
+
+/// A replica's load as a score: more is better.
+fn load_score(view: &View<'_>, slot: Slot) -> f64 {
+    -f64::from(load_key(view, slot).0)
+}

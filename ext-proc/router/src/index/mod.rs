@@ -1,0 +1,385 @@
+//! The prefix index: which target was sent which prefix (SkyLB 3.2, SGLang's approximate tree).
+//!
+//! A prompt is a chain of hashes, each standing for the whole prefix up to it, so the tree needs no edges to walk:
+//! it is a hash table from hash to node. Two properties carry everything here.
+//!
+//! *Subset.* A target that has a prefix has every shorter prefix of it. So "the deepest prefix with an available
+//! target" is a binary search over the chain: its cost grows with the logarithm of the prompt's length.
+//!
+//! *Leaves first.* For each target the index knows the leaves: the longest prefixes that it has. Only leaves are
+//! forgotten, in order of age, and a prefix whose last extension went takes over that extension's age. That keeps
+//! the subset property and yields exact least-recently-used order while a use touches one node, not the chain.
+//!
+//! Rejected: a radix tree over text (memory per character, a walk as long as the prompt), a stamp on every node
+//! of the chain at each use (200 cache misses for a long prompt), a set of targets alone without their ages (SkyLB
+//! as published: it cannot follow what each engine has evicted).
+
+mod node;
+mod order;
+mod slab;
+mod table;
+
+use isotherm_fingerprint::Edge;
+
+use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
+use self::order::Order;
+use self::slab::NONE;
+use self::table::Table;
+use crate::slots::{Slot, SlotSet};
+use crate::{Eviction, IndexLimits, IndexStats};
+
+/// Memory that a node counts for: the node, its place in the hash table, its share of free lists.
+const NODE_BYTES: usize = 48;
+/// Memory that each entry of a node with several targets counts for, list header and slack included.
+const SHARED_ENTRY_BYTES: usize = 40;
+
+/// The most leaves of a replica that left which are purged along with one insertion.
+const PURGED_PER_RECORD_MAX: usize = 16;
+/// The most entries that one corrected prediction makes the index forget.
+const FORGOTTEN_PER_MISS_MAX: usize = 256;
+
+/// How much of a chain the index holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Match {
+    /// In edges from the start of the chain.
+    pub(crate) depth: usize,
+    node: Option<NodeId>,
+}
+
+/// What was known about a target's cache when a request was sent to it; needed to correct it afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// How many edges the target was believed to have already.
+    depth_before: usize,
+    /// When the deepest of them had been used last, in ticks.
+    used_before: u64,
+    /// When this request used them, in ticks.
+    stamp: u64,
+}
+
+/// The prefix index.
+#[derive(Debug)]
+pub(crate) struct PrefixIndex {
+    table: Table,
+    nodes: Nodes,
+    order: Order,
+    limits: IndexLimits,
+    tick: u64,
+    evicted: u64,
+}
+
+impl PrefixIndex {
+    pub(crate) fn new(limits: IndexLimits) -> Self {
+        Self {
+            table: Table::default(),
+            nodes: Nodes::default(),
+            order: Order::default(),
+            limits,
+            tick: 0,
+            evicted: 0,
+        }
+    }
+
+    /// Makes room for a target, and gives it its slot; `None` when there are too many.
+    pub(crate) fn join(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.order.allocate() {
+            return Some(slot);
+        }
+        // All slots are taken, some by targets that left: finish purging one of those.
+        let slot = self.order.retired()?;
+        while self.evict_leaf_of(slot) {}
+        self.order.allocate()
+    }
+
+    /// A target left. Its entries go little by little, so leaving costs nothing; until then no lookup finds
+    /// them, since no lookup asks for it.
+    pub(crate) fn leave(&mut self, slot: Slot) {
+        self.order.retire(slot);
+    }
+
+    /// The longest prefix of the chain that one of these targets has.
+    pub(crate) fn deepest(&self, edges: &[Edge], among: &SlotSet) -> Match {
+        if among.is_empty() {
+            return Match::default();
+        }
+        self.search(edges, |id| self.nodes.has_any(id, among))
+    }
+
+    /// The longest prefix of the chain that this target has.
+    pub(crate) fn deepest_of(&self, edges: &[Edge], slot: Slot) -> Match {
+        self.search(edges, |id| self.nodes.entry(id, slot).is_some())
+    }
+
+    /// The targets among these that have the matched prefix, in order.
+    pub(crate) fn targets<'a>(
+        &'a self,
+        found: &Match,
+        among: &'a SlotSet,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        found
+            .node
+            .into_iter()
+            .flat_map(|id| self.nodes.targets(id))
+            .filter(|slot| among.contains(*slot))
+    }
+
+    /// A target was sent this prompt. `found` is what it had of it.
+    pub(crate) fn record(&mut self, edges: &[Edge], slot: Slot, found: &Match) -> Recorded {
+        self.purge();
+        self.tick += 1;
+        let stamp = self.tick;
+        let mut parent = found.node.unwrap_or(NONE);
+        let before = self.nodes.entry(parent, slot);
+        let recorded = Recorded {
+            depth_before: found.depth,
+            used_before: before.map_or(0, |entry| entry.stamp),
+            stamp,
+        };
+        let mut previous_end = found
+            .depth
+            .checked_sub(1)
+            .and_then(|at| edges.get(at))
+            .map_or(0, |edge| edge.end_bytes);
+        for edge in edges.get(found.depth..).unwrap_or_default() {
+            let span = span_units(edge.end_bytes.saturating_sub(previous_end));
+            previous_end = edge.end_bytes;
+            let Some(id) = self.extend(edge.hash, parent, span, slot, stamp) else {
+                break;
+            };
+            parent = id;
+        }
+        self.touch(parent, slot, stamp);
+        self.enforce(slot);
+        recorded
+    }
+
+    /// A request did not reach the target after all: takes back what recording it added.
+    pub(crate) fn retract(&mut self, edges: &[Edge], slot: Slot, recorded: &Recorded) {
+        let added = edges.get(recorded.depth_before..).unwrap_or_default();
+        for edge in added.iter().rev() {
+            let Some(id) = self.table.find(&self.nodes, edge.hash) else {
+                continue;
+            };
+            let Some(entry) = self.nodes.entry(id, slot) else {
+                continue;
+            };
+            if entry.children > 0 || entry.stamp > recorded.stamp {
+                // A later request uses it too.
+                return;
+            }
+            self.remove_leaf(id, slot, 0);
+        }
+    }
+
+    /// An engine had less of a prompt in its cache than the index believed.
+    ///
+    /// Engines evict what was used longest ago, so with the missing part everything of that age or older is gone
+    /// as well: the index forgets it. The prompt's own prefixes are of the request's age by now and stay, because
+    /// the engine has just computed them.
+    pub(crate) fn missed(&mut self, slot: Slot, recorded: &Recorded) -> usize {
+        let mut forgotten = 0;
+        while forgotten < FORGOTTEN_PER_MISS_MAX
+            && self
+                .order
+                .oldest(slot, &self.nodes)
+                .is_some_and(|stamp| stamp <= recorded.used_before)
+            && self.evict_leaf_of(slot)
+        {
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
+    pub(crate) fn forget_past(&mut self, edges: &[Edge], slot: Slot, depth: usize) {
+        for edge in edges.get(depth..).unwrap_or_default().iter().rev() {
+            if let Some(id) = self.table.find(&self.nodes, edge.hash)
+                && let Some(entry) = self.nodes.entry(id, slot)
+            {
+                if entry.children > 0 {
+                    return;
+                }
+                self.remove_leaf(id, slot, 0);
+            }
+        }
+    }
+
+    /// A target's budget in bytes of prompt: what its KV cache holds.
+    pub(crate) fn set_budget(&mut self, slot: Slot, prompt_bytes: Option<u64>) {
+        let units = prompt_bytes.map(|bytes| bytes / u64::from(SPAN_BYTES));
+        self.order.set_budget(slot, units);
+        self.enforce(slot);
+    }
+
+    /// How many bytes of prompt the index holds for a target.
+    pub(crate) fn held_bytes(&self, slot: Slot) -> u64 {
+        self.order.held(slot).saturating_mul(u64::from(SPAN_BYTES))
+    }
+
+    /// Replaces the bounds, and applies them at once.
+    pub(crate) fn set_limits(&mut self, limits: IndexLimits) {
+        self.limits = limits;
+        self.enforce_bytes();
+    }
+
+    pub(crate) fn stats(&self) -> IndexStats {
+        IndexStats {
+            nodes: self.nodes.len(),
+            entries: self.order.entries(),
+            bytes: self.bytes(),
+            evicted: self.evicted,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.nodes.len() * NODE_BYTES
+            + self.nodes.shared_entries() * SHARED_ENTRY_BYTES
+            + self.order.bytes()
+    }
+
+    fn search(&self, edges: &[Edge], holds: impl Fn(NodeId) -> bool) -> Match {
+        let mut found = Match::default();
+        let (mut low, mut high) = (0, edges.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let id = edges
+                .get(middle)
+                .and_then(|edge| self.table.find(&self.nodes, edge.hash))
+                .filter(|id| holds(*id));
+            if id.is_some() {
+                low = middle + 1;
+                found = Match {
+                    depth: low,
+                    node: id,
+                };
+            } else {
+                high = middle;
+            }
+        }
+        found
+    }
+
+    /// Adds one edge below `parent` for a target that has `parent`; `None` when the chain contradicts the index.
+    ///
+    /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
+    /// and a chain that says otherwise is recorded up to there only: so the subset property holds whatever comes.
+    fn extend(
+        &mut self,
+        hash: u64,
+        parent: NodeId,
+        span: u16,
+        slot: Slot,
+        stamp: u64,
+    ) -> Option<NodeId> {
+        let entry = Entry {
+            stamp,
+            children: 0,
+            slot,
+        };
+        let (id, span) = if let Some(id) = self.table.find(&self.nodes, hash) {
+            let node = self.nodes.get(id)?;
+            let span = node.span;
+            if node.parent != parent || self.nodes.entry(id, slot).is_some() {
+                return None;
+            }
+            self.nodes.add_entry(id, entry);
+            (id, span)
+        } else {
+            let id = self.nodes.create(hash, parent, span, entry)?;
+            self.table.insert(&self.nodes, hash, id);
+            (id, span)
+        };
+        let first_child = self.nodes.entry(parent, slot).map(|mut above| {
+            above.children += 1;
+            self.nodes.set_entry(parent, above);
+            above.children == 1
+        });
+        self.order.added(slot, span, first_child != Some(true));
+        Some(id)
+    }
+
+    /// A target's prefix was used.
+    fn touch(&mut self, id: NodeId, slot: Slot, stamp: u64) {
+        let Some(mut entry) = self.nodes.entry(id, slot) else {
+            return;
+        };
+        let inserted_now = entry.stamp == stamp;
+        if !inserted_now && self.limits.eviction == Eviction::Fifo {
+            return;
+        }
+        entry.stamp = stamp;
+        self.nodes.set_entry(id, entry);
+        if entry.children == 0 {
+            self.order.push(slot, stamp, id, &self.nodes);
+        }
+    }
+
+    fn purge(&mut self) {
+        for _ in 0..PURGED_PER_RECORD_MAX {
+            let Some(slot) = self.order.retired() else {
+                return;
+            };
+            self.evict_leaf_of(slot);
+        }
+    }
+
+    fn enforce(&mut self, slot: Slot) {
+        while self.order.over_budget(slot) && self.evict_leaf_of(slot) {
+            self.evicted += 1;
+        }
+        self.enforce_bytes();
+    }
+
+    fn enforce_bytes(&mut self) {
+        while self.bytes() > self.limits.bytes_max {
+            let victim = self
+                .order
+                .retired()
+                .or_else(|| self.order.oldest_of_all(&self.nodes));
+            if !victim.is_some_and(|slot| self.evict_leaf_of(slot)) {
+                return;
+            }
+            self.evicted += 1;
+        }
+    }
+
+    /// Forgets the oldest leaf of a target; says whether there was one.
+    fn evict_leaf_of(&mut self, slot: Slot) -> bool {
+        let Some((stamp, id)) = self.order.pop(slot, &self.nodes) else {
+            return false;
+        };
+        self.remove_leaf(id, slot, stamp);
+        true
+    }
+
+    /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
+    fn remove_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64) {
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
+        let (hash, parent, span) = (node.hash, node.parent, node.span);
+        if self.nodes.remove_entry(id, slot).is_some() {
+            self.table.remove(hash, id);
+        }
+        let mut last_child = false;
+        if let Some(mut above) = self.nodes.entry(parent, slot) {
+            above.children = above.children.saturating_sub(1);
+            last_child = above.children == 0;
+            if last_child && self.limits.eviction == Eviction::Lru {
+                above.stamp = above.stamp.max(stamp);
+            }
+            self.nodes.set_entry(parent, above);
+            if last_child {
+                self.order.push(slot, above.stamp, parent, &self.nodes);
+            }
+        }
+        self.order.removed(slot, span, !last_child);
+    }
+}
+
+fn span_units(bytes: u32) -> u16 {
+    u16::try_from(bytes.div_ceil(SPAN_BYTES)).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! In which order targets forget: for each target its leaves by age, and over all targets the oldest leaf.
+//!
+//! Each target keeps a heap of (age, node) records. A leaf that is used again gets a second record and the first
+//! one goes stale: it no longer agrees with the node and is dropped when it surfaces. A heap with more stale
+//! records than live ones is rebuilt, so the cost of that stays constant per record. Appending the newest record
+//! to a heap moves nothing, which makes the common case as cheap as a list without a list's links in each node.
+
+use core::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::node::{NodeId, Nodes};
+use crate::slots::{SLOTS_MAX, Slot};
+
+/// Memory that a record counts for.
+const RECORD_BYTES: usize = size_of::<Record>();
+/// Stale records that a heap may always have, however few leaves it has.
+const STALE_MIN: usize = 32;
+
+type Record = Reverse<(u64, NodeId)>;
+
+#[derive(Debug, Default)]
+struct Target {
+    leaves: BinaryHeap<Record>,
+    /// Leaves that are one, each with one fresh record.
+    live: usize,
+    entries: usize,
+    /// Length of prompt that the entries stand for, in units of a node's span.
+    held: u64,
+    budget: Option<u64>,
+    /// Under which age the target stands in the order of all; never newer than its oldest leaf.
+    key: Option<u64>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    Present,
+    Retired,
+}
+
+/// In which order targets forget.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    targets: Vec<Target>,
+    oldest: BTreeSet<(u64, Slot)>,
+    free: BTreeSet<Slot>,
+    retired: BTreeSet<Slot>,
+    entries: usize,
+    records: usize,
+}
+
+impl Order {
+    /// (node, target) pairs.
+    pub(super) const fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Memory in bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.records * RECORD_BYTES
+    }
+
+    pub(super) fn allocate(&mut self) -> Option<Slot> {
+        let slot = if let Some(slot) = self.free.pop_first() {
+            slot
+        } else {
+            if self.targets.len() >= SLOTS_MAX {
+                return None;
+            }
+            let slot = Slot(u16::try_from(self.targets.len()).ok()?);
+            self.targets.push(Target::default());
+            slot
+        };
+        let target = self.targets.get_mut(slot.index())?;
+        target.state = State::Present;
+        target.budget = None;
+        Some(slot)
+    }
+
+    pub(super) fn retire(&mut self, slot: Slot) {
+        if let Some(target) = self.targets.get_mut(slot.index())
+            && target.state == State::Present
+        {
+            target.state = State::Retired;
+            self.retired.insert(slot);
+            self.free_if_empty(slot);
+        }
+    }
+
+    /// A target that left and still has entries.
+    pub(super) fn retired(&self) -> Option<Slot> {
+        self.retired.first().copied()
+    }
+
+    pub(super) fn set_budget(&mut self, slot: Slot, units: Option<u64>) {
+        if let Some(target) = self.targets.get_mut(slot.index()) {
+            target.budget = units;
+        }
+    }
+
+    pub(super) fn over_budget(&self, slot: Slot) -> bool {
+        self.targets
+            .get(slot.index())
+            .is_some_and(|t| t.budget.is_some_and(|budget| t.held > budget))
+    }
+
+    pub(super) fn held(&self, slot: Slot) -> u64 {
+        self.targets.get(slot.index()).map_or(0, |t| t.held)
+    }
+
+    /// A target got an entry; `more_leaves` unless it extends what was a leaf.
+    pub(super) fn added(&mut self, slot: Slot, span: u16, more_leaves: bool) {
+        if let Some(target) = self.targets.get_mut(slot.index()) {
+            target.entries += 1;
+            target.held += u64::from(span);
+            target.live += usize::from(more_leaves);
+            self.entries += 1;
+        }
+    }
+
+    /// A target lost a leaf; `fewer_leaves` unless what it extended became one.
+    pub(super) fn removed(&mut self, slot: Slot, span: u16, fewer_leaves: bool) {
+        if let Some(target) = self.targets.get_mut(slot.index()) {
+            target.entries = target.entries.saturating_sub(1);
+            target.held = target.held.saturating_sub(u64::from(span));
+            if fewer_leaves {
+                target.live = target.live.saturating_sub(1);
+            }
+            self.entries = self.entries.saturating_sub(1);
+        }
+        self.free_if_empty(slot);
+    }
+
+    /// A node is a leaf of this target, of this age.
+    pub(super) fn push(&mut self, slot: Slot, stamp: u64, id: NodeId, nodes: &Nodes) {
+        let Some(target) = self.targets.get_mut(slot.index()) else {
+            return;
+        };
+        target.leaves.push(Reverse((stamp, id)));
+        self.records += 1;
+        if target.leaves.len() > 2 * target.live + STALE_MIN {
+            let before = target.leaves.len();
+            target.leaves.retain(|record| is_fresh(record, slot, nodes));
+            self.records -= before - target.leaves.len();
+        }
+        if target.key.is_none_or(|key| stamp < key) {
+            self.set_key(slot, Some(stamp));
+        }
+    }
+
+    /// The age of a target's oldest leaf.
+    pub(super) fn oldest(&mut self, slot: Slot, nodes: &Nodes) -> Option<u64> {
+        let target = self.targets.get_mut(slot.index())?;
+        while let Some(record) = target.leaves.peek() {
+            if is_fresh(record, slot, nodes) {
+                return Some(record.0.0);
+            }
+            target.leaves.pop();
+            self.records -= 1;
+        }
+        None
+    }
+
+    /// Takes the record of a target's oldest leaf.
+    pub(super) fn pop(&mut self, slot: Slot, nodes: &Nodes) -> Option<(u64, NodeId)> {
+        self.oldest(slot, nodes)?;
+        let target = self.targets.get_mut(slot.index())?;
+        let Reverse(record) = target.leaves.pop()?;
+        self.records -= 1;
+        Some(record)
+    }
+
+    /// The target with the oldest leaf of all.
+    pub(super) fn oldest_of_all(&mut self, nodes: &Nodes) -> Option<Slot> {
+        loop {
+            let (key, slot) = *self.oldest.first()?;
+            let age = self.oldest(slot, nodes);
+            if age == Some(key) {
+                return Some(slot);
+            }
+            self.set_key(slot, age);
+        }
+    }
+
+    fn set_key(&mut self, slot: Slot, key: Option<u64>) {
+        let Some(target) = self.targets.get_mut(slot.index()) else {
+            return;
+        };
+        if let Some(old) = core::mem::replace(&mut target.key, key) {
+            self.oldest.remove(&(old, slot));
+        }
+        if let Some(key) = key {
+            self.oldest.insert((key, slot));
+        }
+    }
+
+    fn free_if_empty(&mut self, slot: Slot) {
+        let Some(target) = self.targets.get_mut(slot.index()) else {
+            return;
+        };
+        if target.entries > 0 {
+            return;
+        }
+        // Only stale records are left.
+        self.records -= target.leaves.len();
+        target.leaves = BinaryHeap::new();
+        target.live = 0;
+        let retired = target.state == State::Retired;
+        if retired {
+            target.state = State::Free;
+            self.retired.remove(&slot);
+            self.free.insert(slot);
+        }
+        self.set_key(slot, None);
+    }
+}
+
+/// Whether a record still tells the truth about its node.
+fn is_fresh(record: &Record, slot: Slot, nodes: &Nodes) -> bool {
+    let Reverse((stamp, id)) = *record;
+    nodes
+        .entry(id, slot)
+        .is_some_and(|entry| entry.children == 0 && entry.stamp == stamp)
+}

@@ -1,0 +1,92 @@
+//! Storage in chunks: stable numbers, no copying when it grows.
+//!
+//! A plain `Vec` doubles by copying: tens of megabytes, and so tens of milliseconds, inside one decision.
+
+/// Values in a chunk.
+const CHUNK: usize = 4096;
+
+/// No value has this number.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Values by number; the numbers of removed values are used again.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    chunks: Vec<Vec<T>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    /// How many values.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        let at = at as usize;
+        self.chunks.get(at / CHUNK)?.get(at % CHUNK)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        let at = at as usize;
+        self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)
+    }
+
+    /// Puts a value in; its number, or `None` when all numbers are in use.
+    pub(super) fn insert(&mut self, value: T) -> Option<u32> {
+        if let Some(at) = self.free.pop() {
+            *self.get_mut(at)? = value;
+            self.len += 1;
+            return Some(at);
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let full = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut()?;
+        let at = u32::try_from(full + chunk.len())
+            .ok()
+            .filter(|at| *at != NONE)?;
+        chunk.push(value);
+        self.len += 1;
+        Some(at)
+    }
+
+    /// Takes the value with this number out, leaving `blank` until the number is used again.
+    pub(super) fn remove(&mut self, at: u32, blank: T) -> Option<T> {
+        let value = core::mem::replace(self.get_mut(at)?, blank);
+        self.free.push(at);
+        self.len -= 1;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_and_are_used_again() {
+        let mut slab = Slab::default();
+        for value in 0..10_000_u32 {
+            assert_eq!(slab.insert(value), Some(value));
+        }
+        assert_eq!(slab.remove(5000, 0), Some(5000));
+        assert_eq!(slab.len(), 9_999);
+        assert_eq!(slab.get(9_999), Some(&9_999));
+        assert_eq!(slab.insert(7), Some(5000));
+        assert_eq!(slab.get(5000), Some(&7));
+    }
+}

@@ -1,0 +1,62 @@
+//! `prefix_tree`: the available replica with the longest match (SkyLB 3.2); below half a prompt, spread.
+//!
+//! A short match is worth little and following it makes hot spots: every conversation that starts with the same
+//! system prompt would go where the first one went. So below half of the prompt the request goes to whoever has
+//! least to do ("explores other underutilized replicas", SkyLB 5.1), which also makes the next copy of the prefix.
+//!
+//! Rejected: SGLang's fallback to the replica with the least cached text, which sends all to a new replica at once.
+
+use super::{Placement, Policy, View, least_loaded, load_key};
+use crate::slots::Slot;
+use crate::{Reason, Request};
+
+/// The share of the prompt from which a match decides.
+const MATCH_MIN: f64 = 0.5;
+
+/// The longest match.
+#[derive(Debug)]
+pub(super) struct PrefixTree;
+
+impl Policy for PrefixTree {
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+        let found = view
+            .index
+            .deepest(request.fingerprint.edges(), view.candidates);
+        if request.fingerprint.share_at(found.depth) >= MATCH_MIN
+            && let Some(slot) = view
+                .index
+                .targets(&found, view.candidates)
+                .min_by_key(|slot| load_key(view, *slot))
+        {
+            return Some(Placement::Now {
+                slot,
+                reason: Reason::Prefix,
+                found: Some(found),
+            });
+        }
+        Some(Placement::Now {
+            slot: least_loaded(view, &[])?,
+            reason: Reason::Spread,
+            found: None,
+        })
+    }
+
+    /// Others with the same prefix first.
+    fn next_best(&self, request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+        let found = view
+            .index
+            .deepest(request.fingerprint.edges(), view.candidates);
+        view.index
+            .targets(&found, view.candidates)
+            .filter(|slot| !failed.contains(slot))
+            .min_by_key(|slot| load_key(view, *slot))
+            .or_else(|| least_loaded(view, failed))
+    }
+
+    /// The share of the prompt that it has, less a little for its load: what decides among equal matches.
+    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        let load = f64::from(load_key(view, slot).0);
+        request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+    }
+}

@@ -1,0 +1,266 @@
+//! Requests that wait here for a replica (selective pushing, SkyLB 3.3), oldest first.
+//!
+//! Order of arrival is the order of everything: of service where the policy does not choose otherwise, and of
+//! deadlines, since all wait equally long at most. So the oldest one is at once the next one to serve and the
+//! next one to expire, and each operation costs the logarithm of the queue's length.
+//!
+//! Requests that a gateway restricts to some replicas stand in a line for each of those besides, so that they
+//! neither hold up the others nor have to be searched for when one of their replicas is free.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::slots::Slot;
+use crate::{Request, RequestId, Time};
+
+/// How often a waiting request may see a later one go first to a replica that could have served it.
+pub(crate) const PASSED_OVER_MAX: u32 = 64;
+
+/// A request's place: where it stands in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: Request,
+    pub(crate) arrived: Time,
+    /// How many later ones went first.
+    pub(crate) passed_over: u32,
+    /// The only replicas that may serve it, where the gateway restricts them.
+    pub(crate) pinned: Option<Box<[Slot]>>,
+}
+
+/// Requests that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: BTreeMap<Place, Waiting>,
+    places: BTreeMap<RequestId, Place>,
+    /// Those that any replica may serve.
+    open: BTreeSet<Place>,
+    /// The others, under each replica that may serve them.
+    pinned: BTreeSet<(Slot, Place)>,
+    /// Those that must not be passed over any more.
+    overdue: BTreeSet<Place>,
+    next: u64,
+}
+
+impl Queue {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether any of them is restricted to some replicas.
+    pub(crate) fn has_pinned(&self) -> bool {
+        !self.pinned.is_empty()
+    }
+
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.places.contains_key(&id)
+    }
+
+    /// Puts a request at the end.
+    pub(crate) fn push(&mut self, waiting: Waiting) -> Place {
+        let place = Place(self.next);
+        self.next += 1;
+        self.places.insert(waiting.request.id, place);
+        match &waiting.pinned {
+            None => {
+                self.open.insert(place);
+            }
+            Some(slots) => self.pinned.extend(slots.iter().map(|slot| (*slot, place))),
+        }
+        self.waiting.insert(place, waiting);
+        place
+    }
+
+    pub(crate) fn get(&self, place: Place) -> Option<&Waiting> {
+        self.waiting.get(&place)
+    }
+
+    pub(crate) fn place_of(&self, id: RequestId) -> Option<Place> {
+        self.places.get(&id).copied()
+    }
+
+    /// Takes a request out, wherever it stands.
+    pub(crate) fn remove(&mut self, place: Place) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&place)?;
+        self.places.remove(&waiting.request.id);
+        self.open.remove(&place);
+        self.overdue.remove(&place);
+        for slot in waiting.pinned.iter().flatten() {
+            self.pinned.remove(&(*slot, place));
+        }
+        Some(waiting)
+    }
+
+    /// The oldest one.
+    pub(crate) fn oldest(&self) -> Option<(Place, &Waiting)> {
+        self.waiting.first_key_value().map(|(p, w)| (*p, w))
+    }
+
+    /// The oldest one when it has waited for this long.
+    pub(crate) fn expired(&self, now: Time, wait_max: Duration) -> Option<Place> {
+        self.oldest()
+            .filter(|(_, waiting)| waiting.arrived.after(wait_max) <= now)
+            .map(|(place, _)| place)
+    }
+
+    /// Those that this replica may serve, oldest first.
+    pub(crate) fn eligible(&self, slot: Slot) -> impl Iterator<Item = (Place, &Waiting)> + '_ {
+        let mut open = self.open.iter().copied().peekable();
+        let mut pinned = self
+            .pinned
+            .range((slot, Place::FIRST)..=(slot, Place::LAST))
+            .map(|(_, place)| *place)
+            .peekable();
+        core::iter::from_fn(move || {
+            let place = match (open.peek(), pinned.peek()) {
+                (Some(a), Some(b)) if a < b => open.next(),
+                (_, Some(_)) => pinned.next(),
+                (_, None) => open.next(),
+            }?;
+            Some((place, self.waiting.get(&place)?))
+        })
+    }
+
+    /// Counts one more that went first for each older one that the replica could have served.
+    pub(crate) fn pass_over(&mut self, place: Place, slot: Slot, at_most: usize) {
+        let older: Vec<Place> = self
+            .eligible(slot)
+            .map(|(older, _)| older)
+            .take_while(|older| *older < place)
+            .take(at_most)
+            .collect();
+        for older in older {
+            if let Some(waiting) = self.waiting.get_mut(&older) {
+                waiting.passed_over = waiting.passed_over.saturating_add(1);
+                if waiting.passed_over >= PASSED_OVER_MAX {
+                    self.overdue.insert(older);
+                }
+            }
+        }
+    }
+
+    /// The oldest one that must not be passed over on this replica any more.
+    pub(crate) fn overdue(&self, slot: Slot) -> Option<Place> {
+        self.overdue.iter().copied().find(|place| {
+            self.waiting.get(place).is_some_and(|waiting| {
+                let pinned = waiting.pinned.as_deref();
+                pinned.is_none_or(|slots| slots.contains(&slot))
+            })
+        })
+    }
+
+    /// A replica takes no new requests any more: those restricted to it alone are returned, with nowhere to go.
+    pub(crate) fn unpin(&mut self, slot: Slot) -> Vec<Place> {
+        let places: Vec<Place> = self
+            .pinned
+            .range((slot, Place::FIRST)..=(slot, Place::LAST))
+            .map(|(_, place)| *place)
+            .collect();
+        let mut stranded = Vec::new();
+        for place in places {
+            self.pinned.remove(&(slot, place));
+            if let Some(waiting) = self.waiting.get_mut(&place)
+                && let Some(slots) = &mut waiting.pinned
+            {
+                *slots = slots.iter().copied().filter(|s| *s != slot).collect();
+                if slots.is_empty() {
+                    stranded.push(place);
+                }
+            }
+        }
+        stranded
+    }
+
+    #[cfg(test)]
+    fn order(&self) -> Vec<u64> {
+        self.waiting.values().map(|w| w.request.id.0).collect()
+    }
+}
+
+impl Place {
+    /// In front of everybody.
+    pub(crate) const FIRST: Self = Self(0);
+
+    /// Behind everybody.
+    pub(crate) const LAST: Self = Self(u64::MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tier;
+    use isotherm_fingerprint::Fingerprint;
+    use std::sync::Arc;
+
+    fn waiting(id: u64, pinned: Option<&[u16]>) -> Waiting {
+        Waiting {
+            request: Request {
+                id: RequestId(id),
+                fingerprint: Arc::new(Fingerprint::default()),
+                session: None,
+                tier: Tier::default(),
+                prompt_tokens: 0,
+                output_tokens_max: None,
+                subset: None,
+            },
+            arrived: Time::from_nanos(id),
+            passed_over: 0,
+            pinned: pinned.map(|slots| slots.iter().map(|s| Slot(*s)).collect()),
+        }
+    }
+
+    fn eligible(queue: &Queue, slot: u16) -> Vec<u64> {
+        queue
+            .eligible(Slot(slot))
+            .map(|(_, w)| w.request.id.0)
+            .collect()
+    }
+
+    #[test]
+    fn each_replica_sees_those_it_may_serve_in_order_of_arrival() {
+        let mut queue = Queue::default();
+        queue.push(waiting(1, Some(&[7])));
+        queue.push(waiting(2, None));
+        queue.push(waiting(3, Some(&[7, 8])));
+        queue.push(waiting(4, None));
+        assert_eq!(eligible(&queue, 7), [1, 2, 3, 4]);
+        assert_eq!(eligible(&queue, 8), [2, 3, 4]);
+        assert_eq!(eligible(&queue, 9), [2, 4]);
+    }
+
+    #[test]
+    fn whoever_leaves_leaves_everywhere() {
+        let mut queue = Queue::default();
+        for id in 1..=3 {
+            queue.push(waiting(id, (id == 2).then_some(&[7_u16, 8][..])));
+        }
+        let place = queue.place_of(RequestId(2)).unwrap();
+        assert!(queue.remove(place).is_some());
+        assert!(queue.remove(place).is_none());
+        assert!(!queue.has_pinned());
+        assert_eq!(queue.order(), [1, 3]);
+    }
+
+    #[test]
+    fn a_replica_that_leaves_strands_only_those_with_no_other() {
+        let mut queue = Queue::default();
+        queue.push(waiting(1, Some(&[7])));
+        queue.push(waiting(2, Some(&[7, 8])));
+        let stranded = queue.unpin(Slot(7));
+        assert_eq!(stranded, [queue.place_of(RequestId(1)).unwrap()]);
+        assert_eq!(eligible(&queue, 8), [2]);
+    }
+
+    #[test]
+    fn only_older_ones_are_passed_over() {
+        let mut queue = Queue::default();
+        let places: Vec<Place> = (1..=4).map(|id| queue.push(waiting(id, None))).collect();
+        queue.pass_over(places[2], Slot(0), 64);
+        let counts: Vec<u32> = queue.waiting.values().map(|w| w.passed_over).collect();
+        assert_eq!(counts, [1, 1, 0, 0]);
+    }
+}

@@ -1,0 +1,339 @@
+//! All replicas of a pool, with what a decision asks of them kept ready: who is available, and who has least to do.
+//!
+//! Each event changes one replica, so the sets are adjusted for that one; nothing here walks over the pool on the
+//! path of a request. A probe's age is the one thing that changes by itself: a timer for the next expiry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Replica, Rules};
+use crate::slots::{Slot, SlotSet};
+use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
+
+/// All replicas of a pool.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    rules: Rules,
+    replicas: Vec<Option<Replica>>,
+    slots: BTreeMap<ReplicaId, Slot>,
+    /// Those that are not draining.
+    staying: SlotSet,
+    healthy: SlotSet,
+    available: SlotSet,
+    /// Those that are available even while another one idles.
+    calm: SlotSet,
+    /// Those that are available and have nothing to do.
+    idle: SlotSet,
+    /// The available ones, least outstanding first, then who has waited longest for a request.
+    by_load: BTreeSet<(u32, u64, Slot)>,
+    /// When good probes become too old.
+    expiries: BTreeSet<(Time, Slot)>,
+    /// Who has become available since this was last asked.
+    freed: Vec<Slot>,
+    /// Whether the last idle replica got something to do since: then others take in more.
+    calm_ended: bool,
+    turn: u64,
+}
+
+impl Fleet {
+    pub(crate) fn new(push: Push, probe_stale_after: core::time::Duration) -> Self {
+        Self {
+            rules: Rules {
+                push,
+                probe_stale_after,
+                nobody_healthy: false,
+            },
+            replicas: Vec::new(),
+            slots: BTreeMap::new(),
+            staying: SlotSet::default(),
+            healthy: SlotSet::default(),
+            available: SlotSet::default(),
+            calm: SlotSet::default(),
+            idle: SlotSet::default(),
+            by_load: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            freed: Vec::new(),
+            calm_ended: false,
+            turn: 0,
+        }
+    }
+
+    /// Who may be sent a request now.
+    ///
+    /// While a replica idles, busy ones take in less at a time: a request that would wait inside a busy replica
+    /// is better off on the idle one, however well it matches.
+    pub(crate) fn available(&self) -> &SlotSet {
+        if self.is_calm() {
+            &self.calm
+        } else {
+            &self.available
+        }
+    }
+
+    /// Who may be sent one, as of a time when the sets were not brought up to date: for explanations only.
+    pub(crate) fn available_at(&self, now: Time) -> SlotSet {
+        let mut available = SlotSet::default();
+        for slot in self.everybody() {
+            let open = self.availability(slot, now) == Some(Availability::Available);
+            available.set(slot, open);
+        }
+        available
+    }
+
+    /// Everybody that gets new requests, available or not.
+    pub(crate) const fn staying(&self) -> &SlotSet {
+        &self.staying
+    }
+
+    /// Everybody that gets new requests and whose last probe, if any, was good.
+    pub(crate) const fn healthy(&self) -> &SlotSet {
+        &self.healthy
+    }
+
+    /// Everybody, in order of identity.
+    pub(crate) fn everybody(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.slots.values().copied()
+    }
+
+    /// Whether it takes another request, or why not.
+    pub(crate) fn availability(&self, slot: Slot, now: Time) -> Option<Availability> {
+        self.get(slot)
+            .map(|replica| replica.availability(&self.rules, now, self.is_calm()))
+    }
+
+    /// Whether there is a replica whose health is not in doubt.
+    pub(crate) fn any_healthy(&self) -> bool {
+        let unproven = |slot| self.get(slot).is_none_or(|r| r.load().is_none());
+        match self.rules.push {
+            Push::Pending => self.healthy.iter().any(|slot| !unproven(slot)),
+            Push::Outstanding { .. } | Push::Blind => !self.healthy.is_empty(),
+        }
+    }
+
+    /// The available ones, least outstanding first.
+    pub(crate) fn by_load(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.by_load.iter().map(|(_, _, slot)| *slot)
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Replica> {
+        self.replicas.get(slot.index())?.as_ref()
+    }
+
+    pub(crate) fn slot_of(&self, id: ReplicaId) -> Option<Slot> {
+        self.slots.get(&id).copied()
+    }
+
+    pub(crate) fn id_of(&self, slot: Slot) -> Option<ReplicaId> {
+        self.get(slot).map(|replica| replica.id)
+    }
+
+    /// Who has become available since this was last asked, and still is.
+    pub(crate) fn take_freed(&mut self) -> Vec<Slot> {
+        let mut freed = core::mem::take(&mut self.freed);
+        if core::mem::take(&mut self.calm_ended) {
+            freed.extend(self.available.iter());
+        }
+        freed.sort_unstable();
+        freed.dedup();
+        freed.retain(|slot| self.available.contains(*slot));
+        freed
+    }
+
+    pub(crate) fn status(&self, slot: Slot, now: Time) -> Option<ReplicaStatus> {
+        self.get(slot)
+            .map(|replica| replica.status(&self.rules, now, self.is_calm()))
+    }
+
+    /// When the next good probe becomes too old.
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
+        self.expiries.first().map(|(time, _)| *time)
+    }
+
+    pub(crate) fn add(&mut self, slot: Slot, replica: Replica, now: Time) {
+        if self.replicas.len() <= slot.index() {
+            self.replicas.resize_with(slot.index() + 1, || None);
+        }
+        self.slots.insert(replica.id, slot);
+        if let Some(place) = self.replicas.get_mut(slot.index()) {
+            *place = Some(replica);
+        }
+        self.list(slot, now);
+        self.check_refuge(now);
+    }
+
+    /// A replica left; its slot is free for the index to dispose of.
+    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<Slot> {
+        let slot = self.slots.remove(&id)?;
+        self.unlist(slot);
+        self.staying.set(slot, false);
+        self.healthy.set(slot, false);
+        if let Some(place) = self.replicas.get_mut(slot.index()) {
+            *place = None;
+        }
+        self.check_refuge(now);
+        Some(slot)
+    }
+
+    pub(crate) fn drain(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.draining = true);
+    }
+
+    /// A probe was read; says whether it was news.
+    pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
+        let mut news = false;
+        self.change(id, now, |replica| {
+            // Answers overtake each other, and load reports come from requests sent long ago.
+            let sent = sent.min(now);
+            if replica.probe.is_some_and(|(_, last)| sent < last) {
+                return;
+            }
+            news = true;
+            let known = replica.load().and_then(|load| load.kv_capacity_tokens);
+            let load = Load {
+                kv_capacity_tokens: load.kv_capacity_tokens.or(known),
+                ..load
+            };
+            replica.headroom.probed(&load, sent, replica.outstanding);
+            replica.probe = Some((load, sent));
+            replica.failed = false;
+        });
+        news
+    }
+
+    pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.failed = true);
+    }
+
+    /// A request was sent to a replica.
+    pub(crate) fn dispatched(&mut self, slot: Slot, now: Time) {
+        self.turn += 1;
+        let turn = self.turn;
+        self.change_slot(slot, now, |replica| {
+            replica.outstanding += 1;
+            replica.turn = turn;
+            replica.headroom.pushed(now);
+        });
+    }
+
+    /// A request left a replica.
+    pub(crate) fn released(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| {
+            replica.outstanding = replica.outstanding.saturating_sub(1);
+        });
+    }
+
+    /// A predicted hit was false, or true; how many were false in a row.
+    pub(crate) fn count_false_hit(&mut self, slot: Slot, is_false: bool) -> u32 {
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+            return 0;
+        };
+        replica.false_hits = if is_false {
+            replica.false_hits.saturating_add(1)
+        } else {
+            0
+        };
+        replica.false_hits
+    }
+
+    /// Probes that have become too old make their replicas unavailable.
+    pub(crate) fn expire(&mut self, now: Time) {
+        while let Some((time, slot)) = self.expiries.first().copied() {
+            if time > now {
+                return;
+            }
+            self.change_slot(slot, now, |_| ());
+        }
+    }
+
+    /// Other rules.
+    pub(crate) fn set_rules(
+        &mut self,
+        push: Push,
+        probe_stale_after: core::time::Duration,
+        now: Time,
+    ) {
+        for slot in self.slots.values().copied().collect::<Vec<_>>() {
+            self.unlist(slot);
+        }
+        self.rules.push = push;
+        self.rules.probe_stale_after = probe_stale_after;
+        for slot in self.slots.values().copied().collect::<Vec<_>>() {
+            self.list(slot, now);
+        }
+        self.check_refuge(now);
+    }
+
+    fn is_calm(&self) -> bool {
+        self.rules.push == Push::Pending && !self.idle.is_empty()
+    }
+
+    fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
+        if let Some(slot) = self.slot_of(id) {
+            self.change_slot(slot, now, change);
+        }
+    }
+
+    fn change_slot(&mut self, slot: Slot, now: Time, change: impl FnOnce(&mut Replica)) {
+        self.unlist(slot);
+        if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+            change(replica);
+        }
+        self.list(slot, now);
+        self.check_refuge(now);
+    }
+
+    /// Enters a replica where it now belongs.
+    fn list(&mut self, slot: Slot, now: Time) {
+        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+            return;
+        };
+        let is_open =
+            |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
+        let (open, calm) = (is_open(false), is_open(true));
+        let idle = open && replica.outstanding == 0;
+        let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
+        let key = (replica.outstanding, replica.turn, slot);
+        if let Some(expires) = replica.expires(&self.rules).filter(|time| *time > now) {
+            self.expiries.insert((expires, slot));
+        }
+        self.staying.set(slot, !replica.draining);
+        self.healthy.set(slot, healthy);
+        self.calm.set(slot, calm);
+        self.idle.set(slot, idle);
+        if self.available.set(slot, open) && open {
+            self.by_load.insert(key);
+            self.freed.push(slot);
+        }
+    }
+
+    /// Takes a replica out of what `list` entered it into, as far as its keys are about to change.
+    fn unlist(&mut self, slot: Slot) {
+        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+            return;
+        };
+        if self.available.set(slot, false) {
+            let key = (replica.outstanding, replica.turn, slot);
+            self.by_load.remove(&key);
+        }
+        self.calm.set(slot, false);
+        if self.idle.set(slot, false) && self.idle.is_empty() {
+            self.calm_ended = true;
+        }
+        if let Some(expires) = replica.expires(&self.rules) {
+            self.expiries.remove(&(expires, slot));
+        }
+    }
+
+    /// Under blind pushing sick replicas are left out only while there is a healthy one.
+    fn check_refuge(&mut self, now: Time) {
+        let nobody_healthy = self.rules.push == Push::Blind && self.healthy.is_empty();
+        if nobody_healthy != self.rules.nobody_healthy {
+            for slot in self.slots.values().copied().collect::<Vec<_>>() {
+                self.unlist(slot);
+            }
+            self.rules.nobody_healthy = nobody_healthy;
+            for slot in self.slots.values().copied().collect::<Vec<_>>() {
+                self.list(slot, now);
+            }
+        }
+    }
+}

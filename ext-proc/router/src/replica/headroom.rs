@@ -1,0 +1,282 @@
+//! How many more requests a replica may be sent before its next probe.
+//!
+//! SkyLB 3.3 calls a replica available while its last probe shows no pending request. Between two probes that
+//! rule alone lets a whole burst fall on one replica. So each replica has a *headroom*, learned in two numbers:
+//!
+//! - the *window*: how many requests it takes in between two probes. It doubles when it was used up and the next
+//!   probe shows nothing pending, and halves when a probe shows requests that are stuck. A replica that takes 30
+//!   requests gets there in four or five probes; one that prefills long prompts is fed as it digests them.
+//! - the *capacity*: how many it held when it last was seen full. Next to it the headroom is what is left of it,
+//!   at least one, or else a full replica that finishes one request would be sent a window's worth. It grows by
+//!   an eighth whenever it is reached with nothing pending, because requests differ in size (SkyLB: 20 to 50 on
+//!   one GPU and one data set), and it is never a reason alone to send nothing.
+//!
+//! A request shows as pending until the engine's next step, so a pending request that was pushed just now says
+//! nothing: a replica is only called full when more are pending than were pushed in the last [`SETTLE`]. And gauges lag: a
+//! probe that shows fewer requests than were sent counts the youngest ones as not taken in yet.
+//!
+//! Rejected: a fixed number a probe (too many for one engine, too few for another), and one window as in TCP
+//! without the capacity (a full replica got half a window on every finish, and its queue grew while others idled).
+
+use core::time::Duration;
+
+use super::pushes::Pushes;
+use crate::{Load, Time};
+
+/// How long an engine may take to look at a request: a long step, and the lag of its gauges.
+pub(crate) const SETTLE: Duration = Duration::from_millis(250);
+/// What a replica that nothing is known of may be sent before its first answer.
+const WINDOW_START: u32 = 2;
+/// The largest window.
+const WINDOW_MAX: u32 = 256;
+/// What a busy replica may be sent between two probes while another one idles.
+const CALM_WINDOW: u32 = 2;
+/// With less of its KV cache in use, a replica with stuck requests is slow to take them in, but not full.
+const KV_FULL_MIN: f32 = 0.8;
+
+/// What is learned of one replica.
+#[derive(Clone, Debug)]
+pub(crate) struct Headroom {
+    window: u32,
+    capacity: Option<u32>,
+    /// May be sent another one while fewer are outstanding.
+    limit: u32,
+    /// The same while another replica idles.
+    calm_limit: u32,
+    pushes: Pushes,
+    /// When the last probe without a pending request was sent.
+    clear: Option<Time>,
+    /// Whether the last probe showed stuck requests: only the first of a row halves the window.
+    stuck: bool,
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self {
+            window: WINDOW_START,
+            capacity: None,
+            limit: 0,
+            calm_limit: 0,
+            pushes: Pushes::default(),
+            clear: None,
+            stuck: false,
+        }
+    }
+}
+
+impl Headroom {
+    /// A request was sent to the replica.
+    pub(crate) fn pushed(&mut self, now: Time) {
+        self.pushes.push(now);
+    }
+
+    /// A probe, sent at `sent`, says this; `outstanding` counts what was sent and has not finished.
+    pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32) {
+        let since = self.pushes.since(sent);
+        let older = outstanding.saturating_sub(since);
+        let settled = Time::from_nanos(sent.as_nanos().saturating_sub(nanos(SETTLE)));
+        let fresh = self.pushes.since(settled).saturating_sub(since);
+        if load.pending > 0 {
+            self.saw_pending(load, older, fresh);
+        } else {
+            self.saw_none_pending(load, sent, older, fresh);
+        }
+        let keep = self.clear.map_or(settled, |clear| clear.min(settled));
+        self.pushes.forget_before(keep);
+    }
+
+    /// Whether it may be sent another one; `calm` while another replica idles.
+    pub(crate) const fn admits(&self, outstanding: u32, calm: bool) -> bool {
+        outstanding < if calm { self.calm_limit } else { self.limit }
+    }
+
+    /// How many more it may be sent now.
+    pub(crate) const fn left(&self, outstanding: u32) -> u32 {
+        self.limit.saturating_sub(outstanding)
+    }
+
+    /// How many it held when it was seen full.
+    pub(crate) const fn capacity(&self) -> Option<u32> {
+        self.capacity
+    }
+
+    fn saw_pending(&mut self, load: &Load, older: u32, fresh: u32) {
+        if load.pending <= fresh {
+            return;
+        }
+        if !self.stuck {
+            self.window = (self.window / 2).max(1);
+        }
+        self.stuck = true;
+        if load.kv_usage.is_none_or(|usage| usage >= KV_FULL_MIN) {
+            // Where another router feeds the replica too, what waits need not be ours: then `running` knows more.
+            let taken_in = older.saturating_sub(load.pending);
+            let running = load.running.unwrap_or(0).min(older);
+            self.capacity = Some(taken_in.max(running).max(1));
+        }
+    }
+
+    fn saw_none_pending(&mut self, load: &Load, sent: Time, older: u32, fresh: u32) {
+        let used = self
+            .pushes
+            .since(self.clear.unwrap_or(Time::ZERO))
+            .saturating_sub(self.pushes.since(sent));
+        if !self.stuck && used >= self.window {
+            self.window = self.window.saturating_mul(2).min(WINDOW_MAX);
+        }
+        self.stuck = false;
+        self.clear = Some(sent);
+        let unseen = load
+            .running
+            .map_or(0, |running| older.saturating_sub(running).min(fresh));
+        let taken_in = older - unseen;
+        if let Some(capacity) = &mut self.capacity
+            && taken_in >= *capacity
+        {
+            *capacity = taken_in.saturating_add((taken_in / 8).max(1));
+        }
+        let room = self
+            .capacity
+            .map_or(u32::MAX, |capacity| capacity.saturating_sub(taken_in))
+            .max(1);
+        let headroom = self.window.min(room);
+        self.limit = taken_in.saturating_add(headroom);
+        self.calm_limit = taken_in.saturating_add(headroom.min(CALM_WINDOW));
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO.after(Duration::from_millis(ms))
+    }
+
+    fn pending(pending: u32) -> Load {
+        Load {
+            pending,
+            ..Load::default()
+        }
+    }
+
+    /// Sends as much as allowed; how many are outstanding then.
+    fn fill(headroom: &mut Headroom, now: Time, mut outstanding: u32) -> u32 {
+        while headroom.admits(outstanding, false) {
+            headroom.pushed(now);
+            outstanding += 1;
+        }
+        outstanding
+    }
+
+    #[test]
+    fn a_replica_that_nothing_is_known_of_is_filled_in_a_few_probes() {
+        let mut headroom = Headroom::default();
+        assert_eq!(headroom.left(0), 0, "nothing before the first probe");
+        let mut outstanding = 0;
+        let mut seen = Vec::new();
+        for i in 1..=5 {
+            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
+            seen.push(outstanding);
+        }
+        assert_eq!(seen, [2, 6, 14, 30, 62]);
+    }
+
+    #[test]
+    fn what_was_pushed_after_a_probe_was_sent_counts_against_its_answer() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(10), 0);
+        headroom.probed(&pending(0), ms(5), outstanding);
+        assert_eq!(headroom.left(outstanding), 0);
+    }
+
+    #[test]
+    fn a_request_that_has_just_arrived_does_not_make_a_replica_full() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(10), 0);
+        headroom.probed(&pending(2), ms(100), outstanding);
+        assert_eq!(headroom.capacity(), None);
+        headroom.probed(&pending(1), ms(300), outstanding);
+        assert_eq!(headroom.capacity(), Some(1), "but one that stays does");
+    }
+
+    #[test]
+    fn a_full_replica_gets_one_for_each_that_finishes() {
+        let mut headroom = Headroom::default();
+        let mut outstanding = 0;
+        for i in 0..4 {
+            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
+        }
+        assert_eq!(outstanding, 30);
+        headroom.probed(&pending(10), ms(900), outstanding);
+        assert_eq!(headroom.capacity(), Some(20));
+        // Ten finish, the stuck ones go in; then one more finishes.
+        headroom.probed(&pending(0), ms(1_500), 20);
+        assert_eq!(
+            headroom.left(20),
+            2,
+            "a little more than it was seen to hold"
+        );
+        headroom.probed(&pending(0), ms(1_600), 21);
+        assert_eq!(headroom.left(21), 1);
+        assert!(
+            headroom.admits(20, false),
+            "one that finishes makes room at once"
+        );
+    }
+
+    #[test]
+    fn slow_to_take_in_is_not_full() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(1), 0);
+        let load = Load {
+            pending: 1,
+            kv_usage: Some(0.2),
+            ..Load::default()
+        };
+        headroom.probed(&load, ms(400), outstanding);
+        assert_eq!(headroom.capacity(), None);
+        headroom.probed(&pending(0), ms(500), outstanding);
+        assert_eq!(headroom.left(outstanding), 1, "but it is fed more slowly");
+    }
+
+    #[test]
+    fn while_another_one_idles_the_window_is_small() {
+        let mut headroom = Headroom::default();
+        let mut outstanding = 0;
+        for i in 0..3 {
+            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
+        }
+        headroom.probed(&pending(0), ms(300), outstanding);
+        assert!(headroom.admits(outstanding + 1, true));
+        assert!(!headroom.admits(outstanding + 2, true));
+        assert!(headroom.admits(outstanding + 2, false));
+    }
+
+    #[test]
+    fn a_gauge_that_lags_does_not_open_the_gate() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(95), 0);
+        let unseen = Load {
+            running: Some(0),
+            ..Load::default()
+        };
+        headroom.probed(&unseen, ms(100), outstanding);
+        assert_eq!(
+            headroom.left(outstanding),
+            2,
+            "of the doubled window of four"
+        );
+    }
+}

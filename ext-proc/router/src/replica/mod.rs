@@ -1,0 +1,131 @@
+//! One replica: its load as last told, its health, what was sent to it.
+
+mod fleet;
+mod headroom;
+mod pushes;
+
+pub(crate) use fleet::Fleet;
+use headroom::Headroom;
+
+use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
+
+/// One replica.
+#[derive(Clone, Debug)]
+pub(crate) struct Replica {
+    /// Its identity.
+    pub(crate) id: ReplicaId,
+    /// Its stable name.
+    pub(crate) name: String,
+    /// Requests sent to it and not finished.
+    pub(crate) outstanding: u32,
+    /// When it was sent its last request, in decisions: who has waited longest wins ties.
+    pub(crate) turn: u64,
+    /// Whether it gets nothing new.
+    pub(crate) draining: bool,
+    /// Predicted hits in a row that did not happen.
+    false_hits: u32,
+    headroom: Headroom,
+    /// The last good probe, and when it was sent.
+    probe: Option<(Load, Time)>,
+    /// Whether a probe failed since.
+    failed: bool,
+}
+
+impl Replica {
+    pub(crate) fn new(id: ReplicaId, name: String) -> Self {
+        Self {
+            id,
+            name,
+            outstanding: 0,
+            turn: 0,
+            draining: false,
+            false_hits: 0,
+            headroom: Headroom::default(),
+            probe: None,
+            failed: false,
+        }
+    }
+
+    /// What its last good probe said.
+    pub(crate) const fn load(&self) -> Option<&Load> {
+        match &self.probe {
+            Some((load, _)) => Some(load),
+            None => None,
+        }
+    }
+
+    /// Whether it takes another request, or why not. `rules` are the pool's.
+    pub(crate) fn availability(&self, rules: &Rules, now: Time, calm: bool) -> Availability {
+        if self.draining {
+            return Availability::Draining;
+        }
+        if let Some(ill) = self.ill(rules, now) {
+            return if rules.nobody_healthy {
+                Availability::Available
+            } else {
+                ill
+            };
+        }
+        match rules.push {
+            Push::Blind => Availability::Available,
+            Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
+            Push::Outstanding { .. } => Availability::Full,
+            Push::Pending => self.by_pending(calm),
+        }
+    }
+
+    /// Why it is not healthy, if it is not: its last probe failed or is too old. Without any probe it is
+    /// presumed healthy, since nothing may probe it; `pending` wants one all the same.
+    pub(crate) fn ill(&self, rules: &Rules, now: Time) -> Option<Availability> {
+        if self.failed {
+            return Some(Availability::ProbeFailed);
+        }
+        self.expires(rules)
+            .is_some_and(|expires| now >= expires)
+            .then_some(Availability::Stale)
+    }
+
+    /// When its last good probe becomes too old.
+    fn expires(&self, rules: &Rules) -> Option<Time> {
+        self.probe
+            .map(|(_, sent)| sent.after(rules.probe_stale_after))
+    }
+
+    fn by_pending(&self, calm: bool) -> Availability {
+        match self.load() {
+            None => Availability::NeverProbed,
+            Some(load) if load.pending > 0 => Availability::Pending,
+            Some(_) if self.headroom.admits(self.outstanding, calm) => Availability::Available,
+            Some(_) => Availability::NoHeadroom,
+        }
+    }
+
+    /// For people. `calm` while another replica idles.
+    pub(crate) fn status(&self, rules: &Rules, now: Time, calm: bool) -> ReplicaStatus {
+        ReplicaStatus {
+            id: self.id,
+            name: self.name.clone(),
+            outstanding: self.outstanding,
+            load: self.load().copied(),
+            probed: self.probe.map(|(_, sent)| sent),
+            headroom: match rules.push {
+                Push::Pending => Some(self.headroom.left(self.outstanding)),
+                Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
+                Push::Blind => None,
+            },
+            capacity: self.headroom.capacity(),
+            prefix_bytes: 0,
+            availability: self.availability(rules, now, calm),
+            draining: self.draining,
+        }
+    }
+}
+
+/// When replicas of a pool are available.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rules {
+    pub(crate) push: Push,
+    pub(crate) probe_stale_after: core::time::Duration,
+    /// Blind pushing only, and no probe succeeds: then anybody is better than nobody.
+    pub(crate) nobody_healthy: bool,
+}

@@ -1,0 +1,99 @@
+//! When a replica was pushed how many requests, as far back as a probe may ask.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::Time;
+
+/// Pushes closer together than this are kept as one group.
+const GROUP: Duration = Duration::from_millis(1);
+/// The most groups kept; past it the two oldest become one.
+const GROUPS_MAX: usize = 1024;
+
+/// Recent pushes to one replica, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pushes {
+    groups: VecDeque<Group>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    first: Time,
+    last: Time,
+    count: u32,
+}
+
+impl Pushes {
+    /// One more.
+    pub(super) fn push(&mut self, now: Time) {
+        if let Some(group) = self.groups.back_mut()
+            && now < group.first.after(GROUP)
+        {
+            group.last = now;
+            group.count += 1;
+            return;
+        }
+        if self.groups.len() >= GROUPS_MAX
+            && let Some(oldest) = self.groups.pop_front()
+            && let Some(next) = self.groups.front_mut()
+        {
+            next.first = oldest.first;
+            next.count += oldest.count;
+        }
+        self.groups.push_back(Group {
+            first: now,
+            last: now,
+            count: 1,
+        });
+    }
+
+    /// How many at or after a point in time. A group that spans it counts whole: too many is the safe side.
+    pub(super) fn since(&self, time: Time) -> u32 {
+        self.groups
+            .iter()
+            .rev()
+            .take_while(|group| group.last >= time)
+            .map(|group| group.count)
+            .sum()
+    }
+
+    /// Forgets what is older than a point in time.
+    pub(super) fn forget_before(&mut self, time: Time) {
+        while self.groups.front().is_some_and(|group| group.last < time) {
+            self.groups.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO.after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn counts_what_came_at_or_after_a_time() {
+        let mut pushes = Pushes::default();
+        for at in [1, 1, 5, 9] {
+            pushes.push(ms(at));
+        }
+        assert_eq!(pushes.since(ms(0)), 4);
+        assert_eq!(pushes.since(ms(5)), 2);
+        assert_eq!(pushes.since(ms(10)), 0);
+        pushes.forget_before(ms(5));
+        assert_eq!(pushes.since(ms(0)), 2);
+    }
+
+    #[test]
+    fn never_counts_too_few_however_many_there_are() {
+        let mut pushes = Pushes::default();
+        for at in 0..5_000 {
+            pushes.push(ms(2 * at));
+        }
+        assert!(pushes.groups.len() <= GROUPS_MAX);
+        assert_eq!(pushes.since(ms(0)), 5_000);
+        assert_eq!(pushes.since(ms(9_990)), 5);
+    }
+}

@@ -1,0 +1,324 @@
+//! From arrival to dispatch: who is placed at once, who waits, and who is served next.
+
+use smallvec::SmallVec;
+
+use super::{Flight, Router};
+use crate::policy::{Placement, View, least_loaded};
+use crate::queue::{Place, Waiting};
+use crate::slots::{Slot, SlotSet};
+use crate::{Decision, Effect, Reason, RejectReason, Request};
+
+/// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest
+/// has to take it.
+pub(super) const LOOKED_AT_MAX: usize = 64;
+
+/// Where a request goes, settled.
+struct Settled {
+    slot: Slot,
+    reason: Reason,
+    found: Option<crate::index::Match>,
+}
+
+impl Router {
+    pub(super) fn arrived(&mut self, request: Request) {
+        if self.queue.contains(request.id) || self.in_flight.contains_key(&request.id) {
+            return;
+        }
+        self.counters.arrived += 1;
+        let pinned = self.pinned(&request);
+        if let Some(reason) = self.refusal(pinned.as_deref()) {
+            self.reject(request.id, reason);
+            return;
+        }
+        let waiting = Waiting {
+            arrived: self.now,
+            request,
+            passed_over: 0,
+            pinned,
+        };
+        if let Some(settled) = self.settle_arrival(&waiting) {
+            self.dispatch(waiting, settled);
+        } else if self.queue.len() >= self.config.queue.length_max {
+            self.reject(waiting.request.id, RejectReason::QueueFull);
+        } else {
+            self.counters.queued += 1;
+            self.queue.push(waiting);
+        }
+    }
+
+    /// Why a request cannot be served at all, if so.
+    pub(super) fn refusal(&self, pinned: Option<&[Slot]>) -> Option<RejectReason> {
+        if self.shutting_down {
+            Some(RejectReason::ShuttingDown)
+        } else if self.fleet.staying().is_empty() {
+            Some(RejectReason::NoReplica)
+        } else if pinned.is_some_and(<[Slot]>::is_empty) {
+            Some(RejectReason::EmptySubset)
+        } else {
+            None
+        }
+    }
+
+    /// The replicas that a request is restricted to and that get new requests.
+    pub(super) fn pinned(&self, request: &Request) -> Option<Box<[Slot]>> {
+        let subset = request.subset.as_deref()?;
+        let mut slots: Vec<Slot> = subset
+            .iter()
+            .filter_map(|id| self.fleet.slot_of(*id))
+            .filter(|slot| self.fleet.staying().contains(*slot))
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        Some(slots.into())
+    }
+
+    /// Serves whoever waits for what this event has freed, oldest first.
+    pub(super) fn pump(&mut self) {
+        let mut freed = self.fleet.take_freed();
+        if self.queue.len() == 0 {
+            return;
+        }
+        let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
+        loop {
+            freed.retain(|slot| self.fleet.available().contains(*slot));
+            let offer = freed
+                .iter()
+                .filter_map(|slot| Some((self.first_eligible(*slot, &declined)?, *slot)))
+                .min();
+            let Some((_, slot)) = offer else {
+                return;
+            };
+            match self.serve(slot, &mut declined) {
+                Served::Somebody | Served::Declined => {}
+                Served::Nobody => freed.retain(|other| *other != slot),
+            }
+        }
+    }
+
+    /// Asks who takes a freed replica, and where that one wants to go.
+    fn serve(&mut self, slot: Slot, declined: &mut SmallVec<[Place; 8]>) -> Served {
+        let overdue = if declined.len() >= LOOKED_AT_MAX {
+            self.first_eligible(slot, &[])
+        } else {
+            self.queue.overdue(slot)
+        };
+        let place = overdue.or_else(|| {
+            let candidates = self.fleet.available();
+            let view = self.view(candidates);
+            let mut waiting = self
+                .queue
+                .eligible(slot)
+                .filter(|(place, _)| !declined.contains(place))
+                .take(LOOKED_AT_MAX);
+            self.policy.take(slot, &mut waiting, &view)
+        });
+        let Some((place, waiting)) = place.and_then(|p| Some((p, self.queue.get(p)?))) else {
+            return Served::Nobody;
+        };
+        match self.settle(waiting, overdue.is_some()) {
+            Some(settled) => {
+                self.go(place, settled);
+                Served::Somebody
+            }
+            None => {
+                declined.push(place);
+                Served::Declined
+            }
+        }
+    }
+
+    /// A waiting request goes; older ones that could have gone there are passed over.
+    fn go(&mut self, place: Place, settled: Settled) {
+        self.queue.pass_over(place, settled.slot, LOOKED_AT_MAX);
+        if let Some(waiting) = self.queue.remove(place) {
+            self.dispatch(waiting, settled);
+        }
+    }
+
+    /// Where an arriving request goes at once, if anywhere. Those that wait although somebody is free have let
+    /// it be; but not beyond the bound.
+    fn settle_arrival(&mut self, arriving: &Waiting) -> Option<Settled> {
+        loop {
+            let settled = self.settle(arriving, false)?;
+            if self.queue.len() == 0 {
+                return Some(settled);
+            }
+            let mut older = self.queue.eligible(settled.slot).map(|(place, _)| place);
+            let oldest = older.next();
+            let too_many = oldest.filter(|_| older.nth(LOOKED_AT_MAX - 1).is_some());
+            let Some(overdue) = self.queue.overdue(settled.slot).or(too_many) else {
+                drop(older);
+                let everybody = Place::LAST;
+                self.queue.pass_over(everybody, settled.slot, LOOKED_AT_MAX);
+                return Some(settled);
+            };
+            drop(older);
+            let forced = self
+                .queue
+                .get(overdue)
+                .and_then(|waiting| self.settle(waiting, true))?;
+            self.go(overdue, forced);
+        }
+    }
+
+    fn first_eligible(&self, slot: Slot, declined: &[Place]) -> Option<Place> {
+        self.queue
+            .eligible(slot)
+            .map(|(place, _)| place)
+            .find(|place| !declined.contains(place))
+    }
+
+    /// Where the policy sends a request among those that may serve it now. One that `must` go does not get to
+    /// wait for a particular replica.
+    fn settle(&self, waiting: &Waiting, must: bool) -> Option<Settled> {
+        let allowed = self.allowed(waiting.pinned.as_deref(), self.fleet.available());
+        let candidates = allowed.as_ref().unwrap_or(self.fleet.available());
+        if candidates.is_empty() {
+            return None;
+        }
+        let view = self.view(candidates);
+        match self.policy.place(&waiting.request, &view)? {
+            Placement::Now {
+                slot,
+                reason,
+                found,
+            } if candidates.contains(slot) => Some(Settled {
+                slot,
+                reason,
+                found,
+            }),
+            Placement::Now { .. } | Placement::WaitFor(_) if must => Some(Settled {
+                slot: least_loaded(&view, &[])?,
+                reason: Reason::LeastLoaded,
+                found: None,
+            }),
+            Placement::Now { .. } | Placement::WaitFor(_) => None,
+        }
+    }
+
+    /// Those of a set that a request is allowed on, where it is restricted.
+    pub(super) fn allowed(&self, pinned: Option<&[Slot]>, among: &SlotSet) -> Option<SlotSet> {
+        let mut allowed = SlotSet::default();
+        for slot in pinned? {
+            allowed.set(*slot, among.contains(*slot));
+        }
+        Some(allowed)
+    }
+
+    pub(super) const fn view<'a>(&'a self, candidates: &'a SlotSet) -> View<'a> {
+        View {
+            fleet: &self.fleet,
+            index: &self.index,
+            candidates,
+        }
+    }
+
+    fn dispatch(&mut self, waiting: Waiting, settled: Settled) {
+        let Waiting {
+            request,
+            arrived,
+            pinned,
+            ..
+        } = waiting;
+        let slot = settled.slot;
+        let Some(replica) = self.fleet.id_of(slot) else {
+            return;
+        };
+        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot);
+        let edges = request.fingerprint.edges();
+        let found = settled
+            .found
+            .unwrap_or_else(|| self.index.deepest_of(edges, slot));
+        let recorded = self.index.record(edges, slot, &found);
+        self.policy.placed(slot);
+        self.fleet.dispatched(slot, self.now);
+        let matched_bytes = request.fingerprint.bytes_at(found.depth);
+        let share = request.fingerprint.share_at(found.depth);
+        *self.counters.decisions.entry(settled.reason).or_default() += 1;
+        self.effects.push_back(Effect::Dispatch {
+            id: request.id,
+            decision: Decision {
+                replica,
+                fallbacks,
+                reason: settled.reason,
+                matched_bytes,
+                matched_tokens: share_of(request.prompt_tokens, share),
+                queued_for: self.now.since(arrived),
+            },
+        });
+        self.in_flight.insert(
+            request.id,
+            Flight {
+                replica,
+                fingerprint: request.fingerprint,
+                matched_bytes,
+                recorded,
+            },
+        );
+    }
+
+    /// Whom to try when the chosen one fails: others that are available, best first, then healthy ones that are
+    /// busy, because a replica that queues is better than an error.
+    fn fallbacks(
+        &self,
+        request: &Request,
+        pinned: Option<&[Slot]>,
+        chosen: Slot,
+    ) -> SmallVec<[crate::ReplicaId; 3]> {
+        let wanted = self.config.fallbacks_max.saturating_add(1);
+        let allowed = self.allowed(pinned, self.fleet.available());
+        let candidates = allowed.as_ref().unwrap_or(self.fleet.available());
+        let view = self.view(candidates);
+        let mut named: SmallVec<[Slot; 4]> = SmallVec::new();
+        named.push(chosen);
+        while named.len() < wanted.min(candidates.len()) {
+            let Some(next) = self.policy.next_best(request, &view, &named) else {
+                break;
+            };
+            named.push(next);
+        }
+        if named.len() < wanted {
+            let allowed = self.allowed(pinned, self.fleet.healthy());
+            let healthy = allowed.as_ref().unwrap_or(self.fleet.healthy());
+            let mut from = chosen;
+            for _ in 0..healthy.len().min(2 * wanted) {
+                from = Slot(from.0.wrapping_add(1));
+                let Some(next) = healthy.next_round(from) else {
+                    break;
+                };
+                if !named.contains(&next) {
+                    named.push(next);
+                }
+                if named.len() >= wanted {
+                    break;
+                }
+                from = next;
+            }
+        }
+        named
+            .iter()
+            .skip(1)
+            .filter_map(|slot| self.fleet.id_of(*slot))
+            .collect()
+    }
+}
+
+/// What came of offering a replica to those that wait.
+enum Served {
+    /// One of them went somewhere.
+    Somebody,
+    /// The one that was asked wants to wait for another replica.
+    Declined,
+    /// Nobody is to take it.
+    Nobody,
+}
+
+/// A share of a number of tokens.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a u32 that is between 0 and 1 is a u32"
+)]
+pub(super) fn share_of(tokens: u32, share: f64) -> u32 {
+    (f64::from(tokens) * share.clamp(0.0, 1.0)) as u32
+}

@@ -1,0 +1,54 @@
+//! Why a request would go where it would: the same questions to the same policy, with nothing changed.
+
+use super::Router;
+use crate::policy::Placement;
+use crate::slots::Slot;
+use crate::{Candidate, Choice, Explanation, Request, Time};
+
+impl Router {
+    /// What would happen to this request now, and why. Changes nothing.
+    #[must_use]
+    pub fn explain(&self, now: Time, request: &Request) -> Explanation {
+        let now = self.now.max(now);
+        let pinned = self.pinned(request);
+        let available = self.fleet.available_at(now);
+        let allowed = self.allowed(pinned.as_deref(), &available);
+        let view = self.view(allowed.as_ref().unwrap_or(&available));
+        let choice = if let Some(reason) = self.refusal(pinned.as_deref()) {
+            Choice::Reject { reason }
+        } else {
+            let waits = |slot: Option<Slot>| Choice::Wait {
+                replica: slot.and_then(|slot| self.fleet.id_of(slot)),
+                ahead: self.queue.len(),
+            };
+            match self.policy.place(request, &view) {
+                None => waits(None),
+                Some(Placement::WaitFor(slot)) => waits(Some(slot)),
+                Some(Placement::Now { slot, reason, .. }) => self
+                    .fleet
+                    .id_of(slot)
+                    .map_or(waits(None), |replica| Choice::Dispatch { replica, reason }),
+            }
+        };
+        let mut candidates: Vec<Candidate> = self
+            .fleet
+            .everybody()
+            .filter(|slot| pinned.as_ref().is_none_or(|pinned| pinned.contains(slot)))
+            .filter_map(|slot| {
+                let replica = self.fleet.get(slot)?;
+                let found = self.index.deepest_of(request.fingerprint.edges(), slot);
+                Some(Candidate {
+                    replica: replica.id,
+                    name: replica.name.clone(),
+                    matched_bytes: request.fingerprint.bytes_at(found.depth),
+                    outstanding: replica.outstanding,
+                    pending: replica.load().map(|load| load.pending),
+                    availability: self.fleet.availability(slot, now)?,
+                    score: self.policy.score(request, slot, &view),
+                })
+            })
+            .collect();
+        candidates.sort_by(|a, b| (&a.name, a.replica).cmp(&(&b.name, b.replica)));
+        Explanation { candidates, choice }
+    }
+}

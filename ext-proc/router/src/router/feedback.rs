@@ -1,0 +1,130 @@
+//! What a finished request teaches: whether the prediction was right, and how long a token is.
+
+use super::Router;
+use super::admit::share_of;
+use crate::{ReplicaId, RequestId};
+
+/// Length of a token before anything is known: about four bytes of English.
+pub(super) const BYTES_PER_TOKEN: f64 = 4.0;
+/// No text is denser or thinner than this, whatever an engine counts (images).
+const BYTES_PER_TOKEN_RANGE: core::ops::RangeInclusive<f64> = 1.0..=16.0;
+/// How much a finished request moves the learned length of a token.
+const LEARNING_RATE: f64 = 0.02;
+/// A prediction is wrong when the engine found less than this share of it: engines' blocks and bytes per token
+/// do not fall on our edges.
+const FOUND_MIN: f64 = 0.9;
+/// And when at least this much is missing, in bytes: one edge.
+const MISSING_BYTES_MIN: f64 = 256.0;
+/// After so many wrong predictions in a row a replica is taken to keep no cache worth predicting, until one
+/// is right.
+const FALSE_HITS_MAX: u32 = 3;
+
+impl Router {
+    pub(super) fn finished(
+        &mut self,
+        id: RequestId,
+        served: Option<ReplicaId>,
+        ok: bool,
+        tokens: Option<(u32, u32)>,
+    ) {
+        let Some(flight) = self.in_flight.remove(&id) else {
+            return;
+        };
+        self.fleet.released(flight.replica, self.now);
+        if ok {
+            self.counters.finished_ok += 1;
+        } else {
+            self.counters.finished_failed += 1;
+        }
+        let edges = flight.fingerprint.edges();
+        let chosen = self.fleet.slot_of(flight.replica);
+        let elsewhere = served.is_some_and(|served| served != flight.replica);
+        if elsewhere {
+            self.counters.served_elsewhere += 1;
+        }
+        if let Some(slot) = chosen.filter(|_| elsewhere || !ok) {
+            self.index.retract(edges, slot, &flight.recorded);
+        }
+        if !ok {
+            return;
+        }
+        if let Some(slot) = served
+            .filter(|_| elsewhere)
+            .and_then(|id| self.fleet.slot_of(id))
+        {
+            let found = self.index.deepest_of(edges, slot);
+            self.index.record(edges, slot, &found);
+        }
+        let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) else {
+            return;
+        };
+        let total = f64::from(flight.fingerprint.total_bytes());
+        if total > 0.0 {
+            self.learn_token_length(total / f64::from(prompt));
+        }
+        if elsewhere || total <= 0.0 {
+            return;
+        }
+        let predicted_share = f64::from(flight.matched_bytes) / total;
+        let measured_share = f64::from(cached.min(prompt)) / f64::from(prompt);
+        let predicted = share_of(prompt, predicted_share);
+        let counters = &mut self.counters;
+        counters.predicted_cached_tokens += u64::from(predicted);
+        counters.measured_cached_tokens += u64::from(cached);
+        counters.prediction_error_tokens += u64::from(predicted.abs_diff(cached));
+        counters.measured_prompt_tokens += u64::from(prompt);
+
+        let (predicted, measured) = (f64::from(flight.matched_bytes), measured_share * total);
+        let missing = predicted - measured;
+        if flight.matched_bytes == 0 {
+            return;
+        }
+        let Some(slot) = chosen else {
+            return;
+        };
+        if measured >= predicted * FOUND_MIN || missing < MISSING_BYTES_MIN {
+            self.fleet.count_false_hit(slot, false);
+            return;
+        }
+        self.counters.false_hits += 1;
+        self.index.missed(slot, &flight.recorded);
+        if self.fleet.count_false_hit(slot, true) >= FALSE_HITS_MAX {
+            let kept = edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured);
+            self.index.forget_past(edges, slot, kept);
+        }
+    }
+
+    pub(super) fn aborted(&mut self, id: RequestId) {
+        if let Some(place) = self.queue.place_of(id) {
+            self.queue.remove(place);
+            self.counters.aborted_waiting += 1;
+        } else if let Some(flight) = self.in_flight.remove(&id) {
+            // What the engine computed until then is in its cache.
+            self.fleet.released(flight.replica, self.now);
+            self.counters.aborted_in_flight += 1;
+        }
+    }
+
+    /// A replica's part of the index is as large as its cache.
+    pub(super) fn budget(&mut self, id: ReplicaId, kv_capacity_tokens: u64) {
+        if let Some(slot) = self.fleet.slot_of(id) {
+            self.index
+                .set_budget(slot, Some(self.prompt_bytes(kv_capacity_tokens)));
+        }
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate of a positive size; saturates"
+    )]
+    fn prompt_bytes(&self, tokens: u64) -> u64 {
+        (tokens as f64 * self.bytes_per_token) as u64
+    }
+
+    fn learn_token_length(&mut self, bytes: f64) {
+        let (low, high) = BYTES_PER_TOKEN_RANGE.into_inner();
+        self.bytes_per_token += LEARNING_RATE * (bytes.clamp(low, high) - self.bytes_per_token);
+    }
+}

@@ -1,0 +1,273 @@
+//! The router: events in, effects out.
+//!
+//! A thin hand that joins the parts: the fleet knows who is available, the policy says who goes where, the queue
+//! keeps those who must wait, the index remembers who was sent what.
+
+mod admit;
+mod explain;
+mod feedback;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use core::time::Duration;
+use isotherm_fingerprint::Fingerprint;
+
+use crate::index::{PrefixIndex, Recorded};
+use crate::policy::Policy;
+use crate::queue::Queue;
+use crate::replica::{Fleet, Replica};
+use crate::{
+    Counters, Effect, Event, Load, RejectReason, ReplicaId, ReplicaSpec, ReplicaStatus, RequestId,
+    RouterConfig, Stats, Time,
+};
+
+/// Soonest that another try can be worth while.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// Latest that a client should be told to come back.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// Routes the requests of one pool.
+#[derive(Debug)]
+pub struct Router {
+    config: RouterConfig,
+    seed: u64,
+    now: Time,
+    shutting_down: bool,
+    fleet: Fleet,
+    index: PrefixIndex,
+    policy: Box<dyn Policy>,
+    queue: Queue,
+    in_flight: BTreeMap<RequestId, Flight>,
+    effects: VecDeque<Effect>,
+    counters: Counters,
+    /// Length of prompt that makes a token, in bytes; learned.
+    bytes_per_token: f64,
+}
+
+/// A request that was dispatched.
+#[derive(Debug)]
+struct Flight {
+    replica: ReplicaId,
+    fingerprint: Arc<Fingerprint>,
+    matched_bytes: u32,
+    recorded: Recorded,
+}
+
+impl Router {
+    /// A router without replicas. The seed feeds the policies that draw lots: same seed, same decisions.
+    #[must_use]
+    pub fn new(config: RouterConfig, seed: u64) -> Self {
+        Self {
+            seed,
+            now: Time::ZERO,
+            shutting_down: false,
+            fleet: Fleet::new(config.push, config.probe_stale_after),
+            index: PrefixIndex::new(config.index),
+            policy: config.policy.build(seed),
+            queue: Queue::default(),
+            in_flight: BTreeMap::new(),
+            effects: VecDeque::new(),
+            counters: Counters::default(),
+            bytes_per_token: feedback::BYTES_PER_TOKEN,
+            config,
+        }
+    }
+
+    /// Something happened. Time must not go backwards; a time that does is read as the latest one seen.
+    ///
+    /// Events about requests and replicas that the router does not know (any more) are ignored: answers and
+    /// cancellations cross each other on the way.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.advance(now);
+        match event {
+            Event::Arrived(request) => self.arrived(request),
+            Event::Finished {
+                id,
+                served,
+                ok,
+                prompt_tokens,
+                cached_tokens,
+                ttft_us: _,
+                completion_tokens: _,
+            } => self.finished(id, served, ok, prompt_tokens.zip(cached_tokens)),
+            Event::Aborted { id } => self.aborted(id),
+            Event::Probed {
+                replica,
+                load,
+                sent,
+            } => self.probed(replica, load, sent),
+            Event::ProbeFailed { replica } => self.fleet.probe_failed(replica, self.now),
+            Event::Added { replica, spec } => self.added(replica, spec),
+            Event::Draining { replica } => self.draining(replica),
+            Event::Removed { replica } => self.removed(replica),
+            Event::Shutdown => self.shutdown(),
+        }
+        self.pump();
+    }
+
+    /// What the driver must do next, oldest first; call until there is nothing.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let deadline = self
+            .queue
+            .oldest()
+            .map(|(_, waiting)| waiting.arrived.after(self.config.queue.wait_max));
+        deadline.into_iter().chain(self.fleet.next_expiry()).min()
+    }
+
+    /// Time has come to the point that [`Self::poll_timeout`] named. Calling it early does no harm.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.advance(now);
+        self.pump();
+    }
+
+    /// Replaces the configuration; replicas, queue and index stay.
+    pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
+        if config.policy != self.config.policy {
+            self.policy = config.policy.build(self.seed);
+            for slot in self.fleet.staying().iter() {
+                if let Some(replica) = self.fleet.get(slot) {
+                    self.policy.joined(slot, &replica.name);
+                }
+            }
+        }
+        self.config = config;
+        self.advance(now);
+        self.index.set_limits(self.config.index);
+        self.fleet
+            .set_rules(self.config.push, self.config.probe_stale_after, self.now);
+        self.pump();
+    }
+
+    /// Figures as of `now`.
+    #[must_use]
+    pub fn stats(&self, now: Time) -> Stats {
+        let oldest = self.queue.oldest();
+        Stats {
+            queue_length: self.queue.len(),
+            oldest_wait: oldest
+                .map(|(_, waiting)| now.since(waiting.arrived))
+                .unwrap_or_default(),
+            in_flight: self.in_flight.len(),
+            available_replicas: self.fleet.available().len(),
+            index: self.index.stats(),
+            counters: self.counters.clone(),
+        }
+    }
+
+    /// Every replica, in order of identity.
+    pub fn replicas(&self, now: Time) -> impl Iterator<Item = ReplicaStatus> + '_ {
+        self.fleet.everybody().filter_map(move |slot| {
+            let status = self.fleet.status(slot, now)?;
+            Some(ReplicaStatus {
+                prefix_bytes: self.index.held_bytes(slot),
+                ..status
+            })
+        })
+    }
+
+    /// Lets time pass: probes grow old, and so do requests that wait.
+    fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.fleet.expire(self.now);
+        let wait_max = self.config.queue.wait_max;
+        if self.queue.expired(self.now, wait_max).is_none() {
+            return;
+        }
+        let reason = if self.fleet.staying().is_empty() {
+            RejectReason::NoReplica
+        } else if self.fleet.any_healthy() {
+            RejectReason::WaitedTooLong
+        } else {
+            RejectReason::NoHealthyReplica
+        };
+        while let Some(place) = self.queue.expired(self.now, wait_max) {
+            if let Some(waiting) = self.queue.remove(place) {
+                self.reject(waiting.request.id, reason);
+            }
+        }
+    }
+
+    fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
+        let news = self.fleet.probed(id, load, sent, self.now);
+        if news && let Some(tokens) = load.kv_capacity_tokens {
+            self.budget(id, tokens);
+        }
+    }
+
+    fn added(&mut self, id: ReplicaId, spec: ReplicaSpec) {
+        if self.fleet.slot_of(id).is_some() {
+            return;
+        }
+        let Some(slot) = self.index.join() else {
+            self.counters.replicas_refused += 1;
+            return;
+        };
+        self.policy.joined(slot, &spec.name);
+        self.fleet.add(slot, Replica::new(id, spec.name), self.now);
+    }
+
+    fn draining(&mut self, id: ReplicaId) {
+        if let Some(slot) = self.fleet.slot_of(id) {
+            self.fleet.drain(id, self.now);
+            self.strand(slot);
+        }
+    }
+
+    fn removed(&mut self, id: ReplicaId) {
+        let Some(slot) = self.fleet.slot_of(id) else {
+            return;
+        };
+        if let Some(replica) = self.fleet.get(slot) {
+            self.policy.left(slot, &replica.name);
+        }
+        self.fleet.remove(id, self.now);
+        self.index.leave(slot);
+        self.strand(slot);
+    }
+
+    /// Refuses those that could only have gone to this replica.
+    fn strand(&mut self, slot: crate::slots::Slot) {
+        if !self.queue.has_pinned() {
+            return;
+        }
+        for place in self.queue.unpin(slot) {
+            if let Some(waiting) = self.queue.remove(place) {
+                self.reject(waiting.request.id, RejectReason::EmptySubset);
+            }
+        }
+    }
+
+    fn shutdown(&mut self) {
+        self.shutting_down = true;
+        while let Some((place, _)) = self.queue.oldest() {
+            if let Some(waiting) = self.queue.remove(place) {
+                self.reject(waiting.request.id, RejectReason::ShuttingDown);
+            }
+        }
+    }
+
+    fn reject(&mut self, id: RequestId, reason: RejectReason) {
+        // Whoever comes now has to expect to wait as long as the oldest one has.
+        let oldest_wait = self
+            .queue
+            .oldest()
+            .map(|(_, waiting)| self.now.since(waiting.arrived))
+            .unwrap_or_default();
+        *self.counters.rejects.entry(reason).or_default() += 1;
+        self.effects.push_back(Effect::Reject {
+            id,
+            reason,
+            retry_after: oldest_wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

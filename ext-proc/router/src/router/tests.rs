@@ -1,0 +1,150 @@
+//! What the core guarantees whatever a policy answers: here one that lets requests wait for their home.
+
+use super::*;
+use crate::policy::{Placement, View};
+use crate::queue::PASSED_OVER_MAX;
+use crate::slots::Slot;
+use crate::{Push, Reason, Request, SessionKey, Tier};
+
+/// Sends each session to the replica of its number, and has it wait for that one when it is taken.
+#[derive(Debug)]
+struct Loyal;
+
+impl Policy for Loyal {
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+        let home = Slot(u16::try_from(request.session?.0).ok()?);
+        Some(if view.candidates.contains(home) {
+            Placement::Now {
+                slot: home,
+                reason: Reason::Ring,
+                found: None,
+            }
+        } else {
+            Placement::WaitFor(home)
+        })
+    }
+
+    fn score(&self, _request: &Request, _slot: Slot, _view: &View<'_>) -> f64 {
+        0.0
+    }
+}
+
+fn request(id: u64, home: u64) -> Request {
+    Request {
+        id: RequestId(id),
+        fingerprint: Arc::default(),
+        session: Some(SessionKey(home)),
+        tier: Tier::default(),
+        prompt_tokens: 10,
+        output_tokens_max: None,
+        subset: None,
+    }
+}
+
+/// Two replicas that take one request each.
+fn loyal_pair() -> Router {
+    let config = RouterConfig {
+        push: Push::Outstanding { max: 1 },
+        ..RouterConfig::default()
+    };
+    let mut router = Router::new(config, 0);
+    router.policy = Box::new(Loyal);
+    for id in 0..2 {
+        let spec = ReplicaSpec {
+            name: format!("r{id}"),
+        };
+        let replica = ReplicaId(id);
+        router.handle(Time::ZERO, Event::Added { replica, spec });
+    }
+    router
+}
+
+fn arrive(router: &mut Router, id: u64, home: u64) {
+    router.handle(Time::ZERO, Event::Arrived(request(id, home)));
+}
+
+fn finish(router: &mut Router, id: u64) {
+    let id = RequestId(id);
+    router.handle(
+        Time::ZERO,
+        Event::Finished {
+            id,
+            served: None,
+            ok: true,
+            ttft_us: None,
+            prompt_tokens: None,
+            cached_tokens: None,
+            completion_tokens: None,
+        },
+    );
+}
+
+/// (request, replica) of what was dispatched.
+fn dispatched(router: &mut Router) -> Vec<(u64, u32)> {
+    core::iter::from_fn(|| router.poll_effect())
+        .filter_map(|effect| match effect {
+            Effect::Dispatch { id, decision } => Some((id.0, decision.replica.0)),
+            Effect::Reject { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_request_may_wait_for_its_home_while_others_are_free() {
+    let mut router = loyal_pair();
+    arrive(&mut router, 1, 0);
+    arrive(&mut router, 2, 0);
+    arrive(&mut router, 3, 1);
+    assert_eq!(dispatched(&mut router), [(1, 0), (3, 1)]);
+    finish(&mut router, 3);
+    assert_eq!(dispatched(&mut router), [], "2 declines the other replica");
+    finish(&mut router, 1);
+    assert_eq!(dispatched(&mut router), [(2, 0)]);
+}
+
+#[test]
+fn nobody_is_passed_over_more_often_than_the_bound() {
+    let mut router = loyal_pair();
+    arrive(&mut router, 0, 0);
+    arrive(&mut router, 1, 0);
+    let mut passed = 0;
+    for id in 2..1_000 {
+        arrive(&mut router, id, 1);
+        let went = dispatched(&mut router);
+        if went.contains(&(1, 1)) {
+            assert_eq!(passed, PASSED_OVER_MAX);
+            return;
+        }
+        passed += u32::from(went.contains(&(id, 1)));
+        finish(&mut router, id);
+    }
+    panic!("the request at the head was passed over {passed} times");
+}
+
+#[test]
+fn a_freed_replica_does_not_idle_behind_a_long_line_that_declines_it() {
+    let mut router = loyal_pair();
+    for id in 0..500 {
+        arrive(&mut router, id, 0);
+    }
+    assert_eq!(dispatched(&mut router), [(0, 0)]);
+    arrive(&mut router, 500, 1);
+    assert_eq!(
+        dispatched(&mut router),
+        [(1, 1)],
+        "the oldest has to take it"
+    );
+}
+
+#[test]
+fn a_line_for_one_replica_does_not_hold_up_another() {
+    let mut router = loyal_pair();
+    for id in 0..10 {
+        arrive(&mut router, id, 0);
+    }
+    arrive(&mut router, 10, 1);
+    arrive(&mut router, 11, 1);
+    assert_eq!(dispatched(&mut router), [(0, 0), (10, 1)]);
+    finish(&mut router, 10);
+    assert_eq!(dispatched(&mut router), [(11, 1)]);
+}

@@ -1,0 +1,176 @@
+//! Dense numbers for targets, and sets of them.
+//!
+//! A replica's identity is never used twice, so it is a poor array index. Inside the core each replica that is
+//! present has a slot: small, reused, usable as a bit. Availability, subsets and the targets of a prefix are
+//! then bit sets, and "is one of the targets of this prefix available" costs a few instructions a word.
+
+/// The most slots at a time: replicas that are present, and those whose index entries are not purged yet.
+pub(crate) const SLOTS_MAX: usize = 16_384;
+
+/// A target's dense number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot(pub(crate) u16);
+
+impl Slot {
+    /// As an array index.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A set of slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SlotSet {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl SlotSet {
+    /// How many.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether this one is in it.
+    #[inline]
+    pub(crate) fn contains(&self, slot: Slot) -> bool {
+        self.words
+            .get(slot.index() / 64)
+            .is_some_and(|word| word & bit(slot) != 0)
+    }
+
+    /// Puts one in, or takes it out; says whether that changed anything.
+    pub(crate) fn set(&mut self, slot: Slot, member: bool) -> bool {
+        let at = slot.index() / 64;
+        if at >= self.words.len() {
+            if !member {
+                return false;
+            }
+            self.words.resize(at + 1, 0);
+        }
+        let Some(word) = self.words.get_mut(at) else {
+            return false;
+        };
+        let before = *word & bit(slot) != 0;
+        if before == member {
+            return false;
+        }
+        *word ^= bit(slot);
+        if member {
+            self.len += 1;
+        } else {
+            self.len -= 1;
+        }
+        true
+    }
+
+    /// All, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(at, word)| Bits { at, word: *word })
+    }
+
+    /// The first one at or behind `from`, going round at the end.
+    pub(crate) fn next_round(&self, from: Slot) -> Option<Slot> {
+        let start = from.index() / 64;
+        let masked = self.words.get(start).map(|word| Bits {
+            at: start,
+            word: word & !(bit(from) - 1),
+        });
+        masked.into_iter().flatten().next().or_else(|| {
+            let rest = self.words.iter().enumerate().skip(start + 1);
+            let round = self.words.iter().enumerate().take(start + 1);
+            rest.chain(round)
+                .find(|(_, word)| **word != 0)
+                .and_then(|(at, word)| Bits { at, word: *word }.next())
+        })
+    }
+
+    /// The one with `n` members in front of it.
+    pub(crate) fn nth(&self, n: usize) -> Option<Slot> {
+        let mut left = n;
+        for (at, word) in self.words.iter().enumerate() {
+            let here = word.count_ones() as usize;
+            if left < here {
+                return Bits { at, word: *word }.nth(left);
+            }
+            left -= here;
+        }
+        None
+    }
+}
+
+const fn bit(slot: Slot) -> u64 {
+    1 << (slot.0 % 64)
+}
+
+/// The members in one word.
+struct Bits {
+    at: usize,
+    word: u64,
+}
+
+impl Iterator for Bits {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        if self.word == 0 {
+            return None;
+        }
+        let low = self.word.trailing_zeros() as usize;
+        self.word &= self.word - 1;
+        u16::try_from(self.at * 64 + low).ok().map(Slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(members: &[u16]) -> SlotSet {
+        let mut set = SlotSet::default();
+        for member in members {
+            set.set(Slot(*member), true);
+        }
+        set
+    }
+
+    #[test]
+    fn members_come_back_in_order() {
+        let set = set(&[70, 3, 64, 3, 1000]);
+        assert_eq!(set.len(), 4);
+        assert_eq!(
+            set.iter().map(|slot| slot.0).collect::<Vec<_>>(),
+            [3, 64, 70, 1000]
+        );
+        assert_eq!(set.nth(2), Some(Slot(70)));
+        assert_eq!(set.nth(4), None);
+    }
+
+    #[test]
+    fn the_next_one_goes_round_at_the_end() {
+        let set = set(&[3, 64, 70]);
+        assert_eq!(set.next_round(Slot(0)), Some(Slot(3)));
+        assert_eq!(set.next_round(Slot(4)), Some(Slot(64)));
+        assert_eq!(set.next_round(Slot(65)), Some(Slot(70)));
+        assert_eq!(set.next_round(Slot(71)), Some(Slot(3)));
+        assert_eq!(set.next_round(Slot(9000)), Some(Slot(3)));
+        assert_eq!(SlotSet::default().next_round(Slot(5)), None);
+    }
+
+    #[test]
+    fn a_change_is_told_from_none() {
+        let mut set = set(&[5]);
+        assert!(!set.set(Slot(5), true));
+        assert!(!set.set(Slot(900), false));
+        assert!(set.set(Slot(5), false));
+        assert!(set.is_empty());
+    }
+}
