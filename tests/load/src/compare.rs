@@ -1,0 +1,88 @@
+//! One scheme after the other on the same workload, each with fresh engines, so that nobody inherits a warm cache.
+
+use anyhow::Context as _;
+use isotherm_harness::Stack;
+
+use crate::client::Client;
+use crate::drive::{Measured, Tally, play};
+use crate::progress;
+use crate::report::{Report, Run};
+use crate::scenario::{MODEL, Scenario, Scheme, probe_interval_ms};
+use crate::spread::Spread;
+
+/// Runs all of them; says on standard error how each goes.
+///
+/// # Errors
+/// When a stack does not start. Requests that fail are counted in the report.
+pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Report> {
+    let mut runs = Vec::new();
+    for scheme in schemes {
+        let label = format!("{} / {}", scheme.policy, scheme.push.name());
+        eprintln!(
+            "{label}: starting {} engines, the service and Envoy",
+            scenario.described.replicas
+        );
+        let (measured, spread) = run(scenario, *scheme, &label)
+            .await
+            .with_context(|| label.clone())?;
+        eprintln!(
+            "{label}: {:.1} s, {}",
+            measured.duration.as_secs_f64(),
+            progress::describe(&measured)
+        );
+        for failure in &measured.failures {
+            eprintln!("{label}: failed: {failure}");
+        }
+        runs.push(Run::new(
+            scheme.policy.as_str(),
+            scheme.push.name(),
+            &measured,
+            spread,
+        ));
+    }
+    Ok(Report {
+        workload: scenario.described.clone(),
+        runs,
+    })
+}
+
+async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<(Measured, f64)> {
+    let stack = start("demo", scenario, scheme).await?;
+    let client = Client::new(&stack.url(""), MODEL)?;
+    let tally = Tally::default();
+    let mut spread = Spread::default();
+    let measured = tokio::select! {
+        measured = play(&scenario.workload, &client, &tally) => measured,
+        () = progress::follow(label, scenario.workload.requests(), &tally) => Measured::default(),
+        () = spread.watch(stack.service()) => Measured::default(),
+    };
+    Ok((measured, spread.average()))
+}
+
+/// Starts the system for one scheme.
+///
+/// # Errors
+/// When it does not become ready.
+pub async fn start(name: &str, scenario: &Scenario, scheme: Scheme) -> anyhow::Result<Stack> {
+    let pool = scenario
+        .pool
+        .clone()
+        .policy(scheme.policy.as_str())
+        .push(scheme.push.name());
+    let interval_ms = probe_interval_ms(scenario.described.speed);
+    Stack::builder(name)
+        .pool(pool)
+        .service(move |config| {
+            config.set(
+                "pools/0/probe",
+                serde_json::json!({ "interval_ms": interval_ms }),
+            )
+        })
+        .envoy(|config| {
+            isotherm_harness::envoy::edit_filter(config, "isotherm.response", |filter| {
+                filter.set("decision", true)
+            })
+        })
+        .start()
+        .await
+}

@@ -1,0 +1,102 @@
+//! `isotherm-demo`: what `cargo xtask demo` and `cargo xtask up` run once everything is built.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use isotherm_harness::Tools;
+use isotherm_load::compare::{compare, start};
+use isotherm_load::scenario::Options;
+use isotherm_load::up;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+/// Isotherm on this machine: simulated engines, the service and a real Envoy.
+#[derive(Subcommand)]
+enum Mode {
+    /// Compares policies on one workload, and writes a report
+    Demo {
+        #[command(flatten)]
+        options: Options,
+        /// Where the report goes, instead of target/demo
+        #[arg(long, value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
+    /// Leaves it running until Ctrl-C, and says how to talk to it
+    Up {
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let mode = Arguments::parse().mode;
+    // Whatever ends this, the stack is dropped and takes its processes with it.
+    let done = tokio::select! {
+        done = run(mode) => done,
+        stopped = interrupted() => stopped.map(|()| ExitCode::from(130)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
+    match mode {
+        Mode::Demo { options, output } => demo(&options, output).await,
+        Mode::Up { mut options } => {
+            // At the speed of life, unless asked: an answer should look like one.
+            options.speedup = options.speedup.or(Some(1.0));
+            let scenario = options.scenario()?;
+            let Some(scheme) = options.schemes().first().copied() else {
+                return Ok(ExitCode::FAILURE);
+            };
+            let stack = start("up", &scenario, scheme).await?;
+            println!("{}", up::instructions(&stack));
+            interrupted().await?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn demo(options: &Options, output: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let output = output.map_or_else(|| Tools::find().map(|tools| tools.output.join("demo")), Ok)?;
+    let scenario = options.scenario()?;
+    eprintln!(
+        "{}: {}",
+        scenario.described.name, scenario.described.description
+    );
+    let report = compare(&scenario, &options.schemes()).await?;
+    let paths = report.write(&output)?;
+
+    println!("\n{}", report.table());
+    if let Some(verdict) = report.verdict() {
+        println!("{verdict}\n");
+    }
+    for path in paths {
+        println!("{}", path.display());
+    }
+    let failed: usize = report.runs.iter().map(|run| run.failed).sum();
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Ctrl-C, or a polite `kill`.
+async fn interrupted() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => Ok(pressed?),
+        _ = terminate.recv() => Ok(()),
+    }
+}

@@ -1,0 +1,191 @@
+//! What a demo runs: a workload, the engines it is meant for, and the schemes to compare.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use isotherm_harness::{EngineOptions, Pool};
+use isotherm_router::PolicyName;
+
+use crate::report::Described;
+use crate::workload::{MultiTurn, Trace, Workload};
+
+/// The model that the engines say they serve.
+pub const MODEL: &str = "llama-3.1-8b";
+
+/// A chat on small GPUs goes this many times faster than life, unless told otherwise: slow enough that two cores have
+/// time to spare, fast enough that three runs take two minutes.
+const CHAT_SPEEDUP: f64 = 10.0;
+const TRACE_SPEEDUP: f64 = 10.0;
+/// The recorded traces come from clusters larger than a demo, so each replica stands for so many.
+const TRACE_ENGINES: f64 = 2.0;
+const TRACE_REQUESTS: usize = 1_000;
+/// A probe every 100 ms is the default of the service; at ten times the speed of life that is a second of life.
+const PROBE_INTERVAL_MS: u64 = 25;
+
+/// What a person chooses on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Replays a trace in Mooncake's format instead of the drawn chat
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Requests in each run: the first lines of the trace (default 1000), or so many turns of chat
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub requests: Option<u32>,
+    /// How many times faster than life everything goes
+    #[arg(long, value_name = "X", value_parser = speedup)]
+    pub speedup: Option<f64>,
+    /// Policies to compare (repeatable, or with commas); prefix_tree, round_robin and consistent_hash unless given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub policy: Vec<PolicyName>,
+    /// The mode of pushing for all of them; unless given, blind for those that know no load, else pending
+    #[arg(long, value_enum)]
+    pub push: Option<Push>,
+    /// Simulated engines
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub replicas: u16,
+    /// What the chat is drawn from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// When a replica may get one more request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Push {
+    /// When its last probe shows nothing waiting there.
+    Pending,
+    /// Below a fixed number of outstanding requests.
+    Outstanding,
+    /// Always.
+    Blind,
+}
+
+impl Push {
+    /// Its name in the service's configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Outstanding => "outstanding",
+            Self::Blind => "blind",
+        }
+    }
+}
+
+/// A policy with a mode of pushing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// Where a request goes.
+    pub policy: PolicyName,
+    /// When it goes.
+    pub push: Push,
+}
+
+/// What all runs have in common.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What is asked.
+    pub workload: Workload,
+    /// The replicas that are asked; policy and mode come with each run.
+    pub pool: Pool,
+    /// For the report.
+    pub described: Described,
+}
+
+impl Options {
+    /// The schemes to compare, in the order of the report.
+    #[must_use]
+    pub fn schemes(&self) -> Vec<Scheme> {
+        let default = [
+            PolicyName::PrefixTree,
+            PolicyName::RoundRobin,
+            PolicyName::ConsistentHash,
+        ];
+        let policies = if self.policy.is_empty() {
+            &default[..]
+        } else {
+            &self.policy
+        };
+        let scheme = |policy: &PolicyName| Scheme {
+            policy: *policy,
+            push: self.push.unwrap_or(usual(*policy)),
+        };
+        policies.iter().map(scheme).collect()
+    }
+
+    /// Reads or draws the workload.
+    ///
+    /// # Errors
+    /// When the trace cannot be read or is not one.
+    pub fn scenario(&self) -> anyhow::Result<Scenario> {
+        let replicas = usize::from(self.replicas);
+        let (workload, preset, speed) = match &self.trace {
+            Some(path) => {
+                let text = fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                let trace = Trace::parse(
+                    &text,
+                    self.requests.map_or(TRACE_REQUESTS, |count| count as usize),
+                )
+                .with_context(|| path.display().to_string())?;
+                let speedup = self.speedup.unwrap_or(TRACE_SPEEDUP);
+                (
+                    trace.workload(speedup),
+                    "llama-3.1-8b-2xa100",
+                    speedup * TRACE_ENGINES,
+                )
+            }
+            None => {
+                let speedup = self.speedup.unwrap_or(CHAT_SPEEDUP);
+                let mut shape = MultiTurn::chat(self.seed, replicas);
+                shape.requests = self.requests.map_or(shape.requests, |count| count as usize);
+                (shape.workload(speedup), "llama-3.1-8b-l4", speedup)
+            }
+        };
+        ensure!(workload.requests() > 0, "there is nothing to ask");
+        let described = Described {
+            name: workload.name.clone(),
+            description: workload.description.clone(),
+            requests: workload.requests(),
+            replicas,
+            engine: preset.into(),
+            speed,
+            seed: self.seed,
+        };
+        let engine = EngineOptions {
+            preset: preset.into(),
+            speed,
+            arguments: Vec::new(),
+        };
+        Ok(Scenario {
+            workload,
+            pool: Pool::new(MODEL).replicas(replicas).engine(engine),
+            described,
+        })
+    }
+}
+
+/// How often the service should probe engines that run `speed` times faster than life, ms.
+#[must_use]
+pub fn probe_interval_ms(speed: f64) -> u64 {
+    if speed > 1.0 { PROBE_INTERVAL_MS } else { 100 }
+}
+
+/// Classic balancers send at once; that is what they are compared as.
+fn usual(policy: PolicyName) -> Push {
+    match policy {
+        PolicyName::RoundRobin
+        | PolicyName::Random
+        | PolicyName::LeastOutstanding
+        | PolicyName::PowerOfTwo => Push::Blind,
+        PolicyName::PrefixTree | PolicyName::ConsistentHash => Push::Pending,
+    }
+}
+
+fn speedup(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.1..=1_000.0).contains(&value) => Ok(value),
+        _ => Err("a number from 0.1 to 1000".into()),
+    }
+}

@@ -1,0 +1,85 @@
+//! How evenly the replicas are loaded: the outstanding requests of each, sampled during a run.
+
+use std::time::Duration;
+
+use isotherm_harness::Service;
+use reqwest::Method;
+use serde_json::Value;
+
+/// Often enough to see a burst, seldom enough to cost nothing.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// The time-averaged maximum over mean of outstanding requests; 1 is perfectly even.
+#[derive(Debug, Default)]
+pub struct Spread {
+    sum: f64,
+    samples: u32,
+}
+
+impl Spread {
+    /// Samples the service until the future is dropped.
+    pub async fn watch(&mut self, service: &Service) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        loop {
+            ticks.tick().await;
+            if let Ok(replicas) = service.ask(Method::GET, "/api/replicas", None).await {
+                self.sample(&outstanding(&replicas));
+            }
+        }
+    }
+
+    /// Counts one observation. An idle system has no spread, and is not counted.
+    pub fn sample(&mut self, outstanding: &[u64]) {
+        let total: u64 = outstanding.iter().sum();
+        let Some(most) = outstanding.iter().max().filter(|_| total > 0) else {
+            return;
+        };
+        self.sum += *most as f64 * outstanding.len() as f64 / total as f64;
+        self.samples += 1;
+    }
+
+    /// The average so far; 1 when nothing was ever outstanding.
+    #[must_use]
+    pub fn average(&self) -> f64 {
+        if self.samples == 0 {
+            1.0
+        } else {
+            self.sum / f64::from(self.samples)
+        }
+    }
+}
+
+/// Every `outstanding` number in the answer, wherever it stands.
+fn outstanding(value: &Value) -> Vec<u64> {
+    match value {
+        Value::Array(elements) => elements.iter().flat_map(outstanding).collect(),
+        Value::Object(members) => match members.get("outstanding").and_then(Value::as_u64) {
+            Some(count) => vec![count],
+            None => members.values().flat_map(outstanding).collect(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_even_load_has_a_spread_of_one_and_a_lone_busy_replica_that_of_their_number() {
+        let mut spread = Spread::default();
+        spread.sample(&[3, 3, 3, 3]);
+        assert!((spread.average() - 1.0).abs() < 1e-9);
+        spread.sample(&[0, 0, 0, 0]);
+        spread.sample(&[8, 0, 0, 0]);
+        assert!((spread.average() - 2.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn outstanding_is_found_in_any_arrangement() {
+        let list =
+            json!({ "replicas": [{ "address": "a", "outstanding": 1 }, { "outstanding": 2 }] });
+        assert_eq!(outstanding(&list), [1, 2]);
+    }
+}

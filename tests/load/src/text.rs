@@ -1,0 +1,56 @@
+//! English-like text from a seed: as long as asked, always the same.
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+/// How many bytes of English are one token, roughly; the simulated engine counts exactly so.
+pub const TOKEN_BYTES: usize = 4;
+
+const WORDS: [&str; 48] = [
+    "account", "answer", "because", "before", "build", "change", "cluster", "customer", "deploy",
+    "during", "every", "example", "explain", "failure", "first", "from", "handle", "house",
+    "improve", "inside", "letter", "little", "market", "measure", "message", "method", "never",
+    "number", "order", "paper", "people", "please", "policy", "question", "reason", "region",
+    "report", "result", "school", "second", "service", "should", "simple", "through", "travel",
+    "water", "window", "without",
+];
+
+/// About this many tokens of text, drawn from this seed: exactly `tokens * TOKEN_BYTES` bytes.
+#[must_use]
+pub fn tokens(seed: u64, tokens: u32) -> String {
+    bytes(seed, tokens as usize * TOKEN_BYTES)
+}
+
+/// Exactly this many bytes of text, drawn from this seed. A shorter one is the beginning of a longer one.
+#[must_use]
+pub fn bytes(seed: u64, length: usize) -> String {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut text = String::with_capacity(length + 16);
+    while text.len() < length {
+        let word = WORDS
+            .get(random.random_range(0..WORDS.len()))
+            .copied()
+            .unwrap_or("and");
+        text.push_str(word);
+        text.push_str(if random.random_ratio(1, 12) {
+            ". "
+        } else {
+            " "
+        });
+    }
+    text.truncate(length); // one byte a character, so any length is a boundary
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_text_of_the_length_asked_for() {
+        assert_eq!(tokens(1, 512).len(), 2048);
+        assert_eq!(tokens(1, 512), tokens(1, 512));
+        assert_ne!(tokens(1, 512), tokens(2, 512));
+        assert!(bytes(1, 100).starts_with(&bytes(1, 37)));
+    }
+}

@@ -1,0 +1,124 @@
+//! What clients ask, and when: known in full before the first request, so that every policy meets the same.
+
+mod multi_turn;
+mod trace;
+
+use std::time::Duration;
+
+pub use multi_turn::MultiTurn;
+pub use trace::{Trace, TraceError};
+
+use crate::text;
+
+/// Conversations, and the order in which they begin.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// A short name for reports.
+    pub name: String,
+    /// One sentence for people.
+    pub description: String,
+    /// When the next conversation begins.
+    pub pacing: Pacing,
+    /// In the order in which they begin.
+    pub conversations: Vec<Conversation>,
+}
+
+/// What makes the next conversation begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// This many users; each begins the next conversation when its last one is over. A slow system gets less load.
+    Closed {
+        /// Users at once.
+        users: usize,
+    },
+    /// The clock, [`Conversation::at`]; whether the system keeps up or not.
+    Open,
+}
+
+/// One user with one system prompt, and what is said.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// Names the conversation to consistent hashing.
+    pub session: String,
+    /// When it begins: since the start of the run ([`Pacing::Open`]), or since its user is free.
+    pub at: Duration,
+    /// The system prompt, if any.
+    pub system: Option<Content>,
+    /// The user's turns; the answers in between are the engine's.
+    pub turns: Vec<Turn>,
+}
+
+/// One question.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Time since the answer before this was complete.
+    pub think: Duration,
+    /// What is asked.
+    pub content: Content,
+    /// How long the answer may be.
+    pub answer: Answer,
+}
+
+/// The length of an answer, tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// As long as the engine likes, up to this.
+    AtMost(u32),
+    /// Exactly this long.
+    Exactly(u32),
+}
+
+/// Text that is made when it is needed: a trace of a thousand prompts is 55 MB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// So many tokens from one seed.
+    Seeded {
+        /// Equal seeds give equal text.
+        seed: u64,
+        /// Its length.
+        tokens: u32,
+    },
+    /// Blocks of equal size, each from its own id, the last one cut.
+    Blocks {
+        /// Equal ids give equal text.
+        ids: Vec<u64>,
+        /// The size of a block.
+        block_tokens: u32,
+        /// The length of the whole.
+        tokens: u32,
+    },
+}
+
+impl Content {
+    /// The text.
+    #[must_use]
+    pub fn render(&self) -> String {
+        match self {
+            Self::Seeded { seed, tokens } => text::tokens(*seed, *tokens),
+            Self::Blocks {
+                ids,
+                block_tokens,
+                tokens,
+            } => {
+                let length = *tokens as usize * text::TOKEN_BYTES;
+                let mut whole = String::with_capacity(length);
+                for id in ids {
+                    whole.push_str(&text::tokens(*id, *block_tokens));
+                }
+                whole.truncate(length);
+                whole
+            }
+        }
+    }
+}
+
+impl Workload {
+    /// How many requests it will send.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.conversations
+            .iter()
+            .map(|conversation| conversation.turns.len())
+            .sum()
+    }
+}
