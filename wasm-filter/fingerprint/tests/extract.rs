@@ -313,3 +313,20 @@ fn the_first_of_two_members_counts() {
         "the larger: nothing may be planned too small"
     );
 }
+
+#[test]
+fn member_names_of_any_length_stay_apart() {
+    let tools = |name: &str| {
+        chat(&format!(
+            r#"{{"tools":[{{"{name}":"{}"}}]}}"#,
+            text(12, 1000)
+        ))
+    };
+    let long = "p".repeat(1000);
+    let (one, other) = (tools(&format!("{long}a")), tools(&format!("{long}b")));
+    assert_eq!(shared(&one, &other), 0);
+    assert_eq!(
+        shared(&one, &tools(&format!("{long}\\u0061"))),
+        one.fingerprint.edges().len()
+    );
+}

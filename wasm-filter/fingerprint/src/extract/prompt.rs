@@ -21,6 +21,14 @@ const TOKEN_BYTES: u64 = 4;
 /// The role of a message that is given as text alone.
 const DEFAULT_ROLE: &[u8] = b"user";
 
+/// The name of a member that counts by name.
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    digest: u64,
+    /// How many objects and arrays are around the member.
+    depth: usize,
+}
+
 /// The prompt so far.
 #[derive(Debug)]
 pub(super) struct Prompt {
@@ -29,8 +37,8 @@ pub(super) struct Prompt {
     trailers: [Option<u64>; TRAILERS],
     /// Whether something was written since the section or the message began.
     wrote: bool,
-    /// The digest of the name under which the next value counts.
-    field: Option<u64>,
+    /// The name under which the next part counts.
+    field: Option<Name>,
     token_ids: u64,
     media: u64,
 }
@@ -52,11 +60,6 @@ impl Prompt {
     pub(super) fn begin_section(&mut self, section: Section) -> bool {
         self.wrote = false;
         self.sections.begin(section)
-    }
-
-    /// The section that is arriving, if any, ends.
-    pub(super) fn end_section(&mut self) {
-        self.sections.end();
     }
 
     /// A message begins.
@@ -91,16 +94,29 @@ impl Prompt {
         }
     }
 
-    /// The next value counts under this name.
-    pub(super) fn name_next(&mut self, name: &[u8]) {
+    /// The next part counts under this name, if it comes before the member ends.
+    pub(super) fn name_next(&mut self, name: &[u8], depth: usize) {
         let mut digest = Leaves::default();
         digest.push(name);
-        self.field = Some(digest.digest());
+        self.field = Some(Name {
+            digest: digest.digest(),
+            depth,
+        });
     }
 
-    /// The next value counts for nothing after all; whether it had a name.
-    pub(super) fn drop_name(&mut self) -> bool {
-        self.field.take().is_some()
+    /// A value inside this many objects and arrays ends.
+    pub(super) fn end_value(&mut self, depth: usize) {
+        if self.field.is_some_and(|name| name.depth == depth) {
+            self.field = None;
+        }
+        if depth == 1 {
+            self.sections.end();
+        }
+    }
+
+    /// Whether a name waits for its value.
+    pub(super) fn is_named(&self) -> bool {
+        self.field.is_some()
     }
 
     /// A part begins: text, a medium, or a member that counts by name.
@@ -123,7 +139,7 @@ impl Prompt {
     fn write_name(&mut self) {
         if let Some(name) = self.field.take() {
             self.mark(marks::FIELD);
-            self.sections.push(&name.to_le_bytes());
+            self.sections.push(&name.digest.to_le_bytes());
         }
     }
 

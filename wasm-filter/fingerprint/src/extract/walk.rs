@@ -110,11 +110,11 @@ impl Walk {
         };
         match mode {
             Mode::Messages => Mode::Message,
-            Mode::Message | Mode::Parts => Mode::Parts,
-            Mode::Json | Mode::Texts | Mode::Media | Mode::Selects(_) => *mode,
+            Mode::Json | Mode::Parts | Mode::Texts | Mode::Media | Mode::Selects(_) => *mode,
             Mode::Skip
             | Mode::Request
             | Mode::Holds(_)
+            | Mode::Message
             | Mode::Trailer(_)
             | Mode::OutputMax
             | Mode::Stream => Mode::Skip,
@@ -151,22 +151,16 @@ impl Walk {
         match item {
             Item::Parts => Mode::Parts,
             Item::NamedParts => {
-                self.prompt.name_next(name);
+                self.prompt.name_next(name, self.frames.len());
                 Mode::Parts
             }
             Item::Media => Mode::Media,
             Item::Trailer(trailer) => Mode::Trailer(trailer),
             Item::Nothing => Mode::Skip,
             Item::Json => {
-                self.prompt.name_next(name);
+                self.prompt.name_next(name, self.frames.len());
                 Mode::Json
             }
-        }
-    }
-
-    fn value_ended(&mut self) {
-        if self.frames.len() == 1 {
-            self.prompt.end_section();
         }
     }
 
@@ -202,7 +196,8 @@ impl Visit for Walk {
                 self.prompt.begin_message();
                 Mode::Message
             }
-            (Mode::OutputMax | Mode::Stream | Mode::Trailer(_), _) => Mode::Skip,
+            (Mode::OutputMax | Mode::Stream | Mode::Trailer(_), _)
+            | (Mode::Message, Kind::Array) => Mode::Skip,
             (mode, _) => mode,
         };
         self.frames.push(Frame {
@@ -222,9 +217,7 @@ impl Visit for Walk {
             (Mode::Message, Kind::Object) => self.prompt.end_message(),
             _ => {}
         }
-        // A name whose list held nothing.
-        self.prompt.drop_name();
-        self.value_ended();
+        self.prompt.end_value(self.frames.len());
     }
 
     fn key(&mut self, key: &[u8]) {
@@ -301,14 +294,14 @@ impl Visit for Walk {
             Sink::Trailer(trailer) => self.prompt.set_trailer(trailer, self.digest.digest()),
         }
         self.watch.end();
-        self.value_ended();
+        self.prompt.end_value(self.frames.len());
     }
 
     fn literal(&mut self, literal: &[u8]) {
         self.watch.literal(self.frames.len(), literal);
         match self.mode() {
             // A member of a message that is null is a member that is not there.
-            Mode::Json if literal == b"null" && self.prompt.drop_name() => {}
+            Mode::Json if literal == b"null" && self.prompt.is_named() => {}
             Mode::Json => {
                 self.prompt.begin_json(marks::LITERAL);
                 self.prompt.text(literal);
@@ -332,8 +325,7 @@ impl Visit for Walk {
             | Mode::Selects(_)
             | Mode::Trailer(_) => {}
         }
-        self.prompt.drop_name();
-        self.value_ended();
+        self.prompt.end_value(self.frames.len());
     }
 }
 
