@@ -1,0 +1,50 @@
+//! What the tests of the core share: prompts as chains, and an engine to push to.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test uses its part of it"
+)]
+
+pub mod engine;
+pub mod pool;
+
+use std::sync::Arc;
+
+use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_router::{Request, RequestId, SessionKey, Tier};
+
+/// Bytes between two edges.
+pub const EDGE_BYTES: u32 = 256;
+
+/// A prompt from the numbers of its blocks: equal starts give equal chains.
+pub fn prompt(blocks: &[u64]) -> Arc<Fingerprint> {
+    let mut hash = 0x1234_5678_9abc_def0_u64;
+    let edges: Vec<Edge> = (1..)
+        .zip(blocks)
+        .map(|(i, block)| {
+            hash = (hash ^ block)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29);
+            Edge {
+                hash,
+                end_bytes: i * EDGE_BYTES,
+            }
+        })
+        .collect();
+    let total = u32::try_from(edges.len()).unwrap() * EDGE_BYTES;
+    Arc::new(Fingerprint::new(edges, total).unwrap())
+}
+
+/// A request with this prompt.
+pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
+    Request {
+        id: RequestId(id),
+        fingerprint: prompt(blocks),
+        session: Some(SessionKey(session)),
+        tier: Tier::default(),
+        prompt_tokens: u32::try_from(blocks.len()).unwrap() * EDGE_BYTES / 4,
+        output_tokens_max: None,
+        subset: None,
+    }
+}
