@@ -48,7 +48,7 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .with_state(replica)
 }
 
-/// The id that [`name_request`] gave.
+/// The id that every request has by the time a handler sees it.
 #[must_use]
 pub fn request_id(headers: &HeaderMap) -> &str {
     headers

@@ -22,6 +22,9 @@ use super::{driver, routes};
 /// How long to wait after a failed accept (no file descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections held at once; more wait in the kernel until one ends.
+pub const CONNECTIONS_MAX: usize = 20_000;
+
 /// Serves until a crash is ordered.
 ///
 /// # Errors
@@ -73,6 +76,10 @@ pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<(
 /// Takes connections for ever.
 async fn accept_all(listener: &TcpListener, router: &Router, tasks: &mut JoinSet<()>) {
     loop {
+        // One of the tasks is the driver, which never ends.
+        while tasks.len() > CONNECTIONS_MAX {
+            tasks.join_next().await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
                 tasks.spawn(connection(stream, router.clone()));

@@ -36,6 +36,8 @@ pub struct Engine {
     /// The head of `waiting` did not fit, and nothing has changed since that could let it in.
     pub(super) head_blocked: bool,
     pub(super) unseen: usize,
+    /// When an idle engine begins its next step.
+    pub(super) starts_ns: Option<u64>,
     pub(super) events: VecDeque<Event>,
     pub(super) totals: Totals,
 }
@@ -57,15 +59,17 @@ impl Engine {
             spare: Vec::new(),
             head_blocked: false,
             unseen: 0,
+            starts_ns: None,
             events: VecDeque::new(),
             totals: Totals::default(),
         }
     }
 
-    /// Takes a request. Whether it was accepted comes out as an event: nothing at first, or [`EventKind::Rejected`].
+    /// Takes a request. Whether it was accepted comes out as an event: nothing at first, or [`EventKind::Rejected`]. An idle
+    /// engine starts it at the next [`Engine::handle_timeout`], so that all that come at one instant share the first step.
     pub fn submit(&mut self, now: Duration, request: Request) {
-        self.handle_timeout(now);
         let now_ns = nanos(now);
+        self.advance_to(now_ns, Instant::Open);
         if let Some(rejection) = self.refusal(&request) {
             self.totals.rejected += 1;
             self.events.push_back(Event {
@@ -92,13 +96,13 @@ impl Engine {
         self.unseen += 1;
         self.cut_run();
         if self.step.is_none() {
-            self.schedule(now_ns);
+            self.starts_ns.get_or_insert(now_ns);
         }
     }
 
     /// Removes a request wherever it is; its blocks are free at once, and no event follows. False if it is not here.
     pub fn abort(&mut self, now: Duration, id: RequestId) -> bool {
-        self.handle_timeout(now);
+        self.advance_to(nanos(now), Instant::Open);
         let Some(&slot) = self.by_id.get(&id) else {
             return false;
         };
@@ -120,24 +124,17 @@ impl Engine {
     /// When [`Engine::handle_timeout`] has something to do next; `None` while idle.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.step
+        let ends_ns = self
+            .step
             .as_ref()
-            .map(|step| Duration::from_nanos(step.ends_ns(&self.config.timing)))
+            .map(|step| step.ends_ns(&self.config.timing));
+        ends_ns.or(self.starts_ns).map(Duration::from_nanos)
     }
 
     /// Lets time pass: every step that is over by `now` takes effect, and the next one begins where it ended. May be called
     /// at any time, as often as one likes.
     pub fn handle_timeout(&mut self, now: Duration) {
-        let now_ns = nanos(now);
-        while let Some(step) = &self.step {
-            let ends_ns = step.ends_ns(&self.config.timing);
-            if ends_ns > now_ns {
-                self.advance_run(now_ns);
-                return;
-            }
-            self.complete(ends_ns);
-            self.schedule(ends_ns);
-        }
+        self.advance_to(nanos(now), Instant::Over);
     }
 
     /// The next event, in the order of their times.
@@ -215,6 +212,29 @@ impl Engine {
         self.vacant.push(slot);
     }
 
+    fn advance_to(&mut self, now_ns: u64, instant: Instant) {
+        loop {
+            if let Some(step) = &self.step {
+                let ends_ns = step.ends_ns(&self.config.timing);
+                if ends_ns > now_ns {
+                    return self.advance_run(now_ns);
+                }
+                self.complete(ends_ns);
+                self.schedule(ends_ns);
+            } else {
+                match self.starts_ns {
+                    Some(starts_ns)
+                        if starts_ns < now_ns
+                            || (starts_ns == now_ns && instant == Instant::Over) =>
+                    {
+                        self.schedule(starts_ns);
+                    }
+                    _ => return,
+                }
+            }
+        }
+    }
+
     fn refusal(&self, request: &Request) -> Option<Rejection> {
         let tokens = u64::from(request.prompt_tokens) + u64::from(request.output_tokens);
         let tokens_max = self.config.request_tokens_max();
@@ -232,6 +252,13 @@ impl Engine {
             None
         }
     }
+}
+
+/// Whether more may come at the instant that time is advanced to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Instant {
+    Open,
+    Over,
 }
 
 /// Nanoseconds of a virtual time; saturates after 584 years.

@@ -31,15 +31,15 @@ pub const WAITING_MAX: usize = 100_000;
 pub enum Preset {
     /// Llama-3.1-8B on one L4: the replica of the SkyLB paper.
     Llama31_8bL4,
-    /// Llama-3.1-8B on two A100-80GB. Error: prefill 2.8 %, decode 3 %.
+    /// Llama-3.1-8B on two A100-80GB. Error: prefill 2.8 %, decode 0.9 %.
     Llama31_8b2xA100,
-    /// Llama-2-70B on eight A100-80GB. Error: prefill 4.1 %, decode 1.3 %.
+    /// Llama-2-70B on eight A100-80GB. Error: prefill 4.0 %, decode 1.3 %.
     Llama2_70bA100,
-    /// Llama-2-70B on eight H100-80GB. Error: prefill 2.5 %, decode 1.6 %.
+    /// Llama-2-70B on eight H100-80GB. Error: prefill 2.9 %, decode 1.7 %.
     Llama2_70bH100,
-    /// BLOOM-176B on eight A100-80GB. Error: prefill 3.7 %, decode 0.8 %.
+    /// BLOOM-176B on eight A100-80GB. Error: prefill 3.9 %, decode 0.8 %.
     Bloom176bA100,
-    /// BLOOM-176B on eight H100-80GB. Error: prefill 2.2 %, decode 1.1 %.
+    /// BLOOM-176B on eight H100-80GB. Error: prefill 2.4 %, decode 1.1 %.
     Bloom176bH100,
 }
 
@@ -119,8 +119,8 @@ impl Preset {
                 prefill_knee_tokens: 1_024,
                 prefill_past_knee_token_ps: 25_855_000,
                 prefill_pair_fs: 5_373_000,
-                decode_base_ns: 8_268_000,
-                decode_sequence_ns: 231_000,
+                decode_base_ns: 8_450_000,
+                decode_sequence_ns: 40_000,
                 decode_knee_sequences: 32,
                 decode_past_knee_sequence_ns: 0,
                 decode_context_token_ns: 75,

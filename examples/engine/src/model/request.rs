@@ -21,7 +21,7 @@ pub struct Request {
     /// The hash of each full block of the prompt, and of the output that will follow it, as one chain. It may stop early:
     /// what has no hash is computed and never cached.
     pub blocks: Arc<[BlockHash]>,
-    /// Report [`Event::Tokens`] at least every so many tokens; `None` reports only the first token and the end, which lets
+    /// Report [`EventKind::Tokens`] at least every so many tokens; `None` reports only the first token and the end, which lets
     /// the model advance in large strides.
     pub stream_interval_tokens: Option<u32>,
 }

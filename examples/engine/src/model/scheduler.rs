@@ -26,6 +26,7 @@ impl Engine {
     /// Begins the next step at `now_ns`, if there is anything to do.
     pub(super) fn schedule(&mut self, now_ns: u64) {
         debug_assert!(self.step.is_none(), "one step at a time");
+        self.starts_ns = None;
         let mut plan = Plan {
             work: Work::default(),
             budget: self.config.step_tokens_max,

@@ -1,0 +1,419 @@
+//! Invariants of the engine model under random loads.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use isotherm_engine::model::{
+    BlockHash, Config, Engine, Event, EventKind, Preset, Rejection, Request, RequestId, Usage,
+};
+use proptest::prelude::*;
+
+const BLOCK_TOKENS: u32 = 16;
+
+/// A small engine, so that a few requests fill it.
+fn small(blocks: u32) -> Config {
+    Config {
+        blocks,
+        step_tokens_max: 128,
+        sequences_max: 8,
+        context_tokens_max: 1_024,
+        waiting_max: 1_000,
+        ..Preset::Llama31_8b2xA100.config()
+    }
+}
+
+/// A request whose blocks are named by `family` up to `shared` blocks, and by its own id from there on.
+fn request(id: u64, family: u64, shared: u64, prompt_tokens: u32, output_tokens: u32) -> Request {
+    let full = u64::from((prompt_tokens + output_tokens) / BLOCK_TOKENS);
+    let blocks = (0..full).map(|depth| match depth < shared {
+        true => BlockHash(family << 32 | depth),
+        false => BlockHash(1 << 63 | id << 32 | depth),
+    });
+    Request {
+        id: RequestId(id),
+        prompt_tokens,
+        output_tokens,
+        blocks: blocks.collect(),
+        stream_interval_tokens: None,
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Runs until nothing is left to do.
+fn drain(engine: &mut Engine) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(at) = engine.poll_timeout() {
+        engine.handle_timeout(at);
+        events.extend(core::iter::from_fn(|| engine.poll_event()));
+    }
+    events.extend(core::iter::from_fn(|| engine.poll_event()));
+    events
+}
+
+fn usages(events: &[Event]) -> BTreeMap<u64, Usage> {
+    let usage = |event: &Event| match event.kind {
+        EventKind::Finished(usage) => Some((event.id.0, usage)),
+        _ => None,
+    };
+    events.iter().filter_map(usage).collect()
+}
+
+#[test]
+fn a_prompt_seen_before_is_computed_from_its_last_block_on() {
+    let mut engine = Engine::new(small(64));
+    engine.submit(ms(0), request(1, 7, 100, 100, 4));
+    let first = usages(&drain(&mut engine))[&1];
+    assert_eq!(first.cached_tokens, 0);
+    engine.submit(ms(1_000), request(2, 7, 100, 100, 4));
+    let second = usages(&drain(&mut engine))[&2];
+    assert_eq!(second.cached_tokens, 96, "six full blocks of sixteen");
+    let totals = engine.stats().totals;
+    assert_eq!(
+        (totals.prefix_query_tokens, totals.prefix_hit_tokens),
+        (200, 96)
+    );
+}
+
+#[test]
+fn a_prompt_that_is_cached_whole_still_computes_its_last_token() {
+    let mut engine = Engine::new(small(64));
+    for id in 1..=2 {
+        engine.submit(ms(id * 1_000), request(id, 7, 100, 96, 2));
+        let usage = usages(&drain(&mut engine))[&id];
+        assert_eq!(usage.cached_tokens, if id == 1 { 0 } else { 80 });
+    }
+}
+
+#[test]
+fn the_next_turn_finds_prompt_and_reply() {
+    let mut engine = Engine::new(small(64));
+    engine.submit(ms(0), request(1, 7, 100, 64, 33));
+    drain(&mut engine);
+    engine.submit(ms(5_000), request(2, 7, 100, 120, 4));
+    // The last generated token was never computed, but 96 of the 97 were.
+    assert_eq!(usages(&drain(&mut engine))[&2].cached_tokens, 96);
+}
+
+#[test]
+fn requests_of_one_instant_share_the_first_step_and_their_common_prefix() {
+    let mut engine = Engine::new(small(64));
+    engine.submit(ms(3), request(1, 7, 100, 64, 2));
+    engine.submit(ms(3), request(2, 7, 100, 65, 2));
+    let usages = usages(&drain(&mut engine));
+    assert_eq!(
+        (usages[&1].cached_tokens, usages[&2].cached_tokens),
+        (0, 64)
+    );
+}
+
+#[test]
+fn a_long_prompt_is_computed_in_chunks_while_others_decode() {
+    let mut engine = Engine::new(small(80));
+    engine.submit(
+        ms(0),
+        Request {
+            stream_interval_tokens: Some(1),
+            ..request(1, 1, 0, 16, 40)
+        },
+    );
+    engine.handle_timeout(ms(100));
+    engine.submit(ms(100), request(2, 2, 0, 900, 2));
+    let events = drain(&mut engine);
+    let first = events
+        .iter()
+        .position(|e| e.id.0 == 2 && matches!(e.kind, EventKind::FirstToken { .. }))
+        .unwrap();
+    let between = events[..first]
+        .iter()
+        .filter(|e| e.id.0 == 1 && e.at > ms(110))
+        .count();
+    assert!(
+        between >= 7,
+        "900 tokens need eight steps of 127, each of which gives the other a token; saw {between}"
+    );
+}
+
+#[test]
+fn when_blocks_run_out_the_last_to_start_begins_again_and_still_finishes() {
+    let mut engine = Engine::new(small(12));
+    engine.submit(ms(0), request(1, 1, 0, 64, 100));
+    engine.submit(ms(0), request(2, 2, 0, 64, 100));
+    let usages = usages(&drain(&mut engine));
+    assert_eq!(usages[&1].preemptions, 0);
+    assert!(usages[&2].preemptions >= 1);
+    assert_eq!(usages[&2].completion_tokens, 100);
+    assert!(engine.stats().totals.preemptions >= 1);
+}
+
+#[test]
+fn what_arrives_during_a_step_is_not_yet_waiting() {
+    let mut engine = Engine::new(Config {
+        sequences_max: 1,
+        ..small(64)
+    });
+    engine.submit(ms(0), request(1, 1, 0, 100, 50));
+    engine.handle_timeout(ms(0));
+    engine.submit(ms(1), request(2, 2, 0, 16, 5));
+    let stats = engine.stats();
+    assert_eq!(
+        (stats.running, stats.waiting, stats.arrived),
+        (1, 0, 1),
+        "as vLLM's gauge, which is taken after a pass"
+    );
+    let over = engine.poll_timeout().unwrap();
+    engine.handle_timeout(over);
+    let stats = engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.arrived), (1, 1, 0));
+}
+
+#[test]
+fn an_aborted_request_frees_its_place_at_once() {
+    let mut engine = Engine::new(Config {
+        sequences_max: 1,
+        ..small(64)
+    });
+    engine.submit(ms(0), request(1, 1, 0, 100, 500));
+    engine.submit(ms(0), request(2, 2, 0, 100, 5));
+    engine.handle_timeout(ms(200));
+    while engine.poll_event().is_some() {}
+    assert!(engine.abort(ms(200), RequestId(1)));
+    assert_eq!(engine.stats().blocks_held, 0);
+    assert!(!engine.abort(ms(200), RequestId(1)), "it is gone");
+    let events = drain(&mut engine);
+    assert_eq!(usages(&events).keys().copied().collect::<Vec<_>>(), [2]);
+    assert!(
+        events.iter().all(|event| event.id.0 == 2),
+        "nothing is told of an aborted request"
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_rejected() {
+    let mut engine = Engine::new(Config {
+        waiting_max: 1,
+        ..small(16)
+    });
+    let mut reason = |request: Request| {
+        engine.submit(ms(0), request);
+        match engine.poll_event().map(|event| event.kind) {
+            Some(EventKind::Rejected(rejection)) => Some(rejection),
+            _ => None,
+        }
+    };
+    assert_eq!(reason(request(1, 1, 0, 0, 1)), Some(Rejection::Empty));
+    // Sixteen blocks hold less than the context would allow.
+    assert_eq!(
+        reason(request(1, 1, 0, 256, 1)),
+        Some(Rejection::TooLong {
+            tokens: 257,
+            tokens_max: 256
+        })
+    );
+    assert_eq!(reason(request(1, 1, 0, 10, 1)), None);
+    assert_eq!(
+        reason(request(2, 1, 0, 10, 1)),
+        Some(Rejection::QueueFull { requests_max: 1 })
+    );
+}
+
+#[test]
+fn a_slower_engine_takes_longer_from_the_next_step_on() {
+    let run = |factor: f64| {
+        let mut engine = Engine::new(small(64));
+        let timing = engine.config().timing;
+        engine.submit(ms(0), request(1, 1, 0, 100, 101));
+        engine.handle_timeout(ms(0));
+        engine.set_timing(ms(1), timing.slowed(factor));
+        drain(&mut engine).last().unwrap().at
+    };
+    let (normal, slow) = (run(1.0), run(3.0));
+    assert!(
+        slow > normal * 2 && slow < normal * 3,
+        "{normal:?} {slow:?}"
+    );
+}
+
+/// What may happen to an engine.
+#[derive(Debug, Clone)]
+enum Op {
+    Submit {
+        family: u64,
+        shared: u64,
+        prompt_tokens: u32,
+        output_tokens: u32,
+        stream: bool,
+    },
+    Abort {
+        index: usize,
+    },
+    Wait {
+        us: u64,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => (0..4_u64, 0..20_u64, 1..300_u32, 1..80_u32, any::<bool>()).prop_map(
+            |(family, shared, prompt_tokens, output_tokens, stream)| Op::Submit {
+                family, shared, prompt_tokens, output_tokens, stream
+            }
+        ),
+        1 => (0..40_usize).prop_map(|index| Op::Abort { index }),
+        4 => (0..400_000_u64).prop_map(|us| Op::Wait { us }),
+    ]
+}
+
+/// Everything that came out, and the last state.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    told: Vec<Event>,
+    submitted: u64,
+    aborted: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+/// Plays operations; `poll_us` is how often the engine is asked in between, beside its own timeouts.
+fn play(config: Config, ops: &[Op], poll_us: Option<u64>) -> Outcome {
+    let mut engine = Engine::new(config);
+    let mut outcome = Outcome {
+        told: Vec::new(),
+        submitted: 0,
+        aborted: Vec::new(),
+        ends: Vec::new(),
+    };
+    let mut now = Duration::ZERO;
+    for op in ops {
+        match *op {
+            Op::Submit {
+                family,
+                shared,
+                prompt_tokens,
+                output_tokens,
+                stream,
+            } => {
+                outcome.submitted += 1;
+                let mut request = request(
+                    outcome.submitted,
+                    family,
+                    shared.min(u64::from(prompt_tokens / 16)),
+                    prompt_tokens,
+                    output_tokens,
+                );
+                request.stream_interval_tokens = stream.then_some(3);
+                engine.submit(now, request);
+            }
+            Op::Abort { index } => {
+                let id = index as u64 + 1;
+                if engine.abort(now, RequestId(id)) {
+                    outcome.aborted.push(id);
+                }
+            }
+            Op::Wait { us } => {
+                let until = now + Duration::from_micros(us);
+                if let Some(step) = poll_us {
+                    while now + Duration::from_micros(step) < until {
+                        now += Duration::from_micros(step);
+                        engine.handle_timeout(now);
+                        check_state(&engine);
+                    }
+                }
+                now = until;
+                engine.handle_timeout(now);
+            }
+        }
+        check_state(&engine);
+        outcome
+            .told
+            .extend(core::iter::from_fn(|| engine.poll_event()));
+    }
+    outcome.told.extend(drain(&mut engine));
+    let stats = engine.stats();
+    assert_eq!(
+        (
+            stats.waiting,
+            stats.arrived,
+            stats.running,
+            stats.blocks_held
+        ),
+        (0, 0, 0, 0),
+        "idle means empty"
+    );
+    outcome.ends = outcome
+        .told
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::Finished(_) | EventKind::Rejected(_)))
+        .map(|e| e.id.0)
+        .collect();
+    outcome
+}
+
+fn check_state(engine: &Engine) {
+    let stats = engine.stats();
+    assert!(
+        stats.blocks_held <= stats.blocks,
+        "more blocks are held than there are"
+    );
+    assert!(stats.running <= engine.config().sequences_max as usize);
+    assert!(
+        stats.running > 0 || stats.blocks_held == 0,
+        "blocks are held by nobody"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_request_ends_exactly_once_and_in_full(ops in prop::collection::vec(op(), 1..60), blocks in 24..120_u32) {
+        let outcome = play(small(blocks), &ops, None);
+        let mut ends = outcome.ends.clone();
+        ends.extend(&outcome.aborted);
+        ends.sort_unstable();
+        prop_assert_eq!(ends, (1..=outcome.submitted).collect::<Vec<_>>(), "lost or doubled");
+        for (id, usage) in usages(&outcome.told) {
+            let firsts = outcome.told.iter().filter(|e| e.id.0 == id && matches!(e.kind, EventKind::FirstToken { .. }));
+            prop_assert_eq!(firsts.count(), 1);
+            prop_assert!(usage.cached_tokens < usage.prompt_tokens);
+            prop_assert_eq!(usage.cached_tokens % BLOCK_TOKENS, 0);
+        }
+        prop_assert!(outcome.told.windows(2).all(|pair| pair[0].at <= pair[1].at), "events are in order of time");
+    }
+
+    #[test]
+    fn how_often_the_engine_is_asked_changes_nothing(
+        ops in prop::collection::vec(op(), 1..40), blocks in 24..120_u32, poll_us in 500..60_000_u64,
+    ) {
+        let (rarely, often) = (play(small(blocks), &ops, None), play(small(blocks), &ops, Some(poll_us)));
+        prop_assert_eq!(rarely, often);
+    }
+
+    #[test]
+    fn streaming_changes_no_time(
+        sizes in prop::collection::vec((1..300_u32, 1..80_u32, 0..50_000_u64), 1..20), blocks in 30..120_u32,
+    ) {
+        let ends = |interval: Option<u32>| {
+            let mut engine = Engine::new(small(blocks));
+            let (mut now, mut events) = (Duration::ZERO, Vec::new());
+            for (id, &(prompt, output, gap)) in sizes.iter().enumerate() {
+                now += Duration::from_micros(gap);
+                engine.submit(now, Request { stream_interval_tokens: interval, ..request(id as u64, 1, 4, prompt, output) });
+            }
+            events.extend(drain(&mut engine));
+            events.retain(|event| !matches!(event.kind, EventKind::Tokens { .. }));
+            events
+        };
+        // One token at a time is the model without any jump over steps.
+        prop_assert_eq!(ends(None), ends(Some(1)));
+    }
+}
