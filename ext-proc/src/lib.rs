@@ -4,6 +4,9 @@
 //! `isotherm-router`, which is free of clocks and sockets; this crate is the shell around it.
 
 pub mod config;
+pub mod discovery;
 pub mod driver;
 pub mod extproc;
+pub mod log;
 pub mod metrics;
+pub mod shutdown;

@@ -23,6 +23,8 @@ pub const ANY_MODEL: &str = "*";
 #[derive(Debug)]
 pub struct Fleet {
     table: watch::Sender<Arc<Table>>,
+    /// Counts changes of the table and of any pool's members.
+    revision: watch::Sender<u64>,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
@@ -82,6 +84,7 @@ impl Fleet {
     pub fn new(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let fleet = Self {
             table: watch::Sender::default(),
+            revision: watch::Sender::default(),
             metrics,
             clock,
         };
@@ -120,6 +123,7 @@ impl Fleet {
         }
         let table = Arc::new(table);
         self.table.send_replace(Arc::clone(&table));
+        self.revision.send_modify(|revision| *revision += 1);
         for pool in &before.pools {
             if !table.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
                 tracing::info!(pool = %pool.name(), "pool is gone from the configuration");
@@ -139,6 +143,12 @@ impl Fleet {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<Table>> {
         self.table.subscribe()
+    }
+
+    /// Moves whenever the pools or the members of any of them change.
+    #[must_use]
+    pub fn revision(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
     }
 
     /// The pools, in the order of the configuration.
@@ -168,7 +178,8 @@ impl Fleet {
 
     fn open(&self, config: Arc<crate::config::PoolConfig>) -> Arc<Pool> {
         let metrics = self.metrics.pool(&config.model);
-        let pool = Arc::new(Pool::new(config, self.clock, seed(), metrics));
+        let revision = self.revision.clone();
+        let pool = Arc::new(Pool::new(config, self.clock, seed(), metrics, revision));
         timer::spawn(&pool);
         pool
     }

@@ -32,6 +32,8 @@ pub struct Pool {
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
     metrics: PoolMetrics,
+    /// The fleet's count of changes of membership.
+    revision: watch::Sender<u64>,
 }
 
 impl Pool {
@@ -41,6 +43,7 @@ impl Pool {
         clock: Clock,
         seed: u64,
         metrics: PoolMetrics,
+        revision: watch::Sender<u64>,
     ) -> Self {
         let router = Router::new(config.router.clone(), seed);
         Self {
@@ -51,6 +54,7 @@ impl Pool {
             core: Mutex::new(Core::new(router)),
             alarm: Arc::new(Notify::new()),
             metrics,
+            revision,
         }
     }
 
@@ -259,6 +263,7 @@ impl Pool {
         self.drive(|core, now| match change(core, now) {
             Ok((replica, deliveries)) => {
                 self.members.send_replace(Arc::new(core.roster.members()));
+                self.revision.send_modify(|revision| *revision += 1);
                 (Ok(replica), deliveries)
             }
             Err(error) => (Err(error), Deliveries::default()),

@@ -21,6 +21,8 @@ mod subset;
 use std::sync::Arc;
 
 pub use codec::ExtProc;
+pub(crate) use head::Head;
+pub(crate) use place::Place;
 
 use crate::driver::Fleet;
 use crate::metrics::Metrics;
