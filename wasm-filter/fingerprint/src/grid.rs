@@ -8,7 +8,7 @@
 //!
 //! The width depends on the offset alone, so equal prefixes have equal edges.
 
-/// What every block's width is a multiple of, and what is hashed at a time, in bytes.
+/// What every block's width is a multiple of, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 256;
 /// A block is one [`BLOCK_BYTES`] wider for each so many [`BLOCK_BYTES`] of depth.
 const RELATIVE: u32 = 28;

@@ -13,8 +13,8 @@
 use alloc::vec::Vec;
 
 use crate::Edge;
-use crate::grid::{BLOCK_BYTES, EDGES_BYTES_MAX, EDGES_MAX, width_at};
-use crate::leaves::{Leaf, fold};
+use crate::grid::{EDGES_BYTES_MAX, EDGES_MAX, width_at};
+use crate::leaves::{Filled, LEAF_BYTES_MAX, Leaf, fold};
 
 /// A part of the prompt, in the order in which engines render.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,7 @@ impl Sections {
             block_end: u64::from(width_at(0)),
             ..Run::default()
         };
+        self.leaf.restart(self.run.next_leaf_bytes());
         true
     }
 
@@ -122,7 +123,7 @@ impl Sections {
         let Self {
             leaf, run, blocks, ..
         } = self;
-        leaf.push(bytes, |hash| run.leaf(hash, blocks));
+        leaf.push(bytes, |leaf| run.leaf(leaf, blocks));
     }
 
     /// The section that is arriving ends.
@@ -184,21 +185,28 @@ impl Sections {
 }
 
 impl Run {
-    /// One more leaf.
-    fn leaf(&mut self, hash: u64, blocks: &mut Vec<u64>) {
-        self.bytes += u64::from(BLOCK_BYTES);
-        if self.block_end == 0 {
-            return;
+    /// One more leaf; the answer is the size of the next.
+    fn leaf(&mut self, leaf: Filled, blocks: &mut Vec<u64>) -> usize {
+        self.bytes += leaf.bytes as u64;
+        if self.block_end > 0 {
+            self.block = fold(self.block, leaf.hash);
         }
-        self.block = fold(self.block, hash);
-        if self.bytes < self.block_end {
-            return;
+        if self.bytes == self.block_end {
+            blocks.push(core::mem::take(&mut self.block));
+            self.block_end = match u32::try_from(self.bytes) {
+                Ok(start) if start < EDGES_BYTES_MAX => self.bytes + u64::from(width_at(start)),
+                _ => 0,
+            };
         }
-        blocks.push(core::mem::take(&mut self.block));
-        self.block_end = match u32::try_from(self.bytes) {
-            Ok(start) if start < EDGES_BYTES_MAX => self.bytes + u64::from(width_at(start)),
-            _ => 0,
-        };
+        self.next_leaf_bytes()
+    }
+
+    /// No leaf reaches over the end of its block.
+    fn next_leaf_bytes(&self) -> usize {
+        match usize::try_from(self.block_end.saturating_sub(self.bytes)) {
+            Ok(room @ 1..LEAF_BYTES_MAX) => room,
+            _ => LEAF_BYTES_MAX,
+        }
     }
 }
 

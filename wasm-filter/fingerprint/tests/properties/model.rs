@@ -93,7 +93,7 @@ fn fold(chain: u64, hash: u64) -> u64 {
 
 fn digest(bytes: &[u8]) -> u64 {
     bytes
-        .chunks(256)
+        .chunks(1024)
         .fold(0, |chain, leaf| fold(chain, XxHash3_64::oneshot(leaf)))
 }
 
