@@ -3,10 +3,15 @@
 //! A gRPC service beside Envoy that decides where each LLM request goes. The decisions are made by
 //! `isotherm-router`, which is free of clocks and sockets; this crate is the shell around it.
 
+pub mod admin;
 pub mod config;
 pub mod discovery;
 pub mod driver;
 pub mod extproc;
 pub mod log;
 pub mod metrics;
+pub mod probe;
+pub mod serve;
 pub mod shutdown;
+pub mod source;
+mod tasks;

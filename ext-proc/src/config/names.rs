@@ -115,25 +115,12 @@ macro_rules! choices {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         $vis enum $name { $($(#[doc = $doc])* $variant),* }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $text),* })
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                match text {
-                    $($text => Ok(Self::$variant),)*
-                    _ => Err(format!("`{text}` is not one of {}", [$($text),*].join(", "))),
-                }
-            }
-        }
-
         impl Choice for $name {
             const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
         }
     };
 }
@@ -181,16 +168,20 @@ impl From<isotherm_router::Push> for PushName {
 }
 
 impl Choice for PolicyName {
-    const ALL: &'static [Self] = &[
-        Self::PrefixTree,
-        Self::ConsistentHash,
-        Self::RoundRobin,
-        Self::Random,
-        Self::LeastOutstanding,
-        Self::PowerOfTwo,
-    ];
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
 }
 
 impl Choice for Eviction {
     const ALL: &'static [Self] = &[Self::Lru, Self::Fifo];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Fifo => "fifo",
+        }
+    }
 }

@@ -132,7 +132,7 @@ fn resolve_pool(pool: &Item<RawPool>, option: &str, errors: &mut Errors) -> Pool
     if outstanding.place.is_some() && !fits {
         let message = format!(
             "has no effect with `push: {}`: remove it, or write `push: outstanding`",
-            raw.push.value.0
+            raw.push.value
         );
         errors.add(
             outstanding.place,

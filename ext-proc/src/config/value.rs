@@ -7,7 +7,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::errors::{Errors, Place};
@@ -229,9 +228,12 @@ impl Parsed for FilePath {
 }
 
 /// A value out of a closed set, written by its name.
-pub(super) trait Choice: Copy + FromStr + fmt::Display + 'static {
+pub(super) trait Choice: Copy + 'static {
     /// All of them, in the order of the reference.
     const ALL: &'static [Self];
+
+    /// Its name in the file.
+    fn name(self) -> &'static str;
 }
 
 /// An option that takes one of a closed set.
@@ -240,20 +242,24 @@ pub(super) struct OneOf<T>(pub(super) T);
 
 impl<T: Choice> fmt::Display for OneOf<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(self.0.name())
     }
 }
 
 impl<T: Choice> Parsed for OneOf<T> {
     fn accepts() -> String {
-        let names: Vec<_> = T::ALL.iter().map(|choice| format!("`{choice}`")).collect();
+        let names: Vec<_> = T::ALL
+            .iter()
+            .map(|choice| format!("`{}`", choice.name()))
+            .collect();
         names.join(", ")
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| format!("`{text}` is not one of {}", <Self as Parsed>::accepts()))
+        let found = T::ALL.iter().find(|choice| choice.name() == text);
+        found
+            .map(|choice| Self(*choice))
+            .ok_or_else(|| format!("`{text}` is not one of {}", <Self as Parsed>::accepts()))
     }
 }
 

@@ -42,6 +42,7 @@
 //! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not |
 
 mod fleet;
+pub(crate) mod probe;
 
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 pub use fleet::FleetCollector;
+pub use probe::ProbeMetrics;
 
 /// What every name begins with.
 pub const PREFIX: &str = "isotherm";

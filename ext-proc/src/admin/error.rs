@@ -1,0 +1,97 @@
+//! Errors of the admin interface: a code for programs, and a message that says what to do.
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+
+use super::view;
+use crate::driver::MembershipError;
+use crate::source::ReloadError;
+
+/// An error as the client sees it.
+#[derive(Debug)]
+pub(super) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl ApiError {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn no_such_page() -> Self {
+        let message = "no such page; there are /healthz, /readyz, /metrics, /api/pools, /api/replicas, \
+             /api/explain and /api/reload";
+        Self::new(StatusCode::NOT_FOUND, "no_such_page", message)
+    }
+
+    pub(super) fn wrong_method() -> Self {
+        let message = "this page does not take this method";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = view::ErrorBody {
+            error: view::ErrorView {
+                code: self.code.to_owned(),
+                message: self.message,
+            },
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+impl From<MembershipError> for ApiError {
+    fn from(error: MembershipError) -> Self {
+        let (status, code) = match error {
+            MembershipError::Exists(_) => (StatusCode::CONFLICT, "replica_exists"),
+            MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_replica"),
+            MembershipError::Full => (StatusCode::CONFLICT, "pool_full"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<ReloadError> for ApiError {
+    fn from(error: ReloadError) -> Self {
+        let (status, code) = match error {
+            ReloadError::NoFile => (StatusCode::CONFLICT, "no_file"),
+            ReloadError::Empty(_) | ReloadError::Config(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "bad_configuration")
+            }
+            ReloadError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), "bad_request", rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(rejection.status(), "bad_request", rejection.body_text())
+    }
+}

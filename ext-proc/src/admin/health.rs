@@ -1,0 +1,50 @@
+//! Is it alive, can it route, what are its figures.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use isotherm_router::Availability;
+
+use super::{Shared, view};
+use crate::driver::Fleet;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+pub(super) async fn ready(State(admin): Shared) -> Response {
+    let why = if *admin.serving.borrow() {
+        unasked(&admin.fleet)
+    } else {
+        Some("the service starts or stops".to_owned())
+    };
+    let ready = why.is_none();
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(view::Ready { ready, why })).into_response()
+}
+
+/// A replica of which nothing is known yet: a service that routed now would know less than Envoy's own balancer.
+/// One that failed its probe is known well enough.
+fn unasked(fleet: &Fleet) -> Option<String> {
+    fleet.pools().iter().find_map(|pool| {
+        let replicas = pool.replicas();
+        let new = replicas
+            .iter()
+            .find(|replica| replica.availability == Availability::NeverProbed)?;
+        Some(format!("replica {} has not been probed yet", new.name))
+    })
+}
+
+pub(super) async fn metrics(State(admin): Shared) -> Response {
+    let mut page = String::new();
+    match prometheus_client::encoding::text::encode(&mut page, &admin.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], page).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

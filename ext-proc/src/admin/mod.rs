@@ -1,0 +1,112 @@
+//! The HTTP interface for operators.
+//!
+//! | request | does |
+//! | --- | --- |
+//! | `GET /healthz` | 200 while the process runs |
+//! | `GET /readyz` | 200 when it can route: its sockets are open, it is not stopping, and every replica was asked once |
+//! | `GET /metrics` | figures, in the OpenMetrics text format |
+//! | `GET /api/pools` | every pool: its policy, queue, index and counters |
+//! | `GET /api/replicas[?pool=MODEL]` | every replica: its load, its probe, and whether it takes another request |
+//! | `POST /api/replicas` `{"pool": MODEL, "address": "ip:port"}` | adds a replica |
+//! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes one; what it has in flight ends as it ends |
+//! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | gives it nothing new |
+//! | `POST /api/explain` `{"path", "headers", "body"}` | says where a request would go now, and why; nothing changes |
+//! | `POST /api/reload` | applies the configuration file again |
+//!
+//! `pool` may be left out where there is only one. What changes state wants the bearer token of
+//! `admin.token_file`; with none configured it is refused. Replicas added here come on top of those of the file,
+//! and a reload does not remove them; a restart does. Errors are `{"error": {"code", "message"}}`.
+
+mod auth;
+mod error;
+mod explain;
+mod health;
+mod pools;
+mod replicas;
+pub mod view;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::Json;
+use axum::routing::{delete, get, post};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::driver::Fleet;
+use crate::source::Reloader;
+use auth::Authorized;
+use error::ApiError;
+
+/// The largest request that changes something, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The largest request to be explained, in bytes: a prompt of 16 MB, escaped.
+const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// What the interface shows and changes.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// The pools.
+    pub fleet: Arc<Fleet>,
+    /// The figures.
+    pub registry: Arc<Registry>,
+    /// What applies the configuration file again.
+    pub reloader: Arc<Reloader>,
+    /// Where the bearer token is.
+    pub token_file: Option<PathBuf>,
+    /// Whether the service takes requests: its sockets are open, and it is not stopping.
+    pub serving: watch::Receiver<bool>,
+}
+
+impl Admin {
+    /// Serves on `listener` until `stop` resolves and the requests in flight are answered.
+    ///
+    /// # Errors
+    ///
+    /// When the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        axum::serve(listener, self.into_router())
+            .with_graceful_shutdown(stop)
+            .await
+    }
+
+    fn into_router(self) -> Router {
+        let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
+        Router::new()
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/metrics", get(health::metrics))
+            .route("/api/pools", get(pools::list))
+            .route("/api/replicas", get(replicas::list).post(replicas::add))
+            .route("/api/replicas/{address}", delete(replicas::remove))
+            .route("/api/replicas/{address}/drain", post(replicas::drain))
+            .route("/api/reload", post(reload))
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .route("/api/explain", explain)
+            .fallback(|| async { ApiError::no_such_page() })
+            .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
+            .with_state(Arc::new(self))
+    }
+}
+
+type Shared = State<Arc<Admin>>;
+
+async fn reload(_: Authorized, State(admin): Shared) -> Result<Json<view::Reloaded>, ApiError> {
+    let reloaded = admin.reloader.reload("admin interface").await?;
+    Ok(Json(view::Reloaded {
+        changed: reloaded.changed,
+        restart_needed_for: reloaded
+            .restart_needed_for
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    }))
+}

@@ -1,0 +1,96 @@
+//! `GET /api/pools`, and finding the pool that a request means.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Json;
+use isotherm_router::{Push, Stats};
+use serde::Deserialize;
+
+use super::error::ApiError;
+use super::{Shared, view};
+use crate::driver::{Fleet, Pool};
+
+/// The query that names a pool.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PoolQuery {
+    pub(super) pool: Option<String>,
+}
+
+pub(super) async fn list(State(admin): Shared) -> Json<Vec<view::PoolView>> {
+    let pools = admin.fleet.pools();
+    Json(pools.iter().map(|pool| view_of(pool)).collect())
+}
+
+/// The pool that `name` means, by its model; without a name, the only one.
+pub(super) fn find(fleet: &Fleet, name: Option<&str>) -> Result<Arc<Pool>, ApiError> {
+    let pools = fleet.pools();
+    let names = || {
+        let names: Vec<_> = pools
+            .iter()
+            .map(|pool| format!("`{}`", pool.name()))
+            .collect();
+        names.join(", ")
+    };
+    match (name, pools.as_slice()) {
+        (None, [only]) => Ok(Arc::clone(only)),
+        (None, _) => Err(ApiError::bad_request(format!(
+            "name the pool: there are {}",
+            names()
+        ))),
+        (Some(name), _) => {
+            let found = pools.iter().find(|pool| **pool.name() == *name);
+            found.cloned().ok_or_else(|| {
+                let message = format!("no pool `{name}`; there are {}", names());
+                ApiError::new(StatusCode::NOT_FOUND, "unknown_pool", message)
+            })
+        }
+    }
+}
+
+fn view_of(pool: &Pool) -> view::PoolView {
+    let config = Arc::clone(&pool.config().borrow());
+    let stats = pool.stats();
+    view::PoolView {
+        pool: pool.name().to_string(),
+        aliases: config.aliases.clone(),
+        cluster: config.cluster.clone(),
+        policy: config.router.policy.to_string(),
+        push: match config.router.push {
+            Push::Pending => "pending".to_owned(),
+            Push::Outstanding { max } => format!("outstanding ({max})"),
+            Push::Blind => "blind".to_owned(),
+        },
+        replicas: pool.members().borrow().len(),
+        available_replicas: stats.available_replicas,
+        queue_length: stats.queue_length,
+        oldest_wait_ms: u64::try_from(stats.oldest_wait.as_millis()).unwrap_or(u64::MAX),
+        in_flight: stats.in_flight,
+        index_nodes: stats.index.nodes,
+        index_bytes: stats.index.bytes,
+        counters: counters(&stats),
+    }
+}
+
+fn counters(stats: &Stats) -> view::CountersView {
+    let counters = &stats.counters;
+    let decisions = counters.decisions.iter();
+    let rejects = counters.rejects.iter();
+    view::CountersView {
+        arrived: counters.arrived,
+        queued: counters.queued,
+        decisions: decisions
+            .map(|(reason, count)| (reason.as_str().to_owned(), *count))
+            .collect(),
+        rejects: rejects
+            .map(|(reason, count)| (reason.as_str().to_owned(), *count))
+            .collect(),
+        finished_ok: counters.finished_ok,
+        finished_failed: counters.finished_failed,
+        measured_prompt_tokens: counters.measured_prompt_tokens,
+        measured_cached_tokens: counters.measured_cached_tokens,
+        predicted_cached_tokens: counters.predicted_cached_tokens,
+    }
+}

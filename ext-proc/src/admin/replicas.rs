@@ -1,0 +1,103 @@
+//! `/api/replicas`: who there is, and coming and going at run time.
+
+use std::net::SocketAddr;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::Json;
+use isotherm_router::{ReplicaStatus, Time};
+
+use super::auth::Authorized;
+use super::error::ApiError;
+use super::pools::{PoolQuery, find};
+use super::{Shared, view};
+
+type PoolOf = Result<Query<PoolQuery>, QueryRejection>;
+
+pub(super) async fn list(
+    State(admin): Shared,
+    query: PoolOf,
+) -> Result<Json<Vec<view::ReplicaView>>, ApiError> {
+    let Query(query) = query?;
+    let pools = match &query.pool {
+        Some(name) => vec![find(&admin.fleet, Some(name))?],
+        None => admin.fleet.pools(),
+    };
+    let mut replicas = Vec::new();
+    for pool in pools {
+        let now = pool.clock().now();
+        let statuses = pool.replicas();
+        replicas.extend(
+            statuses
+                .into_iter()
+                .map(|status| view_of(pool.name(), status, now)),
+        );
+    }
+    Ok(Json(replicas))
+}
+
+pub(super) async fn add(
+    _: Authorized,
+    State(admin): Shared,
+    body: Result<Json<view::NewReplica>, JsonRejection>,
+) -> Result<StatusCode, ApiError> {
+    let Json(new) = body?;
+    let addr = parse(&new.address)?;
+    let pool = find(&admin.fleet, new.pool.as_deref())?;
+    pool.add_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "replica added by hand");
+    Ok(StatusCode::CREATED)
+}
+
+pub(super) async fn remove(
+    _: Authorized,
+    State(admin): Shared,
+    Path(address): Path<String>,
+    query: PoolOf,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(&address)?;
+    let pool = find(&admin.fleet, query?.pool.as_deref())?;
+    pool.remove_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "replica removed by hand");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn drain(
+    _: Authorized,
+    State(admin): Shared,
+    Path(address): Path<String>,
+    query: PoolOf,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(&address)?;
+    let pool = find(&admin.fleet, query?.pool.as_deref())?;
+    pool.drain_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "replica drained by hand");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn parse(address: &str) -> Result<SocketAddr, ApiError> {
+    match address.parse::<SocketAddr>() {
+        Ok(addr) if addr.port() != 0 => Ok(addr),
+        _ => Err(ApiError::bad_request(format!(
+            "`{address}` is not ip:port, such as 10.0.0.7:8000 or [::1]:8000"
+        ))),
+    }
+}
+
+fn view_of(pool: &str, status: ReplicaStatus, now: Time) -> view::ReplicaView {
+    let age = status.probed.map(|sent| now.since(sent).as_millis());
+    view::ReplicaView {
+        pool: pool.to_owned(),
+        address: status.name,
+        availability: status.availability.as_str().to_owned(),
+        draining: status.draining,
+        outstanding: status.outstanding,
+        pending: status.load.map(|load| load.pending),
+        running: status.load.and_then(|load| load.running),
+        headroom: status.headroom,
+        kv_usage: status.load.and_then(|load| load.kv_usage),
+        kv_capacity_tokens: status.load.and_then(|load| load.kv_capacity_tokens),
+        probe_age_ms: age.map(|age| u64::try_from(age).unwrap_or(u64::MAX)),
+    }
+}

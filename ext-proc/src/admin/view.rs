@@ -1,0 +1,227 @@
+//! The JSON of the admin interface: the server writes it, the command line reads it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The body of every error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorView,
+}
+
+/// An error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorView {
+    /// For programs, such as `unknown_pool`.
+    pub code: String,
+    /// For people: what is wrong and what to do.
+    pub message: String,
+}
+
+/// `GET /readyz`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Whether the service can route.
+    pub ready: bool,
+    /// Why not.
+    pub why: Option<String>,
+}
+
+/// `POST /api/reload`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Whether anything is different now.
+    pub changed: bool,
+    /// Changed options that only a restart applies.
+    pub restart_needed_for: Vec<String>,
+}
+
+/// `POST /api/replicas`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewReplica {
+    /// The pool's model; may be absent where there is one pool.
+    pub pool: Option<String>,
+    /// `ip:port`.
+    pub address: String,
+}
+
+/// One of `GET /api/pools`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// Its model.
+    pub pool: String,
+    /// Other names of the same model.
+    pub aliases: Vec<String>,
+    /// Its Envoy cluster.
+    pub cluster: String,
+    /// How replicas are chosen.
+    pub policy: String,
+    /// When a replica may get one more request.
+    pub push: String,
+    /// How many replicas it has.
+    pub replicas: usize,
+    /// How many of them take another request now.
+    pub available_replicas: usize,
+    /// Requests that wait here.
+    pub queue_length: usize,
+    /// How long the oldest of them has waited.
+    pub oldest_wait_ms: u64,
+    /// Requests dispatched and not finished.
+    pub in_flight: usize,
+    /// Distinct prefixes in the index.
+    pub index_nodes: usize,
+    /// Memory of the index.
+    pub index_bytes: usize,
+    /// Counters since the start.
+    pub counters: CountersView,
+}
+
+/// Counters of a pool since the start of the service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountersView {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Of these, those that had to wait.
+    pub queued: u64,
+    /// Requests dispatched, by reason.
+    pub decisions: BTreeMap<String, u64>,
+    /// Requests refused, by reason.
+    pub rejects: BTreeMap<String, u64>,
+    /// Responses that ended well.
+    pub finished_ok: u64,
+    /// Responses that ended badly.
+    pub finished_failed: u64,
+    /// Prompt tokens of the requests whose engine said what it found in its cache.
+    pub measured_prompt_tokens: u64,
+    /// What it found.
+    pub measured_cached_tokens: u64,
+    /// What the index had predicted for the same requests.
+    pub predicted_cached_tokens: u64,
+}
+
+/// One of `GET /api/replicas`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaView {
+    /// The model of its pool.
+    pub pool: String,
+    /// `ip:port`.
+    pub address: String,
+    /// Whether it takes another request: `available`, or why not.
+    pub availability: String,
+    /// Whether it is being drained.
+    pub draining: bool,
+    /// Requests sent to it and not finished.
+    pub outstanding: u32,
+    /// Requests in its own queue at its last probe.
+    pub pending: Option<u32>,
+    /// Requests in its batch at its last probe.
+    pub running: Option<u32>,
+    /// How many more requests it may get before its next probe; absent where nothing bounds it.
+    pub headroom: Option<u32>,
+    /// Share of its KV cache in use, from 0 to 1.
+    pub kv_usage: Option<f32>,
+    /// Capacity of its KV cache.
+    pub kv_capacity_tokens: Option<u64>,
+    /// Age of its last good probe.
+    pub probe_age_ms: Option<u64>,
+}
+
+/// `POST /api/explain`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// The request's path, such as `/v1/chat/completions`.
+    pub path: String,
+    /// Its headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Its body: as text, or as the JSON value itself.
+    #[serde(default)]
+    pub body: serde_json::Value,
+}
+
+/// The answer to `POST /api/explain`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// What was found in the request.
+    pub request: RequestView,
+    /// What would happen to it now.
+    pub outcome: OutcomeView,
+    /// The model of the pool that it belongs to.
+    pub pool: Option<String>,
+    /// The pool's policy.
+    pub policy: Option<String>,
+    /// Every replica that may serve it, best score first.
+    pub candidates: Vec<CandidateView>,
+}
+
+/// What was found in a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestView {
+    /// Its model.
+    pub model: Option<String>,
+    /// Its session key, as headers carry it.
+    pub session: Option<String>,
+    /// Its workload tier.
+    pub tier: Option<String>,
+    /// The length of its rendered prompt.
+    pub prompt_bytes: u32,
+    /// The estimated length of its prompt.
+    pub prompt_tokens: u32,
+    /// Block edges of its fingerprint.
+    pub edges: usize,
+    /// Why its prompt could not be read, or not to its end.
+    pub problem: Option<String>,
+}
+
+/// What would happen to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "action")]
+pub enum OutcomeView {
+    /// It would go to a replica at once.
+    Dispatch {
+        /// Where to.
+        replica: String,
+        /// Why there.
+        reason: String,
+    },
+    /// It would wait.
+    Wait {
+        /// For this replica, where the policy names one.
+        replica: Option<String>,
+        /// How many wait in front of it.
+        ahead: usize,
+    },
+    /// It would be refused.
+    Reject {
+        /// Why.
+        reason: String,
+    },
+    /// No pool decides: it is answered, or passed on, without one.
+    NoPool {
+        /// What happens to it.
+        what: String,
+    },
+}
+
+/// A replica, as it looks to the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateView {
+    /// `ip:port`.
+    pub replica: String,
+    /// What the policy thinks of it; more is better.
+    pub score: f64,
+    /// How many bytes of the prompt the index holds for it.
+    pub matched_bytes: u32,
+    /// The same as a share of the prompt, from 0 to 1.
+    pub matched_share: f64,
+    /// Requests sent to it and not finished.
+    pub outstanding: u32,
+    /// Requests in its own queue at its last probe.
+    pub pending: Option<u32>,
+    /// Whether it takes another request: `available`, or why not.
+    pub availability: String,
+}

@@ -1,0 +1,33 @@
+//! Probes: asks each replica for its load, several times a second.
+//!
+//! Selective pushing (SkyLB 3.3) needs to know whether a replica has requests that it cannot start yet. Engines
+//! tell on their metrics pages, each in its own words ([`Engine`]); where the response carries the engine's load
+//! report, that counts as a probe too and comes by another way. Light load endpoints were considered: vLLM's
+//! counts everything in flight and so says nothing of what waits, and the pages tell the cache's size as well.
+
+mod engine;
+mod fetch;
+mod pace;
+mod page;
+mod prober;
+mod reading;
+mod target;
+
+use tokio::task::JoinHandle;
+
+use crate::driver::Fleet;
+use crate::metrics::ProbeMetrics;
+use crate::tasks;
+use fetch::Fetcher;
+
+pub use engine::Engine;
+pub use fetch::ProbeError;
+pub use reading::{PageError, read, recognise};
+
+/// Probes every replica of every pool, through reloads, until the fleet is gone or the task is aborted.
+pub fn spawn(fleet: &Fleet, metrics: ProbeMetrics) -> JoinHandle<()> {
+    let fetcher = Fetcher::new();
+    tasks::for_each_pool(fleet, move |pool| {
+        prober::follow(pool, fetcher.clone(), metrics.clone())
+    })
+}

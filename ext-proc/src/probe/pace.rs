@@ -1,0 +1,96 @@
+//! When to probe next.
+//!
+//! Probes of many replicas must not fall into step, so every pause is jittered. A probe costs the engine time of
+//! its own, so one that takes longer than the interval is followed by a rest, and a dead replica is asked less
+//! often; but never so seldom that its return goes unnoticed for long.
+
+use std::time::Duration;
+
+/// The longest pause between two probes of a replica that does not answer, unless its interval is longer.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How many failures in a row it takes before the pauses grow.
+const FAILURES_FREE: u32 = 3;
+/// The shortest pause between two probes, as a part of the interval: what a slow engine is spared.
+const REST_SHARE: u32 = 2;
+
+/// The rhythm of one replica's probes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    failures: u32,
+}
+
+impl Pace {
+    /// A probe succeeded. Says whether it was the first one to do so after others had failed.
+    pub(super) fn succeeded(&mut self) -> bool {
+        std::mem::take(&mut self.failures) > 0
+    }
+
+    /// A probe failed. Says whether it was the first one to do so after others had succeeded.
+    pub(super) fn failed(&mut self) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.failures == 1
+    }
+
+    /// How long to wait after a probe that took `took`; `jitter` is about 1.
+    pub(super) fn pause(&self, interval: Duration, took: Duration, jitter: f64) -> Duration {
+        let doublings = self.failures.saturating_sub(FAILURES_FREE).min(16);
+        let interval = if doublings == 0 {
+            interval
+        } else {
+            interval
+                .saturating_mul(1 << doublings)
+                .min(BACKOFF_MAX.max(interval))
+        };
+        interval
+            .mul_f64(jitter)
+            .saturating_sub(took)
+            .max(interval / REST_SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn probes_start_an_interval_apart_however_long_they_take() {
+        let pace = Pace::default();
+        assert_eq!(pace.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
+        let pause = pace.pause(INTERVAL, Duration::from_millis(30), 1.1);
+        assert_eq!(pause, Duration::from_millis(80));
+    }
+
+    #[test]
+    fn a_slow_engine_gets_a_rest() {
+        let pause = Pace::default().pause(INTERVAL, Duration::from_secs(1), 1.0);
+        assert_eq!(pause, INTERVAL / 2);
+    }
+
+    #[test]
+    fn a_dead_replica_is_asked_less_often_but_at_least_once_a_second() {
+        let mut pace = Pace::default();
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            pace.failed();
+            pauses.push(pace.pause(INTERVAL, Duration::ZERO, 1.0).as_millis());
+        }
+        assert_eq!(pauses[..6], [100, 100, 100, 200, 400, 800]);
+        assert!(
+            pauses[6..].iter().all(|&pause| pause == 1_000),
+            "{pauses:?}"
+        );
+        assert!(pace.succeeded());
+        assert_eq!(pace.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
+    }
+
+    #[test]
+    fn only_changes_are_news() {
+        let mut pace = Pace::default();
+        assert!(!pace.succeeded());
+        assert!(pace.failed());
+        assert!(!pace.failed());
+        assert!(pace.succeeded());
+    }
+}

@@ -1,0 +1,107 @@
+//! Keeps asking every replica of a pool for its load.
+//!
+//! One task a replica: a loop over all replicas was rejected, since one that hangs would delay the news of all
+//! others by its timeout. A report carries the time at which the probe was *sent*: what was pushed after that is
+//! not in it, and the core must know.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use isotherm_router::ReplicaId;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+
+use super::fetch::Fetcher;
+use super::pace::Pace;
+use super::target::Target;
+use crate::config::PoolConfig;
+use crate::driver::Pool;
+use crate::metrics::ProbeMetrics;
+use crate::metrics::probe::ReplicaProbeMetrics;
+use crate::tasks::KeyedTasks;
+
+/// How far pauses are spread around the interval.
+const JITTER: std::ops::Range<f64> = 0.9..1.1;
+
+/// Probes whoever is in the pool, until the pool is gone.
+pub(super) async fn follow(pool: Weak<Pool>, fetcher: Fetcher, metrics: ProbeMetrics) {
+    let Some((name, mut members)) = pool
+        .upgrade()
+        .map(|pool| (Arc::clone(pool.name()), pool.members()))
+    else {
+        return;
+    };
+    let mut tasks = KeyedTasks::new();
+    loop {
+        let current = Arc::clone(&members.borrow_and_update());
+        tasks.keep(|id| current.iter().any(|member| member.id == *id));
+        for member in current.iter() {
+            tasks.ensure(member.id, || {
+                let metrics = metrics.replica(&name, member.addr);
+                let replica = (member.id, member.addr);
+                tokio::spawn(probe(pool.clone(), replica, fetcher.clone(), metrics))
+            });
+        }
+        if members.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Probes one replica until its task is stopped.
+async fn probe(
+    pool: Weak<Pool>,
+    (id, addr): (ReplicaId, SocketAddr),
+    fetcher: Fetcher,
+    metrics: ReplicaProbeMetrics,
+) {
+    let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
+        return;
+    };
+    let mut target = Target::new(addr);
+    let mut pace = Pace::default();
+    // The standard library keys every hash map differently.
+    let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
+    loop {
+        let current = Arc::clone(&config.borrow_and_update());
+        let start = Instant::now();
+        let result = target.probe(&fetcher, &current).await;
+        let took = start.elapsed();
+        metrics.observe(took, result.as_ref().err());
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        match result {
+            Ok(load) => {
+                if pace.succeeded() {
+                    tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
+                }
+                pool.probed(id, load, clock.time_of(start));
+            }
+            Err(error) => {
+                if pace.failed() {
+                    tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
+                }
+                pool.probe_failed(id);
+            }
+        }
+        drop(pool);
+        let jitter = random.random_range(JITTER);
+        let pause = pace.pause(current.probe.interval, took, jitter);
+        if wait(pause, &mut config).await {
+            target.forget();
+        }
+    }
+}
+
+/// Waits for the next probe; a changed configuration is applied at once, and is worth a `true`.
+async fn wait(pause: std::time::Duration, config: &mut watch::Receiver<Arc<PoolConfig>>) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => false,
+        // With the pool gone there is nothing to wait for; the caller notices.
+        changed = config.changed() => changed.is_ok(),
+    }
+}

@@ -1,0 +1,305 @@
+//! From a metrics page to a [`Load`].
+
+use std::collections::BTreeMap;
+
+use isotherm_router::Load;
+
+use super::engine::{Engine, Merge, Role, Table};
+use super::page::{Labels, Sample, samples};
+
+/// How many data-parallel ranks one replica may have.
+const RANKS_MAX: usize = 1_024;
+
+/// Why a page says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// No engine's metrics are on it.
+    #[error(
+        "no metrics of an engine that is known here: are its metrics switched on? Set the pool's `engine`"
+    )]
+    Unknown,
+    /// The engine's are not on it.
+    #[error(
+        "no usable value of {}: is it {engine}, are its metrics switched on?",
+        engine.waiting_name()
+    )]
+    Missing {
+        /// Whose are missing.
+        engine: Engine,
+    },
+    /// It is not a page of one replica.
+    #[error("more than {RANKS_MAX} data-parallel ranks: is this the page of one replica?")]
+    TooManyRanks,
+}
+
+/// Whose page this is.
+///
+/// # Errors
+///
+/// When it has the metrics of no engine that is known.
+pub fn recognise(page: &[u8]) -> Result<Engine, PageError> {
+    samples(page)
+        .find_map(|sample| Engine::recognise(sample.name))
+        .ok_or(PageError::Unknown)
+}
+
+/// What the page of a replica says of its load.
+///
+/// # Errors
+///
+/// When it does not say how many requests wait.
+pub fn read(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
+    let table = engine.table();
+    let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
+    for sample in samples(page) {
+        let Some((role, labels, value)) = of_interest(table, sample) else {
+            continue;
+        };
+        let key = labels.get(table.rank).unwrap_or_default();
+        if !ranks.contains_key(key) && ranks.len() >= RANKS_MAX {
+            return Err(PageError::TooManyRanks);
+        }
+        ranks
+            .entry(key)
+            .or_default()
+            .note(role, table.merge, labels, value);
+    }
+    total(&ranks).ok_or(PageError::Missing { engine })
+}
+
+/// The role, labels and value of a sample, where it matters.
+fn of_interest<'a>(table: &Table, sample: Sample<'a>) -> Option<(Role, Labels<'a>, f64)> {
+    let named = |name: &str| name.as_bytes() == sample.name;
+    if !table.series.iter().any(|series| named(series.name)) {
+        return None;
+    }
+    let (labels, value) = sample.read()?;
+    if let Some(label) = table.total_only
+        && labels.get(label).is_some_and(|value| !value.is_empty())
+    {
+        return None;
+    }
+    let series = table.series.iter().find(|series| {
+        let fits = |(label, value): (&str, &str)| labels.get(label) == Some(value.as_bytes());
+        named(series.name) && series.only.is_none_or(fits)
+    })?;
+    // An engine that is starting may say NaN; that is no number of requests.
+    (value.is_finite() && value >= 0.0).then_some((series.role, labels, value))
+}
+
+/// What one rank said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rank {
+    waiting: Option<f64>,
+    running: Option<f64>,
+    usage: Option<f64>,
+    capacity_tokens: Option<f64>,
+    capacity_blocks: Option<f64>,
+    block_tokens: Option<f64>,
+}
+
+impl Rank {
+    fn note(&mut self, role: Role, merge: Merge, labels: Labels<'_>, value: f64) {
+        let largest = |slot: &mut Option<f64>, value: f64| {
+            *slot = Some(slot.unwrap_or(0.0).max(value));
+        };
+        let merged = |slot: &mut Option<f64>, value: f64| {
+            let before = slot.unwrap_or(0.0);
+            *slot = Some(match merge {
+                Merge::Sum => before + value,
+                Merge::Max => before.max(value),
+            });
+        };
+        match role {
+            Role::Waiting => merged(&mut self.waiting, value),
+            Role::Running => merged(&mut self.running, value),
+            Role::Usage => largest(&mut self.usage, value),
+            Role::CapacityTokens => largest(&mut self.capacity_tokens, value),
+            Role::CapacityBlocks => largest(&mut self.capacity_blocks, value),
+            Role::BlockTokens => largest(&mut self.block_tokens, value),
+            Role::CacheInfo => {
+                let size = |name| labels.number(name).map(|number| number as f64);
+                if let (Some(blocks), Some(tokens)) = (size("num_gpu_blocks"), size("block_size")) {
+                    largest(&mut self.capacity_tokens, blocks * tokens);
+                }
+            }
+        }
+    }
+
+    fn capacity(&self) -> Option<f64> {
+        let product = || Some(self.capacity_blocks? * self.block_tokens?);
+        self.capacity_tokens.or_else(product)
+    }
+}
+
+fn total(ranks: &BTreeMap<&[u8], Rank>) -> Option<Load> {
+    let sum = |of: fn(&Rank) -> Option<f64>| ranks.values().filter_map(of).reduce(|a, b| a + b);
+    let usages = ranks.values().filter(|rank| rank.usage.is_some()).count();
+    // Casts from float saturate, and the values are finite and not negative.
+    Some(Load {
+        pending: sum(|rank| rank.waiting)?.round() as u32,
+        running: sum(|rank| rank.running).map(|running| running.round() as u32),
+        kv_usage: sum(|rank| rank.usage)
+            .map(|usage| (usage / usages as f64).clamp(0.0, 1.0) as f32),
+        kv_capacity_tokens: sum(Rank::capacity)
+            .map(|tokens| tokens as u64)
+            .filter(|&tokens| tokens > 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_as(engine: Engine, page: &str) -> Result<Load, PageError> {
+        assert!(
+            matches!(recognise(page.as_bytes()), Ok(found) if found == engine),
+            "{page}"
+        );
+        read(engine, page.as_bytes())
+    }
+
+    fn load(pending: u32, running: u32, usage: Option<f32>, tokens: Option<u64>) -> Load {
+        Load {
+            pending,
+            running: Some(running),
+            kv_usage: usage,
+            kv_capacity_tokens: tokens,
+        }
+    }
+
+    #[test]
+    fn vllm_ranks_are_summed_and_longer_names_left_alone() {
+        let page = r#"
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 90
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:num_requests_waiting{engine="1",model_name="m"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100",num_gpu_blocks_override="None",mamba_block_size="8"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
+"#;
+        let expected = load(3, 7, Some(0.5), Some(3_200));
+        assert_eq!(read_as(Engine::Vllm, page), Ok(expected));
+    }
+
+    #[test]
+    fn older_vllm_names_its_cache_usage_otherwise() {
+        let page = "vllm:num_requests_waiting 0\nvllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.5\n";
+        assert_eq!(read_as(Engine::Vllm, page), Ok(load(0, 1, Some(0.5), None)));
+    }
+
+    #[test]
+    fn sglang_series_of_single_priorities_are_parts_of_the_total() {
+        let page = r#"
+sglang:num_queue_reqs{model_name="m",priority=""} 5
+sglang:num_queue_reqs{model_name="m",priority="0"} 2
+sglang:num_queue_reqs{model_name="m",priority="1"} 3
+sglang:num_running_reqs{model_name="m",priority=""} 8
+sglang:num_running_reqs{model_name="m",priority="1"} 8
+sglang:token_usage{model_name="m"} 0.3
+sglang:max_total_num_tokens{model_name="m"} 4096
+"#;
+        assert_eq!(
+            read_as(Engine::Sglang, page),
+            Ok(load(5, 8, Some(0.3), Some(4_096)))
+        );
+    }
+
+    #[test]
+    fn sglang_tensor_ranks_repeat_and_data_parallel_ranks_add_up() {
+        let page = r#"
+sglang_num_queue_reqs{dp_rank="0",tp_rank="0"} 1
+sglang_num_queue_reqs{dp_rank="0",tp_rank="1"} 1
+sglang_num_queue_reqs{dp_rank="1",tp_rank="0"} 2
+sglang_num_queue_reqs{dp_rank="1",tp_rank="1"} 2
+sglang_num_running_reqs{dp_rank="0",tp_rank="0"} 4
+sglang_num_running_reqs{dp_rank="1",tp_rank="0"} 5
+sglang_max_total_num_tokens{dp_rank="0",tp_rank="0"} 100
+sglang_max_total_num_tokens{dp_rank="1",tp_rank="0"} 100
+"#;
+        assert_eq!(
+            read_as(Engine::Sglang, page),
+            Ok(load(3, 9, None, Some(200)))
+        );
+    }
+
+    #[test]
+    fn tensorrt_llm_and_triton_give_their_capacity_as_blocks_of_tokens() {
+        let page = "trtllm_num_requests_waiting 2\ntrtllm_num_requests_running 3\n\
+            trtllm_kv_cache_utilization 0.5\ntrtllm_kv_cache_max_blocks 10\ntrtllm_kv_cache_tokens_per_block 32\n";
+        assert_eq!(
+            read_as(Engine::Trtllm, page),
+            Ok(load(2, 3, Some(0.5), Some(320)))
+        );
+        let page = r#"
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"} 2
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="context",version="1"} 9
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} 3
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm",version="1"} 10
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="free",model="tensorrt_llm",version="1"} 5
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="tensorrt_llm",version="1"} 64
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"} 0.5
+"#;
+        assert_eq!(
+            read_as(Engine::Triton, page),
+            Ok(load(2, 3, Some(0.5), Some(640)))
+        );
+    }
+
+    #[test]
+    fn llama_cpp_and_tgi_tell_what_waits_and_runs() {
+        let page = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 1\n";
+        assert_eq!(read_as(Engine::Llamacpp, page), Ok(load(1, 4, None, None)));
+        let page = "tgi_batch_current_size 4\ntgi_queue_size 1\n";
+        assert_eq!(read_as(Engine::Tgi, page), Ok(load(1, 4, None, None)));
+    }
+
+    #[test]
+    fn a_page_that_does_not_say_how_many_wait_is_no_good_news() {
+        assert_eq!(recognise(b"python_info 1\n"), Err(PageError::Unknown));
+        assert_eq!(
+            recognise(br#"[{"numQueuedRequests": 1}]"#),
+            Err(PageError::Unknown)
+        );
+        let missing = Err(PageError::Missing {
+            engine: Engine::Vllm,
+        });
+        assert_eq!(
+            read(Engine::Vllm, b"vllm:num_requests_running 1\n"),
+            missing
+        );
+        assert_eq!(
+            read(Engine::Vllm, b"vllm:num_requests_waiting NaN\n"),
+            missing
+        );
+        assert_eq!(
+            read(Engine::Vllm, b"vllm:num_requests_waiting -1\n"),
+            missing
+        );
+        assert_eq!(read(Engine::Vllm, b"sglang:num_queue_reqs 0\n"), missing);
+    }
+
+    #[test]
+    fn a_page_with_endless_ranks_is_refused() {
+        let page: String = (0..=RANKS_MAX)
+            .map(|rank| format!("vllm:num_requests_waiting{{engine=\"{rank}\"}} 1\n"))
+            .collect();
+        assert_eq!(
+            read(Engine::Vllm, page.as_bytes()),
+            Err(PageError::TooManyRanks)
+        );
+    }
+
+    #[test]
+    fn a_page_of_a_real_vllm_server_is_read() {
+        let page = include_bytes!("../../tests/data/vllm-0.32.0-metrics-reduced.txt");
+        assert_eq!(recognise(page), Ok(Engine::Vllm));
+        assert_eq!(
+            read(Engine::Vllm, page),
+            Ok(load(0, 0, Some(0.0), Some(262_144)))
+        );
+    }
+}

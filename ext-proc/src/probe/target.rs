@@ -1,0 +1,106 @@
+//! One replica as probes see it: where its page is, and whose it is.
+
+use std::net::SocketAddr;
+
+use isotherm_router::Load;
+
+use super::engine::Engine;
+use super::fetch::{Fetcher, ProbeError};
+use super::reading::{PageError, read, recognise};
+use crate::config::{EngineKind, PoolConfig};
+
+/// One replica, and what was found out about it.
+#[derive(Debug)]
+pub(super) struct Target {
+    addr: SocketAddr,
+    /// What it was recognised as, and at which path.
+    found: Option<(Engine, String)>,
+}
+
+impl Target {
+    pub(super) fn new(addr: SocketAddr) -> Self {
+        Self { addr, found: None }
+    }
+
+    /// Asks the replica for its load.
+    pub(super) async fn probe(
+        &mut self,
+        fetcher: &Fetcher,
+        config: &PoolConfig,
+    ) -> Result<Load, ProbeError> {
+        let timeout = config.probe.timeout;
+        let (engine, path) = match (known(config.engine), &self.found) {
+            (Some(engine), _) => {
+                let own = || engine.table().path.to_owned();
+                (engine, config.probe.path.clone().unwrap_or_else(own))
+            }
+            (None, Some(found)) => found.clone(),
+            (None, None) => return self.recognise(fetcher, config).await,
+        };
+        let page = fetcher.get(self.addr, &path, timeout).await?;
+        read(engine, &page).map_err(|error| {
+            // Another engine may have taken over the address: look again next time.
+            self.found = None;
+            error.into()
+        })
+    }
+
+    /// Forgets what was found out: the configuration has changed.
+    pub(super) fn forget(&mut self) {
+        self.found = None;
+    }
+
+    /// Tries the paths that engines use until one has metrics that are known.
+    async fn recognise(
+        &mut self,
+        fetcher: &Fetcher,
+        config: &PoolConfig,
+    ) -> Result<Load, ProbeError> {
+        let mut paths = vec![];
+        match &config.probe.path {
+            Some(path) => paths.push(path.clone()),
+            None => {
+                for engine in Engine::ALL {
+                    let path = engine.table().path;
+                    if !paths.iter().any(|known| known == path) {
+                        paths.push(path.to_owned());
+                    }
+                }
+            }
+        }
+        let mut failure = ProbeError::Page(PageError::Unknown);
+        for path in paths {
+            let page = match fetcher.get(self.addr, &path, config.probe.timeout).await {
+                Ok(page) => page,
+                // A replica without this page may have the next one.
+                Err(error @ ProbeError::Status { .. }) => {
+                    failure = error;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match recognise(&page) {
+                Ok(engine) => {
+                    let load = read(engine, &page)?;
+                    tracing::info!(replica = %self.addr, %engine, path, "recognised the engine");
+                    self.found = Some((engine, path));
+                    return Ok(load);
+                }
+                Err(error) => failure = error.into(),
+            }
+        }
+        Err(failure)
+    }
+}
+
+fn known(kind: EngineKind) -> Option<Engine> {
+    match kind {
+        EngineKind::Auto => None,
+        EngineKind::Vllm => Some(Engine::Vllm),
+        EngineKind::Sglang => Some(Engine::Sglang),
+        EngineKind::Trtllm => Some(Engine::Trtllm),
+        EngineKind::Triton => Some(Engine::Triton),
+        EngineKind::Llamacpp => Some(Engine::Llamacpp),
+        EngineKind::Tgi => Some(Engine::Tgi),
+    }
+}

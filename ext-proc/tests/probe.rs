@@ -1,0 +1,219 @@
+//! Probes against fake engines: good, slow, broken, dead and changing ones.
+
+mod fake;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fake::{Answer, FakeEngine, eventually, vllm};
+use isotherm::config;
+use isotherm::driver::{Clock, Fleet, Pool};
+use isotherm::metrics::{Metrics, ProbeMetrics};
+use isotherm::probe;
+use isotherm_router::{Availability, Load, ReplicaStatus};
+use prometheus_client::registry::Registry;
+
+struct Probed {
+    fleet: Fleet,
+    registry: Registry,
+}
+
+impl Probed {
+    fn start(options: &str) -> Self {
+        let config = config::parse(&format!("pools: [{{{options}}}]")).unwrap();
+        let mut registry = Registry::default();
+        let metrics = Arc::new(Metrics::register(&mut registry));
+        let fleet = Fleet::new(&config, metrics, Clock::start());
+        // The task ends with the fleet.
+        drop(probe::spawn(&fleet, ProbeMetrics::register(&mut registry)));
+        Self { fleet, registry }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        self.fleet.pool_for("any").unwrap()
+    }
+
+    fn status(&self, addr: SocketAddr) -> ReplicaStatus {
+        let name = addr.to_string();
+        self.pool()
+            .replicas()
+            .into_iter()
+            .find(|replica| replica.name == name)
+            .unwrap()
+    }
+
+    fn availability(&self, addr: SocketAddr) -> Availability {
+        self.status(addr).availability
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        page
+    }
+}
+
+const FAST: &str = "probe: {interval_ms: 20, timeout_ms: 200, stale_after_ms: 60000}";
+
+#[tokio::test]
+async fn a_replica_gets_requests_after_its_first_good_probe() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = Probed::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    assert_eq!(probed.availability(engine.addr), Availability::NeverProbed);
+    eventually("the replica is available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+    let load = Load {
+        pending: 0,
+        running: Some(2),
+        kv_usage: Some(0.5),
+        kv_capacity_tokens: Some(1_600),
+    };
+    assert_eq!(probed.status(engine.addr).load, Some(load));
+}
+
+#[tokio::test]
+async fn a_hanging_replica_does_not_delay_the_news_of_another() {
+    let (good, hanging) = (
+        FakeEngine::start(vllm(0)).await,
+        FakeEngine::start(Answer::Hang).await,
+    );
+    let probed = Probed::start("probe: {interval_ms: 20, timeout_ms: 5000, stale_after_ms: 60000}");
+    probed.pool().add_replica(hanging.addr).unwrap();
+    probed.pool().add_replica(good.addr).unwrap();
+    let start = Instant::now();
+    eventually("ten probes of the good one", || good.asked() >= 10).await;
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(hanging.asked(), 1);
+    assert_eq!(probed.availability(hanging.addr), Availability::NeverProbed);
+}
+
+#[tokio::test]
+async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = Probed::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    for bad in [Answer::Status(500), Answer::Hang, Answer::Endless] {
+        eventually("available", || {
+            probed.availability(engine.addr) == Availability::Available
+        })
+        .await;
+        engine.answer(bad.clone());
+        eventually("left out", || {
+            probed.availability(engine.addr) == Availability::ProbeFailed
+        })
+        .await;
+        engine.answer(vllm(0));
+    }
+    eventually("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+    let page = probed.page();
+    for reason in ["status", "timeout", "too_large"] {
+        let line = format!(
+            "probe_failures_total{{pool=\"*\",replica=\"{}\",reason=\"{reason}\"}}",
+            engine.addr
+        );
+        assert!(page.contains(&line), "missing {line} in\n{page}");
+    }
+    assert!(
+        page.contains("probe_duration_seconds_count{pool=\"*\"}"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn what_waits_at_a_replica_is_seen() {
+    let engine = FakeEngine::start(vllm(3)).await;
+    let probed = Probed::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    eventually("pending", || {
+        probed.availability(engine.addr) == Availability::Pending
+    })
+    .await;
+    engine.answer(vllm(0));
+    eventually("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
+    let page = "trtllm_num_requests_waiting 1\ntrtllm_num_requests_running 2\n";
+    let engine = FakeEngine::start(Answer::PageAmongJson("/prometheus/metrics", page.into())).await;
+    let probed = Probed::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    eventually("one waits", || {
+        probed
+            .status(engine.addr)
+            .load
+            .is_some_and(|load| load.pending == 1)
+    })
+    .await;
+    engine.answer(Answer::Page("/metrics", "tgi_queue_size 7\n".into()));
+    eventually("left out", || {
+        probed.availability(engine.addr) == Availability::ProbeFailed
+    })
+    .await;
+    engine.answer(Answer::Page(
+        "/prometheus/metrics",
+        "tgi_queue_size 7\n".into(),
+    ));
+    eventually("seven wait", || {
+        probed
+            .status(engine.addr)
+            .load
+            .is_some_and(|load| load.pending == 7)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = Probed::start(&format!("engine: sglang, {FAST}"));
+    probed.pool().add_replica(engine.addr).unwrap();
+    eventually("left out", || {
+        probed.availability(engine.addr) == Availability::ProbeFailed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_leaves_is_asked_no_more_and_its_figures_go() {
+    let engine = FakeEngine::start(Answer::Status(500)).await;
+    let probed = Probed::start(FAST);
+    let pool = probed.pool();
+    pool.add_replica(engine.addr).unwrap();
+    eventually("some probes", || engine.asked() >= 3).await;
+    assert!(
+        probed.page().contains("probe_failures_total"),
+        "{}",
+        probed.page()
+    );
+    pool.remove_replica(engine.addr).unwrap();
+    eventually("no figures", || !probed.page().contains("replica=")).await;
+    let asked = engine.asked();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(engine.asked(), asked);
+}
+
+#[tokio::test]
+async fn a_reload_changes_how_replicas_are_probed() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = Probed::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
+    probed.pool().add_replica(engine.addr).unwrap();
+    eventually("the first probe", || engine.asked() == 1).await;
+    let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();
+    probed.fleet.apply(&config);
+    eventually("many probes", || engine.asked() > 5).await;
+}
