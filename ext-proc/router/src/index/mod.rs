@@ -382,4 +382,6 @@ fn span_units(bytes: u32) -> u16 {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@
 )]
 
 pub mod engine;
+pub mod naive;
 pub mod pool;
+pub mod script;
 
 use std::sync::Arc;
 

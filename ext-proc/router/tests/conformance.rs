@@ -1,0 +1,283 @@
+//! What every policy owes, whatever it prefers: run over all policies and all pushing modes.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use isotherm_router::{
+    Choice, Event, PolicyName, Push, RejectReason, ReplicaId, Request, RouterConfig,
+};
+use support::request;
+use support::script::Script;
+
+const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Blind];
+
+/// All policies in all modes, with as many idle replicas.
+fn everywhere(replicas: u32, test: impl Fn(&str, Push, Script)) {
+    for policy in PolicyName::ALL {
+        for push in MODES {
+            let config = RouterConfig {
+                policy,
+                push,
+                ..RouterConfig::default()
+            };
+            let name = format!("{policy} {push:?}");
+            test(&name, push, Script::new(config, replicas));
+        }
+    }
+}
+
+/// A request of a session of its own.
+fn single(id: u64) -> Request {
+    request(id, id, &[id, id + 1, id + 2])
+}
+
+#[test]
+fn an_idle_fleet_takes_a_request_at_once() {
+    everywhere(4, |name, _, mut script| {
+        script.arrive(single(1));
+        let sent = script.dispatches();
+        assert_eq!(sent.len(), 1, "{name}");
+        assert_eq!(sent[0].1.queued_for, Duration::ZERO, "{name}");
+    });
+}
+
+#[test]
+fn a_fleet_of_one_works() {
+    everywhere(1, |name, _, mut script| {
+        for id in 0..3 {
+            script.sleep(100);
+            script.probe(0, 0);
+            script.arrive(single(id));
+            assert_eq!(script.sent(), [(id, 0)], "{name}");
+            script.finish(id);
+        }
+    });
+}
+
+#[test]
+fn everybody_gets_work() {
+    everywhere(4, |name, _, mut script| {
+        let mut used = BTreeSet::new();
+        for id in 0..400 {
+            script.sleep(10);
+            script.probe_all(0..4);
+            script.arrive(single(id));
+            used.extend(script.sent().into_iter().map(|(_, replica)| replica));
+            if id >= 4 {
+                script.finish(id - 4);
+            }
+        }
+        assert_eq!(used.len(), 4, "{name}");
+    });
+}
+
+#[test]
+fn a_replica_whose_probe_fails_gets_nothing_until_the_next_good_one() {
+    everywhere(2, |name, _, mut script| {
+        script.probe_fails(0);
+        for id in 0..20 {
+            script.arrive(single(id));
+            assert_eq!(script.sent(), [(id, 1)], "{name}");
+            script.finish(id);
+        }
+        script.probe_fails(1);
+        script.probe(0, 0);
+        script.arrive(single(20));
+        assert_eq!(script.sent(), [(20, 0)], "{name}");
+    });
+}
+
+#[test]
+fn a_replica_whose_probes_stop_gets_nothing() {
+    everywhere(2, |name, _, mut script| {
+        script.sleep(2_900);
+        script.probe(1, 0);
+        script.sleep(200);
+        for id in 0..20 {
+            script.arrive(single(id));
+            assert_eq!(script.sent(), [(id, 1)], "{name}");
+            script.finish(id);
+        }
+    });
+}
+
+#[test]
+fn a_draining_replica_gets_nothing_and_keeps_what_it_has() {
+    everywhere(2, |name, _, mut script| {
+        script.arrive(single(0));
+        let at = script.sent()[0].1;
+        let replica = ReplicaId(at);
+        script.event(Event::Draining { replica });
+        for id in 1..20 {
+            script.arrive(single(id));
+            assert_eq!(script.sent(), [(id, 1 - at)], "{name}");
+            script.finish(id);
+        }
+        assert_eq!(script.stats().in_flight, 1, "{name}");
+        script.event(Event::Removed { replica });
+        script.finish(0);
+        assert_eq!(script.stats().in_flight, 0, "{name}");
+    });
+}
+
+#[test]
+fn a_subset_is_kept_to() {
+    everywhere(4, |name, _, mut script| {
+        for id in 0..20 {
+            let mut request = single(id);
+            request.subset = Some(Box::new([ReplicaId(2)]));
+            script.arrive(request);
+            let sent = script.dispatches();
+            assert_eq!(sent[0].1.replica, ReplicaId(2), "{name}");
+            assert!(sent[0].1.fallbacks.is_empty(), "{name}");
+            script.finish(id);
+        }
+        let mut request = single(99);
+        request.subset = Some(Box::new([ReplicaId(7)]));
+        script.arrive(request);
+        assert_eq!(script.rejects(), [(99, RejectReason::EmptySubset)]);
+    });
+}
+
+#[test]
+fn whoever_waits_for_a_subset_holds_up_nobody_else() {
+    everywhere(2, |name, push, mut script| {
+        if push == Push::Blind {
+            return;
+        }
+        let pinned = |id| Request {
+            subset: Some(Box::new([ReplicaId(0)])),
+            ..single(id)
+        };
+        for id in 0..6 {
+            script.arrive(pinned(id));
+        }
+        assert_eq!(script.sent(), [(0, 0), (1, 0)], "{name}");
+        script.arrive(single(6));
+        assert_eq!(script.sent(), [(6, 1)], "{name}");
+        script.finish(0);
+        assert_eq!(script.sent(), [(2, 0)], "{name}");
+    });
+}
+
+#[test]
+fn full_replicas_are_spared_and_the_queue_is_served_in_order() {
+    everywhere(2, |name, push, mut script| {
+        if push == Push::Blind {
+            return;
+        }
+        for id in 0..40 {
+            script.arrive(single(id));
+        }
+        let mut order: Vec<u64> = script.sent().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(order.len(), 4, "{name}: two each");
+        let mut running = order.clone();
+        while !running.is_empty() {
+            script.finish(running.remove(0));
+            let sent = script.sent();
+            order.extend(sent.iter().map(|(id, _)| *id));
+            running.extend(sent.iter().map(|(id, _)| *id));
+        }
+        assert_eq!(order, (0..40).collect::<Vec<_>>(), "{name}");
+    });
+}
+
+#[test]
+fn a_new_replica_serves_those_that_wait() {
+    everywhere(1, |name, push, mut script| {
+        if push == Push::Blind {
+            return;
+        }
+        for id in 0..10 {
+            script.arrive(single(id));
+        }
+        script.sent();
+        script.add(1);
+        script.probe(1, 0);
+        assert_eq!(script.sent(), [(2, 1), (3, 1)], "{name}");
+    });
+}
+
+#[test]
+fn fallbacks_are_other_replicas_also_when_all_others_are_busy() {
+    everywhere(3, |name, _, mut script| {
+        for id in 0..6 {
+            script.arrive(single(id));
+        }
+        for (_, decision) in script.dispatches() {
+            let mut named: BTreeSet<ReplicaId> = decision.fallbacks.iter().copied().collect();
+            named.insert(decision.replica);
+            assert_eq!(named.len(), 3, "{name}: {decision:?}");
+        }
+    });
+}
+
+#[test]
+fn an_explanation_is_what_happens() {
+    everywhere(4, |name, _, mut script| {
+        for id in 0..60 {
+            let request = request(id, id % 5, &[id % 5, 1, 2, id]);
+            let explanation = script.router.explain(script.now, &request);
+            assert_eq!(explanation.candidates.len(), 4, "{name}");
+            let waiting = script.stats().queue_length;
+            script.arrive(request);
+            match explanation.choice {
+                Choice::Dispatch { replica, reason } => {
+                    let (_, decision) = script.dispatches().remove(0);
+                    assert_eq!((decision.replica, decision.reason), (replica, reason));
+                }
+                Choice::Wait { ahead, .. } => {
+                    assert_eq!(ahead, waiting, "{name}");
+                    assert_eq!(script.sent(), [], "{name}");
+                }
+                Choice::Reject { reason } => panic!("{name}: {reason:?}"),
+            }
+            if id % 3 == 0 {
+                script.sleep(50);
+                script.probe_all(0..4);
+                script.sent();
+            }
+        }
+    });
+}
+
+#[test]
+fn who_gives_up_is_not_sent() {
+    everywhere(1, |name, push, mut script| {
+        if push == Push::Blind {
+            return;
+        }
+        for id in 0..5 {
+            script.arrive(single(id));
+        }
+        script.abort(2);
+        script.abort(0);
+        script.finish(1);
+        assert_eq!(script.sent(), [(0, 0), (1, 0), (3, 0), (4, 0)], "{name}");
+        assert_eq!(script.stats().counters.aborted_waiting, 1, "{name}");
+        assert_eq!(script.stats().counters.aborted_in_flight, 1, "{name}");
+    });
+}
+
+#[test]
+fn a_policy_can_be_changed_while_requests_wait() {
+    everywhere(2, |name, push, mut script| {
+        for policy in PolicyName::ALL {
+            let config = RouterConfig {
+                policy,
+                push,
+                ..RouterConfig::default()
+            };
+            script.router.reconfigure(script.now, config);
+            script.arrive(single(1_000));
+            script.sleep(1);
+            assert_eq!(script.sent().len(), 1, "{name} to {policy}");
+            script.finish(1_000);
+            script.sleep(100);
+            script.probe_all(0..2);
+        }
+        assert_eq!(script.stats().counters.arrived, 6);
+    });
+}

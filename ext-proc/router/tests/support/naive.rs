@@ -1,0 +1,545 @@
+//! A naive model of the router: lists, searched from end to end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use isotherm_router::{
+    Availability, Choice, Decision, Effect, Event, Eviction, IndexLimits, Load, PolicyName, Push,
+    QueueLimits, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
+    Time,
+};
+use proptest::prelude::*;
+
+use super::request;
+
+/// One operation. Numbers choose among what exists at that moment, going round.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Arrive {
+        blocks: Vec<u64>,
+        session: u64,
+        subset: Option<Vec<usize>>,
+    },
+    Finish {
+        which: usize,
+        ok: bool,
+        served: Option<usize>,
+        cached_percent: Option<u32>,
+    },
+    Abort {
+        which: usize,
+        waiting: bool,
+    },
+    Probe {
+        which: usize,
+        pending: u32,
+        tells_all: bool,
+        late_ms: u64,
+    },
+    ProbeAll,
+    ProbeFails(usize),
+    Add,
+    Remove(usize),
+    Drain(usize),
+    Sleep {
+        ms: u64,
+    },
+    Timeout,
+    Reconfigure {
+        policy: usize,
+        push: u32,
+        lru: bool,
+        bytes_max: usize,
+        length_max: usize,
+        wait_ms: u64,
+    },
+}
+
+/// Random operations, as often as they matter.
+pub fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
+    let blocks = prop::collection::vec(0_u64..3, 0..10);
+    let subset = prop::option::weighted(0.2, prop::collection::vec(0_usize..6, 0..4));
+    let op = prop_oneof![
+        12 => (blocks, 0_u64..8, subset).prop_map(|(blocks, session, subset)| Op::Arrive {
+            blocks,
+            session,
+            subset,
+        }),
+        8 => (
+            any::<usize>(),
+            prop::bool::weighted(0.9),
+            prop::option::weighted(0.2, 0_usize..6),
+            prop::option::of(0_u32..=100),
+        )
+            .prop_map(|(which, ok, served, cached_percent)| Op::Finish {
+                which,
+                ok,
+                served,
+                cached_percent,
+            }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, waiting)| Op::Abort { which, waiting }),
+        6 => (any::<usize>(), 0_u32..3, any::<bool>(), 0_u64..300).prop_map(
+            |(which, pending, tells_all, late_ms)| Op::Probe {
+                which,
+                pending: pending.saturating_sub(1),
+                tells_all,
+                late_ms,
+            }
+        ),
+        4 => Just(Op::ProbeAll),
+        1 => any::<usize>().prop_map(Op::ProbeFails),
+        2 => Just(Op::Add),
+        1 => any::<usize>().prop_map(Op::Remove),
+        1 => any::<usize>().prop_map(Op::Drain),
+        6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
+        1 => Just(Op::Timeout),
+        1 => (0_usize..6, 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
+            .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms)| Op::Reconfigure {
+                policy,
+                push,
+                lru,
+                bytes_max,
+                length_max,
+                wait_ms,
+            }),
+    ];
+    prop::collection::vec(op, 1..at_most)
+}
+
+#[derive(Debug, Default)]
+struct Replica {
+    draining: bool,
+    failed: bool,
+    /// When its last good probe was sent, and what it said.
+    probe: Option<(Time, u32)>,
+    outstanding: u32,
+    /// When it was pushed a request, and when one left it.
+    pushes: Vec<Time>,
+    leaves: Vec<Time>,
+    /// When the last probe without a pending request was sent, and the largest number pushed between two such.
+    clear: Option<Time>,
+    largest_round: usize,
+    /// The hashes of all prefixes that it was ever sent.
+    sent: BTreeSet<u64>,
+}
+
+/// The model, with the router that it watches.
+pub struct Naive {
+    router: Router,
+    config: RouterConfig,
+    now: Time,
+    replicas: BTreeMap<ReplicaId, Replica>,
+    waiting: Vec<(Request, Time)>,
+    in_flight: BTreeMap<RequestId, (ReplicaId, Request)>,
+    answered: BTreeSet<RequestId>,
+    next_request: u64,
+    next_replica: u32,
+    /// All effects, in order.
+    pub log: Vec<Effect>,
+}
+
+impl Naive {
+    pub fn new() -> Self {
+        let config = RouterConfig::default();
+        let mut naive = Self {
+            router: Router::new(config.clone(), 5),
+            config,
+            now: Time::ZERO,
+            replicas: BTreeMap::new(),
+            waiting: Vec::new(),
+            in_flight: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            next_request: 0,
+            next_replica: 0,
+            log: Vec::new(),
+        };
+        for _ in 0..3 {
+            naive.apply(&Op::Add);
+        }
+        naive.apply(&Op::ProbeAll);
+        naive
+    }
+
+    pub fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Arrive {
+                blocks,
+                session,
+                subset,
+            } => self.arrive(blocks, *session, subset.as_deref()),
+            Op::Finish {
+                which,
+                ok,
+                served,
+                cached_percent,
+            } => self.finish_one(*which, *ok, *served, *cached_percent),
+            Op::Abort { which, waiting } => self.abort(*which, *waiting),
+            Op::Probe {
+                which,
+                pending,
+                tells_all,
+                late_ms,
+            } => {
+                if let Some(replica) = self.replica(*which) {
+                    self.probe(replica, *pending, *tells_all, *late_ms);
+                }
+            }
+            Op::ProbeAll => {
+                let all: Vec<ReplicaId> = self.replicas.keys().copied().collect();
+                for replica in all {
+                    self.probe(replica, 0, true, 0);
+                }
+            }
+            Op::ProbeFails(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.get_mut(&replica).unwrap().failed = true;
+                    self.event(Event::ProbeFailed { replica });
+                }
+            }
+            Op::Add => {
+                let replica = ReplicaId(self.next_replica);
+                self.next_replica += 1;
+                self.replicas.insert(replica, Replica::default());
+                let spec = ReplicaSpec {
+                    name: format!("10.0.0.{}:8000", replica.0),
+                };
+                self.event(Event::Added { replica, spec });
+            }
+            Op::Remove(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.remove(&replica);
+                    self.event(Event::Removed { replica });
+                }
+            }
+            Op::Drain(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.get_mut(&replica).unwrap().draining = true;
+                    self.event(Event::Draining { replica });
+                }
+            }
+            Op::Sleep { ms } => {
+                self.now = self.now.after(Duration::from_millis(*ms));
+                self.router.handle_timeout(self.now);
+                self.settle(None);
+            }
+            Op::Timeout => {
+                if let Some(time) = self.router.poll_timeout() {
+                    self.now = self.now.max(time);
+                    self.router.handle_timeout(self.now);
+                    self.settle(None);
+                }
+            }
+            Op::Reconfigure {
+                policy,
+                push,
+                lru,
+                bytes_max,
+                length_max,
+                wait_ms,
+            } => {
+                self.config = RouterConfig {
+                    policy: PolicyName::ALL[policy % PolicyName::ALL.len()],
+                    push: match push {
+                        0 => Push::Blind,
+                        1 | 2 => Push::Outstanding { max: *push },
+                        _ => Push::Pending,
+                    },
+                    queue: QueueLimits {
+                        length_max: *length_max,
+                        wait_max: Duration::from_millis(*wait_ms),
+                    },
+                    index: IndexLimits {
+                        bytes_max: *bytes_max,
+                        eviction: if *lru { Eviction::Lru } else { Eviction::Fifo },
+                    },
+                    ..RouterConfig::default()
+                };
+                self.router.reconfigure(self.now, self.config.clone());
+                self.settle(None);
+            }
+        }
+    }
+
+    /// Nothing more comes: everybody who waits must be answered by the passing of time alone.
+    pub fn finish(&mut self) {
+        for _ in 0..10_000 {
+            if self.waiting.is_empty() {
+                break;
+            }
+            let time = self.router.poll_timeout().expect("a deadline");
+            self.now = self.now.max(time);
+            self.router.handle_timeout(self.now);
+            self.settle(None);
+        }
+        assert!(self.waiting.is_empty(), "{:?}", self.waiting);
+        let answered = u64::try_from(self.answered.len()).unwrap();
+        assert!(answered <= self.next_request);
+        self.event(Event::Shutdown);
+    }
+
+    fn replica(&self, which: usize) -> Option<ReplicaId> {
+        let n = self.replicas.len().max(1);
+        self.replicas.keys().nth(which % n).copied()
+    }
+
+    fn arrive(&mut self, blocks: &[u64], session: u64, subset: Option<&[usize]>) {
+        let mut request = request(self.next_request, session, blocks);
+        self.next_request += 1;
+        let number = |which: &usize| ReplicaId(u32::try_from(*which).unwrap());
+        request.subset = subset.map(|subset| subset.iter().map(number).collect());
+        let foretold = self.router.explain(self.now, &request);
+        let explained: BTreeSet<ReplicaId> =
+            foretold.candidates.iter().map(|c| c.replica).collect();
+        for replica in self.replicas.keys() {
+            let eligible = self.is_eligible(&request, *replica);
+            assert!(!eligible || explained.contains(replica));
+        }
+        // Those of the subset that do not exist (yet) do not count, also when their number is given out later.
+        let mut resolved = request.clone();
+        resolved.subset = request.subset.as_deref().map(|subset| {
+            let known = |replica: &&ReplicaId| self.replicas.contains_key(replica);
+            subset.iter().filter(known).copied().collect()
+        });
+        self.waiting.push((resolved, self.now));
+        self.event_foretold(Event::Arrived(request), Some(foretold.choice));
+    }
+
+    fn finish_one(&mut self, which: usize, ok: bool, served: Option<usize>, cached: Option<u32>) {
+        let n = self.in_flight.len().max(1);
+        let Some(id) = self.in_flight.keys().nth(which % n).copied() else {
+            return;
+        };
+        let request = self.leave(id);
+        let served = served.and_then(|which| self.replica(which));
+        if let Some(served) = served
+            && let Some(request) = request
+            && let Some(replica) = self.replicas.get_mut(&served)
+        {
+            let edges = request.fingerprint.edges();
+            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+        }
+        let prompt_tokens = cached.map(|_| 640);
+        self.event(Event::Finished {
+            id,
+            served,
+            ok,
+            ttft_us: None,
+            prompt_tokens,
+            cached_tokens: cached.map(|percent| 640 * percent / 100),
+            completion_tokens: None,
+        });
+    }
+
+    fn abort(&mut self, which: usize, waiting: bool) {
+        let id = if waiting {
+            let n = self.waiting.len().max(1);
+            self.waiting.get(which % n).map(|(request, _)| request.id)
+        } else {
+            let n = self.in_flight.len().max(1);
+            self.in_flight.keys().nth(which % n).copied()
+        };
+        let Some(id) = id else {
+            return;
+        };
+        self.waiting.retain(|(request, _)| request.id != id);
+        self.answered.insert(id);
+        self.leave(id);
+        self.event(Event::Aborted { id });
+    }
+
+    fn leave(&mut self, id: RequestId) -> Option<Request> {
+        let (replica, request) = self.in_flight.remove(&id)?;
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.outstanding -= 1;
+            replica.leaves.push(self.now);
+        }
+        Some(request)
+    }
+
+    fn probe(&mut self, replica: ReplicaId, pending: u32, tells_all: bool, late_ms: u64) {
+        let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
+        let sent = Time::from_nanos(late);
+        let state = self.replicas.get_mut(&replica).unwrap();
+        if state.probe.is_none_or(|(last, _)| sent >= last) {
+            state.probe = Some((sent, pending));
+            state.failed = false;
+            if pending == 0 {
+                let from = state.clear.unwrap_or(Time::ZERO);
+                let round = state.pushes.iter().filter(|at| **at >= from).count();
+                state.largest_round = state.largest_round.max(round);
+                state.clear = Some(sent);
+            }
+        }
+        let load = Load {
+            pending,
+            running: tells_all.then_some(state.outstanding.saturating_sub(pending)),
+            kv_usage: tells_all.then_some(0.9),
+            kv_capacity_tokens: tells_all.then_some(2_000),
+        };
+        self.event(Event::Probed {
+            replica,
+            load,
+            sent,
+        });
+    }
+
+    fn event(&mut self, event: Event) {
+        self.event_foretold(event, None);
+    }
+
+    fn event_foretold(&mut self, event: Event, choice: Option<Choice>) {
+        self.router.handle(self.now, event);
+        self.settle(choice);
+    }
+
+    /// Takes the effects, and checks them and everything else.
+    fn settle(&mut self, mut foretold: Option<Choice>) {
+        while let Some(effect) = self.router.poll_effect() {
+            self.log.push(effect.clone());
+            match effect {
+                Effect::Dispatch { id, decision } => {
+                    let newest = RequestId(self.next_request - 1);
+                    if let Some(choice) = foretold.take_if(|_| id == newest) {
+                        let (replica, reason) = (decision.replica, decision.reason);
+                        assert_eq!(choice, Choice::Dispatch { replica, reason });
+                    }
+                    self.dispatched(id, &decision);
+                }
+                Effect::Reject { id, reason, .. } => self.rejected(id, reason),
+            }
+        }
+        self.check();
+    }
+
+    fn dispatched(&mut self, id: RequestId, decision: &Decision) {
+        assert!(self.answered.insert(id), "{id:?} was answered twice");
+        let at = self
+            .waiting
+            .iter()
+            .position(|(request, _)| request.id == id);
+        let at = at.expect("only who waits is dispatched");
+        for (older, _) in &self.waiting[..at] {
+            assert!(
+                !self.is_eligible(older, decision.replica),
+                "{:?} came first and could have gone to {:?}",
+                older.id,
+                decision.replica
+            );
+        }
+        let (request, arrived) = self.waiting.remove(at);
+        assert_eq!(decision.queued_for, self.now.since(arrived));
+        assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
+        assert!(self.is_eligible(&request, decision.replica));
+        assert!(decision.fallbacks.len() <= self.config.fallbacks_max);
+        let mut named: Vec<ReplicaId> = decision.fallbacks.to_vec();
+        named.push(decision.replica);
+        assert!(named.iter().all(|r| self.is_eligible(&request, *r)));
+        assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len());
+
+        assert!(self.may_be_pushed(decision.replica), "{decision:?}");
+        let replica = self.replicas.get_mut(&decision.replica).unwrap();
+        let edges = request.fingerprint.edges();
+        assert!(
+            edges
+                .iter()
+                .take_while(|edge| edge.end_bytes <= decision.matched_bytes)
+                .all(|edge| replica.sent.contains(&edge.hash)),
+            "a match with what it was never sent"
+        );
+        replica.sent.extend(edges.iter().map(|edge| edge.hash));
+        replica.outstanding += 1;
+        replica.pushes.push(self.now);
+        self.in_flight.insert(id, (decision.replica, request));
+    }
+
+    fn rejected(&mut self, id: RequestId, reason: RejectReason) {
+        assert!(self.answered.insert(id), "{id:?} was answered twice");
+        let at = self
+            .waiting
+            .iter()
+            .position(|(request, _)| request.id == id);
+        let (request, arrived) = self.waiting.remove(at.expect("only who waits is refused"));
+        let staying = || self.replicas.values().filter(|r| !r.draining);
+        match reason {
+            RejectReason::QueueFull => {
+                assert!(self.waiting.len() >= self.config.queue.length_max);
+            }
+            RejectReason::WaitedTooLong | RejectReason::NoHealthyReplica => {
+                assert!(arrived.after(self.config.queue.wait_max) <= self.now);
+            }
+            RejectReason::EmptySubset => {
+                let mut all = self.replicas.keys();
+                assert!(!all.any(|replica| self.is_eligible(&request, *replica)));
+            }
+            RejectReason::NoReplica => assert_eq!(staying().count(), 0),
+            RejectReason::ShuttingDown => {}
+        }
+    }
+
+    /// Whether a replica may serve a request at all.
+    fn is_eligible(&self, request: &Request, replica: ReplicaId) -> bool {
+        let staying = self.replicas.get(&replica).is_some_and(|r| !r.draining);
+        let subset = request.subset.as_deref();
+        staying && subset.is_none_or(|subset| subset.contains(&replica))
+    }
+
+    fn is_healthy(&self, replica: &Replica) -> bool {
+        let stale_after = self.config.probe_stale_after;
+        let stale = |(sent, _): (Time, u32)| sent.after(stale_after) <= self.now;
+        !replica.draining && !replica.failed && !replica.probe.is_some_and(stale)
+    }
+
+    /// Whether the mode allows one more; for `pending` what must hold at least.
+    fn may_be_pushed(&self, id: ReplicaId) -> bool {
+        let replica = &self.replicas[&id];
+        match self.config.push {
+            Push::Blind => {
+                let anybody = self.replicas.values().any(|r| self.is_healthy(r));
+                !replica.draining && (self.is_healthy(replica) || !anybody)
+            }
+            Push::Outstanding { max } => {
+                self.is_healthy(replica) && replica.outstanding < max.max(1)
+            }
+            Push::Pending => {
+                let Some((sent, 0)) = replica.probe else {
+                    return false;
+                };
+                let pushed = replica.pushes.iter().filter(|at| **at >= sent).count();
+                let left = replica.leaves.iter().filter(|at| **at >= sent).count();
+                let window = (2 * replica.largest_round).max(2);
+                self.is_healthy(replica) && pushed < window + left
+            }
+        }
+    }
+
+    fn check(&self) {
+        let stats = self.router.stats(self.now);
+        assert_eq!(stats.queue_length, self.waiting.len());
+        assert_eq!(stats.in_flight, self.in_flight.len());
+        assert!(
+            stats.index.bytes <= self.config.index.bytes_max,
+            "{stats:?}"
+        );
+        assert!(stats.index.entries >= stats.index.nodes);
+        let statuses: Vec<_> = self.router.replicas(self.now).collect();
+        assert_eq!(statuses.len(), self.replicas.len());
+        for status in statuses {
+            let replica = &self.replicas[&status.id];
+            assert_eq!(status.outstanding, replica.outstanding);
+            let available = status.availability == Availability::Available;
+            if self.config.push == Push::Pending {
+                assert!(!available || self.may_be_pushed(status.id), "{status:?}");
+            } else {
+                assert_eq!(available, self.may_be_pushed(status.id), "{status:?}");
+            }
+            for (request, _) in self.waiting.iter().filter(|_| available) {
+                let eligible = self.is_eligible(request, status.id);
+                assert!(!eligible, "{:?} waits for nothing", request.id);
+            }
+        }
+        for (request, arrived) in &self.waiting {
+            assert!(arrived.after(self.config.queue.wait_max) > self.now);
+            assert!(!self.answered.contains(&request.id));
+        }
+    }
+}

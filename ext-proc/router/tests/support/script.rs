@@ -1,0 +1,144 @@
+//! A router to write scripts for: one line for each thing that happens.
+
+use std::time::Duration;
+
+use isotherm_router::{
+    Decision, Effect, Event, Load, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId,
+    Router, RouterConfig, Stats, Time,
+};
+
+/// A router, the time, and what it did.
+pub struct Script {
+    pub router: Router,
+    pub now: Time,
+}
+
+impl Script {
+    /// A router with this many replicas, all probed and idle.
+    pub fn new(config: RouterConfig, replicas: u32) -> Self {
+        let mut script = Self {
+            router: Router::new(config, 1),
+            now: Time::ZERO,
+        };
+        for id in 0..replicas {
+            script.add(id);
+        }
+        script.probe_all(0..replicas);
+        script
+    }
+
+    pub fn add(&mut self, id: u32) {
+        let spec = ReplicaSpec {
+            name: format!("10.0.0.{id}:8000"),
+        };
+        let replica = ReplicaId(id);
+        self.event(Event::Added { replica, spec });
+    }
+
+    pub fn event(&mut self, event: Event) {
+        self.router.handle(self.now, event);
+    }
+
+    pub fn sleep(&mut self, ms: u64) {
+        self.now = self.now.after(Duration::from_millis(ms));
+        self.router.handle_timeout(self.now);
+    }
+
+    pub fn probe(&mut self, id: u32, pending: u32) {
+        self.probe_load(
+            id,
+            Load {
+                pending,
+                ..Load::default()
+            },
+        );
+    }
+
+    pub fn probe_load(&mut self, id: u32, load: Load) {
+        self.event(Event::Probed {
+            replica: ReplicaId(id),
+            load,
+            sent: self.now,
+        });
+    }
+
+    pub fn probe_all(&mut self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
+            self.probe(id, 0);
+        }
+    }
+
+    pub fn probe_fails(&mut self, id: u32) {
+        let replica = ReplicaId(id);
+        self.event(Event::ProbeFailed { replica });
+    }
+
+    pub fn arrive(&mut self, request: Request) {
+        self.event(Event::Arrived(request));
+    }
+
+    pub fn abort(&mut self, id: u64) {
+        let id = RequestId(id);
+        self.event(Event::Aborted { id });
+    }
+
+    pub fn finish(&mut self, id: u64) {
+        self.finish_as(id, true, None, None);
+    }
+
+    /// `tokens` are those of the prompt and those of them that were cached.
+    pub fn finish_as(
+        &mut self,
+        id: u64,
+        ok: bool,
+        served: Option<u32>,
+        tokens: Option<(u32, u32)>,
+    ) {
+        self.event(Event::Finished {
+            id: RequestId(id),
+            served: served.map(ReplicaId),
+            ok,
+            ttft_us: None,
+            prompt_tokens: tokens.map(|(prompt, _)| prompt),
+            cached_tokens: tokens.map(|(_, cached)| cached),
+            completion_tokens: None,
+        });
+    }
+
+    /// What was dispatched since the last time, in order.
+    pub fn dispatches(&mut self) -> Vec<(u64, Decision)> {
+        self.effects()
+            .into_iter()
+            .filter_map(|effect| match effect {
+                Effect::Dispatch { id, decision } => Some((id.0, decision)),
+                Effect::Reject { .. } => None,
+            })
+            .collect()
+    }
+
+    /// The same: which request, and where to.
+    pub fn sent(&mut self) -> Vec<(u64, u32)> {
+        self.dispatches()
+            .into_iter()
+            .map(|(id, decision)| (id, decision.replica.0))
+            .collect()
+    }
+
+    pub fn rejects(&mut self) -> Vec<(u64, RejectReason)> {
+        self.effects()
+            .into_iter()
+            .filter_map(|effect| match effect {
+                Effect::Reject { id, reason, .. } => Some((id.0, reason)),
+                Effect::Dispatch { .. } => None,
+            })
+            .collect()
+    }
+
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::iter::from_fn(|| self.router.poll_effect()).collect()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.router.stats(self.now)
+    }
+}
