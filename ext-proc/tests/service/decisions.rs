@@ -1,0 +1,257 @@
+//! What becomes of a request, and what its outcome teaches.
+
+use envoy_types::pb::envoy::config::core::v3::Metadata;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    HttpBody, HttpHeaders, HttpTrailers, ProcessingRequest,
+};
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+use isotherm_fingerprint::outcome::{LoadReport, Outcome};
+use isotherm_fingerprint::{Edge, Fingerprint};
+
+use super::call::Answer;
+use super::{ONE_AT_A_TIME, Service, eventually};
+
+const TWO_MODELS: &str = "
+decision_header: true
+pools:
+  - { model: llama, aliases: [org/llama], cluster: l, probe: { interval_ms: 20 } }
+  - { model: qwen, cluster: q }
+";
+
+#[tokio::test]
+async fn a_request_goes_to_a_replica_with_fallbacks() {
+    let service = Service::start(TWO_MODELS, 2).await;
+    let mut call = service.chat("org/llama").await;
+    let answer = call.goes_on().await;
+    let destination = answer.destination().unwrap();
+    let mut addrs: Vec<_> = destination.split(',').map(str::to_owned).collect();
+    let decision = answer.header("x-isotherm-decision").unwrap();
+    assert!(
+        decision.starts_with(&format!("replica={};policy=prefix_tree;", addrs[0])),
+        "{decision}"
+    );
+    addrs.sort();
+    let mut expected: Vec<_> = service.engines.iter().map(|e| e.addr.to_string()).collect();
+    expected.sort();
+    assert_eq!(
+        addrs, expected,
+        "the chosen one and the other as a fallback"
+    );
+    assert_eq!(answer.lb_endpoint.as_deref(), Some(destination));
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
+    assert!(answer.clear_route_cache, "or the route by cluster stays");
+    assert!(
+        answer
+            .removed
+            .contains(&"x-isotherm-fingerprint".to_owned())
+    );
+    assert!(!answer.removed.contains(&"x-isotherm-session".to_owned()));
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_a_404_in_openais_form() {
+    let service = Service::start(TWO_MODELS, 0).await;
+    let mut call = service.chat("gpt").await;
+    let Answer::Immediate { status, body, .. } = call.answer().await else {
+        panic!("it goes on");
+    };
+    assert_eq!(status, 404);
+    assert_eq!(body["error"]["code"], "model_not_found");
+    assert_eq!(body["error"]["param"], "model");
+    assert!(call.message().await.is_none(), "the stream ends");
+}
+
+#[tokio::test]
+async fn models_are_listed_with_their_aliases() {
+    let service = Service::start(TWO_MODELS, 0).await;
+    let mut call = service.call().await;
+    call.headers(&[(":method", "GET"), (":path", "/v1/models")])
+        .await;
+    let Answer::Immediate { status, body, .. } = call.answer().await else {
+        panic!("it goes on");
+    };
+    assert_eq!(status, 200);
+    let data = body["data"].as_array().unwrap();
+    let ids: Vec<_> = data.iter().map(|model| model["id"].clone()).collect();
+    assert_eq!(ids, ["llama", "org/llama", "qwen"]);
+}
+
+#[tokio::test]
+async fn without_replicas_the_client_may_try_again() {
+    let service = Service::start(TWO_MODELS, 0).await;
+    let mut call = service.chat("qwen").await;
+    let Answer::Immediate {
+        status,
+        retry_after,
+        body,
+    } = call.answer().await
+    else {
+        panic!("it goes on");
+    };
+    assert_eq!(status, 503);
+    assert!(retry_after.is_some());
+    assert_eq!(body["error"]["code"], "no_replica");
+}
+
+#[tokio::test]
+async fn a_page_of_the_engine_passes_without_taking_a_place() {
+    let service = Service::start(ONE_AT_A_TIME, 0).await;
+    let mut call = service.call().await;
+    call.headers(&[(":method", "GET"), (":path", "/version")])
+        .await;
+    let answer = call.goes_on().await;
+    assert_eq!(answer.destination(), None);
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
+}
+
+#[tokio::test]
+async fn the_gateways_subset_is_kept() {
+    let service = Service::start(TWO_MODELS, 3).await;
+    let allowed = service.engines[1].addr.to_string();
+    for (subset, expected) in [
+        (allowed.as_str(), Some(allowed.as_str())),
+        ("10.9.9.9:1", None),
+    ] {
+        let mut call = service.call().await;
+        let headers = [(":method", "POST"), ("x-isotherm-model", "llama")];
+        call.headers_with(&headers, Some(hint(subset))).await;
+        match (call.answer().await, expected) {
+            (Answer::GoOn(answer), Some(_)) => assert_eq!(answer.destination(), expected),
+            (Answer::Immediate { status, body, .. }, None) => {
+                assert_eq!(status, 503);
+                assert_eq!(body["error"]["code"], "empty_subset");
+            }
+            (answer, _) => panic!("{answer:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_outcome_is_learned_and_kept_from_the_client() {
+    let service = Service::start(ONE_AT_A_TIME, 1).await;
+    let edges = vec![Edge {
+        hash: 7,
+        end_bytes: 256,
+    }];
+    let fingerprint = Fingerprint::new(edges, 400).unwrap();
+    let mut call = service.call().await;
+    call.headers(&[
+        (":method", "POST"),
+        ("x-isotherm-model", "llama"),
+        ("x-isotherm-tokens", "100"),
+        ("x-isotherm-fingerprint", &fingerprint.encode()),
+    ])
+    .await;
+    call.goes_on().await;
+    let outcome = Outcome {
+        status: 200,
+        ttft_us: Some(5_000),
+        prompt_tokens: Some(100),
+        cached_tokens: Some(64),
+        completion_tokens: Some(10),
+        load: Some(LoadReport {
+            waiting: 0,
+            running: Some(7),
+            kv_usage: Some(0.5),
+        }),
+        served: Some(service.engines[0].addr.to_string()),
+    };
+    let answer = call.outcome(&outcome.encode()).await;
+    assert_eq!(
+        answer.header_mutation.unwrap().remove_headers,
+        ["x-isotherm-outcome"]
+    );
+    let pool = service.pool();
+    eventually("it counts as finished", || {
+        pool.stats().counters.finished_ok == 1
+    })
+    .await;
+    let stats = pool.stats();
+    assert_eq!(stats.counters.measured_cached_tokens, 64);
+    assert_eq!(stats.in_flight, 0);
+    drop(call);
+    let page = service.metrics().await;
+    assert!(
+        page.contains("isotherm_ttft_seconds_count{pool=\"llama\"} 1"),
+        "{page}"
+    );
+    assert_eq!(pool.stats().counters.aborted_in_flight, 0);
+}
+
+#[tokio::test]
+async fn whatever_else_envoy_sends_passes() {
+    let service = Service::start(ONE_AT_A_TIME, 1).await;
+    let mut call = service.chat("llama").await;
+    call.goes_on().await;
+    let body = || HttpBody {
+        body: b"text".to_vec(),
+        ..HttpBody::default()
+    };
+    for request in [
+        Request::RequestBody(body()),
+        Request::RequestTrailers(HttpTrailers::default()),
+        Request::ResponseHeaders(HttpHeaders::default()),
+        Request::ResponseBody(body()),
+        Request::ResponseTrailers(HttpTrailers::default()),
+    ] {
+        call.send(ProcessingRequest {
+            request: Some(request.clone()),
+            ..ProcessingRequest::default()
+        })
+        .await;
+        let response = call.message().await.unwrap().response.unwrap();
+        assert!(
+            matches!(
+                (&request, &response),
+                (Request::RequestBody(_), Response::RequestBody(_))
+                    | (Request::RequestTrailers(_), Response::RequestTrailers(_))
+                    | (Request::ResponseHeaders(_), Response::ResponseHeaders(_))
+                    | (Request::ResponseBody(_), Response::ResponseBody(_))
+                    | (Request::ResponseTrailers(_), Response::ResponseTrailers(_))
+            ),
+            "{request:?} got {response:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_figure_that_is_documented_is_on_the_page() {
+    let service = Service::start(ONE_AT_A_TIME, 1).await;
+    let mut call = service.call().await;
+    call.headers(&[
+        (":method", "POST"),
+        ("x-isotherm-model", "llama"),
+        ("x-isotherm-tokens", "many"),
+    ])
+    .await;
+    call.goes_on().await;
+    let page = service.metrics().await;
+    let documented = include_str!("../../src/metrics/mod.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `isotherm_"))
+        .map(|line| line.split('`').next().unwrap());
+    for name in documented {
+        let name = name.strip_suffix("_total").unwrap_or(name);
+        assert!(
+            page.contains(&format!("# TYPE isotherm_{name} ")),
+            "{name}: {page}"
+        );
+    }
+}
+
+fn hint(subset: &str) -> Metadata {
+    let value = Value {
+        kind: Some(Kind::StringValue(subset.into())),
+    };
+    let key = "x-gateway-destination-endpoint-subset".to_owned();
+    let fields = Struct {
+        fields: [(key, value)].into(),
+    };
+    Metadata {
+        filter_metadata: [("envoy.lb.subset_hint".to_owned(), fields)].into(),
+        ..Metadata::default()
+    }
+}

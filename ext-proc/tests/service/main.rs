@@ -1,0 +1,160 @@
+//! The whole service, over its sockets: a fake Envoy in front of it, fake engines behind it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what a test relies on and does not get is its failure"
+)]
+
+mod call;
+mod decisions;
+mod endpoints;
+#[path = "../fake/mod.rs"]
+pub mod fake;
+mod queue;
+mod stop;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm::config::{self, Listen};
+use isotherm::driver::{Fleet, Pool};
+use isotherm::serve::Server;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+use call::Call;
+use fake::{FakeEngine, eventually, vllm};
+
+/// How long anything may take here; every test ends by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One pool whose replicas take one request each.
+const ONE_AT_A_TIME: &str = "
+pools:
+  - model: llama
+    cluster: l
+    push: outstanding
+    outstanding_max: 1
+    probe: { interval_ms: 20, timeout_ms: 1000, stale_after_ms: 60000 }
+";
+
+/// A running service; it stops when it is dropped.
+struct Service {
+    fleet: Arc<Fleet>,
+    channel: Channel,
+    admin: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    ended: JoinHandle<anyhow::Result<()>>,
+    engines: Vec<FakeEngine>,
+}
+
+impl Service {
+    /// Starts one with `engines` free replicas in its first pool.
+    async fn start(options: &str, engines: usize) -> Self {
+        Self::start_on("127.0.0.1:0", options, engines).await
+    }
+
+    async fn start_on(listen: &str, options: &str, engines: usize) -> Self {
+        let text =
+            format!("listen: [\"{listen}\"]\nadmin: {{ listen: \"127.0.0.1:0\" }}\n{options}");
+        let config = config::parse(&text).unwrap();
+        let server = Server::bind(config, None).await.unwrap();
+        let fleet = Arc::clone(server.fleet());
+        let channel = connect(&server.addresses().unwrap()[0]);
+        let admin = server.admin_address().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let ended = tokio::spawn(server.run(async { drop(stopped.await) }));
+        let mut service = Self {
+            fleet,
+            channel,
+            admin,
+            stop: Some(stop),
+            ended,
+            engines: Vec::new(),
+        };
+        for _ in 0..engines {
+            service.add_engine().await;
+        }
+        service
+    }
+
+    /// Adds a replica, and waits until it takes requests.
+    async fn add_engine(&mut self) -> SocketAddr {
+        let engine = FakeEngine::start(vllm(0)).await;
+        let addr = engine.addr;
+        let pool = self.pool();
+        pool.add_replica(addr).unwrap();
+        eventually("the replica takes requests", || {
+            let replicas = pool.replicas();
+            replicas
+                .iter()
+                .any(|r| r.name == addr.to_string() && r.availability.as_str() == "available")
+        })
+        .await;
+        self.engines.push(engine);
+        addr
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.fleet.pools()[0])
+    }
+
+    /// A request of Envoy's, of which nothing was said yet.
+    async fn call(&self) -> Call {
+        Call::open(self.channel.clone()).await
+    }
+
+    /// A chat request for a model.
+    async fn chat(&self, model: &str) -> Call {
+        let mut call = self.call().await;
+        call.headers(&[
+            (":method", "POST"),
+            (":path", "/v1/chat/completions"),
+            ("x-isotherm-model", model),
+        ])
+        .await;
+        call
+    }
+
+    async fn metrics(&self) -> String {
+        let mut page = String::new();
+        let url = format!("{}", self.admin);
+        let stream = tokio::net::TcpStream::connect(&url).await.unwrap();
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut read, mut write) = stream.into_split();
+        let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        write.write_all(request.as_bytes()).await.unwrap();
+        read.read_to_string(&mut page).await.unwrap();
+        page
+    }
+
+    /// Tells it to stop.
+    fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits for its end.
+    async fn ended(self) {
+        tokio::time::timeout(PATIENCE, self.ended)
+            .await
+            .expect("it ends in time")
+            .unwrap()
+            .unwrap();
+    }
+}
+
+fn connect(address: &Listen) -> Channel {
+    match address {
+        Listen::Tcp(addr) => Endpoint::from_shared(format!("http://{addr}"))
+            .unwrap()
+            .connect_lazy(),
+        Listen::Unix(path) => Endpoint::from_shared(format!("unix://{}", path.display()))
+            .unwrap()
+            .connect_lazy(),
+    }
+}
