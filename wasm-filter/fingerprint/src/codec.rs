@@ -36,7 +36,7 @@ pub enum DecodeError {
     TooLong,
     /// It is not base64url without padding.
     NotBase64,
-    /// It has another version than [`VERSION`].
+    /// It has a version that this build does not read.
     UnknownVersion(u8),
     /// It ends too early, or a number in it is too large.
     Truncated,

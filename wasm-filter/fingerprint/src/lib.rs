@@ -2,6 +2,10 @@
 //!
 //! The filter and the external processor share this crate: the filter extracts, the service reads.
 //! It has no clock, no I/O and no randomness, and it runs natively and inside Envoy's WASM sandbox.
+//!
+//! A body goes through it in one pass: the scanner finds members and strings, the walk knows from the shape's tables what
+//! each of them is, the prompt is hashed section by section in blocks on a grid, and the blocks are folded into a chain in
+//! the order in which engines render. [`Extractor`] is the entrance, [`Fingerprint::encode`] the exit.
 #![no_std]
 extern crate alloc;
 

@@ -330,3 +330,20 @@ fn member_names_of_any_length_stay_apart() {
         one.fingerprint.edges().len()
     );
 }
+
+#[test]
+fn the_header_of_a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
+    for tools_bytes in [0, 1000, 100_000, 333_333, 900_000] {
+        let tools = "t".repeat(tools_bytes);
+        let content = "c".repeat((1 << 20) - tools_bytes);
+        let found = chat(&format!(
+            r#"{{"tools":["{tools}"],"messages":[{{"role":"user","content":"{content}"}}]}}"#
+        ));
+        assert!(found.fingerprint.edges().len() > 100);
+        assert!(
+            found.fingerprint.encode().len() <= 2048,
+            "{}",
+            found.fingerprint.encode().len()
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! From a request body, in pieces of any size, to what routing needs of it.
 
 mod marks;
+mod mode;
 mod prompt;
 mod walk;
 mod watch;
@@ -74,6 +75,9 @@ pub struct Extracted {
 ///
 /// It needs the same memory for a body of any size, but for 8 bytes a block edge, and allocates a handful of times a
 /// request. It never fails: what it cannot read ends the prompt there.
+///
+/// The first of two members of one name counts, of two limits of output tokens the larger. Parsers take the last; which one
+/// that is cannot be known before the body has ended, and no client writes two.
 #[derive(Debug)]
 pub struct Extractor {
     scanner: Scanner,

@@ -3,56 +3,17 @@
 use alloc::vec::Vec;
 
 use super::marks;
+use super::mode::{Frame, Mode};
 use super::prompt::Prompt;
 use super::watch::Watch;
 use crate::Api;
 use crate::json::{Kind, Visit};
 use crate::leaves::Leaves;
 use crate::shape::item::{self, Item, Trailer};
-use crate::shape::{self, Field, Reading, Selector};
+use crate::shape::{self, Field, Selector};
 
 /// Room for the nesting of a usual request, so that most requests allocate once.
 const DEPTH_EXPECTED: usize = 16;
-
-/// How a value is read.
-#[derive(Clone, Copy, Debug)]
-enum Mode {
-    /// Not at all.
-    Skip,
-    /// The request itself.
-    Request,
-    /// An object with these members.
-    Holds(&'static [(&'static str, Field)]),
-    /// As [`Reading::Json`].
-    Json,
-    /// As [`Reading::Parts`].
-    Parts,
-    /// As [`Reading::Messages`].
-    Messages,
-    /// One message.
-    Message,
-    /// As [`Reading::Texts`].
-    Texts,
-    /// As [`Reading::Media`].
-    Media,
-    /// Into a selector.
-    Selects(Selector),
-    /// Into a trailer of the message.
-    Trailer(Trailer),
-    /// As the most output tokens.
-    OutputMax,
-    /// As whether to stream.
-    Stream,
-}
-
-/// An object or array that is open.
-#[derive(Clone, Copy, Debug)]
-struct Frame {
-    mode: Mode,
-    kind: Kind,
-    /// Whether token ids were seen in it.
-    tokens: bool,
-}
 
 /// Where the contents of the string go that is arriving.
 #[derive(Clone, Copy, Debug)]
@@ -100,24 +61,9 @@ impl Walk {
 
     /// How to read the value that begins.
     fn mode(&self) -> Mode {
-        let Some(Frame {
-            mode,
-            kind: Kind::Array,
-            ..
-        }) = self.frames.last()
-        else {
-            return self.member;
-        };
-        match mode {
-            Mode::Messages => Mode::Message,
-            Mode::Json | Mode::Parts | Mode::Texts | Mode::Media | Mode::Selects(_) => *mode,
-            Mode::Skip
-            | Mode::Request
-            | Mode::Holds(_)
-            | Mode::Message
-            | Mode::Trailer(_)
-            | Mode::OutputMax
-            | Mode::Stream => Mode::Skip,
+        match self.frames.last() {
+            Some(frame) if frame.kind == Kind::Array => frame.mode.of_element(),
+            _ => self.member,
         }
     }
 
@@ -130,13 +76,7 @@ impl Walk {
                 if !self.prompt.begin_section(section) {
                     return Mode::Skip;
                 }
-                match reading {
-                    Reading::Json => Mode::Json,
-                    Reading::Parts => Mode::Parts,
-                    Reading::Messages => Mode::Messages,
-                    Reading::Texts => Mode::Texts,
-                    Reading::Media => Mode::Media,
-                }
+                reading.into()
             }
             Some(Field::Selects(selector)) if self.prompt.is_selected(selector) => Mode::Skip,
             Some(Field::Selects(selector)) => Mode::Selects(selector),
@@ -183,23 +123,13 @@ impl Walk {
 
 impl Visit for Walk {
     fn open(&mut self, kind: Kind) {
-        let mode = match (self.mode(), kind) {
-            (Mode::Json, Kind::Object) => {
-                self.prompt.begin_json(marks::OBJECT);
-                Mode::Json
-            }
-            (Mode::Json, Kind::Array) => {
-                self.prompt.begin_json(marks::ARRAY);
-                Mode::Json
-            }
-            (Mode::Messages | Mode::Message, Kind::Object) => {
-                self.prompt.begin_message();
-                Mode::Message
-            }
-            (Mode::OutputMax | Mode::Stream | Mode::Trailer(_), _)
-            | (Mode::Message, Kind::Array) => Mode::Skip,
-            (mode, _) => mode,
-        };
+        let mode = self.mode().of_container(kind);
+        match (mode, kind) {
+            (Mode::Json, Kind::Object) => self.prompt.begin_json(marks::OBJECT),
+            (Mode::Json, Kind::Array) => self.prompt.begin_json(marks::ARRAY),
+            (Mode::Message, Kind::Object) => self.prompt.begin_message(),
+            _ => {}
+        }
         self.frames.push(Frame {
             mode,
             kind,

@@ -15,6 +15,8 @@ use crate::session::{SESSION_BYTES_MAX, hex};
 const PATHS_MAX: usize = 32;
 /// The longest value that is kept, in bytes. A longer session key becomes its digest, a longer model or tier is none.
 const VALUE_BYTES_MAX: usize = SESSION_BYTES_MAX;
+/// Where every shape has its model.
+const MODEL: &str = "model";
 /// A path that leads to an object means this member of it.
 const IDENTITY: &[u8] = b"id";
 
@@ -75,11 +77,17 @@ impl Watch {
             .iter()
             .enumerate()
             .map(|(rank, path)| (Goal::Tier(rank), path.as_str()));
-        let mut names = String::new();
+        let names_bytes = wanted
+            .session
+            .iter()
+            .chain(&wanted.tier)
+            .map(String::len)
+            .sum::<usize>();
+        let mut names = String::with_capacity(MODEL.len() + names_bytes);
         let mut paths =
             Vec::with_capacity(PATHS_MAX.min(1 + wanted.session.len() + wanted.tier.len()));
         let mut depth_max = 0;
-        for (goal, path) in core::iter::once((Goal::Model, "model"))
+        for (goal, path) in core::iter::once((Goal::Model, MODEL))
             .chain(sessions)
             .chain(tiers)
             .take(PATHS_MAX)

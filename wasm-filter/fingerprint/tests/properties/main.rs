@@ -202,4 +202,18 @@ proptest! {
         let one = extract(Api::ChatCompletions, &text, &[usize::MAX]);
         prop_assert_eq!(extract(Api::ChatCompletions, &text, &sizes), one);
     }
+
+    #[test]
+    fn accepts_the_structures_that_a_full_parser_accepts(
+        tokens in vec(prop::sample::select(vec!["{", "}", "[", "]", ",", ":", "\"a\"", "\"a\":", "true", "null", "1", " "]), 0..12),
+        sizes in vec(1..4usize, 1..4),
+    ) {
+        let body = format!("{{{}", tokens.concat());
+        let accepted = matches!(serde_json::from_str(&body), Ok(Value::Object(_)));
+        let found = extract(Api::ChatCompletions, &body, &sizes);
+        prop_assert_eq!(found.complete, accepted, "{}", body);
+        let repaired = format!("{{\"a\":[{}]}}", tokens.concat());
+        let accepted = serde_json::from_str::<Value>(&repaired).is_ok();
+        prop_assert_eq!(extract(Api::ChatCompletions, &repaired, &sizes).complete, accepted, "{}", repaired);
+    }
 }

@@ -5,15 +5,15 @@
 //! order of rendering, from a seed of what selects the cache: `h = XXH3(h, block)`, 8 bytes each. Rejected: keeping the
 //! body until the order is known (unbounded), and hashing in order of arrival (two clients with the same prompt and
 //! different serialisers would share nothing).
-//!
-//! A section that starts deep in the prompt brings its own fine blocks, so edges are thinned to what the grid would have
-//! there. Whether an edge stays depends on where the one before lies and on nothing behind, so equal prefixes keep equal
-//! edges. The hash goes through every block, thinned or not.
+
+mod folding;
 
 use alloc::vec::Vec;
 
+use self::folding::Folding;
+
 use crate::Edge;
-use crate::grid::{EDGES_BYTES_MAX, EDGES_MAX, width_at};
+use crate::grid::{EDGES_BYTES_MAX, width_at};
 use crate::leaves::{Filled, LEAF_BYTES_MAX, Leaf, fold};
 
 /// A part of the prompt, in the order in which engines render.
@@ -156,29 +156,15 @@ impl Sections {
     pub(crate) fn fold(mut self, seed: u64) -> Chain {
         self.end();
         let total_bytes = u32::try_from(self.total_bytes()).unwrap_or(u32::MAX);
-        let mut folding = Folding {
-            hash: seed,
-            end_bytes: 0,
-            edges: Vec::with_capacity(self.blocks.len().min(EDGES_MAX)),
-        };
-        let arrived = self
-            .spans
-            .iter()
-            .zip(0u64..)
-            .filter(|(span, _)| span.bytes > 0);
-        let mut before: Option<&Span> = None;
-        for (span, number) in arrived {
-            if let Some(before) = before {
-                folding.end_section(before);
-            }
-            // The number keeps a tool apart from a message of the same text.
-            folding.hash = fold(folding.hash, number);
+        let mut folding = Folding::new(seed, self.blocks.len());
+        let arrived = self.spans.iter().zip(0u64..);
+        for (span, number) in arrived.filter(|(span, _)| span.bytes > 0) {
             let (start, end) = span.blocks;
-            folding.blocks(self.blocks.get(start..end).unwrap_or_default());
-            before = Some(span);
+            let blocks = self.blocks.get(start..end).unwrap_or_default();
+            folding.section(number, blocks, span.bytes, span.tail);
         }
         Chain {
-            edges: folding.edges,
+            edges: folding.edges(),
             total_bytes,
         }
     }
@@ -210,59 +196,10 @@ impl Run {
     }
 }
 
-/// The chain in the making.
-struct Folding {
-    hash: u64,
-    /// Where the section that is folded begins, then where each block ends.
-    end_bytes: u64,
-    edges: Vec<Edge>,
-}
-
-impl Folding {
-    fn blocks(&mut self, blocks: &[u64]) {
-        let start = self.end_bytes;
-        let mut offset = 0;
-        for block in blocks {
-            offset += width_at(offset);
-            self.end_bytes = start + u64::from(offset);
-            self.hash = fold(self.hash, *block);
-            self.edge();
-        }
-    }
-
-    /// What follows the last whole block of a section counts as soon as another section follows: only then is it sure
-    /// that no more of it comes.
-    fn end_section(&mut self, span: &Span) {
-        let width: u32 =
-            (span.blocks.0..span.blocks.1).fold(0, |offset, _| offset + width_at(offset));
-        let rest = span.bytes.saturating_sub(u64::from(width));
-        self.hash = fold(self.hash, span.tail);
-        if rest > 0 {
-            self.end_bytes += rest;
-            self.edge();
-        }
-    }
-
-    /// Keeps the hash as an edge, unless that would lie closer to the one before than the grid has it.
-    fn edge(&mut self) {
-        let previous = self.edges.last().map_or(0, |edge| edge.end_bytes);
-        let Ok(end_bytes) = u32::try_from(self.end_bytes) else {
-            return;
-        };
-        let near = end_bytes - previous < width_at(previous);
-        if near || end_bytes > EDGES_BYTES_MAX || self.edges.len() >= EDGES_MAX {
-            return;
-        }
-        self.edges.push(Edge {
-            hash: self.hash,
-            end_bytes,
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::EDGES_MAX;
 
     fn chain(sections: &[(Section, &[u8])]) -> Chain {
         let mut arriving = Sections::new();
