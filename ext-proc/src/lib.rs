@@ -4,6 +4,7 @@
 //! `isotherm-router`, which is free of clocks and sockets; this crate is the shell around it.
 
 pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod discovery;
 pub mod driver;

@@ -15,12 +15,8 @@ pub(super) async fn alive() -> &'static str {
 }
 
 pub(super) async fn ready(State(admin): Shared) -> Response {
-    let why = if *admin.serving.borrow() {
-        unasked(&admin.fleet)
-    } else {
-        Some("the service starts or stops".to_owned())
-    };
-    let ready = why.is_none();
+    let ready = *admin.serving.borrow();
+    let why = (!ready).then(|| unasked(&admin.fleet).unwrap_or_else(|| "the service stops".into()));
     let status = if ready {
         StatusCode::OK
     } else {
@@ -29,8 +25,7 @@ pub(super) async fn ready(State(admin): Shared) -> Response {
     (status, Json(view::Ready { ready, why })).into_response()
 }
 
-/// A replica of which nothing is known yet: a service that routed now would know less than Envoy's own balancer.
-/// One that failed its probe is known well enough.
+/// A replica of which nothing is known yet: what a service waits for that starts.
 fn unasked(fleet: &Fleet) -> Option<String> {
     fleet.pools().iter().find_map(|pool| {
         let replicas = pool.replicas();

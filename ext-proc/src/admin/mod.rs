@@ -3,7 +3,7 @@
 //! | request | does |
 //! | --- | --- |
 //! | `GET /healthz` | 200 while the process runs |
-//! | `GET /readyz` | 200 when it can route: its sockets are open, it is not stopping, and every replica was asked once |
+//! | `GET /readyz` | 200 from when every replica of the file was probed once until the service stops |
 //! | `GET /metrics` | figures, in the OpenMetrics text format |
 //! | `GET /api/pools` | every pool: its policy, queue, index and counters |
 //! | `GET /api/replicas[?pool=MODEL]` | every replica: its load, its probe, and whether it takes another request |
@@ -58,7 +58,7 @@ pub struct Admin {
     pub reloader: Arc<Reloader>,
     /// Where the bearer token is.
     pub token_file: Option<PathBuf>,
-    /// Whether the service takes requests: its sockets are open, and it is not stopping.
+    /// Whether the service is ready: it knows what it decides on, and is not stopping.
     pub serving: watch::Receiver<bool>,
 }
 

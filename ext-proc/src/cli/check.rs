@@ -1,0 +1,68 @@
+//! `isotherm check`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::table;
+use crate::config::{self, Config};
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
+    match config::load(&args.config) {
+        Ok(config) => {
+            println!(
+                "{}: no mistakes\n\n{}",
+                args.config.display(),
+                summary(&config)
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(errors) => {
+            eprintln!("{errors}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What a configuration means.
+fn summary(config: &Config) -> String {
+    let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "listens on     {}", listen.join(", "));
+    let _ = writeln!(text, "admin          {}", config.admin.listen);
+    let changes = match &config.admin.token_file {
+        Some(file) => format!("with the token in {}", file.display()),
+        None => "refused: no admin.token_file".to_owned(),
+    };
+    let _ = writeln!(text, "admin changes  {changes}\n");
+    let rows: Vec<_> = config
+        .pools
+        .iter()
+        .map(|pool| {
+            let mut replicas = format!("{} fixed", pool.sources.fixed.len());
+            if let Some(dns) = &pool.sources.dns {
+                let _ = write!(replicas, ", {}:{}", dns.name, dns.port);
+            }
+            [
+                pool.model.clone(),
+                pool.cluster.clone(),
+                pool.router.policy.to_string(),
+                format!("{:?}", pool.router.push).to_lowercase(),
+                replicas,
+            ]
+        })
+        .collect();
+    let header = ["MODEL", "CLUSTER", "POLICY", "PUSH", "REPLICAS"];
+    text.push_str(&table::render(header, &rows));
+    text
+}

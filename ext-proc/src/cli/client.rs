@@ -1,0 +1,155 @@
+//! Talks to the admin interface of a running service.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::admin::view;
+use crate::config::{self, Config};
+
+/// How long an answer may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// The largest answer that is read, in bytes: ten thousand replicas have about 4 MB.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Which service, and the right to change it.
+#[derive(Debug, Args)]
+pub(super) struct Connection {
+    /// The address of its admin interface [default: the one in --config, else 127.0.0.1:9003].
+    #[arg(long, value_name = "IP:PORT")]
+    admin: Option<SocketAddr>,
+    /// Its configuration file: says where its admin interface and its token are.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The file with its bearer token [default: the one in --config].
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// A client of the admin interface.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: HttpClient<HttpConnector, Full<Bytes>>,
+    admin: SocketAddr,
+    token: Option<String>,
+}
+
+impl Client {
+    /// A client for the service that `connection` describes.
+    pub(super) fn new(connection: &Connection) -> anyhow::Result<Self> {
+        let config = match &connection.config {
+            Some(file) => config::load(file)?,
+            None => Config::default(),
+        };
+        let token_file = connection
+            .token_file
+            .as_ref()
+            .or(config.admin.token_file.as_ref());
+        Ok(Self {
+            http: HttpClient::builder(TokioExecutor::new()).build_http(),
+            admin: connection.admin.unwrap_or(config.admin.listen),
+            // Only what changes something needs it: a reader may not be allowed to read the file.
+            token: token_file.and_then(|file| read_token(file).ok()),
+        })
+    }
+
+    /// Asks for `path`.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.send(Method::GET, path, Bytes::new()).await?;
+        serde_json::from_slice(&body).with_context(|| self.other_version(path))
+    }
+
+    /// Sends `value` to `path`.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        value: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let body = self
+            .send(Method::POST, path, serde_json::to_vec(value)?.into())
+            .await?;
+        serde_json::from_slice(&body).with_context(|| self.other_version(path))
+    }
+
+    /// Sends a request whose answer says nothing but that it was done.
+    pub(super) async fn command(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<()> {
+        self.send(method, path, body).await.map(drop)
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.admin))
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(body))?;
+        let answer = async {
+            let response = self.http.request(request).await.with_context(|| {
+                format!(
+                    "no service answers at {} (is it running? --admin or --config says where it is)",
+                    self.admin
+                )
+            })?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+                .collect()
+                .await;
+            let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+            Ok::<_, anyhow::Error>((status, body.to_bytes()))
+        };
+        let (status, body) = tokio::time::timeout(ANSWER_TIME_MAX, answer)
+            .await
+            .with_context(|| format!("{} does not answer", self.admin))??;
+        if status.is_success() {
+            return Ok(body);
+        }
+        match serde_json::from_slice::<view::ErrorBody>(&body) {
+            Ok(error) => bail!("{}", error.error.message),
+            Err(_) => bail!("{path} was answered with {status}"),
+        }
+    }
+
+    fn other_version(&self, path: &str) -> String {
+        format!(
+            "{} at {path} answers what this version does not understand",
+            self.admin
+        )
+    }
+}
+
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let token = std::fs::read_to_string(file)?;
+    Ok(token.trim().to_owned())
+}
+
+/// `text` as a part of a path or query.
+pub(super) fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}

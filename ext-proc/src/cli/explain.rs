@@ -1,0 +1,193 @@
+//! `isotherm explain`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::client::{Client, Connection};
+use super::table::{self, or_dash, percent};
+use crate::admin::view::{ExplainRequest, Explained, OutcomeView};
+
+/// The largest body that is read from standard input, in bytes.
+const BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct Explain {
+    #[command(flatten)]
+    connection: Connection,
+    /// The path of the request.
+    #[arg(long, default_value = "/v1/chat/completions")]
+    path: String,
+    /// A header of the request; may be given several times.
+    #[arg(long = "header", value_name = "NAME:VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// The body of the request, as JSON; `-` reads it from standard input.
+    body: String,
+}
+
+pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
+    let client = Client::new(&args.connection)?;
+    let body = if args.body == "-" {
+        let mut body = String::new();
+        let mut input = std::io::stdin().lock().take(BODY_BYTES_MAX);
+        input
+            .read_to_string(&mut body)
+            .context("cannot read the body")?;
+        body
+    } else {
+        args.body
+    };
+    let request = ExplainRequest {
+        path: args.path,
+        headers: BTreeMap::from_iter(args.headers),
+        body: body.into(),
+    };
+    let explained: Explained = client.post("/api/explain", &request).await?;
+    print!("{}", render(&explained));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("write NAME:VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn render(explained: &Explained) -> String {
+    let request = &explained.request;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<9}{value}");
+    };
+    line("model", or_dash(request.model.as_ref()));
+    line("session", or_dash(request.session.as_ref()));
+    if let Some(tier) = &request.tier {
+        line("tier", tier.clone());
+    }
+    let prompt = format!(
+        "{} bytes, about {} tokens, {} block edges",
+        request.prompt_bytes, request.prompt_tokens, request.edges
+    );
+    line("prompt", prompt);
+    if let Some(problem) = &request.problem {
+        line("problem", problem.clone());
+    }
+    if let (Some(pool), Some(policy)) = (&explained.pool, &explained.policy) {
+        line("pool", format!("{pool} ({policy})"));
+    }
+    line("outcome", outcome(&explained.outcome));
+    if explained.candidates.is_empty() {
+        return text;
+    }
+    let chosen = match &explained.outcome {
+        OutcomeView::Dispatch { replica, .. } => Some(replica),
+        OutcomeView::Wait { replica, .. } => replica.as_ref(),
+        OutcomeView::Reject { .. } | OutcomeView::NoPool { .. } => None,
+    };
+    let rows: Vec<_> = explained
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let mark = if chosen == Some(&candidate.replica) {
+                "->"
+            } else {
+                ""
+            };
+            [
+                mark.to_owned(),
+                candidate.replica.clone(),
+                format!("{:.3}", candidate.score),
+                percent(candidate.matched_share),
+                candidate.matched_bytes.to_string(),
+                candidate.outstanding.to_string(),
+                or_dash(candidate.pending),
+                candidate.availability.clone(),
+            ]
+        })
+        .collect();
+    let header = [
+        "",
+        "REPLICA",
+        "SCORE",
+        "MATCHED",
+        "BYTES",
+        "OUTSTANDING",
+        "PENDING",
+        "STATE",
+    ];
+    format!("{text}\n{}", table::render(header, &rows))
+}
+
+fn outcome(outcome: &OutcomeView) -> String {
+    match outcome {
+        OutcomeView::Dispatch { replica, reason } => format!("goes to {replica} ({reason})"),
+        OutcomeView::Wait { replica, ahead } => {
+            let whom = replica.as_ref().map_or_else(
+                || "any replica that can take it".to_owned(),
+                |replica| format!("{replica}, which is worth it"),
+            );
+            format!("waits for {whom}; {ahead} ahead of it")
+        }
+        OutcomeView::Reject { reason } => format!("refused ({reason})"),
+        OutcomeView::NoPool { what } => what.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::view::{CandidateView, RequestView};
+
+    #[test]
+    fn the_chosen_replica_is_marked_and_every_candidate_says_why() {
+        let candidate = |replica: &str, score, state: &str| CandidateView {
+            replica: replica.into(),
+            score,
+            matched_bytes: 512,
+            matched_share: 0.5,
+            outstanding: 3,
+            pending: None,
+            availability: state.into(),
+        };
+        let explained = Explained {
+            request: RequestView {
+                model: Some("llama".into()),
+                prompt_bytes: 1024,
+                prompt_tokens: 256,
+                edges: 4,
+                ..RequestView::default()
+            },
+            outcome: OutcomeView::Dispatch {
+                replica: "10.0.0.1:80".into(),
+                reason: "prefix".into(),
+            },
+            pool: Some("llama".into()),
+            policy: Some("prefix_tree".into()),
+            candidates: vec![
+                candidate("10.0.0.1:80", 0.5, "available"),
+                candidate("10.0.0.2:80", 0.0, "stale"),
+            ],
+        };
+        let text = render(&explained);
+        assert!(
+            text.contains("outcome  goes to 10.0.0.1:80 (prefix)"),
+            "{text}"
+        );
+        assert!(text.contains("->  10.0.0.1:80  0.500  50%"), "{text}");
+        assert!(text.contains("10.0.0.2:80  0.000"), "{text}");
+        assert!(text.trim_end().ends_with("stale"), "{text}");
+    }
+
+    #[test]
+    fn headers_are_names_and_values() {
+        assert_eq!(
+            header("X-Session-Id: a:b"),
+            Ok(("X-Session-Id".into(), "a:b".into()))
+        );
+        assert!(header("nothing").is_err());
+    }
+}

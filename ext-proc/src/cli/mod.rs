@@ -1,0 +1,98 @@
+//! The `isotherm` command line.
+//!
+//! `serve` is the service; everything else is for the person who runs it. Options that describe the service stand
+//! in its file: the command line only says which file, and how much to log.
+
+mod check;
+mod client;
+mod explain;
+mod replicas;
+mod table;
+mod top;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config, reference};
+use crate::{log, serve};
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "isotherm",
+    version,
+    about = "Routes LLM requests to where their prefix is cached, beside Envoy"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service.
+    Serve(Serve),
+    /// Check a configuration file: print every mistake, or what it means.
+    Check(check::Check),
+    /// Ask the running service where a request would go, and why.
+    Explain(explain::Explain),
+    /// Watch replicas, queues and hit ratios.
+    Top(top::Top),
+    /// See and change the replicas of the running service.
+    Replicas(replicas::Replicas),
+    /// Print the reference of the configuration file, as Markdown.
+    #[command(hide = true)]
+    ConfigReference,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// The configuration file; without one, a single pool takes every model, and replicas come through the admin
+    /// interface.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to log: a level, or levels by module, such as `info,isotherm::extproc=debug`.
+    #[arg(long, value_name = "FILTER", default_value = log::DEFAULT_FILTER)]
+    log: String,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+///
+/// What went wrong, and what to do about it.
+pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Serve(args) => {
+            log::init(Some(&args.log))?;
+            let config = match &args.config {
+                Some(file) => config::load(file)?,
+                None => Config::default(),
+            };
+            serve::run(config, args.config).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(args).await,
+        Command::Top(args) => top::run(args).await,
+        Command::Replicas(args) => replicas::run(args).await,
+        Command::ConfigReference => {
+            print!("{}", reference::markdown());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,205 @@
+//! A window as plain text, and on a terminal.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Cell, Row, Table};
+
+use super::snapshot::Window;
+use crate::admin::view::{PoolView, ReplicaView};
+use crate::cli::replicas;
+use crate::cli::table::{self, or_dash, percent};
+
+const POOL_HEADER: [&str; 9] = [
+    "POOL",
+    "POLICY",
+    "PUSH",
+    "FREE",
+    "QUEUE",
+    "OLDEST",
+    "IN FLIGHT",
+    "REQ/S",
+    "HIT RATIO",
+];
+
+/// What a terminal line can hold of a pool.
+fn pool_row(window: &Window, pool: &PoolView) -> [String; 9] {
+    let rates = window.rates(pool);
+    [
+        pool.pool.clone(),
+        pool.policy.clone(),
+        pool.push.clone(),
+        format!("{}/{}", pool.available_replicas, pool.replicas),
+        pool.queue_length.to_string(),
+        format!("{:.1} s", pool.oldest_wait_ms as f64 / 1000.0),
+        pool.in_flight.to_string(),
+        format!("{:.1}", rates.decisions_per_s),
+        or_dash(rates.hit_ratio.map(percent)),
+    ]
+}
+
+/// The newest snapshot as plain text.
+pub(super) fn text(window: &Window) -> String {
+    let pools = window.now.pools.iter();
+    let rows: Vec<_> = pools.map(|pool| pool_row(window, pool)).collect();
+    let replicas = replicas::list(&window.now.replicas);
+    format!("{}\n{replicas}", table::render(POOL_HEADER, &rows))
+}
+
+/// The newest snapshot on a terminal.
+pub(super) fn frame(frame: &mut Frame<'_>, window: &Window) {
+    let height = u16::try_from(window.now.pools.len())
+        .unwrap_or(u16::MAX)
+        .saturating_add(3);
+    let layout = Layout::vertical([
+        Constraint::Length(height.min(frame.area().height / 2)),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ]);
+    let [top, middle, bottom] = layout.areas(frame.area());
+    pools(frame, top, window);
+    all_replicas(frame, middle, &window.now.replicas);
+    let status = match &window.problem {
+        Some(problem) => Line::styled(problem.as_str(), Style::new().fg(Color::Red)),
+        None => Line::styled("q quits", Style::new().add_modifier(Modifier::DIM)),
+    };
+    frame.render_widget(status, bottom);
+}
+
+fn pools(frame: &mut Frame<'_>, area: Rect, window: &Window) {
+    let rows = window.now.pools.iter().map(|pool| {
+        let style = if pool.queue_length > 0 {
+            Style::new().fg(Color::Yellow)
+        } else {
+            Style::new()
+        };
+        Row::new(pool_row(window, pool)).style(style)
+    });
+    draw_table(frame, area, " pools ", &POOL_HEADER, rows.collect());
+}
+
+fn all_replicas(frame: &mut Frame<'_>, area: Rect, all: &[ReplicaView]) {
+    let rows = all.iter().map(|replica| {
+        let color = match replica.availability.as_str() {
+            "available" => Color::Green,
+            "probe_failed" | "stale" => Color::Red,
+            _ => Color::Yellow,
+        };
+        let cells = replicas::row(replica)
+            .into_iter()
+            .enumerate()
+            .map(|(column, text)| {
+                let state = replicas::HEADER.get(column) == Some(&"STATE");
+                let style = if state {
+                    Style::new().fg(color)
+                } else {
+                    Style::new()
+                };
+                Cell::new(text).style(style)
+            });
+        Row::new(cells.collect::<Vec<_>>())
+    });
+    draw_table(frame, area, " replicas ", &replicas::HEADER, rows.collect());
+}
+
+fn draw_table<const N: usize>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    header: &[&str; N],
+    rows: Vec<Row<'_>>,
+) {
+    let header = Row::new(header.to_vec()).style(Style::new().add_modifier(Modifier::BOLD));
+    let widths = [Constraint::Fill(1); N];
+    let table = Table::new(rows, widths)
+        .header(header)
+        .block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::snapshot::Snapshot;
+    use super::*;
+    use crate::admin::view::CountersView;
+
+    fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
+        let pool = PoolView {
+            pool: "llama".into(),
+            aliases: vec![],
+            cluster: "llama".into(),
+            policy: "prefix_tree".into(),
+            push: "pending".into(),
+            replicas: 2,
+            available_replicas: 1,
+            queue_length: 3,
+            oldest_wait_ms: 1500,
+            in_flight: 4,
+            index_nodes: 10,
+            index_bytes: 1000,
+            counters: CountersView {
+                decisions: [("prefix".to_owned(), decisions)].into(),
+                measured_prompt_tokens: 100 * decisions,
+                measured_cached_tokens: cached,
+                ..CountersView::default()
+            },
+        };
+        let replica = ReplicaView {
+            pool: "llama".into(),
+            address: "10.0.0.1:80".into(),
+            availability: "pending".into(),
+            draining: false,
+            outstanding: 4,
+            pending: Some(1),
+            running: Some(3),
+            headroom: None,
+            kv_usage: Some(0.5),
+            kv_capacity_tokens: None,
+            probe_age_ms: Some(40),
+        };
+        Snapshot {
+            taken,
+            pools: vec![pool],
+            replicas: vec![replica],
+        }
+    }
+
+    #[test]
+    fn the_text_shows_pools_and_replicas() {
+        let text = text(&Window::new(snapshot(Instant::now(), 10, 500)));
+        assert!(
+            text.contains("llama  prefix_tree  pending  1/2   3      1.5 s"),
+            "{text}"
+        );
+        assert!(text.contains("50%"), "{text}");
+        assert!(text.contains("10.0.0.1:80  pending  4"), "{text}");
+    }
+
+    #[test]
+    fn rates_are_of_the_window_not_since_the_start() {
+        let start = Instant::now();
+        let mut window = Window::new(snapshot(start, 10, 0));
+        window.push(Ok(snapshot(start + Duration::from_secs(2), 30, 2000)));
+        let rates = window.rates(&window.now.pools[0]);
+        assert!((rates.decisions_per_s - 10.0).abs() < 1e-9, "{rates:?}");
+        assert_eq!(rates.hit_ratio, Some(1.0));
+    }
+
+    #[test]
+    fn a_terminal_shows_the_same_and_a_service_that_is_gone() {
+        let mut window = Window::new(snapshot(Instant::now(), 10, 500));
+        window.push(Err(anyhow::anyhow!("no service answers")));
+        let mut terminal = Terminal::new(TestBackend::new(140, 12)).unwrap();
+        terminal.draw(|area| frame(area, &window)).unwrap();
+        let screen = terminal.backend().to_string();
+        for part in ["prefix_tree", "10.0.0.1:80", "no service answers"] {
+            assert!(screen.contains(part), "missing {part} in\n{screen}");
+        }
+    }
+}

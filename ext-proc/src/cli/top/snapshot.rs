@@ -1,0 +1,102 @@
+//! The state of a service at one moment, and over the last moments.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::admin::view::{CountersView, PoolView, ReplicaView};
+use crate::cli::client::Client;
+
+/// Over how many snapshots rates are taken.
+const WINDOW_LENGTH: usize = 10;
+
+/// The state of a service at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) taken: Instant,
+    pub(super) pools: Vec<PoolView>,
+    pub(super) replicas: Vec<ReplicaView>,
+}
+
+impl Snapshot {
+    pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
+        Ok(Self {
+            pools: client.get("/api/pools").await?,
+            replicas: client.get("/api/replicas").await?,
+            taken: Instant::now(),
+        })
+    }
+}
+
+/// The last snapshots.
+#[derive(Debug)]
+pub(super) struct Window {
+    before: VecDeque<(Instant, BTreeMap<String, CountersView>)>,
+    pub(super) now: Snapshot,
+    /// Why the last attempt failed.
+    pub(super) problem: Option<String>,
+}
+
+/// What a pool did lately.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rates {
+    /// Requests dispatched a second.
+    pub(super) decisions_per_s: f64,
+    /// Share of prompt tokens that engines found in their caches, from 0 to 1.
+    pub(super) hit_ratio: Option<f64>,
+}
+
+impl Window {
+    pub(super) fn new(now: Snapshot) -> Self {
+        Self {
+            before: VecDeque::new(),
+            now,
+            problem: None,
+        }
+    }
+
+    /// Moves on; a failed attempt leaves what was known.
+    pub(super) fn push(&mut self, next: anyhow::Result<Snapshot>) {
+        match next {
+            Ok(next) => {
+                let now = std::mem::replace(&mut self.now, next);
+                let pools = now.pools.into_iter();
+                let counters = pools.map(|pool| (pool.pool, pool.counters)).collect();
+                self.before.push_back((now.taken, counters));
+                if self.before.len() > WINDOW_LENGTH {
+                    self.before.pop_front();
+                }
+                self.problem = None;
+            }
+            Err(error) => self.problem = Some(format!("{error:#}")),
+        }
+    }
+
+    /// What `pool` did over the window; since the service's start where there is only one snapshot.
+    pub(super) fn rates(&self, pool: &PoolView) -> Rates {
+        let none = CountersView::default();
+        let (since, before) = match self.before.front() {
+            Some((taken, counters)) => (
+                self.now.taken.duration_since(*taken),
+                counters.get(&pool.pool).unwrap_or(&none),
+            ),
+            None => (Duration::ZERO, &none),
+        };
+        let now = &pool.counters;
+        let dispatched = |counters: &CountersView| counters.decisions.values().sum::<u64>();
+        let decisions = dispatched(now).saturating_sub(dispatched(before));
+        let prompt = now
+            .measured_prompt_tokens
+            .saturating_sub(before.measured_prompt_tokens);
+        let cached = now
+            .measured_cached_tokens
+            .saturating_sub(before.measured_cached_tokens);
+        Rates {
+            decisions_per_s: if since.is_zero() {
+                0.0
+            } else {
+                decisions as f64 / since.as_secs_f64()
+            },
+            hit_ratio: (prompt > 0).then(|| cached as f64 / prompt as f64),
+        }
+    }
+}
