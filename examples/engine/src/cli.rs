@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
 use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::http::fault::FaultOrder;
 use crate::http::replica::{MetricsDialect, Settings};
@@ -25,8 +26,8 @@ pub struct Cli {
     /// Name of an adapter on top of the model, with a cache of its own (repeatable)
     #[arg(long)]
     pub adapter: Vec<String>,
-    /// Size and speed: llama-3.1-8b-l4, llama-3.1-8b-2xa100, llama2-70b-a100, llama2-70b-h100, bloom-176b-a100, bloom-176b-h100
-    #[arg(long, default_value_t = Preset::Llama31_8bL4)]
+    /// Size and speed of the engine
+    #[arg(long, default_value_t = Preset::Llama31_8bL4, value_parser = preset())]
     pub preset: Preset,
     /// How many times faster than the real engine
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
@@ -98,6 +99,10 @@ impl Cli {
         }
         address
     }
+}
+
+fn preset() -> impl TypedValueParser<Value = Preset> {
+    PossibleValuesParser::new(Preset::ALL.map(Preset::name)).try_map(|name| name.parse::<Preset>())
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -306,7 +306,7 @@ fn play(config: Config, ops: &[Op], poll_us: Option<u64>) -> Outcome {
                 let mut request = request(
                     outcome.submitted,
                     family,
-                    shared.min(u64::from(prompt_tokens / 16)),
+                    shared,
                     prompt_tokens,
                     output_tokens,
                 );
@@ -371,6 +371,58 @@ fn check_state(engine: &Engine) {
     );
 }
 
+/// The prefix cache of an engine that serves one request at a time, written down naively: the free list as a list.
+struct NaiveCache {
+    /// What each free block holds, and its age as a copy; the least recently used first.
+    free: Vec<Option<(BlockHash, u64)>>,
+    named: u64,
+}
+
+impl NaiveCache {
+    fn new(blocks: u32) -> Self {
+        Self {
+            free: vec![None; blocks as usize],
+            named: 0,
+        }
+    }
+
+    /// Serves a request and tells how many blocks it found.
+    fn serve(&mut self, request: &Request) -> u32 {
+        let findable = ((request.prompt_tokens - 1) / BLOCK_TOKENS) as usize;
+        let mut held = Vec::new();
+        for hash in request.blocks.iter().take(findable) {
+            let copies = self
+                .free
+                .iter()
+                .enumerate()
+                .filter(|(_, block)| block.is_some_and(|(held, _)| held == *hash));
+            let Some((at, _)) = copies.min_by_key(|(_, block)| block.map(|(_, named)| named))
+            else {
+                break;
+            };
+            held.push(self.free.remove(at));
+        }
+        let found = held.len();
+        // The last token is generated and never computed.
+        let computed = request.prompt_tokens + request.output_tokens - 1;
+        let needed = computed.div_ceil(BLOCK_TOKENS) as usize;
+        self.free.drain(..needed - found);
+        for at in found..needed {
+            let full = at < (computed / BLOCK_TOKENS) as usize;
+            self.named += 1;
+            held.push(
+                request
+                    .blocks
+                    .get(at)
+                    .filter(|_| full)
+                    .map(|&hash| (hash, self.named)),
+            );
+        }
+        self.free.extend(held.into_iter().rev());
+        u32::try_from(found).unwrap()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -399,6 +451,20 @@ proptest! {
     }
 
     #[test]
+    fn the_cache_remembers_what_a_naive_one_remembers(
+        sizes in prop::collection::vec((0..4_u64, 0..12_u64, 1..200_u32, 1..60_u32), 1..60), blocks in 20..60_u32,
+    ) {
+        let mut engine = Engine::new(small(blocks));
+        let mut naive = NaiveCache::new(blocks);
+        for (id, &(family, shared, prompt, output)) in sizes.iter().enumerate() {
+            let request = request(id as u64, family, shared, prompt, output);
+            let expected = naive.serve(&request) * BLOCK_TOKENS;
+            engine.submit(ms(100_000 * id as u64), request);
+            prop_assert_eq!(usages(&drain(&mut engine))[&(id as u64)].cached_tokens, expected, "request {}", id);
+        }
+    }
+
+    #[test]
     fn streaming_changes_no_time(
         sizes in prop::collection::vec((1..300_u32, 1..80_u32, 0..50_000_u64), 1..20), blocks in 30..120_u32,
     ) {
@@ -407,7 +473,7 @@ proptest! {
             let (mut now, mut events) = (Duration::ZERO, Vec::new());
             for (id, &(prompt, output, gap)) in sizes.iter().enumerate() {
                 now += Duration::from_micros(gap);
-                engine.submit(now, Request { stream_interval_tokens: interval, ..request(id as u64, 1, 4, prompt, output) });
+                engine.submit(now, Request { stream_interval_tokens: interval, ..request(id as u64, 1, 12, prompt, output) });
             }
             events.extend(drain(&mut engine));
             events.retain(|event| !matches!(event.kind, EventKind::Tokens { .. }));

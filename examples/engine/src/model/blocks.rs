@@ -6,8 +6,8 @@
 //! linked list threaded through the block table: taking a cached block out of its middle costs nothing, and no block ever
 //! allocates.
 //!
-//! One difference from vLLM: when two requests compute the same block at the same time, only the first copy is findable
-//! (vLLM keeps both). The second is an ordinary block without a name; it costs memory until its request ends.
+//! When several requests compute the same block at the same time, each keeps its copy, as in vLLM: all are findable, the
+//! oldest copy is the one that is found, and the others outlive it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,13 +19,15 @@ pub struct BlockHash(pub u64);
 /// Index of a block in the pool.
 pub(crate) type BlockId = u32;
 
-/// End of the free list, or "not in it".
+/// End of a list.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
     /// What the block holds, when it is full and findable.
     hash: Option<BlockHash>,
+    /// The next copy of the same content.
+    twin: u32,
     holders: u32,
     previous: u32,
     next: u32,
@@ -35,7 +37,7 @@ struct Block {
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// Full blocks by content. Only ever looked up, never walked, so its order cannot leak into a run.
+    /// The oldest copy of each content; the others follow as its twins. Only ever looked up, never walked, so its order cannot leak into a run.
     cached: HashMap<BlockHash, BlockId, BuildHasherDefault<Spread>>,
     head: u32,
     tail: u32,
@@ -50,6 +52,7 @@ impl BlockPool {
             blocks: vec![
                 Block {
                     hash: None,
+                    twin: NONE,
                     holders: 0,
                     previous: NONE,
                     next: NONE
@@ -79,7 +82,7 @@ impl BlockPool {
         self.free
     }
 
-    /// Blocks whose content can be found, held or not.
+    /// Different contents that can be found, held or not.
     #[must_use]
     pub fn cached(&self) -> usize {
         self.cached.len()
@@ -116,22 +119,30 @@ impl BlockPool {
         let id = self.head;
         self.block(id)?;
         self.unlink_free(id);
-        let block = self.block_mut(id)?;
-        block.holders = 1;
-        if let Some(hash) = block.hash.take() {
-            self.cached.remove(&hash);
-        }
+        self.forget(id);
+        self.block_mut(id)?.holders = 1;
         Some(id)
     }
 
-    /// Makes a held block that has just become full findable, unless its content already is.
+    /// Makes a held block that has just become full findable.
     pub(crate) fn name(&mut self, id: BlockId, hash: BlockHash) {
-        if self.cached.contains_key(&hash) {
-            return;
-        }
         if let Some(block) = self.block_mut(id) {
             block.hash = Some(hash);
+        }
+        let Some(&oldest) = self.cached.get(&hash) else {
             self.cached.insert(hash, id);
+            return;
+        };
+        let mut last = oldest;
+        while let Some(twin) = self
+            .block(last)
+            .map(|block| block.twin)
+            .filter(|&twin| twin != NONE)
+        {
+            last = twin;
+        }
+        if let Some(block) = self.block_mut(last) {
+            block.twin = id;
         }
     }
 
@@ -146,6 +157,37 @@ impl BlockPool {
             if block.holders == 0 {
                 self.push_free(id);
             }
+        }
+    }
+
+    /// Makes a block unfindable; another copy of its content takes its place.
+    fn forget(&mut self, id: BlockId) {
+        let Some(block) = self.block_mut(id) else {
+            return;
+        };
+        let twin = core::mem::replace(&mut block.twin, NONE);
+        let Some(hash) = block.hash.take() else {
+            return;
+        };
+        let Some(&oldest) = self.cached.get(&hash) else {
+            return;
+        };
+        if oldest != id {
+            let mut before = oldest;
+            while let Some(next) = self
+                .block(before)
+                .map(|block| block.twin)
+                .filter(|&next| next != id && next != NONE)
+            {
+                before = next;
+            }
+            if let Some(block) = self.block_mut(before) {
+                block.twin = twin;
+            }
+        } else if twin == NONE {
+            self.cached.remove(&hash);
+        } else {
+            self.cached.insert(hash, twin);
         }
     }
 
@@ -275,6 +317,24 @@ mod tests {
         let mut pool = BlockPool::new(1);
         assert!(pool.hold_new().is_some());
         assert!(pool.hold_new().is_none());
+    }
+
+    #[test]
+    fn copies_of_a_block_outlive_the_one_that_is_found() {
+        let mut pool = BlockPool::new(3);
+        let mut copies: Vec<Vec<BlockId>> = (0..3).map(|_| fill(&mut pool, &chain(&[5]))).collect();
+        for copy in &mut copies {
+            pool.release(copy);
+        }
+        assert_eq!(pool.hold_cached(BlockHash(5)), Some(0), "the oldest");
+        pool.release(&mut vec![0]);
+        // The middle copy goes first, then the last, then the one that was used since.
+        for left in [2, 1, 0] {
+            assert_eq!(pool.matched(&chain(&[5])).blocks, 1, "{left} other copies");
+            pool.hold_new().unwrap();
+        }
+        assert_eq!(pool.matched(&chain(&[5])).blocks, 0);
+        assert_eq!(pool.cached(), 0);
     }
 
     #[test]

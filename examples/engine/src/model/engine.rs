@@ -13,7 +13,7 @@ use super::config::Config;
 use super::request::{Event, EventKind, Rejection, Request, RequestId};
 use super::sequence::Sequence;
 use super::stats::{Stats, Totals};
-use super::step::Step;
+use super::step::{Edge, Step};
 use super::timing::Timing;
 
 /// Index into the table of sequences.
@@ -33,6 +33,8 @@ pub struct Engine {
     pub(super) step: Option<Step>,
     /// Buffer of the last step, kept for its allocation.
     pub(super) spare: Vec<(Slot, u32)>,
+    /// Buffer of block edges within a run.
+    pub(super) edges: Vec<Edge>,
     /// The head of `waiting` did not fit, and nothing has changed since that could let it in.
     pub(super) head_blocked: bool,
     pub(super) unseen: usize,
@@ -57,6 +59,7 @@ impl Engine {
             running: Vec::new(),
             step: None,
             spare: Vec::new(),
+            edges: Vec::new(),
             head_blocked: false,
             unseen: 0,
             starts_ns: None,

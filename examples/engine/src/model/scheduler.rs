@@ -7,7 +7,9 @@
 //! still be cached by then). No request starts in a step that had to preempt.
 //!
 //! A waiting request starts only when its whole prompt fits the free blocks, as vLLM does by default, or long prompts
-//! would start only to be preempted half way.
+//! would start only to be preempted half way. One that does not fit is looked at again when something ended, was aborted or
+//! preempted, or more prompt was computed; not after mere decode steps, which only take blocks. (vLLM looks every time. The
+//! difference would be a request that waits for the very text another is generating.)
 
 use super::engine::{Engine, Slot};
 use super::step::Step;

@@ -82,6 +82,20 @@ impl Step {
     }
 }
 
+/// A sequence fills a block after so many steps of a run. Ordered as single steps would come to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Edge {
+    at: u32,
+    order: u32,
+    slot: Slot,
+}
+
+/// What happens at an [`Edge`]: the full block becomes findable, and the next step takes another.
+enum Crossing {
+    Name,
+    Hold,
+}
+
 impl Engine {
     /// Applies the steps of the current run that are over, so that gauges and caches are right at `now_ns`.
     pub(super) fn advance_run(&mut self, now_ns: u64) {
@@ -125,26 +139,53 @@ impl Engine {
     }
 
     /// Gives every sequence of a run `steps` more tokens.
+    ///
+    /// Blocks are named and taken in the order in which single steps would have: with little memory, or several copies of one
+    /// content, that order decides what is forgotten and what is found later.
     fn decode(&mut self, step: &Step, steps: u64) {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         let block_tokens = self.config.block_tokens;
-        for &(slot, _) in &step.scheduled {
+        let mut edges = core::mem::take(&mut self.edges);
+        for (order, &(slot, _)) in (0_u32..).zip(&step.scheduled) {
             let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
                 continue;
             };
+            let first = block_tokens - sequence.computed % block_tokens;
+            edges.extend(
+                (first..=steps)
+                    .step_by(block_tokens as usize)
+                    .map(|at| Edge { at, order, slot }),
+            );
             sequence.computed += steps;
             sequence.generated += steps;
-            // The run was planned to fit, so this cannot fail.
-            let grown = sequence.grow(&mut self.pool, sequence.computed, block_tokens);
-            debug_assert!(grown, "a run outgrew the pool it was planned for");
             self.totals.generation_tokens += u64::from(steps);
         }
-        // Names come after all growth, so that the order of sequences within a run does not matter.
-        for &(slot, _) in &step.scheduled {
-            let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
-                continue;
-            };
-            sequence.name(&mut self.pool, sequence.computed, block_tokens);
+        edges.sort_unstable();
+        for same in edges.chunk_by(|a, b| a.at == b.at) {
+            for edge in same {
+                self.cross(edge, steps, Crossing::Name);
+            }
+            for edge in same.iter().filter(|edge| edge.at < steps) {
+                self.cross(edge, steps, Crossing::Hold);
+            }
+        }
+        edges.clear();
+        self.edges = edges;
+    }
+
+    fn cross(&mut self, edge: &Edge, steps: u32, crossing: Crossing) {
+        let block_tokens = self.config.block_tokens;
+        let Some(Some(sequence)) = self.sequences.get_mut(edge.slot as usize) else {
+            return;
+        };
+        let tokens = sequence.computed - steps + edge.at;
+        match crossing {
+            Crossing::Name => sequence.name(&mut self.pool, tokens, block_tokens),
+            Crossing::Hold => {
+                // The run was planned to fit, so this cannot fail.
+                let held = sequence.grow(&mut self.pool, tokens + 1, block_tokens);
+                debug_assert!(held, "a run outgrew the pool it was planned for");
+            }
         }
     }
 
