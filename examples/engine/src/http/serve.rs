@@ -99,8 +99,10 @@ async fn connection(stream: TcpStream, router: Router) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
     let service = TowerToHyperService::new(router);
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
+    // An idle connection stays open: closing it would race with the next request of a proxy that keeps it in its pool.
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(None);
+    let served = builder
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {

@@ -72,7 +72,7 @@ impl Engine {
     /// engine starts it at the next [`Engine::handle_timeout`], so that all that come at one instant share the first step.
     pub fn submit(&mut self, now: Duration, request: Request) {
         let now_ns = nanos(now);
-        self.advance_to(now_ns, Instant::Open);
+        self.advance_to(now_ns, Until::Before);
         if let Some(rejection) = self.refusal(&request) {
             self.totals.rejected += 1;
             self.events.push_back(Event {
@@ -105,7 +105,7 @@ impl Engine {
 
     /// Removes a request wherever it is; its blocks are free at once, and no event follows. False if it is not here.
     pub fn abort(&mut self, now: Duration, id: RequestId) -> bool {
-        self.advance_to(nanos(now), Instant::Open);
+        self.advance_to(nanos(now), Until::Before);
         let Some(&slot) = self.by_id.get(&id) else {
             return false;
         };
@@ -137,7 +137,7 @@ impl Engine {
     /// Lets time pass: every step that is over by `now` takes effect, and the next one begins where it ended. May be called
     /// at any time, as often as one likes.
     pub fn handle_timeout(&mut self, now: Duration) {
-        self.advance_to(nanos(now), Instant::Over);
+        self.advance_to(nanos(now), Until::Through);
     }
 
     /// The next event, in the order of their times.
@@ -215,7 +215,7 @@ impl Engine {
         self.vacant.push(slot);
     }
 
-    fn advance_to(&mut self, now_ns: u64, instant: Instant) {
+    fn advance_to(&mut self, now_ns: u64, until: Until) {
         loop {
             if let Some(step) = &self.step {
                 let ends_ns = step.ends_ns(&self.config.timing);
@@ -228,7 +228,7 @@ impl Engine {
                 match self.starts_ns {
                     Some(starts_ns)
                         if starts_ns < now_ns
-                            || (starts_ns == now_ns && instant == Instant::Over) =>
+                            || (starts_ns == now_ns && until == Until::Through) =>
                     {
                         self.schedule(starts_ns);
                     }
@@ -257,11 +257,11 @@ impl Engine {
     }
 }
 
-/// Whether more may come at the instant that time is advanced to.
+/// Whether time passes up to an instant at which more may come, or beyond it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Instant {
-    Open,
-    Over,
+enum Until {
+    Before,
+    Through,
 }
 
 /// Nanoseconds of a virtual time; saturates after 584 years.

@@ -12,7 +12,7 @@
 //! - Llama-3.1-8B on one L4: derived. A decode step reads 16.06 GB of weights at 300 GB/s, of which engines reach about
 //!   85 %: 63 ms. A token of context is 128 KiB of keys and values: 0.51 us. Prefill is set so that 512 tokens take the 300 ms
 //!   that SkyLB reports (section 2.1): 1,830 tokens/s, 29 of the 121 TFLOPS of the data sheet (the L4 is a 72 W part).
-//!   Attention is 0.52 MFLOP a pair at that rate. With 24 GB, 90 % used, less weights and 1.2 GB of activations, 4.4 GB hold
+//!   Attention is 0.52 MFLOP a pair at that rate. With 24.1 GB, 90 % used, less weights and 1.2 GB of activations, 4.4 GB hold
 //!   33,900 tokens: the 20 to 50 outstanding requests that the paper saw fit.
 //!
 //! KV pools elsewhere: 90 % of the memory, less the weights and 2 GB a GPU, by the bytes of keys and values a token has.

@@ -1,0 +1,90 @@
+//! The program itself: what it prints, and how it ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// Starts the program and reads where its replicas listen.
+fn start(arguments: &[&str], replicas: usize) -> (Child, Vec<String>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isotherm-engine"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .take(replicas);
+    let addresses = lines
+        .map(|line| {
+            line.unwrap()
+                .strip_prefix("listening on ")
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    (child, addresses)
+}
+
+#[tokio::test]
+async fn each_replica_says_where_it_listens_and_is_an_engine_of_its_own() {
+    let (mut child, addresses) = start(
+        &["--replicas", "3", "--speed", "1000", "--model", "tiny"],
+        3,
+    );
+    assert_eq!(addresses.len(), 3);
+    let client = reqwest::Client::new();
+    for address in &addresses {
+        let request = client.post(format!("http://{address}/v1/completions"));
+        let body = format!(
+            r#"{{"model":"tiny","prompt":"{}","max_tokens":1}}"#,
+            "abcd".repeat(40)
+        );
+        let answer = request
+            .body(body)
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap();
+        assert!(
+            answer.contains(r#""cached_tokens":0"#),
+            "the caches are apart: {answer}"
+        );
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn an_ordered_crash_ends_the_process_with_a_status_of_its_own() {
+    let (mut child, addresses) = start(&["--fault", "crash_ms=100"], 1);
+    assert_eq!(addresses.len(), 1);
+    let status = tokio::task::spawn_blocking(move || child.wait())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(status.code(), Some(70));
+}
+
+#[test]
+fn a_wrong_option_is_explained() {
+    let output = Command::new(env!("CARGO_BIN_EXE_isotherm-engine"))
+        .args(["--preset", "gpt-2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(
+        text.contains("llama2-70b-h100"),
+        "it lists the presets: {text}"
+    );
+}
