@@ -31,8 +31,8 @@ pub enum LogError {
 /// # Errors
 ///
 /// When the filter cannot be read, or logging runs already.
-pub fn init(filter: Option<&str>) -> Result<(), LogError> {
-    let filter = parse(filter.unwrap_or(DEFAULT_FILTER))?;
+pub fn init(filter: &str) -> Result<(), LogError> {
+    let filter = parse(filter)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr);

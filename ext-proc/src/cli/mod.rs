@@ -66,7 +66,7 @@ struct Serve {
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => {
-            log::init(Some(&args.log))?;
+            log::init(&args.log)?;
             let config = match &args.config {
                 Some(file) => config::load(file)?,
                 None => Config::default(),

@@ -1,7 +1,9 @@
 //! The endpoints of one cluster, as Envoy wants them.
 //!
-//! A draining replica stays listed, as `DRAINING`: requests in flight on it end as they would have, and Envoy's own
-//! choices avoid it. Were it taken off the list, Envoy would close its connections.
+//! A draining replica stays listed, as `DRAINING`. Envoy's own choices (ring hash, when this service is away) then
+//! avoid it, while `override_host` still sends to it: a request that was decided just before the drain, or that has it
+//! as a fallback, arrives. Seen with Envoy 1.40, as was that a response in flight ends well even on a replica that is
+//! taken off the list.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
