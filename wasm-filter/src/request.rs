@@ -44,6 +44,12 @@ impl RequestContext {
         }
     }
 
+    /// Whether the client's protocol puts no bound on how much one read brings.
+    fn reads_may_be_large(&self) -> bool {
+        host::text_property(self, ["request", "protocol"])
+            .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
+    }
+
     fn let_go(&self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
         self.apply(&release.edits);
@@ -58,8 +64,11 @@ impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
         self.apply(&strip(&self.config, &headers));
-        let flow = RequestFlow::start(Rc::clone(&self.config), &headers, !end_of_stream);
+        let mut flow = RequestFlow::start(Rc::clone(&self.config), &headers, !end_of_stream);
         if flow.holds_back() {
+            if flow.outgrows_the_buffer() && self.reads_may_be_large() {
+                flow.let_go_with_the_first_piece();
+            }
             self.flow = Some(flow);
             Action::Pause
         } else {

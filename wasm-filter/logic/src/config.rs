@@ -16,6 +16,9 @@ use serde::de::IgnoredAny;
 /// seen: well below Envoy's default buffer limit of 1 MiB, past which the client would get a 413.
 const BUFFER_BYTES_MAX: usize = 700 * 1024;
 
+/// Envoy's default buffer limit, in bytes. It bounds how much is buffered and also how much one read brings.
+pub(crate) const ENVOY_BUFFER_BYTES: usize = 1024 * 1024;
+
 /// What one instance of the filter is for.
 #[derive(Clone, Debug)]
 pub enum Plugin {
@@ -31,6 +34,7 @@ pub struct RequestConfig {
     pub(crate) cluster_of_model: BTreeMap<String, String>,
     pub(crate) default_cluster: Option<String>,
     pub(crate) buffer_bytes_max: usize,
+    pub(crate) request_body_buffer_limit: usize,
     pub(crate) session: Vec<Source>,
     pub(crate) tier: Vec<Source>,
     /// The body members that `session` and `tier` name.
@@ -94,6 +98,12 @@ impl Plugin {
 }
 
 impl RequestConfig {
+    /// Whether Envoy can buffer what is held back and what one more read may bring.
+    pub(crate) fn has_room_for_a_read(&self) -> bool {
+        let needed_bytes = self.buffer_bytes_max.saturating_add(ENVOY_BUFFER_BYTES);
+        self.request_body_buffer_limit >= needed_bytes
+    }
+
     /// The cluster for requests that name this model.
     pub(crate) fn cluster(&self, model: Option<&str>) -> Option<&str> {
         model
@@ -136,6 +146,7 @@ struct RawRequest {
     pools: Vec<RawPool>,
     default_cluster: Option<String>,
     buffer_bytes_max: usize,
+    request_body_buffer_limit: usize,
     session: Vec<RawSource>,
     tier: Vec<RawSource>,
     trusted_origin: bool,
@@ -149,6 +160,7 @@ impl Default for RawRequest {
             pools: Vec::new(),
             default_cluster: None,
             buffer_bytes_max: BUFFER_BYTES_MAX,
+            request_body_buffer_limit: 0,
             session: vec![
                 RawSource::Header("x-session-id".to_owned()),
                 body("session_id"),
@@ -251,6 +263,7 @@ impl RawRequest {
                 .collect(),
             default_cluster: self.default_cluster,
             buffer_bytes_max: self.buffer_bytes_max,
+            request_body_buffer_limit: self.request_body_buffer_limit,
             session: resolve(self.session, &mut wanted.session),
             tier: resolve(self.tier, &mut wanted.tier),
             wanted,

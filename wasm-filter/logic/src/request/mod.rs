@@ -4,9 +4,14 @@
 //! headers ──strip what only Isotherm may set──┬─ nothing to read ─────────────┐
 //!                                             └─ hold back ─ body ─ body ─ ... ┴─ set headers, let go
 //! ```
-//! The body is let go at its end, or as soon as [`RequestConfig`]'s limit is held back: past it, Envoy itself
-//! would refuse the request with a 413. What comes later streams through unread, and the fingerprint then covers
-//! the beginning, which is the part that caches share anyway.
+//! The body is let go at its end, or as soon as [`RequestConfig`]'s limit is held back: past Envoy's own limit,
+//! Envoy would refuse the request with a 413. What comes later streams through unread, and the fingerprint then
+//! covers the beginning, which is the part that caches share anyway.
+//!
+//! Over HTTP/1 one read may bring as much as Envoy's limit at once, on top of what is held back, and a fast
+//! client on a busy worker makes that happen (seen: one 413 in four requests of 30 MB). So a body that announces more than
+//! the limit is let go with its first piece, unless the configuration says that Envoy's route has room for both
+//! (`request_body_buffer_limit`, in Envoy as here). HTTP/2 brings a frame at a time, and needs no such care.
 //!
 //! No request ever fails here. One whose prompt cannot be read goes on with what is known, and the reason is
 //! counted ([`Pass`]).
@@ -22,8 +27,9 @@ use isotherm_fingerprint::{Api, Extracted, Extractor, names, session, tokens};
 pub use pass::Pass;
 use source::Best;
 
+use crate::RequestConfig;
+use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, Edit, Headers};
-use crate::{RequestConfig, config::Source};
 
 /// Response trailers that the service removes; when it is away, this role, the last to see a response, does.
 pub const RESPONSE_TRAILERS_TO_REMOVE: [&str; 1] = [names::OUTCOME];
@@ -36,6 +42,9 @@ pub struct RequestFlow {
     session: Best,
     tier: Best,
     body_bytes: usize,
+    /// How much of the body is held back at most.
+    hold_bytes_max: usize,
+    content_length: Option<usize>,
 }
 
 /// What to do with a request that goes on.
@@ -91,11 +100,14 @@ impl RequestFlow {
             tier.prefer(headers::get(headers, names::TIER));
         }
         Self {
-            config,
             reading,
             session,
             tier,
             body_bytes: 0,
+            hold_bytes_max: config.buffer_bytes_max,
+            content_length: headers::get(headers, "content-length")
+                .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
+            config,
         }
     }
 
@@ -103,6 +115,21 @@ impl RequestFlow {
     #[must_use]
     pub fn holds_back(&self) -> bool {
         matches!(self.reading, Reading::Body(_))
+    }
+
+    /// Whether the body is longer than Envoy can buffer, and Envoy's route leaves no room for a large read.
+    #[must_use]
+    pub fn outgrows_the_buffer(&self) -> bool {
+        self.holds_back()
+            && !self.config.has_room_for_a_read()
+            && self
+                .content_length
+                .is_some_and(|bytes| bytes > ENVOY_BUFFER_BYTES)
+    }
+
+    /// Holds nothing back after the first piece of the body: a later one might be as large as Envoy's buffer.
+    pub fn let_go_with_the_first_piece(&mut self) {
+        self.hold_bytes_max = 1;
     }
 
     /// How many bytes of the body were read so far: where the next piece begins.
@@ -118,7 +145,7 @@ impl RequestFlow {
         match &mut self.reading {
             Reading::Body(extractor) => {
                 extractor.feed(piece);
-                self.body_bytes >= self.config.buffer_bytes_max
+                self.body_bytes >= self.hold_bytes_max
             }
             Reading::Kept(_) | Reading::Not(_) => true,
         }
@@ -135,6 +162,7 @@ impl RequestFlow {
             session,
             tier,
             body_bytes,
+            ..
         } = self;
         let (found, model, prompt) = match reading {
             Reading::Kept(model) => (None, model, Prompt::Kept),
@@ -161,7 +189,7 @@ impl RequestFlow {
                 .session
                 .iter()
                 .position(|source| *source == Source::Body(*member))?;
-            Some((index, key.clone()))
+            (!key.is_empty()).then(|| (index, session::encode(key.as_bytes())))
         });
         let session = session.or_in_body(in_body).or_else(|| {
             let wanted = config.session.contains(&Source::ClientAddress);
@@ -246,6 +274,7 @@ fn prompt_headers(found: &Extracted, prompt: Prompt) -> impl Iterator<Item = Edi
     let model = found
         .model
         .as_ref()
+        .filter(|model| !model.is_empty())
         .map(|model| Edit::set(names::MODEL, session::encode(model.as_bytes())));
     let known = match prompt {
         Prompt::Whole | Prompt::Beginning => Some([

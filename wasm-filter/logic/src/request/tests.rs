@@ -1,5 +1,7 @@
 use isotherm_fingerprint::Fingerprint;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::Plugin;
 use crate::headers::from_pairs;
@@ -89,6 +91,22 @@ fn a_body_is_let_go_at_the_limit_with_the_fingerprint_of_its_beginning() {
     let fingerprint =
         Fingerprint::decode(set(&release, names::FINGERPRINT).unwrap().as_bytes()).unwrap();
     assert!(!fingerprint.edges().is_empty());
+}
+
+#[test]
+fn a_body_that_outgrows_the_buffer_can_be_let_go_at_once() {
+    let announcing = |config: Rc<RequestConfig>, bytes: &str| {
+        RequestFlow::start(config, &chat_with(&[("content-length", bytes)]), true)
+    };
+    let with_room = config(r#"{"role":"request","request_body_buffer_limit":4194304}"#);
+    assert!(!announcing(usual(), "1048576").outgrows_the_buffer());
+    assert!(!announcing(with_room, "30000000").outgrows_the_buffer());
+    let mut flow = announcing(usual(), "30000000");
+    assert!(flow.outgrows_the_buffer());
+    flow.let_go_with_the_first_piece();
+    assert!(flow.body(CHAT.as_bytes()));
+    let release = flow.release(|| None);
+    assert_eq!(set(&release, names::MODEL), Some("llama"));
 }
 
 #[test]
@@ -232,5 +250,28 @@ fn nothing_in_a_body_can_break_a_header() {
             value.bytes().all(|byte| byte.is_ascii_graphic()),
             "{name}: {value}"
         );
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_goes_on_with_headers_that_are_headers(
+        path in "/v1/chat/completions|/generate|/v1/models|.*",
+        names in prop::collection::vec("x-session-id|cookie|x-tier|content-length|content-encoding|x-isotherm-[a-z]{1,3}", 0..4),
+        value in prop::collection::vec(any::<u8>(), 0..40),
+        body in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            "\\{(\"(model|user|messages|stream)\":(\"[^\"]{0,9}\"|\\[|\\{|1|null)[,\\]}]?){0,6}".prop_map(String::into_bytes),
+        ],
+        piece_bytes in 1..50_usize,
+    ) {
+        let mut headers = from_pairs(&[(":path", path.as_ref())]);
+        headers.extend(names.into_iter().map(|name| (name, value.clone())));
+        let release = send(usual(), &headers, &body, piece_bytes);
+        for edit in release.edits {
+            let Edit::Set(name, value) = edit else { continue };
+            prop_assert!(!value.is_empty(), "{name}");
+            prop_assert!(value.iter().all(u8::is_ascii_graphic), "{name}");
+        }
     }
 }

@@ -1,0 +1,188 @@
+//! The module, driven as Envoy drives it.
+
+use anyhow::{Context as _, bail};
+use wasmi::{Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults};
+
+use crate::host::{Headers, Host};
+use crate::{imports, module_path};
+
+/// What the filter answers to a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The request or response goes on.
+    Continue,
+    /// The request or response is held back.
+    Pause,
+}
+
+const ROOT: u32 = 1;
+const REQUEST: u32 = 2;
+
+/// One plugin instance with one request in it.
+#[derive(Debug)]
+pub struct Filter {
+    store: Store<Host>,
+    instance: Instance,
+    held_back: bool,
+}
+
+impl Filter {
+    /// Loads the module, configures it and begins a request.
+    ///
+    /// # Errors
+    /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
+    pub fn configured(configuration: &str) -> anyhow::Result<Self> {
+        let path = module_path();
+        let bytes = std::fs::read(&path).with_context(|| {
+            format!(
+                "there is no built filter at {}: run `cargo xtask filter`, or name another by ISOTHERM_FILTER_WASM",
+                path.display()
+            )
+        })?;
+        let mut config = Config::default();
+        config.wasm_simd(true);
+        let engine = Engine::new(&config);
+        let module = Module::new(&engine, &bytes)?;
+        let linker = imports::linker(&engine, &module)?;
+        let host = Host {
+            configuration: configuration.as_bytes().to_vec(),
+            ..Host::default()
+        };
+        let mut store = Store::new(&engine, host);
+        let instance = linker.instantiate_and_start(&mut store, &module)?;
+        let mut filter = Self {
+            store,
+            instance,
+            held_back: false,
+        };
+
+        filter.call::<(), ()>("_initialize", ())?;
+        filter.call::<_, ()>("proxy_on_context_create", (ROOT, 0))?;
+        if filter.call::<_, u32>("proxy_on_vm_start", (ROOT, 0))? == 0 {
+            bail!("the filter refuses to start");
+        }
+        let bytes = u32::try_from(configuration.len())?;
+        if filter.call::<_, u32>("proxy_on_configure", (ROOT, bytes))? == 0 {
+            bail!("refused: {}", filter.host().log.join("\n"));
+        }
+        filter.call::<_, ()>("proxy_on_context_create", (REQUEST, ROOT))?;
+        Ok(filter)
+    }
+
+    /// What the host knows.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        self.store.data()
+    }
+
+    /// What the host knows, to be changed.
+    pub fn host_mut(&mut self) -> &mut Host {
+        self.store.data_mut()
+    }
+
+    /// The request's headers arrive.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn request_headers(&mut self, headers: Headers, is_end: bool) -> anyhow::Result<Action> {
+        let count = u32::try_from(headers.len())?;
+        self.host_mut().request_headers = headers;
+        let answer = self.answer(
+            "proxy_on_request_headers",
+            (REQUEST, count, u32::from(is_end)),
+        )?;
+        self.held_back = answer == Action::Pause;
+        Ok(answer)
+    }
+
+    /// A piece of the request's body arrives, behind what is held back.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn request_body(&mut self, piece: &[u8], is_end: bool) -> anyhow::Result<Action> {
+        if !self.held_back {
+            self.host_mut().request_body.clear();
+        }
+        self.host_mut().request_body.extend_from_slice(piece);
+        let bytes = u32::try_from(self.host().request_body.len())?;
+        let answer = self.answer("proxy_on_request_body", (REQUEST, bytes, u32::from(is_end)))?;
+        self.held_back = answer == Action::Pause;
+        Ok(answer)
+    }
+
+    /// The request ends with trailers.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn request_trailers(&mut self) -> anyhow::Result<Action> {
+        self.answer("proxy_on_request_trailers", (REQUEST, 1_u32))
+    }
+
+    /// The response's headers arrive.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn response_headers(&mut self, headers: Headers, is_end: bool) -> anyhow::Result<Action> {
+        let count = u32::try_from(headers.len())?;
+        self.host_mut().response_headers = headers;
+        self.answer(
+            "proxy_on_response_headers",
+            (REQUEST, count, u32::from(is_end)),
+        )
+    }
+
+    /// A piece of the response's body arrives. Trailers can be added to the last one.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn response_body(&mut self, piece: &[u8], is_end: bool) -> anyhow::Result<Action> {
+        self.host_mut().response_body = piece.to_vec();
+        if is_end {
+            self.host_mut().response_trailers = Some(Headers::new());
+        }
+        let bytes = u32::try_from(piece.len())?;
+        self.answer(
+            "proxy_on_response_body",
+            (REQUEST, bytes, u32::from(is_end)),
+        )
+    }
+
+    /// The response ends with trailers of its own.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn response_trailers(&mut self, trailers: Headers) -> anyhow::Result<Action> {
+        let count = u32::try_from(trailers.len())?;
+        self.host_mut().response_trailers = Some(trailers);
+        self.answer("proxy_on_response_trailers", (REQUEST, count))
+    }
+
+    /// The request is over, however it ended.
+    ///
+    /// # Errors
+    /// When the filter traps.
+    pub fn over(&mut self) -> anyhow::Result<()> {
+        let _: u32 = self.call("proxy_on_done", REQUEST)?;
+        self.call::<_, ()>("proxy_on_log", REQUEST)?;
+        self.call::<_, ()>("proxy_on_delete", REQUEST)
+    }
+
+    fn answer(&mut self, function: &str, arguments: impl WasmParams) -> anyhow::Result<Action> {
+        match self.call::<_, u32>(function, arguments)? {
+            0 => Ok(Action::Continue),
+            1 => Ok(Action::Pause),
+            other => bail!("{function} answers {other}"),
+        }
+    }
+
+    fn call<P: WasmParams, R: WasmResults>(
+        &mut self,
+        function: &str,
+        arguments: P,
+    ) -> anyhow::Result<R> {
+        let typed: TypedFunc<P, R> = self.instance.get_typed_func(&self.store, function)?;
+        typed
+            .call(&mut self.store, arguments)
+            .with_context(|| format!("{function}: {}", self.store.data().log.join("\n")))
+    }
+}
