@@ -93,6 +93,8 @@ impl Core {
     pub(crate) fn arrive(&mut self, now: Time, ask: &Ask) -> (RequestId, Admitted, Deliveries) {
         let request = self.request(ask);
         let id = request.id;
+        // 2^64 requests do not happen.
+        self.next_request = self.next_request.wrapping_add(1);
         self.router.handle(now, Event::Arrived(request));
         let (decided, deliveries) = self.settle(Some(id));
         let admitted = match decided {
@@ -106,13 +108,10 @@ impl Core {
         (id, admitted, deliveries)
     }
 
-    /// The request that `ask` would be if it came now.
-    pub(crate) fn request(&mut self, ask: &Ask) -> Request {
-        let id = RequestId(self.next_request);
-        // 2^64 requests do not happen.
-        self.next_request = self.next_request.wrapping_add(1);
+    /// The request that `ask` is if it comes now.
+    pub(crate) fn request(&self, ask: &Ask) -> Request {
         Request {
-            id,
+            id: RequestId(self.next_request),
             fingerprint: ask.fingerprint.clone(),
             session: ask.session,
             tier: ask.tier,

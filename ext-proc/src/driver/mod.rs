@@ -10,6 +10,8 @@ mod core;
 mod fleet;
 mod pool;
 mod roster;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod timer;
 

@@ -152,7 +152,7 @@ impl Pool {
     /// Where a request would go now, and why. Nothing changes by asking.
     #[must_use]
     pub fn explain(&self, ask: &Ask) -> Explanation {
-        let mut core = self.lock();
+        let core = self.lock();
         let now = self.clock.now();
         let request = core.request(ask);
         core.router.explain(now, &request)

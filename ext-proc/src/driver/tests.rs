@@ -1,0 +1,193 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_fingerprint::outcome::{LoadReport, Outcome};
+use isotherm_router::{Availability, Choice, Load, RejectReason};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::config;
+use crate::metrics::Metrics;
+
+const ONE_AT_A_TIME: &str = "push: outstanding, outstanding_max: 1";
+
+fn fleet(pools: &str) -> Fleet {
+    let config = config::parse(&format!("pools: {pools}")).unwrap();
+    let metrics = Metrics::register(&mut Registry::default());
+    Fleet::new(&config, Arc::new(metrics), Clock::start())
+}
+
+/// A fleet with one pool and one free replica, which takes one request at a time.
+fn small() -> (Fleet, Arc<Pool>) {
+    let fleet = fleet(&format!("[{{ model: m, {ONE_AT_A_TIME} }}]"));
+    let pool = fleet.pool_for("m").unwrap();
+    join(&pool, 1);
+    (fleet, pool)
+}
+
+fn addr(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn join(pool: &Pool, port: u16) {
+    let id = pool.add_replica(addr(port)).unwrap();
+    pool.probed(id, Load::default(), pool.clock().now());
+}
+
+fn dispatched(progress: Progress) -> Route {
+    match progress {
+        Progress::Decided(Verdict::Go(route)) => route,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn waiting(progress: Progress) -> tokio::sync::oneshot::Receiver<Verdict> {
+    match progress {
+        Progress::Waiting(answer) => answer,
+        Progress::Decided(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_ticket_gives_its_place_to_the_next() {
+    let (_fleet, pool) = small();
+    let (running, progress) = pool.submit(&Ask::default());
+    assert_eq!(dispatched(progress).chosen, addr(1));
+    let (gone, progress) = pool.submit(&Ask::default());
+    let mut gone_answer = waiting(progress);
+    let (_next, progress) = pool.submit(&Ask::default());
+    let answer = waiting(progress);
+    drop(gone);
+    drop(running);
+    assert!(matches!(answer.await, Ok(Verdict::Go(_))));
+    assert!(gone_answer.try_recv().is_err(), "nobody answers who left");
+    assert_eq!(pool.stats().in_flight, 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_took_gives_its_place_back() {
+    let (_fleet, pool) = small();
+    let (running, _) = pool.submit(&Ask::default());
+    let (late, progress) = pool.submit(&Ask::default());
+    let answer = waiting(progress);
+    drop(running);
+    assert_eq!(pool.stats().in_flight, 1, "decided, and not read yet");
+    drop((answer, late));
+    assert_eq!(pool.stats().in_flight, 0);
+}
+
+#[tokio::test]
+async fn time_passes_in_a_pool_by_itself() {
+    let fleet = fleet(&format!(
+        "[{{ model: m, {ONE_AT_A_TIME}, queue: {{ wait_ms_max: 50 }} }}]"
+    ));
+    let pool = fleet.pool_for("m").unwrap();
+    join(&pool, 1);
+    let (_running, _) = pool.submit(&Ask::default());
+    let (_waits, progress) = pool.submit(&Ask::default());
+    let answer = tokio::time::timeout(Duration::from_secs(10), waiting(progress));
+    let Verdict::Refused { reason, .. } = answer.await.unwrap().unwrap() else {
+        panic!("there is no place for it");
+    };
+    assert_eq!(reason, RejectReason::WaitedTooLong);
+}
+
+#[tokio::test]
+async fn asking_why_changes_nothing() {
+    let (_fleet, pool) = small();
+    for _ in 0..3 {
+        assert!(matches!(
+            pool.explain(&Ask::default()).choice,
+            Choice::Dispatch { .. }
+        ));
+    }
+    assert_eq!(pool.stats().counters.arrived, 0);
+    let (ticket, _) = pool.submit(&Ask::default());
+    assert_eq!(ticket.id().0, 0);
+}
+
+#[tokio::test]
+async fn a_load_report_is_as_old_as_the_first_byte() {
+    let (_fleet, pool) = small();
+    let (mut ticket, progress) = pool.submit(&Ask::default());
+    ticket.sent(&dispatched(progress));
+    let report = |ttft_us| Outcome {
+        status: 200,
+        ttft_us,
+        load: Some(LoadReport {
+            waiting: 0,
+            running: Some(9),
+            kv_usage: None,
+        }),
+        ..Outcome::default()
+    };
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = pool.clock().now();
+    ticket.finished(&report(Some(10_000)));
+    let status = pool.replicas().remove(0);
+    assert_eq!(status.load.unwrap().running, Some(9));
+    assert!(status.probed.unwrap() < before, "it was true then, not now");
+
+    let (mut ticket, progress) = pool.submit(&Ask::default());
+    ticket.sent(&dispatched(progress));
+    let probed = pool.replicas().remove(0).probed;
+    ticket.finished(&report(None));
+    assert_eq!(
+        pool.replicas().remove(0).probed,
+        probed,
+        "a report of unknown age says nothing"
+    );
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
+    let fleet = fleet(&format!(
+        "[{{ model: a, {ONE_AT_A_TIME} }}, {{ model: b, {ONE_AT_A_TIME} }}]"
+    ));
+    let (a, b) = (fleet.pool_for("a").unwrap(), fleet.pool_for("b").unwrap());
+    for pool in [&a, &b] {
+        join(pool, 1);
+    }
+    let (_a1, _) = a.submit(&Ask::default());
+    let (_a2, progress) = a.submit(&Ask::default());
+    let mut a_waits = waiting(progress);
+    let (_b1, _) = b.submit(&Ask::default());
+    let (_b2, progress) = b.submit(&Ask::default());
+    let b_waits = waiting(progress);
+
+    let revision = fleet.revision();
+    let text =
+        "pools: [{ model: a, aliases: [c], cluster: x, push: outstanding, outstanding_max: 2 }]";
+    fleet.apply(&config::parse(text).unwrap());
+    assert!(revision.has_changed().unwrap());
+    assert!(Arc::ptr_eq(&a, &fleet.pool_for("c").unwrap()));
+    assert!(fleet.pool_for("b").is_none());
+    assert_eq!(a.cluster(), "x");
+    assert!(
+        matches!(a_waits.try_recv(), Ok(Verdict::Go(_))),
+        "there is more room"
+    );
+    let Ok(Verdict::Refused { reason, .. }) = b_waits.await else {
+        panic!("its pool is gone");
+    };
+    assert_eq!(reason, RejectReason::ShuttingDown);
+}
+
+#[tokio::test]
+async fn followers_see_members_come_drain_and_go() {
+    let (_fleet, pool) = small();
+    let members = pool.members();
+    let seen = || members.borrow().clone();
+    pool.drain_replica(addr(1)).unwrap();
+    assert!(seen()[0].draining);
+    assert_eq!(pool.replicas()[0].availability, Availability::Draining);
+    let id = pool.remove_replica(addr(1)).unwrap();
+    assert!(seen().is_empty());
+    pool.probed(id, Load::default(), pool.clock().now());
+    assert!(pool.replicas().is_empty(), "news of who left is dropped");
+    assert_eq!(
+        pool.remove_replica(addr(1)),
+        Err(MembershipError::Unknown(addr(1)))
+    );
+}
