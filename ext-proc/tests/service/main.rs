@@ -23,6 +23,8 @@ use std::time::Duration;
 use isotherm::config::{self, Listen};
 use isotherm::driver::{Fleet, Pool};
 use isotherm::serve::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
@@ -121,16 +123,31 @@ impl Service {
         call
     }
 
+    /// The page of metrics.
     async fn metrics(&self) -> String {
         let mut page = String::new();
-        let url = format!("{}", self.admin);
-        let stream = tokio::net::TcpStream::connect(&url).await.unwrap();
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let stream = TcpStream::connect(self.admin).await.unwrap();
         let (mut read, mut write) = stream.into_split();
         let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         write.write_all(request.as_bytes()).await.unwrap();
         read.read_to_string(&mut page).await.unwrap();
         page
+    }
+
+    /// Waits until the page of metrics has this line, and returns the page.
+    async fn page_with(&self, line: &str) -> String {
+        let wait = async {
+            loop {
+                let page = self.metrics().await;
+                if page.lines().any(|found| found == line) {
+                    return page;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait)
+            .await
+            .unwrap_or_else(|_| panic!("never on the page: {line}"))
     }
 
     /// Tells it to stop.

@@ -48,7 +48,7 @@ async fn ready_means_that_every_replica_was_asked() {
         "{ONE_AT_A_TIME}    replicas: {{ static: [\"{}\"] }}\n",
         silent.addr
     );
-    let options = options.replace("timeout_ms: 1000", "timeout_ms: 500");
+    let options = options.replace("timeout_ms: 1000", "timeout_ms: 3000");
     let service = Service::start(&options, 0).await;
     assert_eq!(health(&service, "liveness").await, ServingStatus::Serving);
     for name in [
