@@ -1,5 +1,11 @@
 //! Probes against fake engines: good, slow, broken, dead and changing ones.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
 mod fake;
 
 use std::net::SocketAddr;

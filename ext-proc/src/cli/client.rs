@@ -28,13 +28,13 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Debug, Args)]
 pub(super) struct Connection {
     /// The address of its admin interface [default: the one in --config, else 127.0.0.1:9003].
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", global = true)]
     admin: Option<SocketAddr>,
     /// Its configuration file: says where its admin interface and its token are.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// The file with its bearer token [default: the one in --config].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 }
 

@@ -8,6 +8,7 @@
 mod errors;
 mod listen;
 mod names;
+mod number;
 mod raw;
 pub mod reference;
 mod resolve;

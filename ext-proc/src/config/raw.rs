@@ -8,8 +8,9 @@ use isotherm_router::{Eviction, PolicyName, RouterConfig};
 
 use super::listen::Listen;
 use super::names::{ClusterName, HostName, ModelName, ProbePath};
+use super::number::{Bytes, Count, Millis};
 use super::section::section;
-use super::value::{Bytes, Count, FilePath, List, Maybe, Millis, OneOf};
+use super::value::{FilePath, List, Maybe, OneOf};
 use super::{EngineKind, PushName};
 
 /// How many entries a list of addresses may have.

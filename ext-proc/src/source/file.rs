@@ -28,17 +28,18 @@ pub(super) async fn follow(path: PathBuf, reloader: Arc<Reloader>) {
     let _watcher = watch(&path, Arc::clone(&reported))
         .inspect_err(|error| tracing::info!(%error, "file changes are noticed by polling only"))
         .ok();
-    let mut seen = contents(&path).await;
+    // The file may have changed since it was loaded: the first look reloads in any case.
+    let mut seen = None;
     loop {
-        // Either way the contents are compared.
-        if timeout(POLL_INTERVAL, reported.notified()).await.is_ok() {
-            settle(&reported).await;
-        }
         let now = contents(&path).await;
         if now != seen {
             seen = now;
             // The outcome has been logged. A file that is gone is a mistake as well.
             let _ = reloader.reload("file changed").await;
+        }
+        // Either way the contents are compared.
+        if timeout(POLL_INTERVAL, reported.notified()).await.is_ok() {
+            settle(&reported).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where replicas and configuration come from, and how changes of either reach the running service.
 //!
-//! - Replicas of the file: a fixed list, and the addresses of a name that is resolved again and again ([`replicas`]).
+//! - Replicas of the file: a fixed list, and the addresses of a name that is resolved again and again.
 //! - The file itself: it is applied again when it changes, on SIGHUP, and when the admin interface is asked to
 //!   ([`Reloader`]). A file with mistakes is refused as a whole, every one is logged, and what runs stays.
 //!

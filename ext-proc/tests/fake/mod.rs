@@ -1,6 +1,14 @@
 //! A fake engine for tests: it serves a metrics page that the test sets, as slowly and as wrongly as it likes.
 
-#![allow(dead_code, reason = "every test uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "every test uses its own part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+pub mod service;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,0 +1,256 @@
+//! The admin interface, as programs and people use it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod fake;
+
+use fake::service::{Service, TOKEN};
+use fake::{FakeEngine, eventually, vllm};
+use serde_json::{Value, json};
+
+const WITH_TOKEN: &str = "
+admin: { token_file: token }
+pools: [{ model: llama, probe: { interval_ms: 20, stale_after_ms: 60000 } }]
+";
+
+fn message(body: &Value) -> &str {
+    body["error"]["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn replicas_come_drain_and_go_at_run_time() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let service = Service::start(WITH_TOKEN).await;
+    let new = json!({"pool": "llama", "address": engine.addr.to_string()}).to_string();
+    let (status, body) = service
+        .ask("POST", "/api/replicas", Some(TOKEN), &new)
+        .await;
+    assert_eq!(status, 201, "{body}");
+    eventually("probed", || {
+        service.fleet.pools()[0].replicas()[0].load.is_some()
+    })
+    .await;
+    let (status, body) = service
+        .ask("GET", "/api/replicas?pool=llama", None, "")
+        .await;
+    assert_eq!(status, 200);
+    assert_eq!(body[0]["address"], engine.addr.to_string());
+    assert_eq!(body[0]["availability"], "available");
+    assert_eq!(
+        (&body[0]["running"], &body[0]["kv_capacity_tokens"]),
+        (&json!(2), &json!(1600))
+    );
+
+    let (status, body) = service
+        .ask("POST", "/api/replicas", Some(TOKEN), &new)
+        .await;
+    assert_eq!(
+        (status, body["error"]["code"].as_str()),
+        (409, Some("replica_exists"))
+    );
+
+    let drain = format!("/api/replicas/{}/drain?pool=llama", engine.addr);
+    let (status, _) = service.ask("POST", &drain, Some(TOKEN), "").await;
+    assert_eq!(status, 204);
+    let (_, body) = service.ask("GET", "/api/replicas", None, "").await;
+    assert_eq!(
+        (&body[0]["draining"], &body[0]["availability"]),
+        (&json!(true), &json!("draining"))
+    );
+
+    let remove = format!("/api/replicas/{}", engine.addr);
+    let (status, _) = service.ask("DELETE", &remove, Some(TOKEN), "").await;
+    assert_eq!(status, 204);
+    let (status, body) = service.ask("DELETE", &remove, Some(TOKEN), "").await;
+    assert_eq!(status, 404);
+    assert!(message(&body).contains("isotherm replicas list"), "{body}");
+    assert!(service.members().is_empty());
+}
+
+#[tokio::test]
+async fn changes_want_the_token_and_reading_does_not() {
+    let service = Service::start(WITH_TOKEN).await;
+    let new = r#"{"address": "127.0.0.1:1"}"#;
+    for (method, path) in [
+        ("POST", "/api/replicas"),
+        ("DELETE", "/api/replicas/127.0.0.1:1"),
+        ("POST", "/api/replicas/127.0.0.1:1/drain"),
+        ("POST", "/api/reload"),
+    ] {
+        for token in [None, Some("wrong"), Some(""), Some("open-sesame-and-more")] {
+            let (status, body) = service.ask(method, path, token, new).await;
+            assert_eq!(status, 401, "{method} {path} {token:?}: {body}");
+            assert!(message(&body).contains("admin.token_file"), "{body}");
+        }
+    }
+    assert!(service.members().is_empty());
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/pools",
+        "/api/replicas",
+    ] {
+        let (status, body) = service.ask_text("GET", path, None, "").await;
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_configured_token_changes_are_refused_with_a_way_out() {
+    let service = Service::start("{}").await;
+    let (status, body) = service.ask("POST", "/api/reload", Some("any"), "").await;
+    assert_eq!(
+        (status, body["error"]["code"].as_str()),
+        (403, Some("no_token_configured"))
+    );
+    assert!(message(&body).contains("`admin.token_file`"), "{body}");
+}
+
+#[tokio::test]
+async fn a_new_token_counts_without_a_restart_and_an_empty_one_never() {
+    let service = Service::start(WITH_TOKEN).await;
+    std::fs::write(service.folder().join("token"), "another").unwrap();
+    assert_eq!(
+        service.ask("POST", "/api/reload", Some(TOKEN), "").await.0,
+        401
+    );
+    assert_eq!(
+        service
+            .ask("POST", "/api/reload", Some("another"), "")
+            .await
+            .0,
+        200
+    );
+    std::fs::write(service.folder().join("token"), "\n").unwrap();
+    for token in ["", "another"] {
+        assert_eq!(
+            service.ask("POST", "/api/reload", Some(token), "").await.0,
+            500
+        );
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let service =
+        Service::start("admin: { token_file: token }\npools: [{model: a}, {model: b}]").await;
+    let post = |body: &'static str| service.ask("POST", "/api/replicas", Some(TOKEN), body);
+    let (status, body) = post(r#"{"address": "127.0.0.1:1"}"#).await;
+    assert_eq!(status, 400);
+    assert_eq!(message(&body), "name the pool: there are `a`, `b`");
+    let (status, body) = post(r#"{"address": "127.0.0.1:1", "pool": "c"}"#).await;
+    assert_eq!(
+        (status, message(&body)),
+        (404, "no pool `c`; there are `a`, `b`")
+    );
+    let (status, body) = post(r#"{"address": "engine:1", "pool": "a"}"#).await;
+    assert_eq!(status, 400);
+    assert!(message(&body).contains("not ip:port"), "{body}");
+    let (status, body) = post(r#"{"adress": "127.0.0.1:1"}"#).await;
+    assert_eq!(status, 422);
+    assert!(message(&body).contains("unknown field `adress`"), "{body}");
+    let (status, body) = service.ask("GET", "/api/replica", None, "").await;
+    assert_eq!(status, 404);
+    assert!(message(&body).contains("/api/replicas"), "{body}");
+    assert_eq!(service.ask("PUT", "/api/pools", None, "").await.0, 405);
+    let large = format!("{{\"address\": \"{}\"}}", "1".repeat(70_000));
+    assert_eq!(
+        service
+            .ask("POST", "/api/replicas", Some(TOKEN), &large)
+            .await
+            .0,
+        413
+    );
+}
+
+#[tokio::test]
+async fn readiness_follows_the_service() {
+    let service = Service::start("{}").await;
+    assert_eq!(
+        service.ask("GET", "/readyz", None, "").await,
+        (200, json!({"ready": true, "why": null}))
+    );
+    service.serving.send_replace(false);
+    let (status, body) = service.ask("GET", "/readyz", None, "").await;
+    assert_eq!((status, &body["ready"]), (503, &json!(false)));
+    assert_eq!(service.ask("GET", "/healthz", None, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn metrics_are_an_openmetrics_page() {
+    let service = Service::start(WITH_TOKEN).await;
+    let (status, page) = service.ask_text("GET", "/metrics", None, "").await;
+    assert_eq!(status, 200);
+    assert!(
+        page.contains("isotherm_queue_length{pool=\"llama\"} 0"),
+        "{page}"
+    );
+    assert!(page.ends_with("# EOF\n"), "{page}");
+}
+
+#[tokio::test]
+async fn a_request_is_explained_with_every_candidate() {
+    let (one, two) = (
+        FakeEngine::start(vllm(0)).await,
+        FakeEngine::start(vllm(4)).await,
+    );
+    let service = Service::start(&format!(
+        "pools:
+  - model: llama
+    probe: {{ interval_ms: 20, stale_after_ms: 60000 }}
+    replicas: {{ static: ['{}', '{}'] }}",
+        one.addr, two.addr
+    ))
+    .await;
+    eventually("both probed", || {
+        let replicas = service.fleet.pools()[0].replicas();
+        replicas.len() == 2 && replicas.iter().all(|replica| replica.load.is_some())
+    })
+    .await;
+    let prompt = "What is an isotherm? ".repeat(100);
+    let body = json!({"model": "llama", "messages": [{"role": "user", "content": prompt}]});
+    let ask = json!({
+        "path": "/v1/chat/completions",
+        "headers": {"X-Session-Id": "s 1"},
+        "body": body.to_string(),
+    });
+    let (status, explained) = service
+        .ask("POST", "/api/explain", None, &ask.to_string())
+        .await;
+    assert_eq!(status, 200, "{explained}");
+    assert_eq!(explained["pool"], "llama");
+    assert_eq!(explained["request"]["model"], "llama");
+    assert_eq!(explained["request"]["session"], "s%201");
+    assert!(
+        explained["request"]["prompt_bytes"].as_u64() > Some(2_000),
+        "{explained}"
+    );
+    assert_eq!(explained["outcome"]["action"], "dispatch");
+    assert_eq!(explained["outcome"]["replica"], one.addr.to_string());
+    let candidates = explained["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 2);
+    let busy = candidates
+        .iter()
+        .find(|c| c["replica"] == two.addr.to_string())
+        .unwrap();
+    assert_eq!(
+        (&busy["availability"], &busy["pending"]),
+        (&json!("pending"), &json!(4))
+    );
+    // Asking has changed nothing.
+    assert_eq!(service.fleet.pools()[0].stats().counters.arrived, 0);
+
+    let ask = json!({"path": "/v1/chat/completions", "body": {"model": "gpt"}});
+    let (_, explained) = service
+        .ask("POST", "/api/explain", None, &ask.to_string())
+        .await;
+    assert_eq!(
+        explained["outcome"]["what"],
+        "answered with 404: no pool serves `gpt`"
+    );
+}

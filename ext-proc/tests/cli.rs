@@ -1,0 +1,187 @@
+//! The `isotherm` program, as a person at a terminal runs it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod fake;
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use fake::service::Service;
+use fake::{FakeEngine, eventually, vllm};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+/// Runs the program with these arguments and this standard input.
+async fn isotherm(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isotherm"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that does not read its input has ended by now.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    child.wait_with_output().await.unwrap()
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test]
+async fn check_prints_what_a_file_means_or_every_mistake() {
+    let good = isotherm(
+        &[
+            "check",
+            "--config",
+            data("config-full.yaml").to_str().unwrap(),
+        ],
+        "",
+    )
+    .await;
+    let text = out(&good);
+    assert!(text.contains("no mistakes"), "{text}");
+    assert!(
+        text.contains("llama-3.1-8b  llama    consistent_hash"),
+        "{text}"
+    );
+    let bad = isotherm(
+        &[
+            "check",
+            "--config",
+            data("config-bad.yaml").to_str().unwrap(),
+        ],
+        "",
+    )
+    .await;
+    let text = error(&bad);
+    assert!(text.contains("18 mistakes"), "{text}");
+    assert!(
+        text.contains("line 12, column 7: pools[0].probe.intervall_ms"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn serve_refuses_a_bad_file_with_every_mistake() {
+    let bad = isotherm(
+        &[
+            "serve",
+            "--config",
+            data("config-bad.yaml").to_str().unwrap(),
+        ],
+        "",
+    )
+    .await;
+    assert!(error(&bad).contains("18 mistakes"));
+}
+
+#[tokio::test]
+async fn the_reference_is_printed_for_the_readme() {
+    let text = out(&isotherm(&["config-reference"], "").await);
+    assert_eq!(text, isotherm::config::reference::markdown());
+}
+
+#[tokio::test]
+async fn replicas_are_listed_added_drained_and_removed() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let service = Service::start("admin: { token_file: token }").await;
+    let admin = service.admin.to_string();
+    let token = service.folder().join("token");
+    let (token, addr) = (token.to_str().unwrap(), engine.addr.to_string());
+    let list = ["replicas", "list", "--admin", &admin];
+    assert!(out(&isotherm(&list, "").await).contains("isotherm replicas add"));
+
+    let add = ["replicas", "--admin", &admin, "add", &addr];
+    let refused = error(&isotherm(&add, "").await);
+    assert!(refused.contains("admin.token_file"), "{refused}");
+    let change = |action: &'static str| {
+        [
+            "replicas",
+            "--admin",
+            &admin,
+            "--token-file",
+            token,
+            action,
+            &addr,
+        ]
+    };
+    assert_eq!(
+        out(&isotherm(&change("add"), "").await),
+        format!("{addr} added\n")
+    );
+    eventually("probed", || {
+        service.fleet.pools()[0].replicas()[0].load.is_some()
+    })
+    .await;
+    let text = out(&isotherm(&list, "").await);
+    assert!(text.contains(&addr) && text.contains("available"), "{text}");
+    out(&isotherm(&change("drain"), "").await);
+    let text = out(&isotherm(&list, "").await);
+    assert!(text.contains("draining"), "{text}");
+    out(&isotherm(&change("remove"), "").await);
+    assert!(service.members().is_empty());
+}
+
+#[tokio::test]
+async fn explain_shows_every_candidate_and_top_the_state() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let service = Service::start(&format!(
+        "pools: [{{ model: llama, replicas: {{ static: ['{}'] }} }}]",
+        engine.addr
+    ))
+    .await;
+    eventually("probed", || {
+        let replicas = service.fleet.pools()[0].replicas();
+        replicas.iter().any(|replica| replica.load.is_some())
+    })
+    .await;
+    let admin = service.admin.to_string();
+    let body = r#"{"model": "llama", "messages": [{"role": "user", "content": "hello"}]}"#;
+    let args = [
+        "explain",
+        "--admin",
+        &admin,
+        "--header",
+        "x-session-id: me",
+        "-",
+    ];
+    let text = out(&isotherm(&args, body).await);
+    assert!(text.contains(&format!("goes to {}", engine.addr)), "{text}");
+    assert!(text.contains("session  me"), "{text}");
+    let text = out(&isotherm(&["top", "--once", "--admin", &admin], "").await);
+    assert!(
+        text.contains("llama") && text.contains(&engine.addr.to_string()),
+        "{text}"
+    );
+    // Without --once it wants a terminal.
+    let text = error(&isotherm(&["top", "--admin", &admin], "").await);
+    assert!(text.contains("--once"), "{text}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_named() {
+    let text = error(&isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await);
+    assert!(text.contains("no service answers at 127.0.0.1:1"), "{text}");
+}

@@ -1,0 +1,140 @@
+//! The admin interface over real pools, on a free port.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use isotherm::admin::Admin;
+use isotherm::config::{self, Config};
+use isotherm::driver::{Clock, Fleet};
+use isotherm::metrics::{FleetCollector, Metrics, ProbeMetrics};
+use isotherm::probe;
+use isotherm::source::Source;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// The token that services in tests take.
+pub const TOKEN: &str = "open-sesame";
+
+/// A running service without its gRPC side.
+#[derive(Debug)]
+pub struct Service {
+    /// Its pools.
+    pub fleet: Arc<Fleet>,
+    /// Where its admin interface listens.
+    pub admin: SocketAddr,
+    /// Whether it says that it is ready.
+    pub serving: watch::Sender<bool>,
+    /// Its configuration file.
+    pub file: PathBuf,
+    _folder: tempfile::TempDir,
+    _source: Source,
+}
+
+impl Service {
+    /// Starts one with this configuration; `TOKEN_FILE` in it becomes the path of a file with [`TOKEN`].
+    pub async fn start(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
+        let file = folder.path().join("isotherm.yaml");
+        std::fs::write(&file, text).unwrap();
+        let config = config::load(&file).unwrap();
+        Self::run(folder, config, file).await
+    }
+
+    async fn run(folder: tempfile::TempDir, config: Config, file: PathBuf) -> Self {
+        let mut registry = Registry::with_prefix("isotherm");
+        let metrics = Arc::new(Metrics::register(&mut registry));
+        let probes = ProbeMetrics::register(&mut registry);
+        let fleet = Arc::new(Fleet::new(&config, metrics, Clock::start()));
+        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&fleet))));
+        drop(probe::spawn(&fleet, probes));
+        let token_file = config.admin.token_file.clone();
+        let source = Source::start(&fleet, config, Some(file.clone()));
+        let (serving, is_serving) = watch::channel(true);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let admin = listener.local_addr().unwrap();
+        let interface = Admin {
+            fleet: Arc::clone(&fleet),
+            registry: Arc::new(registry),
+            reloader: Arc::clone(source.reloader()),
+            token_file,
+            serving: is_serving,
+        };
+        tokio::spawn(interface.serve(listener, std::future::pending()));
+        Self {
+            fleet,
+            admin,
+            serving,
+            file,
+            _folder: folder,
+            _source: source,
+        }
+    }
+
+    /// Writes the configuration file anew.
+    pub fn write(&self, text: &str) {
+        std::fs::write(&self.file, text).unwrap();
+    }
+
+    /// The folder of the configuration file.
+    pub fn folder(&self) -> &Path {
+        self.file.parent().unwrap()
+    }
+
+    /// The addresses of the only pool's replicas.
+    pub fn members(&self) -> Vec<String> {
+        let pools = self.fleet.pools();
+        let members = pools[0].members();
+        let members = members.borrow();
+        members
+            .iter()
+            .map(|member| member.addr.to_string())
+            .collect()
+    }
+
+    /// Asks the admin interface; the body of the answer is null where there is none.
+    pub async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+    ) -> (u16, Value) {
+        let (status, text) = self.ask_text(method, path, token, body).await;
+        (status, serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Asks the admin interface for text.
+    pub async fn ask_text(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+    ) -> (u16, String) {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.admin))
+            .header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request
+            .body(Full::new(bytes::Bytes::from(body.to_owned())))
+            .unwrap();
+        let response = tokio::time::timeout(Duration::from_secs(10), client.request(request));
+        let response = response.await.unwrap().unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+}

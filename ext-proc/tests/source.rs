@@ -1,0 +1,141 @@
+//! Sources of replicas, and the configuration file as it changes under the running service.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::eventually;
+use fake::service::{Service, TOKEN};
+
+fn config(static_replicas: &str, rest: &str) -> String {
+    format!(
+        "admin: {{ token_file: token }}\npools: [{{ model: llama, replicas: {{ static: [{static_replicas}] }}, {rest} }}]\n"
+    )
+}
+
+const A: &str = "127.0.0.1:1001";
+const B: &str = "127.0.0.1:1002";
+const C: &str = "127.0.0.1:1003";
+
+#[tokio::test]
+async fn a_changed_file_is_applied_without_a_restart() {
+    let service = Service::start(&config("'127.0.0.1:1001', '127.0.0.1:1002'", "")).await;
+    eventually("both are in", || service.members() == [A, B]).await;
+    service.write(&config(
+        "'127.0.0.1:1002', '127.0.0.1:1003'",
+        "policy: round_robin",
+    ));
+    eventually("one went, one came", || service.members() == [B, C]).await;
+    let pools = service.fleet.pools();
+    assert_eq!(
+        pools[0].config().borrow().router.policy.as_str(),
+        "round_robin"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_by_another_is_noticed_too() {
+    let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
+    eventually("it is in", || service.members() == [A]).await;
+    let next = service.folder().join("next");
+    std::fs::write(&next, config("'127.0.0.1:1002'", "")).unwrap();
+    std::fs::rename(&next, &service.file).unwrap();
+    eventually("replaced", || service.members() == [B]).await;
+}
+
+#[tokio::test]
+async fn a_bad_file_is_refused_with_every_mistake_and_the_old_one_stays() {
+    let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
+    eventually("it is in", || service.members() == [A]).await;
+    service.write(&config("'127.0.0.1:1002', 'nowhere'", "polcy: random"));
+    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    assert_eq!(status, 422);
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("2 mistakes"), "{message}");
+    assert!(
+        message.contains("line 2, column") && message.contains("pools[0].polcy"),
+        "{message}"
+    );
+    service.write("");
+    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    assert_eq!(status, 422, "{body}");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(service.members(), [A]);
+    service.write(&config("'127.0.0.1:1002'", ""));
+    eventually("a good one is taken again", || service.members() == [B]).await;
+}
+
+#[tokio::test]
+async fn what_was_changed_by_hand_survives_a_reload() {
+    let service = Service::start(&config("'127.0.0.1:1001', '127.0.0.1:1002'", "")).await;
+    eventually("both are in", || service.members() == [A, B]).await;
+    let new = format!("{{\"address\": \"{C}\"}}");
+    assert_eq!(
+        service
+            .ask("POST", "/api/replicas", Some(TOKEN), &new)
+            .await
+            .0,
+        201
+    );
+    let first = format!("/api/replicas/{A}");
+    assert_eq!(service.ask("DELETE", &first, Some(TOKEN), "").await.0, 204);
+    assert_eq!(service.members(), [B, C]);
+    service.write(&config(
+        "'127.0.0.1:1001', '127.0.0.1:1002'",
+        "policy: random",
+    ));
+    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    assert_eq!(status, 200, "{body}");
+    eventually("the policy is new", || {
+        let pools = service.fleet.pools();
+        pools[0].config().borrow().router.policy.as_str() == "random"
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(service.members(), [B, C]);
+}
+
+#[tokio::test]
+async fn a_reload_names_what_only_a_restart_applies() {
+    let service = Service::start(&config("", "")).await;
+    let text = format!(
+        "listen: ['127.0.0.1:9']\ndrain_ms_max: 1\n{}",
+        config("", "")
+    );
+    service.write(&text);
+    // The watcher may be faster.
+    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    assert_eq!(status, 200);
+    if body["changed"] == true {
+        assert_eq!(
+            body["restart_needed_for"],
+            serde_json::json!(["listen", "drain_ms_max"])
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_name_gives_its_addresses() {
+    let dns = "pools: [{ model: llama, replicas: { dns: { name: localhost, port: 1001, interval_ms: 100 } } }]";
+    let service = Service::start(dns).await;
+    eventually("resolved", || service.members().contains(&A.to_owned())).await;
+    service.write("pools: [{ model: llama }]");
+    eventually("gone with the name", || service.members().is_empty()).await;
+}
+
+#[tokio::test]
+async fn pools_come_and_go_with_the_file() {
+    let service = Service::start("pools: [{ model: a }]").await;
+    service.write("pools: [{ model: b, replicas: { static: ['127.0.0.1:1001'] } }]");
+    eventually("the new pool has its replica", || {
+        let pools = service.fleet.pools();
+        pools.len() == 1 && **pools[0].name() == *"b" && service.members() == [A]
+    })
+    .await;
+}
