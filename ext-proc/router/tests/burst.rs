@@ -53,7 +53,7 @@ fn burst(requests: u64) -> Vec<Task> {
             Task {
                 at_ms: 50 + id / 50,
                 request: request(id, id % 7, &blocks),
-                output: 20 + u32::try_from(id * 37 % 150).unwrap(),
+                output: 20 + (id * 37 % 150) as u32,
             }
         })
         .collect()
@@ -68,7 +68,7 @@ fn long_prompts(requests: u64) -> Vec<Task> {
             Task {
                 at_ms: 50 + id * 7 % 1_000,
                 request: request(id, id % 7, &blocks),
-                output: 20 + u32::try_from(id * 37 % 150).unwrap(),
+                output: 20 + (id * 37 % 150) as u32,
             }
         })
         .collect()

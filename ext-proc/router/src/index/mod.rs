@@ -24,7 +24,7 @@ use isotherm_fingerprint::Edge;
 use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
 use self::slab::NONE;
-use self::table::Table;
+use self::table::{Found, Table};
 use crate::slots::{Slot, SlotSet};
 use crate::{Eviction, IndexLimits, IndexStats};
 
@@ -128,27 +128,17 @@ impl PrefixIndex {
         self.purge();
         self.tick += 1;
         let stamp = self.tick;
-        let mut parent = found.node.unwrap_or(NONE);
-        let before = self.nodes.entry(parent, slot);
+        let start = found.node.unwrap_or(NONE);
+        let above = self.nodes.entry(start, slot);
         let recorded = Recorded {
             depth_before: found.depth,
-            used_before: before.map_or(0, |entry| entry.stamp),
+            used_before: above.map_or(0, |entry| entry.stamp),
             stamp,
         };
-        let mut previous_end = found
-            .depth
-            .checked_sub(1)
-            .and_then(|at| edges.get(at))
-            .map_or(0, |edge| edge.end_bytes);
-        for edge in edges.get(found.depth..).unwrap_or_default() {
-            let span = span_units(edge.end_bytes.saturating_sub(previous_end));
-            previous_end = edge.end_bytes;
-            let Some(id) = self.extend(edge.hash, parent, span, slot, stamp) else {
-                break;
-            };
-            parent = id;
+        let last = self.extend(edges, found, slot, stamp);
+        if last == start {
+            self.touch(last, slot, stamp);
         }
-        self.touch(parent, slot, stamp);
         self.enforce(slot);
         recorded
     }
@@ -259,43 +249,69 @@ impl PrefixIndex {
         found
     }
 
-    /// Adds one edge below `parent` for a target that has `parent`; `None` when the chain contradicts the index.
+    /// Adds the rest of a chain for a target that has its first `found.depth` edges; the deepest node that it has then.
     ///
     /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
     /// and a chain that says otherwise is recorded up to there only: so the subset property holds whatever comes.
-    fn extend(
-        &mut self,
-        hash: u64,
-        parent: NodeId,
-        span: u16,
-        slot: Slot,
-        stamp: u64,
-    ) -> Option<NodeId> {
+    fn extend(&mut self, edges: &[Edge], found: &Match, slot: Slot, stamp: u64) -> NodeId {
+        let start = found.node.unwrap_or(NONE);
+        let (mut last, mut added, mut held) = (start, 0, 0);
+        let mut end = found
+            .depth
+            .checked_sub(1)
+            .and_then(|at| edges.get(at))
+            .map_or(0, |edge| edge.end_bytes);
+        // Each is entered with the extension that comes next; the last one is put right below.
         let entry = Entry {
             stamp,
-            children: 0,
+            children: 1,
             slot,
         };
-        let (id, span) = if let Some(id) = self.table.find(&self.nodes, hash) {
-            let node = self.nodes.get(id)?;
-            let span = node.span;
-            if node.parent != parent || self.nodes.entry(id, slot).is_some() {
-                return None;
-            }
-            self.nodes.add_entry(id, entry);
-            (id, span)
-        } else {
-            let id = self.nodes.create(hash, parent, span, entry)?;
-            self.table.insert(&self.nodes, hash, id);
-            (id, span)
-        };
-        let first_child = self.nodes.entry(parent, slot).map(|mut above| {
+        for edge in edges.get(found.depth..).unwrap_or_default() {
+            let span = span_units(edge.end_bytes.saturating_sub(end));
+            end = edge.end_bytes;
+            let found = self
+                .table
+                .find_or_insert(edge.hash, &mut self.nodes, |nodes| {
+                    nodes.create(edge.hash, last, span, entry)
+                });
+            let (id, span) = match found {
+                Found::Inserted(id) => (id, span),
+                Found::There(id) => {
+                    let Some(node) = self.nodes.get(id) else {
+                        break;
+                    };
+                    let span = node.span;
+                    if node.parent != last || !self.nodes.add_entry(id, entry) {
+                        break;
+                    }
+                    (id, span)
+                }
+                Found::NoRoom => break,
+            };
+            last = id;
+            added += 1;
+            held += u64::from(span);
+        }
+        if added == 0 {
+            return last;
+        }
+        self.nodes.set_entry(
+            last,
+            Entry {
+                children: 0,
+                ..entry
+            },
+        );
+        let mut was_leaf = false;
+        if let Some(mut above) = self.nodes.entry(start, slot) {
+            was_leaf = above.children == 0;
             above.children += 1;
-            self.nodes.set_entry(parent, above);
-            above.children == 1
-        });
-        self.order.added(slot, span, first_child != Some(true));
-        Some(id)
+            self.nodes.set_entry(start, above);
+        }
+        self.order.added(slot, added, held, !was_leaf);
+        self.order.push(slot, stamp, last, &self.nodes);
+        last
     }
 
     /// A target's prefix was used.
@@ -303,8 +319,7 @@ impl PrefixIndex {
         let Some(mut entry) = self.nodes.entry(id, slot) else {
             return;
         };
-        let inserted_now = entry.stamp == stamp;
-        if !inserted_now && self.limits.eviction == Eviction::Fifo {
+        if self.limits.eviction == Eviction::Fifo {
             return;
         }
         entry.stamp = stamp;

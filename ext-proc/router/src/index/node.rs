@@ -112,24 +112,32 @@ impl Nodes {
         }
     }
 
-    /// Adds an entry for a target that the node does not have yet.
-    pub(super) fn add_entry(&mut self, id: NodeId, entry: Entry) {
+    /// Adds an entry for a target; `false` when the node has it already.
+    pub(super) fn add_entry(&mut self, id: NodeId, entry: Entry) -> bool {
         let Some(node) = self.nodes.get_mut(id) else {
-            return;
+            return false;
         };
         if node.shared == NONE {
+            if node.slot == entry.slot {
+                return false;
+            }
             let mut both = vec![node.only(), entry];
             both.sort_unstable_by_key(|e| e.slot);
-            if let Some(at) = self.shared.insert(both) {
-                node.shared = at;
-                self.shared_entries += 2;
-            }
-        } else if let Some(entries) = self.shared.get_mut(node.shared)
+            let Some(at) = self.shared.insert(both) else {
+                return false;
+            };
+            node.shared = at;
+            self.shared_entries += 2;
+            return true;
+        }
+        if let Some(entries) = self.shared.get_mut(node.shared)
             && let Err(at) = entries.binary_search_by_key(&entry.slot, |e| e.slot)
         {
             entries.insert(at, entry);
             self.shared_entries += 1;
+            return true;
         }
+        false
     }
 
     /// Removes a target's entry; the node goes with its last one, and is then returned.

@@ -110,13 +110,13 @@ impl Order {
         self.targets.get(slot.index()).map_or(0, |t| t.held)
     }
 
-    /// A target got an entry; `more_leaves` unless it extends what was a leaf.
-    pub(super) fn added(&mut self, slot: Slot, span: u16, more_leaves: bool) {
+    /// A target got entries in a row; `more_leaves` unless they extend what was a leaf.
+    pub(super) fn added(&mut self, slot: Slot, entries: usize, held: u64, more_leaves: bool) {
         if let Some(target) = self.targets.get_mut(slot.index()) {
-            target.entries += 1;
-            target.held += u64::from(span);
+            target.entries += entries;
+            target.held += held;
             target.live += usize::from(more_leaves);
-            self.entries += 1;
+            self.entries += entries;
         }
     }
 

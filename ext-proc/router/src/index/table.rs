@@ -4,11 +4,23 @@
 //! nodes that is a pause of tens of milliseconds. A shard's is a fraction of one.
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::node::{NodeId, Nodes};
 
 /// How many tables.
 const SHARDS: usize = 256;
+
+/// What became of a search that may insert.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// The node was there.
+    There(NodeId),
+    /// It was made.
+    Inserted(NodeId),
+    /// It could not be made.
+    NoRoom,
+}
 
 /// From a prefix's hash to its node.
 #[derive(Debug)]
@@ -34,13 +46,25 @@ impl Table {
             .copied()
     }
 
-    /// Enters a node that is not in it.
-    pub(super) fn insert(&mut self, nodes: &Nodes, hash: u64, id: NodeId) {
+    /// The node of a hash; where there is none, what `create` makes is entered. One search for both.
+    pub(super) fn find_or_insert(
+        &mut self,
+        hash: u64,
+        nodes: &mut Nodes,
+        create: impl FnOnce(&mut Nodes) -> Option<NodeId>,
+    ) -> Found {
         let key = spread(hash);
-        if let Some(shard) = self.shards.get_mut(shard(key)) {
-            shard.insert_unique(key, id, |id| {
-                nodes.get(*id).map_or(0, |node| spread(node.hash))
-            });
+        let Some(shard) = self.shards.get_mut(shard(key)) else {
+            return Found::NoRoom;
+        };
+        let same = |id: &NodeId| nodes.get(*id).is_some_and(|node| node.hash == hash);
+        let key_of = |id: &NodeId| nodes.get(*id).map_or(0, |node| spread(node.hash));
+        match shard.entry(key, same, key_of) {
+            Entry::Occupied(there) => Found::There(*there.get()),
+            Entry::Vacant(vacant) => create(nodes).map_or(Found::NoRoom, |id| {
+                vacant.insert(id);
+                Found::Inserted(id)
+            }),
         }
     }
 

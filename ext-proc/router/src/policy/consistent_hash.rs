@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use twox_hash::XxHash3_64;
 
 use super::{Placement, Policy, View};
+use crate::index::Match;
 use crate::slots::Slot;
 use crate::{Reason, Request};
 
@@ -30,7 +31,13 @@ impl Policy for ConsistentHash {
         })
     }
 
-    fn next_best(&self, request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+    fn next_best(
+        &self,
+        request: &Request,
+        _found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
         self.walk(request, view, failed)
     }
 

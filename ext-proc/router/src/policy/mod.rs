@@ -82,9 +82,15 @@ pub(crate) trait Policy: Debug + Send {
         waiting.next().map(|(place, _)| place)
     }
 
-    /// Who comes next when these fail? By default whoever has least to do.
-    fn next_best(&self, request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
-        let _ = request;
+    /// Who comes next when these fail? `found` is what [`Self::place`] gave. By default whoever has least to do.
+    fn next_best(
+        &self,
+        request: &Request,
+        found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
+        let _ = (request, found);
         least_loaded(view, failed)
     }
 

@@ -7,6 +7,7 @@
 //! Rejected: SGLang's fallback to the replica with the least cached text, which sends all to a new replica at once.
 
 use super::{Placement, Policy, View, least_loaded, load_key};
+use crate::index::Match;
 use crate::slots::Slot;
 use crate::{Reason, Request};
 
@@ -42,12 +43,16 @@ impl Policy for PrefixTree {
     }
 
     /// Others with the same prefix first.
-    fn next_best(&self, request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
-        let found = view
-            .index
-            .deepest(request.fingerprint.edges(), view.candidates);
-        view.index
-            .targets(&found, view.candidates)
+    fn next_best(
+        &self,
+        _request: &Request,
+        found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
+        found
+            .into_iter()
+            .flat_map(|found| view.index.targets(found, view.candidates))
             .filter(|slot| !failed.contains(slot))
             .min_by_key(|slot| load_key(view, *slot))
             .or_else(|| least_loaded(view, failed))

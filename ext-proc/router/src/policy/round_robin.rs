@@ -1,6 +1,7 @@
 //! `round_robin`: each in turn, leaving out who is not available. The baseline that most load balancers ship.
 
 use super::{Placement, Policy, View};
+use crate::index::Match;
 use crate::slots::{SLOTS_MAX, Slot};
 use crate::{Reason, Request};
 
@@ -29,7 +30,13 @@ impl Policy for RoundRobin {
         self.next = Slot(slot.0.wrapping_add(1));
     }
 
-    fn next_best(&self, _request: &Request, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+    fn next_best(
+        &self,
+        _request: &Request,
+        _found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
         let mut from = self.next;
         for _ in 0..=failed.len() {
             let slot = view.candidates.next_round(from)?;

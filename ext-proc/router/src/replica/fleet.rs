@@ -25,8 +25,9 @@ pub(crate) struct Fleet {
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
     by_load: BTreeSet<(u32, u64, Slot)>,
-    /// When good probes become too old.
+    /// When good probes become too old, in order of time and by slot.
     expiries: BTreeSet<(Time, Slot)>,
+    timers: Vec<Option<Time>>,
     /// Who has become available since this was last asked.
     freed: Vec<Slot>,
     /// Whether the last idle replica got something to do since: then others take in more.
@@ -51,6 +52,7 @@ impl Fleet {
             idle: SlotSet::default(),
             by_load: BTreeSet::new(),
             expiries: BTreeSet::new(),
+            timers: Vec::new(),
             freed: Vec::new(),
             calm_ended: false,
             turn: 0,
@@ -151,6 +153,7 @@ impl Fleet {
     pub(crate) fn add(&mut self, slot: Slot, replica: Replica, now: Time) {
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, || None);
+            self.timers.resize(slot.index() + 1, None);
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
@@ -169,6 +172,7 @@ impl Fleet {
         if let Some(place) = self.replicas.get_mut(slot.index()) {
             *place = None;
         }
+        self.set_expiry(slot, now);
         self.check_refuge(now);
         Some(slot)
     }
@@ -196,6 +200,9 @@ impl Fleet {
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
+        if let Some(slot) = self.slot_of(id).filter(|_| news) {
+            self.set_expiry(slot, now);
+        }
         news
     }
 
@@ -240,6 +247,7 @@ impl Fleet {
             if time > now {
                 return;
             }
+            self.set_expiry(slot, now);
             self.change_slot(slot, now, |_| ());
         }
     }
@@ -258,6 +266,7 @@ impl Fleet {
         self.rules.probe_stale_after = probe_stale_after;
         for slot in self.slots.values().copied().collect::<Vec<_>>() {
             self.list(slot, now);
+            self.set_expiry(slot, now);
         }
         self.check_refuge(now);
     }
@@ -292,9 +301,6 @@ impl Fleet {
         let idle = open && replica.outstanding == 0;
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
         let key = (replica.outstanding, replica.turn, slot);
-        if let Some(expires) = replica.expires(&self.rules).filter(|time| *time > now) {
-            self.expiries.insert((expires, slot));
-        }
         self.staying.set(slot, !replica.draining);
         self.healthy.set(slot, healthy);
         self.calm.set(slot, calm);
@@ -318,8 +324,19 @@ impl Fleet {
         if self.idle.set(slot, false) && self.idle.is_empty() {
             self.calm_ended = true;
         }
-        if let Some(expires) = replica.expires(&self.rules) {
-            self.expiries.remove(&(expires, slot));
+    }
+
+    /// Sets the timer for a replica's probe, or takes it away.
+    fn set_expiry(&mut self, slot: Slot, now: Time) {
+        let expires = self.get(slot).and_then(|r| r.expires(&self.rules));
+        let expires = expires.filter(|time| *time > now);
+        if let Some(place) = self.timers.get_mut(slot.index()) {
+            if let Some(old) = core::mem::replace(place, expires) {
+                self.expiries.remove(&(old, slot));
+            }
+            if let Some(expires) = expires {
+                self.expiries.insert((expires, slot));
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Flight, Router};
+use crate::index::Match;
 use crate::policy::{Placement, View, least_loaded};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
@@ -16,7 +17,7 @@ pub(super) const LOOKED_AT_MAX: usize = 64;
 struct Settled {
     slot: Slot,
     reason: Reason,
-    found: Option<crate::index::Match>,
+    found: Option<Match>,
 }
 
 impl Router {
@@ -224,7 +225,7 @@ impl Router {
         let Some(replica) = self.fleet.id_of(slot) else {
             return;
         };
-        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot);
+        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.found.as_ref());
         let edges = request.fingerprint.edges();
         let found = settled
             .found
@@ -264,6 +265,7 @@ impl Router {
         request: &Request,
         pinned: Option<&[Slot]>,
         chosen: Slot,
+        found: Option<&Match>,
     ) -> SmallVec<[crate::ReplicaId; 3]> {
         let wanted = self.config.fallbacks_max.saturating_add(1);
         let allowed = self.allowed(pinned, self.fleet.available());
@@ -272,7 +274,7 @@ impl Router {
         let mut named: SmallVec<[Slot; 4]> = SmallVec::new();
         named.push(chosen);
         while named.len() < wanted.min(candidates.len()) {
-            let Some(next) = self.policy.next_best(request, &view, &named) else {
+            let Some(next) = self.policy.next_best(request, found, &view, &named) else {
                 break;
             };
             named.push(next);

@@ -3,7 +3,10 @@
     dead_code,
     unreachable_pub,
     missing_docs,
-    reason = "each test uses its part of it"
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests: each uses its part of it, and stops where something is wrong"
 )]
 
 pub mod engine;
