@@ -25,7 +25,8 @@ pub struct LoadReport {
 pub struct Outcome {
     /// HTTP status of the response.
     pub status: u16,
-    /// From the end of the request's headers to the first body byte of the response, in microseconds.
+    /// From the end of the request (of its headers, where the answer does not wait for more) to the first body byte of the
+    /// response, in microseconds.
     pub ttft_us: Option<u64>,
     /// `usage`: prompt tokens, as the engine counted them.
     pub prompt_tokens: Option<u32>,

@@ -63,7 +63,7 @@ pub struct Release {
 pub enum Prompt {
     /// The fingerprint of all of it.
     Whole,
-    /// The fingerprint of what was read before the limit.
+    /// The fingerprint of what was read: the body was let go before its end, or it ends before its JSON does.
     Beginning,
     /// The fingerprint that a trusted peer has made.
     Kept,

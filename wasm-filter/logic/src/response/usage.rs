@@ -113,6 +113,8 @@ impl Raw {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn usage(prompt: u32, cached: Option<u32>, completion: Option<u32>) -> Option<Usage> {
@@ -191,6 +193,23 @@ mod tests {
             "_tokens\":7,\"completion_tokens\":8}}",
         ] {
             assert_eq!(find(tail.as_bytes()), None, "{tail}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_an_engine_sends_the_last_whole_object_counts(
+            before in prop::collection::vec(any::<u8>(), 0..300),
+            prompt in any::<u32>(),
+            completion in any::<u32>(),
+            after in "[^\"]{0,50}",
+        ) {
+            let mut tail = before;
+            tail.extend(
+                format!("\"usage\" : {{\"prompt_tokens\":{prompt},\"x\":[{{}}],\"completion_tokens\":{completion}}}{after}")
+                    .bytes(),
+            );
+            prop_assert_eq!(find(&tail), usage(prompt, None, Some(completion)));
         }
     }
 }
