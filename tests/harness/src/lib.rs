@@ -22,6 +22,7 @@
 pub mod document;
 pub mod engine;
 pub mod envoy;
+pub mod pool;
 pub mod port;
 pub mod process;
 pub mod service;
@@ -32,7 +33,8 @@ mod wait;
 pub use document::Document;
 pub use engine::{Engine, EngineOptions};
 pub use envoy::Envoy;
+pub use pool::Pool;
 pub use service::Service;
-pub use stack::{Pool, Stack, StackBuilder};
+pub use stack::{Stack, StackBuilder};
 pub use tools::Tools;
 pub use wait::{until, within};

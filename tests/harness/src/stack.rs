@@ -10,71 +10,11 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use crate::document::Document;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::Engine;
 use crate::envoy::{self, Envoy, Route};
+use crate::pool::Pool;
 use crate::service::Service;
 use crate::tools::Tools;
-
-/// The replicas of one model.
-#[derive(Clone, Debug)]
-pub struct Pool {
-    model: String,
-    cluster: String,
-    replicas: usize,
-    engine: EngineOptions,
-    policy: String,
-    push: String,
-}
-
-impl Pool {
-    /// One replica, the default policy and mode of pushing; the cluster is called `llama`, as in `standalone.yaml`.
-    #[must_use]
-    pub fn new(model: &str) -> Self {
-        Self {
-            model: model.into(),
-            cluster: "llama".into(),
-            replicas: 1,
-            engine: EngineOptions::default(),
-            policy: "prefix_tree".into(),
-            push: "pending".into(),
-        }
-    }
-
-    /// The name of its cluster in Envoy; each pool of a stack needs its own.
-    #[must_use]
-    pub fn cluster(mut self, name: &str) -> Self {
-        self.cluster = name.into();
-        self
-    }
-
-    /// How many engines it starts with.
-    #[must_use]
-    pub fn replicas(mut self, count: usize) -> Self {
-        self.replicas = count;
-        self
-    }
-
-    /// How its engines are started.
-    #[must_use]
-    pub fn engine(mut self, options: EngineOptions) -> Self {
-        self.engine = options;
-        self
-    }
-
-    /// The routing policy, by its name in the configuration.
-    #[must_use]
-    pub fn policy(mut self, name: &str) -> Self {
-        self.policy = name.into();
-        self
-    }
-
-    /// The mode of pushing, by its name in the configuration.
-    #[must_use]
-    pub fn push(mut self, name: &str) -> Self {
-        self.push = name.into();
-        self
-    }
-}
 
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
 
@@ -85,6 +25,7 @@ pub struct StackBuilder {
     service_edits: Vec<Edit>,
     envoy_edits: Vec<Edit>,
     log_filter: String,
+    without_service: bool,
 }
 
 impl StackBuilder {
@@ -122,7 +63,14 @@ impl StackBuilder {
         self
     }
 
-    /// Starts everything, and waits until a request can go all the way.
+    /// Leaves the service out: it has its addresses and its configuration, and `service_mut().start()` starts it later.
+    #[must_use]
+    pub fn without_service(mut self) -> Self {
+        self.without_service = true;
+        self
+    }
+
+    /// Starts everything, and waits until a request can go all the way (not so without the service).
     ///
     /// # Errors
     /// When a program is missing, or does not become ready in time; with the end of its log.
@@ -155,7 +103,9 @@ impl StackBuilder {
         for edit in self.service_edits {
             edit(service.config())?;
         }
-        service.start().await?;
+        if !self.without_service {
+            service.start().await?;
+        }
 
         let routes: Vec<Route> = self
             .pools
@@ -180,8 +130,10 @@ impl StackBuilder {
             tools,
             directory,
         };
-        for index in 0..stack.pools.len() {
-            stack.endpoints_arrived(index).await?;
+        if !self.without_service {
+            for index in 0..stack.pools.len() {
+                stack.endpoints_arrived(index).await?;
+            }
         }
         Ok(stack)
     }
@@ -189,10 +141,9 @@ impl StackBuilder {
 
 /// One pool in the service's configuration.
 fn describe(pool: &Pool, index: usize, engines: &[Member]) -> Value {
-    let addresses = engines
-        .iter()
-        .filter(|member| member.pool == index)
-        .map(|member| member.engine.address().to_string());
+    let addresses = addresses(pool, index, engines)
+        .into_iter()
+        .map(|address| address.to_string());
     json!({
         "model": pool.model,
         "cluster": pool.cluster,
@@ -200,6 +151,15 @@ fn describe(pool: &Pool, index: usize, engines: &[Member]) -> Value {
         "push": pool.push,
         "replicas": { "static": addresses.collect::<Vec<String>>() },
     })
+}
+
+/// The replicas of one pool: its engines, and what the test runs itself.
+fn addresses(pool: &Pool, index: usize, engines: &[Member]) -> Vec<SocketAddr> {
+    let of_pool = engines.iter().filter(|member| member.pool == index);
+    of_pool
+        .map(|member| member.engine.address())
+        .chain(pool.others.iter().copied())
+        .collect()
 }
 
 /// Engines, the service and Envoy, running. They end when this is dropped.
@@ -231,6 +191,7 @@ impl Stack {
             service_edits: Vec::new(),
             envoy_edits: Vec::new(),
             log_filter: "info".into(),
+            without_service: false,
         }
     }
 
@@ -336,16 +297,19 @@ impl Stack {
         &self.directory
     }
 
-    /// Waits until Envoy's cluster of this pool has the pool's engines and no others.
-    async fn endpoints_arrived(&self, pool: usize) -> anyhow::Result<()> {
-        let cluster = &self
+    /// Waits until Envoy's cluster of this pool has the pool's replicas and no others.
+    ///
+    /// # Errors
+    /// When there is no such pool, or it has not after ten seconds.
+    pub async fn endpoints_arrived(&self, pool: usize) -> anyhow::Result<()> {
+        let described = self
             .pools
             .get(pool)
-            .with_context(|| format!("no pool {pool}"))?
-            .cluster;
-        let of_pool = self.engines.iter().filter(|member| member.pool == pool);
-        let addresses: Vec<SocketAddr> = of_pool.map(|member| member.engine.address()).collect();
-        self.envoy.has_endpoints(cluster, &addresses).await
+            .with_context(|| format!("no pool {pool}"))?;
+        let addresses = addresses(described, pool, &self.engines);
+        self.envoy
+            .has_endpoints(&described.cluster, &addresses)
+            .await
     }
 }
 

@@ -1,0 +1,147 @@
+//! What waiting costs.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
+use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    HttpHeaders, ProcessingRequest, ProcessingResponse,
+};
+use futures_util::StreamExt as _;
+use isotherm_e2e::{Action, Client, MODEL, Upstream, admin, chat, scripted, turn};
+use isotherm_fingerprint::{Api, Edge, Extractor, Fingerprint, Wanted, names};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+const WAITING: usize = 10_000;
+const RESIDENT_BYTES_MAX: u64 = 300_000_000;
+/// Envoy has a connection per worker; a few make the start faster.
+const CONNECTIONS: usize = 4;
+
+/// Spoken to directly, as Envoy speaks to it: ten thousand clients of Envoy would measure Envoy and themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_waiting_requests_fit_into_300_mb() -> anyhow::Result<()> {
+    let _turn = turn::alone().await?;
+    let replica = Upstream::start("a").await?;
+    replica.always(Action::Hold);
+    let stack = scripted("memory", &[&replica], 1)
+        .service(|config| {
+            let queue = json!({ "length_max": 2 * WAITING, "wait_ms_max": 600_000 });
+            config.set("pools/0/queue", queue)
+        })
+        .start()
+        .await?;
+    let client = Client::new(&stack.url(""))?;
+    let first = tokio::spawn(async move { client.chat("s", &chat("first")).await });
+    replica.holds(1).await?;
+
+    let long = fingerprint_of_a_megabyte()?;
+    let channels = channels(stack.service().address()).await?;
+    let mut streams = JoinSet::new();
+    for (number, channel) in (0..WAITING).zip(channels.iter().cycle()) {
+        let (channel, request) = (channel.clone(), headers(&long, number)?);
+        streams.spawn(wait_for_an_answer(channel, request));
+    }
+    admin::becomes(stack.service(), "queue_length", WAITING as u64).await?;
+
+    let resident = stack.service().process()?.resident_bytes()?;
+    println!(
+        "{WAITING} waiting requests: {} MB resident",
+        resident / 1_000_000
+    );
+    assert!(
+        resident < RESIDENT_BYTES_MAX,
+        "{resident} bytes are resident"
+    );
+
+    // And all of it is given back, since nobody waits for these answers any more.
+    streams.shutdown().await;
+    drop(channels);
+    admin::becomes(stack.service(), "queue_length", 0).await?;
+    replica.open();
+    assert_eq!(first.await??.status, 200);
+    Ok(())
+}
+
+async fn channels(service: SocketAddr) -> anyhow::Result<Vec<Channel>> {
+    let endpoint = Endpoint::try_from(format!("http://{service}"))?;
+    let mut channels = Vec::new();
+    for _ in 0..CONNECTIONS {
+        channels.push(endpoint.connect().await?);
+    }
+    Ok(channels)
+}
+
+/// Sends the headers and keeps the stream open, as Envoy does while it waits.
+async fn wait_for_an_answer(
+    channel: Channel,
+    request: ProcessingRequest,
+) -> anyhow::Result<ProcessingResponse> {
+    let inbound = tokio_stream::once(request).chain(futures_util::stream::pending());
+    let answers = ExternalProcessorClient::new(channel)
+        .process(inbound)
+        .await?;
+    let mut answers = answers.into_inner();
+    loop {
+        let answer = answers.message().await?.context("the stream ended")?;
+        if answer.response.is_some() {
+            return Ok(answer); // the first message only asks for patience
+        }
+    }
+}
+
+/// What Envoy sends for a long prompt, each request with one of its own.
+fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingRequest> {
+    let own = |edge: &Edge| Edge {
+        hash: edge.hash ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ..*edge
+    };
+    let edges = long.edges().iter().map(own).collect();
+    let own = Fingerprint::new(edges, long.total_bytes()).context("not a fingerprint")?;
+    let session = format!("session-{number}");
+    let id = format!("00000000-0000-4000-8000-{number:012}");
+    let all = [
+        (":method", "POST"),
+        (":path", "/v1/chat/completions"),
+        (":authority", "llm.example"),
+        (":scheme", "https"),
+        ("x-request-id", &id),
+        (names::MODEL, MODEL),
+        (names::CLUSTER, isotherm_e2e::CLUSTER),
+        (names::SESSION, &session),
+        (names::TIER, "interactive-normal"),
+        (names::TOKENS, "250000;1000"),
+        (names::FINGERPRINT, &own.encode()),
+    ];
+    let headers = all.map(|(key, value)| HeaderValue {
+        key: key.into(),
+        raw_value: value.as_bytes().into(),
+        ..HeaderValue::default()
+    });
+    Ok(ProcessingRequest {
+        request: Some(Request::RequestHeaders(HttpHeaders {
+            headers: Some(HeaderMap {
+                headers: headers.into(),
+            }),
+            ..HttpHeaders::default()
+        })),
+        ..ProcessingRequest::default()
+    })
+}
+
+/// The longest header that there is: about 2 KB.
+fn fingerprint_of_a_megabyte() -> anyhow::Result<Fingerprint> {
+    let body = json!({ "model": MODEL, "prompt": "warm ".repeat(200_000) }).to_string();
+    let mut extractor = Extractor::new(Api::Completions, &Wanted::default());
+    extractor.feed(body.as_bytes());
+    let fingerprint = extractor.finish().fingerprint;
+    let bytes = fingerprint.encode().len();
+    anyhow::ensure!(
+        (1_500..=2_100).contains(&bytes),
+        "a header of {bytes} bytes"
+    );
+    Ok(fingerprint)
+}

@@ -1,0 +1,151 @@
+//! What OpenAI's clients rely on.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use isotherm_e2e::{Answer, Client, MODEL, chat, turn};
+use isotherm_harness::{EngineOptions, Pool, Stack};
+use serde_json::{Value, json};
+
+async fn stack(name: &str) -> anyhow::Result<Stack> {
+    let engine = EngineOptions {
+        speed: 50.0,
+        ..EngineOptions::default()
+    };
+    let pool = Pool::new(MODEL).replicas(2).engine(engine);
+    Stack::builder(name).pool(pool).start().await
+}
+
+#[tokio::test]
+async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let stack = stack("openai-http").await?;
+    let client = Client::new(&stack.url(""))?;
+
+    let answer = Answer::to(client.post("/v1/chat/completions", &chat("Say something."))).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body = answer.json()?;
+    assert_eq!(body["object"], "chat.completion");
+    assert_eq!(body["choices"][0]["message"]["role"], "assistant");
+    assert!(body["usage"]["prompt_tokens"].as_u64() > Some(0), "{body}");
+
+    let mut streaming = chat("Say something longer.");
+    streaming["max_tokens"] = json!(20);
+    streaming["stream"] = json!(true);
+    streaming["stream_options"] = json!({ "include_usage": true });
+    let answer = Answer::to(client.post("/v1/chat/completions", &streaming)).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let kind = answer.header("content-type").unwrap_or_default();
+    assert!(kind.starts_with("text/event-stream"), "{kind}");
+    let text = answer.text();
+    let events: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .collect();
+    assert_eq!(events.last(), Some(&"[DONE]"), "{text}");
+    let usage: Value = serde_json::from_str(events[events.len() - 2])?;
+    assert_eq!(usage["usage"]["completion_tokens"], 20, "{usage}");
+
+    let completion = json!({ "model": MODEL, "prompt": "Once upon a time", "max_tokens": 5 });
+    let answer = Answer::to(client.post("/v1/completions", &completion)).await?;
+    assert_eq!(answer.json()?["object"], "text_completion");
+
+    let embedding = json!({ "model": MODEL, "input": ["a warm place", "another"] });
+    let answer = Answer::to(client.post("/v1/embeddings", &embedding)).await?;
+    let body = answer.json()?;
+    assert_eq!(body["data"].as_array().map(Vec::len), Some(2), "{body}");
+
+    let answer = Answer::to(client.get("/v1/models")).await?;
+    let body = answer.json()?;
+    assert_eq!(body["object"], "list");
+    assert_eq!(body["data"][0]["id"], MODEL);
+    let answer = Answer::to(client.get(&format!("/v1/models/{MODEL}"))).await?;
+    assert_eq!(answer.json()?["id"], MODEL);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let stack = stack("openai-unknown").await?;
+    let client = Client::new(&stack.url(""))?;
+    let mut body = chat("Is there anybody?");
+    body["model"] = json!("no-such-model");
+
+    let answer = Answer::to(client.post("/v1/chat/completions", &body)).await?;
+
+    assert_eq!(answer.status, 404);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let error = &answer.json()?["error"];
+    assert_eq!(error["code"], "model_not_found");
+    assert_eq!(error["type"], "invalid_request_error");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("no-such-model")),
+        "{error}"
+    );
+    let answer = Answer::to(client.get("/v1/models/no-such-model")).await?;
+    assert_eq!(answer.status, 404);
+    Ok(())
+}
+
+/// Needs a package index, which not every machine reaches: then the test says so, and fails only in CI.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_openai_python_package_works() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let stack = stack("openai-python").await?;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = match python_with_openai(stack.directory(), &here.join("requirements.txt")) {
+        Ok(python) => python,
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: the openai package cannot be installed here: {error:#}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let script = Command::new(python)
+        .arg(here.join("openai_client.py"))
+        .args([&stack.url("/v1"), MODEL])
+        .output()?;
+    succeeded(&script)?;
+    println!("{}", String::from_utf8_lossy(&script.stdout));
+    Ok(())
+}
+
+/// The interpreter of a fresh environment that has the package.
+fn python_with_openai(directory: &Path, requirements: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let environment = directory.join("python");
+    let made = Command::new("python3")
+        .args(["-m", "venv"])
+        .arg(&environment)
+        .output()
+        .context("no python3")?;
+    succeeded(&made).context("no python3 -m venv")?;
+    let python = environment.join("bin/python");
+    let installed = Command::new(&python)
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ])
+        .args(["--retries", "1", "--timeout", "20", "--requirement"])
+        .arg(requirements)
+        .output()?;
+    succeeded(&installed)?;
+    Ok(python)
+}
+
+fn succeeded(output: &Output) -> anyhow::Result<()> {
+    ensure!(
+        output.status.success(),
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
