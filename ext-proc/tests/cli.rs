@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::indexing_slicing,
     reason = "a test stops at what it did not expect"
 )]
@@ -10,11 +11,12 @@ mod fake;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use fake::service::Service;
 use fake::{FakeEngine, eventually, vllm};
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{ChildStderr, Command};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -184,4 +186,45 @@ async fn explain_shows_every_candidate_and_top_the_state() {
 async fn a_service_that_is_not_there_is_named() {
     let text = error(&isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await);
     assert!(text.contains("no service answers at 127.0.0.1:1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_hangup_applies_the_file_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("isotherm.yaml");
+    let text = "{listen: ['127.0.0.1:0'], admin: {listen: '127.0.0.1:0'}}";
+    std::fs::write(&file, text).unwrap();
+    let mut service = Command::new(env!("CARGO_BIN_EXE_isotherm"))
+        .args([
+            "serve",
+            "--log",
+            "debug",
+            "--config",
+            file.to_str().unwrap(),
+        ])
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(service.stderr.take().unwrap()).lines();
+    wait_for(&mut log, "\"serving\"").await;
+    let pid = service.id().unwrap().to_string();
+    let kill = Command::new("kill").args(["-HUP", &pid]).status().await;
+    assert!(kill.unwrap().success());
+    wait_for(&mut log, "SIGHUP").await;
+}
+
+/// Reads lines until one has `part`.
+async fn wait_for(log: &mut Lines<BufReader<ChildStderr>>, part: &str) {
+    let found = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if line.contains(part) {
+                return;
+            }
+        }
+        panic!("the service ended before it logged {part}");
+    };
+    tokio::time::timeout(Duration::from_secs(20), found)
+        .await
+        .unwrap();
 }

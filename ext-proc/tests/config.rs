@@ -193,3 +193,21 @@ fn the_readmes_reference_is_the_generated_one() {
         None => println!("skipped: the README has no section between config:begin and config:end"),
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_file_with_any_line_changed_is_read_or_refused_with_reasons(
+        line in 0usize..30,
+        text in "[ -~]{0,40}|[a-z_]{1,12}: .{0,20}|\\PC{0,20}",
+    ) {
+        let good = std::fs::read_to_string(data("config-full.yaml")).unwrap();
+        let mut lines: Vec<&str> = good.lines().collect();
+        if let Some(changed) = lines.get_mut(line) {
+            *changed = &text;
+        }
+        if let Err(errors) = config::parse(&lines.join("\n")) {
+            proptest::prop_assert!(!errors.errors.is_empty());
+            proptest::prop_assert!(errors.errors.iter().all(|error| !error.message.is_empty()));
+        }
+    }
+}

@@ -302,4 +302,21 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
             Ok(load(0, 0, Some(0.0), Some(262_144)))
         );
     }
+
+    #[test]
+    fn the_whole_page_of_a_real_vllm_server_is_read_where_there_is_one() {
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../shared/data/vllm-0.32.0-metrics.txt"
+        );
+        let Ok(page) = std::fs::read(page) else {
+            println!("skipped: the whole page is not beside this repository");
+            return;
+        };
+        assert_eq!(recognise(&page), Ok(Engine::Vllm));
+        assert_eq!(
+            read(Engine::Vllm, &page),
+            Ok(load(0, 0, Some(0.0), Some(262_144)))
+        );
+    }
 }

@@ -118,15 +118,11 @@ impl Reloader {
     }
 }
 
-/// What differs outside the pools: sockets stay open as they are.
+/// What differs of what is read only once: sockets stay open as they are.
 fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", old.listen != new.listen),
         ("admin", old.admin != new.admin),
-        (
-            "decision_header",
-            old.decision_header != new.decision_header,
-        ),
         ("drain_ms_max", old.drain_max != new.drain_max),
     ];
     let differs = differs.into_iter().filter(|(_, differs)| *differs);

@@ -68,15 +68,17 @@ pub(super) fn frame(frame: &mut Frame<'_>, window: &Window) {
 }
 
 fn pools(frame: &mut Frame<'_>, area: Rect, window: &Window) {
-    let rows = window.now.pools.iter().map(|pool| {
+    let pools = &window.now.pools;
+    let rows: Vec<_> = pools.iter().map(|pool| pool_row(window, pool)).collect();
+    let rows = rows.into_iter().zip(pools).map(|(row, pool)| {
         let style = if pool.queue_length > 0 {
             Style::new().fg(Color::Yellow)
         } else {
             Style::new()
         };
-        Row::new(pool_row(window, pool)).style(style)
+        row.map(|cell| (cell, style))
     });
-    draw_table(frame, area, " pools ", &POOL_HEADER, rows.collect());
+    draw_table(frame, area, " pools ", POOL_HEADER, rows.collect());
 }
 
 fn all_replicas(frame: &mut Frame<'_>, area: Rect, all: &[ReplicaView]) {
@@ -86,34 +88,40 @@ fn all_replicas(frame: &mut Frame<'_>, area: Rect, all: &[ReplicaView]) {
             "probe_failed" | "stale" => Color::Red,
             _ => Color::Yellow,
         };
-        let cells = replicas::row(replica)
-            .into_iter()
-            .enumerate()
-            .map(|(column, text)| {
-                let state = replicas::HEADER.get(column) == Some(&"STATE");
-                let style = if state {
-                    Style::new().fg(color)
-                } else {
-                    Style::new()
-                };
-                Cell::new(text).style(style)
-            });
-        Row::new(cells.collect::<Vec<_>>())
+        let state = replica.availability.clone();
+        replicas::row(replica).map(|cell| {
+            let style = if cell == state {
+                Style::new().fg(color)
+            } else {
+                Style::new()
+            };
+            (cell, style)
+        })
     });
-    draw_table(frame, area, " replicas ", &replicas::HEADER, rows.collect());
+    draw_table(frame, area, " replicas ", replicas::HEADER, rows.collect());
 }
 
+/// Draws rows of styled cells; columns are as wide as what they hold.
 fn draw_table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,
     title: &str,
-    header: &[&str; N],
-    rows: Vec<Row<'_>>,
+    header: [&str; N],
+    rows: Vec<[(String, Style); N]>,
 ) {
-    let header = Row::new(header.to_vec()).style(Style::new().add_modifier(Modifier::BOLD));
-    let widths = [Constraint::Fill(1); N];
+    let mut widths = header.map(|cell| cell.chars().count());
+    for row in &rows {
+        for (width, (cell, _)) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let widths = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
+    let rows = rows
+        .into_iter()
+        .map(|row| Row::new(row.map(|(cell, style)| Cell::new(cell).style(style))));
     let table = Table::new(rows, widths)
-        .header(header)
+        .column_spacing(2)
+        .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
         .block(Block::bordered().title(title));
     frame.render_widget(table, area);
 }
