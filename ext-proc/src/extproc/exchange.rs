@@ -6,6 +6,10 @@
 //!
 //! While a request waits, what Envoy sends meanwhile is left where it is (HTTP/2 flow control holds it back), apart
 //! from one message, which has to be read to see the stream's end.
+//!
+//! A client that has the whole body of its response may close at once, and then Envoy resets the stream right behind
+//! the message with the outcome, which nobody has read yet. So the last thing that an exchange does is to look whether
+//! that message is there (one outcome in ten was lost before it did).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +19,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
 };
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::RejectReason;
@@ -34,8 +38,19 @@ const WAIT_SLACK: Duration = Duration::from_secs(5);
 /// `FULL_DUPLEX_STREAMED` of Envoy's `ProcessingMode.BodySendMode`.
 const FULL_DUPLEX: i32 = 4;
 
+/// What Envoy sends on one stream.
+pub(super) trait Inbound:
+    Stream<Item = Result<ProcessingRequest, Status>> + Send + Unpin + 'static
+{
+}
+
+impl<I> Inbound for I where
+    I: Stream<Item = Result<ProcessingRequest, Status>> + Send + Unpin + 'static
+{
+}
+
 /// One request of Envoy's.
-pub(super) struct Exchange<I> {
+pub(super) struct Exchange<I: Inbound> {
     context: Arc<Context>,
     inbound: I,
     stage: Stage,
@@ -65,10 +80,7 @@ struct Waiting {
     prompt_bytes: u32,
 }
 
-impl<I> Exchange<I>
-where
-    I: Stream<Item = Result<ProcessingRequest, Status>> + Send + Unpin + 'static,
-{
+impl<I: Inbound> Exchange<I> {
     /// The answers to what comes in on `inbound`.
     pub(super) fn answers(
         context: Arc<Context>,
@@ -122,21 +134,12 @@ where
         }
     }
 
-    /// The next message of Envoy's; `None` once the stream has ended, however it did.
+    /// The next message of Envoy's; `None` once the stream has ended. How it did says nothing: to the client's going
+    /// away, and to the end of a response that nobody reports on, Envoy puts the same end.
     async fn receive(&mut self) -> Option<ProcessingRequest> {
-        if let Some(message) = self.held_back.take() {
-            return Some(message);
-        }
-        match self.inbound.next().await {
-            Some(Ok(message)) => Some(message),
-            Some(Err(_)) => None,
-            None => {
-                // A clean end is the end of a response of which nobody told the outcome.
-                if let Stage::Sent(ticket) = std::mem::replace(&mut self.stage, Stage::Settled) {
-                    ticket.ended();
-                }
-                None
-            }
+        match self.held_back.take() {
+            Some(message) => Some(message),
+            None => self.inbound.next().await?.ok(),
         }
     }
 
@@ -320,7 +323,7 @@ where
     }
 }
 
-impl<I> Drop for Exchange<I> {
+impl<I: Inbound> Drop for Exchange<I> {
     fn drop(&mut self) {
         self.context.metrics.streams.dec();
         if let Stage::Waiting(waiting) = &self.stage {
@@ -331,6 +334,14 @@ impl<I> Drop for Exchange<I> {
                 "the client went away while it waited"
             );
         }
+        // Ends at the stream's end, which is there, or at the first message that is not.
+        while let (Stage::Sent(_), Some(Some(Ok(message)))) =
+            (&self.stage, self.inbound.next().now_or_never())
+        {
+            if let Some(Request::ResponseTrailers(trailers)) = message.request {
+                self.outcome(trailers.trailers.as_ref());
+            }
+        }
     }
 }
 
@@ -339,4 +350,97 @@ fn full_duplex(config: &ProtocolConfiguration) -> (bool, bool) {
         config.request_body_mode == FULL_DUPLEX,
         config.response_body_mode == FULL_DUPLEX,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream::BoxStream;
+    use isotherm_router::Load;
+    use prometheus_client::registry::Registry;
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::UnboundedReceiverStream;
+
+    use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+    use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
+
+    use super::*;
+    use crate::config;
+    use crate::driver::{Clock, Fleet};
+    use crate::metrics::Metrics;
+
+    type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
+
+    /// A request that was sent to the only replica, and how Envoy goes on about it.
+    async fn sent() -> (Arc<Pool>, mpsc::UnboundedSender<ProcessingRequest>, Answers) {
+        let config = config::parse("pools: [{ model: m }]").unwrap();
+        let metrics = Arc::new(Metrics::register(&mut Registry::default()));
+        let fleet = Fleet::new(&config, Arc::clone(&metrics), Clock::start());
+        let pool = fleet.pool_for("m").unwrap();
+        let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
+        pool.probed(replica, Load::default(), pool.clock().now());
+        let context = Arc::new(Context {
+            fleet: Arc::new(fleet),
+            metrics,
+            started_unix_s: 0,
+        });
+        let (envoy, messages) = mpsc::unbounded_channel();
+        let inbound = UnboundedReceiverStream::new(messages).map(Ok);
+        let mut answers = Exchange::answers(context, inbound).boxed();
+        let headers = Request::RequestHeaders(HttpHeaders::default());
+        envoy.send(message(headers)).unwrap();
+        answers.next().await.unwrap().unwrap();
+        assert_eq!(pool.stats().in_flight, 1);
+        (pool, envoy, answers)
+    }
+
+    fn message(request: Request) -> ProcessingRequest {
+        ProcessingRequest {
+            request: Some(request),
+            ..ProcessingRequest::default()
+        }
+    }
+
+    fn trailers(value: &str) -> ProcessingRequest {
+        let outcome = HeaderValue {
+            key: names::OUTCOME.into(),
+            raw_value: value.into(),
+            ..HeaderValue::default()
+        };
+        message(Request::ResponseTrailers(HttpTrailers {
+            trailers: Some(HeaderMap {
+                headers: vec![outcome],
+            }),
+        }))
+    }
+
+    #[tokio::test]
+    async fn an_outcome_that_came_right_before_the_reset_counts() {
+        let (pool, envoy, answers) = sent().await;
+        envoy.send(trailers("v=1;status=200")).unwrap();
+        drop(answers);
+        let counters = pool.stats().counters;
+        assert_eq!((counters.finished_ok, counters.aborted_in_flight), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_without_an_outcome_is_an_abort_however_it_ends() {
+        let (pool, _envoy, answers) = sent().await;
+        drop(answers);
+        assert_eq!(pool.stats().counters.aborted_in_flight, 1);
+
+        let (pool, envoy, mut answers) = sent().await;
+        drop(envoy);
+        assert!(answers.next().await.is_none());
+        drop(answers);
+        assert_eq!(pool.stats().counters.aborted_in_flight, 1);
+    }
+
+    #[tokio::test]
+    async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
+        let (pool, envoy, mut answers) = sent().await;
+        envoy.send(trailers("?")).unwrap();
+        assert!(answers.next().await.is_some());
+        drop(answers);
+        assert_eq!(pool.stats().counters.finished_ok, 1);
+    }
 }
