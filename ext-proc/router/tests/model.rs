@@ -4,7 +4,58 @@
 mod support;
 
 use proptest::prelude::*;
-use support::naive::{Naive, Op, ops};
+use support::naive::{Naive, Op};
+
+/// Random operations, as often as they matter.
+fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
+    let blocks = prop::collection::vec(0_u64..3, 0..10);
+    let subset = prop::option::weighted(0.2, prop::collection::vec(0_usize..6, 0..4));
+    let op = prop_oneof![
+        12 => (blocks, 0_u64..8, subset).prop_map(|(blocks, session, subset)| Op::Arrive {
+            blocks,
+            session,
+            subset,
+        }),
+        8 => (
+            any::<usize>(),
+            prop::bool::weighted(0.9),
+            prop::option::weighted(0.2, 0_usize..6),
+            prop::option::of(0_u32..=100),
+        )
+            .prop_map(|(which, ok, served, cached_percent)| Op::Finish {
+                which,
+                ok,
+                served,
+                cached_percent,
+            }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, waiting)| Op::Abort { which, waiting }),
+        6 => (any::<usize>(), 0_u32..3, any::<bool>(), 0_u64..300).prop_map(
+            |(which, pending, tells_all, late_ms)| Op::Probe {
+                which,
+                pending: pending.saturating_sub(1),
+                tells_all,
+                late_ms,
+            }
+        ),
+        4 => Just(Op::ProbeAll),
+        1 => any::<usize>().prop_map(Op::ProbeFails),
+        2 => Just(Op::Add),
+        1 => any::<usize>().prop_map(Op::Remove),
+        1 => any::<usize>().prop_map(Op::Drain),
+        6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
+        1 => Just(Op::Timeout),
+        1 => (0_usize..6, 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
+            .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms)| Op::Reconfigure {
+                policy,
+                push,
+                lru,
+                bytes_max,
+                length_max,
+                wait_ms,
+            }),
+    ];
+    prop::collection::vec(op, 1..at_most)
+}
 
 fn run(ops: &[Op]) {
     let mut naive = Naive::new();

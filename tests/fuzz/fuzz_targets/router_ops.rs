@@ -1,0 +1,97 @@
+//! Any operations on the router in any order, watched by the naive model of its own tests: nothing is lost or sent
+//! twice, order and bounds are kept, and nobody waits while a replica would take him.
+#![no_main]
+
+#[path = "../../../ext-proc/router/tests/support/mod.rs"]
+mod support;
+
+use arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use support::naive::{Naive, Op};
+
+/// The most operations in a run.
+const OPS_MAX: usize = 400;
+/// The most edges of a prompt.
+const BLOCKS_MAX: usize = 10;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut input = Unstructured::new(bytes);
+    let mut naive = Naive::new();
+    for _ in 0..OPS_MAX {
+        let Ok(op) = op(&mut input) else {
+            break;
+        };
+        naive.apply(&op);
+        if input.is_empty() {
+            break;
+        }
+    }
+    naive.finish();
+});
+
+fn op(input: &mut Unstructured<'_>) -> Result<Op> {
+    Ok(match input.int_in_range(0_u8..=40)? {
+        0..=10 => Op::Arrive {
+            blocks: blocks(input)?,
+            session: input.int_in_range(0..=7)?,
+            subset: if input.ratio(1, 5)? {
+                let length = input.int_in_range(0..=3)?;
+                let which = (0..length).map(|_| input.int_in_range(0..=5));
+                Some(which.collect::<Result<_>>()?)
+            } else {
+                None
+            },
+        },
+        11..=18 => Op::Finish {
+            which: small(input)?,
+            ok: input.ratio(9, 10)?,
+            served: if input.ratio(1, 5)? {
+                Some(small(input)?)
+            } else {
+                None
+            },
+            cached_percent: if input.arbitrary()? {
+                Some(input.int_in_range(0..=100)?)
+            } else {
+                None
+            },
+        },
+        19..=20 => Op::Abort {
+            which: small(input)?,
+            waiting: input.arbitrary()?,
+        },
+        21..=26 => Op::Probe {
+            which: small(input)?,
+            pending: input.int_in_range(0_u32..=2)?.saturating_sub(1),
+            tells_all: input.arbitrary()?,
+            late_ms: input.int_in_range(0..=300)?,
+        },
+        27..=29 => Op::ProbeAll,
+        30 => Op::ProbeFails(small(input)?),
+        31 => Op::Add,
+        32 => Op::Remove(small(input)?),
+        33 => Op::Drain(small(input)?),
+        34..=38 => Op::Sleep {
+            ms: input.int_in_range(1..=400)?,
+        },
+        39 => Op::Timeout,
+        _ => Op::Reconfigure {
+            policy: small(input)?,
+            push: input.int_in_range(0..=4)?,
+            lru: input.arbitrary()?,
+            bytes_max: input.int_in_range(0..=20_000)?,
+            length_max: input.int_in_range(0..=11)?,
+            wait_ms: input.int_in_range(1..=5_000)?,
+        },
+    })
+}
+
+fn blocks(input: &mut Unstructured<'_>) -> Result<Vec<u64>> {
+    let length = input.int_in_range(0..=BLOCKS_MAX)?;
+    (0..length).map(|_| input.int_in_range(0..=2)).collect()
+}
+
+/// Which of a few.
+fn small(input: &mut Unstructured<'_>) -> Result<usize> {
+    input.int_in_range(0..=255)
+}
