@@ -70,6 +70,12 @@ impl Service {
         &mut self.config
     }
 
+    /// The program, whose other commands (`top`, `explain`, `replicas`) take the same configuration.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Where the configuration file is.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {

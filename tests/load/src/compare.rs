@@ -1,7 +1,8 @@
 //! One scheme after the other on the same workload, each with fresh engines, so that nobody inherits a warm cache.
 
 use anyhow::Context as _;
-use isotherm_harness::Stack;
+use isotherm_harness::envoy::edit_filter;
+use isotherm_harness::{Pool, Stack};
 
 use crate::client::Client;
 use crate::drive::{Measured, Tally, play};
@@ -47,7 +48,7 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
 }
 
 async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<(Measured, f64)> {
-    let stack = start("demo", scenario, scheme).await?;
+    let stack = start("demo", scenario.pool.clone(), scenario.speed, scheme).await?;
     let client = Client::new(&stack.url(""), MODEL)?;
     let tally = Tally::default();
     let mut spread = Spread::default();
@@ -59,19 +60,14 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
     Ok((measured, spread.average()))
 }
 
-/// Starts the system for one scheme.
+/// Starts the system for one scheme, with engines that run `speed` times faster than life.
 ///
 /// # Errors
 /// When it does not become ready.
-pub async fn start(name: &str, scenario: &Scenario, scheme: Scheme) -> anyhow::Result<Stack> {
-    let pool = scenario
-        .pool
-        .clone()
-        .policy(scheme.policy.as_str())
-        .push(scheme.push.name());
-    let interval_ms = probe_interval_ms(scenario.described.speed);
+pub async fn start(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> anyhow::Result<Stack> {
+    let interval_ms = probe_interval_ms(speed);
     Stack::builder(name)
-        .pool(pool)
+        .pool(pool.policy(scheme.policy.as_str()).push(scheme.push.name()))
         .service(move |config| {
             config.set(
                 "pools/0/probe",
@@ -79,7 +75,7 @@ pub async fn start(name: &str, scenario: &Scenario, scheme: Scheme) -> anyhow::R
             )
         })
         .envoy(|config| {
-            isotherm_harness::envoy::edit_filter(config, "isotherm.response", |filter| {
+            edit_filter(config, "isotherm.response", |filter| {
                 filter.set("decision", true)
             })
         })

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use isotherm_harness::Tools;
+use isotherm_harness::{EngineOptions, Pool, Tools};
 use isotherm_load::compare::{compare, start};
-use isotherm_load::scenario::Options;
+use isotherm_load::scenario::{FleetOptions, MODEL, Options, speedup};
 use isotherm_load::up;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,7 +32,10 @@ enum Mode {
     /// Leaves it running until Ctrl-C, and says how to talk to it
     Up {
         #[command(flatten)]
-        options: Options,
+        fleet: FleetOptions,
+        /// How many times faster than life the engines answer
+        #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
+        speedup: f64,
     },
 }
 
@@ -52,19 +56,23 @@ async fn main() -> ExitCode {
 async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     match mode {
         Mode::Demo { options, output } => demo(&options, output).await,
-        Mode::Up { mut options } => {
-            // At the speed of life, unless asked: an answer should look like one.
-            options.speedup = options.speedup.or(Some(1.0));
-            let scenario = options.scenario()?;
-            let Some(scheme) = options.schemes().first().copied() else {
-                return Ok(ExitCode::FAILURE);
-            };
-            let stack = start("up", &scenario, scheme).await?;
-            println!("{}", up::instructions(&stack));
-            interrupted().await?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Mode::Up { fleet, speedup } => up(&fleet, speedup).await,
     }
+}
+
+async fn up(fleet: &FleetOptions, speed: f64) -> anyhow::Result<ExitCode> {
+    let scheme = fleet.schemes().first().copied().context("no policy")?;
+    let engine = EngineOptions {
+        speed,
+        ..EngineOptions::default()
+    };
+    let pool = Pool::new(MODEL)
+        .replicas(usize::from(fleet.replicas))
+        .engine(engine);
+    let stack = start("up", pool, speed, scheme).await?;
+    println!("{}", up::instructions(&stack));
+    interrupted().await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn demo(options: &Options, output: Option<PathBuf>) -> anyhow::Result<ExitCode> {
@@ -74,7 +82,7 @@ async fn demo(options: &Options, output: Option<PathBuf>) -> anyhow::Result<Exit
         "{}: {}",
         scenario.described.name, scenario.described.description
     );
-    let report = compare(&scenario, &options.schemes()).await?;
+    let report = compare(&scenario, &options.fleet.schemes()).await?;
     let paths = report.write(&output)?;
 
     println!("\n{}", report.table());

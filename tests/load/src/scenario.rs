@@ -18,13 +18,15 @@ pub const MODEL: &str = "llama-3.1-8b";
 /// time to spare, fast enough that three runs take two minutes.
 const CHAT_SPEEDUP: f64 = 10.0;
 const TRACE_SPEEDUP: f64 = 10.0;
-/// The recorded traces come from clusters larger than a demo, so each replica stands for so many.
-const TRACE_ENGINES: f64 = 2.0;
+/// The recorded traces come from clusters larger than a demo, so each replica stands for three engines: as fast as
+/// three together, with the room of three for KV blocks (59,000 is one's).
+const TRACE_ENGINES: f64 = 3.0;
+const TRACE_KV_BLOCKS: u32 = 3 * 59_000;
 const TRACE_REQUESTS: usize = 1_000;
 /// A probe every 100 ms is the default of the service; at ten times the speed of life that is a second of life.
 const PROBE_INTERVAL_MS: u64 = 25;
 
-/// What a person chooses on the command line.
+/// What is asked, on the command line of the demo.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Replays a trace in Mooncake's format instead of the drawn chat
@@ -33,21 +35,29 @@ pub struct Options {
     /// Requests in each run: the first lines of the trace (default 1000), or so many turns of chat
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub requests: Option<u32>,
-    /// How many times faster than life everything goes
+    /// How many times faster than life everything goes [default: 10]
     #[arg(long, value_name = "X", value_parser = speedup)]
     pub speedup: Option<f64>,
-    /// Policies to compare (repeatable, or with commas); prefix_tree, round_robin and consistent_hash unless given
+    /// What the chat is drawn from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Who is asked
+    #[command(flatten)]
+    pub fleet: FleetOptions,
+}
+
+/// Who is asked, and how requests are routed.
+#[derive(Args, Clone, Debug)]
+pub struct FleetOptions {
+    /// Policies to compare (repeatable, or with commas) [default: prefix_tree,round_robin,consistent_hash]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<PolicyName>,
-    /// The mode of pushing for all of them; unless given, blind for those that know no load, else pending
+    /// The mode of pushing for all of them [default: blind for policies that classic balancers have, else pending]
     #[arg(long, value_enum)]
     pub push: Option<Push>,
     /// Simulated engines
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
-    /// What the chat is drawn from
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 }
 
 /// When a replica may get one more request.
@@ -89,11 +99,13 @@ pub struct Scenario {
     pub workload: Workload,
     /// The replicas that are asked; policy and mode come with each run.
     pub pool: Pool,
+    /// How many times faster than life the engines run.
+    pub speed: f64,
     /// For the report.
     pub described: Described,
 }
 
-impl Options {
+impl FleetOptions {
     /// The schemes to compare, in the order of the report.
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
@@ -113,14 +125,16 @@ impl Options {
         };
         policies.iter().map(scheme).collect()
     }
+}
 
+impl Options {
     /// Reads or draws the workload.
     ///
     /// # Errors
     /// When the trace cannot be read or is not one.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
-        let replicas = usize::from(self.replicas);
-        let (workload, preset, speed) = match &self.trace {
+        let replicas = usize::from(self.fleet.replicas);
+        let (workload, preset, speed, arguments) = match &self.trace {
             Some(path) => {
                 let text = fs::read_to_string(path)
                     .with_context(|| format!("cannot read {}", path.display()))?;
@@ -130,17 +144,26 @@ impl Options {
                 )
                 .with_context(|| path.display().to_string())?;
                 let speedup = self.speedup.unwrap_or(TRACE_SPEEDUP);
-                (
-                    trace.workload(speedup),
-                    "llama-3.1-8b-2xa100",
-                    speedup * TRACE_ENGINES,
-                )
+                {
+                    let arguments = vec!["--kv-blocks".to_owned(), TRACE_KV_BLOCKS.to_string()];
+                    (
+                        trace.workload(speedup),
+                        "llama-3.1-8b-2xa100",
+                        speedup * TRACE_ENGINES,
+                        arguments,
+                    )
+                }
             }
             None => {
                 let speedup = self.speedup.unwrap_or(CHAT_SPEEDUP);
                 let mut shape = MultiTurn::chat(self.seed, replicas);
                 shape.requests = self.requests.map_or(shape.requests, |count| count as usize);
-                (shape.workload(speedup), "llama-3.1-8b-l4", speedup)
+                (
+                    shape.workload(speedup),
+                    "llama-3.1-8b-l4",
+                    speedup,
+                    Vec::new(),
+                )
             }
         };
         ensure!(workload.requests() > 0, "there is nothing to ask");
@@ -156,19 +179,19 @@ impl Options {
         let engine = EngineOptions {
             preset: preset.into(),
             speed,
-            arguments: Vec::new(),
+            arguments,
         };
         Ok(Scenario {
             workload,
             pool: Pool::new(MODEL).replicas(replicas).engine(engine),
+            speed,
             described,
         })
     }
 }
 
 /// How often the service should probe engines that run `speed` times faster than life, ms.
-#[must_use]
-pub fn probe_interval_ms(speed: f64) -> u64 {
+pub(crate) fn probe_interval_ms(speed: f64) -> u64 {
     if speed > 1.0 { PROBE_INTERVAL_MS } else { 100 }
 }
 
@@ -183,7 +206,11 @@ fn usual(policy: PolicyName) -> Push {
     }
 }
 
-fn speedup(text: &str) -> Result<f64, String> {
+/// Reads a factor of time.
+///
+/// # Errors
+/// What is allowed, for any other text.
+pub fn speedup(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.1..=1_000.0).contains(&value) => Ok(value),
         _ => Err("a number from 0.1 to 1000".into()),

@@ -7,8 +7,7 @@ use crate::scenario::MODEL;
 /// How to talk to a running stack.
 #[must_use]
 pub fn instructions(stack: &Stack) -> String {
-    let base = stack.url("/v1");
-    let admin = stack.service().admin_url("");
+    let service = stack.service();
     let engines: Vec<String> = stack
         .engines()
         .map(|engine| engine.address().to_string())
@@ -24,22 +23,29 @@ From Python (pip install openai):
   client = OpenAI(base_url="{base}", api_key="none")
   print(client.chat.completions.create(model="{MODEL}", messages=[{{"role": "user", "content": "Hello"}}]))
 
-Watch:
-  replicas, queue, hit ratio     isotherm top --admin {admin}
-  the service's metrics          curl {admin}/metrics
-  Envoy                          {envoy}
-  engines                        {engines}
-  logs and configurations        {directory}
+Watch (in another terminal):
+  {isotherm} top --config {config}
+  curl {metrics}
 
-Change something (token: {token}):
-  curl -X POST {admin}/api/replicas/{first}/drain?pool={MODEL} -H 'authorization: Bearer {token}'
+Take a replica out, and look at the rest:
+  {isotherm} replicas drain {first} --config {config}
+  {isotherm} replicas list --config {config}
+
+Envoy     {base}, admin {envoy}
+service   admin {admin}
+engines   {engines}
+logs      {directory}
 
 Ctrl-C stops all of it.
 "#,
+        base = stack.url("/v1"),
+        isotherm = service.program().display(),
+        config = service.config_path().display(),
+        metrics = service.admin_url("/metrics"),
+        first = engines.first().map_or("", String::as_str),
         envoy = stack.envoy().admin_url("/"),
+        admin = service.admin_url("/"),
         engines = engines.join(" "),
         directory = stack.directory().display(),
-        token = stack.service().token(),
-        first = engines.first().map_or("", String::as_str),
     )
 }

@@ -43,9 +43,9 @@ impl MultiTurn {
         Self {
             seed,
             requests: 240 * replicas,
-            users: 14 * replicas,
-            applications: 3 * replicas,
-            system_tokens: (400, 1_200),
+            users: 16 * replicas,
+            applications: 6 * replicas,
+            system_tokens: (500, 1_500),
             turns: (3, 8),
             question_tokens: (20, 200),
             answer_tokens_max: 256,
