@@ -168,6 +168,7 @@ impl Default for RawRequest {
                 body("conversation"),
                 body("user"),
                 body("metadata.session_id"),
+                body("metadata.user_id"),
                 RawSource::ClientAddress,
             ],
             tier: vec![
