@@ -41,7 +41,10 @@ fn summary(config: &Config) -> String {
     let _ = writeln!(text, "listens on     {}", listen.join(", "));
     let _ = writeln!(text, "admin          {}", config.admin.listen);
     let changes = match &config.admin.token_file {
-        Some(file) => format!("with the token in {}", file.display()),
+        Some(file) => match std::fs::File::open(file) {
+            Ok(_) => format!("with the token in {}", file.display()),
+            Err(error) => format!("refused: {} cannot be read: {error}", file.display()),
+        },
         None => "refused: no admin.token_file".to_owned(),
     };
     let _ = writeln!(text, "admin changes  {changes}\n");

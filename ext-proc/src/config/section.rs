@@ -41,10 +41,10 @@ impl<'a> Members<'a> {
         for (name, place, _) in members {
             if !known.contains(&name.as_str()) {
                 let hint = nearest(name, known)
-                    .map(|near| format!("did you mean `{near}`? "))
+                    .map(|near| format!("; did you mean `{near}`?"))
                     .unwrap_or_default();
                 let message = format!(
-                    "unknown option; {hint}This section has {}",
+                    "unknown option{hint} (this section has {})",
                     known.join(", ")
                 );
                 errors.add(Some(*place), join(section, name), message);

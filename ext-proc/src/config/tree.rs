@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::DuplicateKeyPolicy;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{Location, Spanned, UserMessageFormatter};
 
 use super::errors::{Errors, Place};
 
@@ -70,14 +70,15 @@ pub(super) fn read(text: &str, errors: &mut Errors) -> Option<Node> {
 }
 
 fn message(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    // The reader repeats the place, which stands in front of every message here.
-    let text = match text.split_once(": ") {
-        Some((place, rest)) if place.starts_with("error: line ") || place.starts_with("line ") => {
-            rest
-        }
-        _ => &text,
-    };
+    let error = error.without_snippet();
+    if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = error {
+        return format!("`{key}` is given twice; the file must say which one counts");
+    }
+    let text = error.render_with_formatter(&UserMessageFormatter);
+    // The reader adds the place, which stands in front of every message here.
+    let text = text
+        .rsplit_once(" at line ")
+        .map_or(&*text, |(text, _)| text);
     text.lines().next().unwrap_or(text).to_owned()
 }
 
@@ -137,7 +138,8 @@ impl<'de> Visitor<'de> for DataVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Data, E> {
-        Ok(Data::OtherNumber(value.to_string()))
+        // Debug, since Display writes 1e3 as if it were a whole number.
+        Ok(Data::OtherNumber(format!("{value:?}")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Data, E> {
@@ -209,7 +211,8 @@ mod tests {
         let mut errors = Errors::default();
         assert!(read("a: 1\nb: 2\na: 3\n", &mut errors).is_some());
         let errors = errors.into_result(()).unwrap_err().errors;
-        assert_eq!(errors[0].place.unwrap().line, 3, "{errors:?}");
+        let text = "line 3, column 1: `a` is given twice; the file must say which one counts";
+        assert_eq!(errors[0].to_string(), text);
     }
 
     #[test]
@@ -217,7 +220,11 @@ mod tests {
         let mut errors = Errors::default();
         assert!(read("a: 1\nb: [1, 2\nc: }\n", &mut errors).is_none());
         let errors = errors.into_result(()).unwrap_err().errors;
-        assert!(errors[0].place.is_some(), "{errors:?}");
-        println!("{}", errors[0]);
+        let text = errors[0].to_string();
+        assert!(
+            text.starts_with("line 3, column 2: illegal placement"),
+            "{text}"
+        );
+        assert!(!text.ends_with("column 2"), "{text}");
     }
 }

@@ -1,10 +1,5 @@
 //! What is counted about probes.
 //!
-//! | name | type | labels | meaning |
-//! | --- | --- | --- | --- |
-//! | `isotherm_probe_duration_seconds` | histogram | `pool` | how long probes took, good and bad |
-//! | `isotherm_probe_failures_total` | counter | `pool`, `replica`, `reason` | probes that failed: `timeout`, `connection`, `status`, `too_large`, `page` |
-//!
 //! The age of each replica's last good probe is the routing core's to know, and stands with its other figures.
 
 use std::net::SocketAddr;
