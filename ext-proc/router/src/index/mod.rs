@@ -14,6 +14,8 @@
 //! of the chain at each use (200 cache misses for a long prompt), a set of targets alone without their ages (SkyLB
 //! as published: it cannot follow what each engine has evicted).
 
+mod correct;
+mod evict;
 mod node;
 mod order;
 mod slab;
@@ -32,11 +34,6 @@ use crate::{Eviction, IndexLimits, IndexStats};
 const NODE_BYTES: usize = 48;
 /// Memory that each entry of a node with several targets counts for, list header and slack included.
 const SHARED_ENTRY_BYTES: usize = 40;
-
-/// The most leaves of a replica that left which are purged along with one insertion.
-const PURGED_PER_RECORD_MAX: usize = 16;
-/// The most entries that one corrected prediction makes the index forget.
-const FORGOTTEN_PER_MISS_MAX: usize = 256;
 
 /// How much of a chain the index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,57 +138,6 @@ impl PrefixIndex {
         }
         self.enforce(slot);
         recorded
-    }
-
-    /// A request did not reach the target after all: takes back what recording it added.
-    pub(crate) fn retract(&mut self, edges: &[Edge], slot: Slot, recorded: &Recorded) {
-        let added = edges.get(recorded.depth_before..).unwrap_or_default();
-        for edge in added.iter().rev() {
-            let Some(id) = self.table.find(&self.nodes, edge.hash) else {
-                continue;
-            };
-            let Some(entry) = self.nodes.entry(id, slot) else {
-                continue;
-            };
-            if entry.children > 0 || entry.stamp > recorded.stamp {
-                // A later request uses it too.
-                return;
-            }
-            self.remove_leaf(id, slot, 0);
-        }
-    }
-
-    /// An engine had less of a prompt in its cache than the index believed.
-    ///
-    /// Engines evict what was used longest ago, so with the missing part everything of that age or older is gone
-    /// as well: the index forgets it. The prompt's own prefixes are of the request's age by now and stay, because
-    /// the engine has just computed them.
-    pub(crate) fn missed(&mut self, slot: Slot, recorded: &Recorded) -> usize {
-        let mut forgotten = 0;
-        while forgotten < FORGOTTEN_PER_MISS_MAX
-            && self
-                .order
-                .oldest(slot, &self.nodes)
-                .is_some_and(|stamp| stamp <= recorded.used_before)
-            && self.evict_leaf_of(slot)
-        {
-            forgotten += 1;
-        }
-        forgotten
-    }
-
-    /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
-    pub(crate) fn forget_past(&mut self, edges: &[Edge], slot: Slot, depth: usize) {
-        for edge in edges.get(depth..).unwrap_or_default().iter().rev() {
-            if let Some(id) = self.table.find(&self.nodes, edge.hash)
-                && let Some(entry) = self.nodes.entry(id, slot)
-            {
-                if entry.children > 0 {
-                    return;
-                }
-                self.remove_leaf(id, slot, 0);
-            }
-        }
     }
 
     /// A target's budget in bytes of prompt: what its KV cache holds.
@@ -327,68 +273,6 @@ impl PrefixIndex {
         if entry.children == 0 {
             self.order.push(slot, stamp, id, &self.nodes);
         }
-    }
-
-    fn purge(&mut self) {
-        for _ in 0..PURGED_PER_RECORD_MAX {
-            let Some(slot) = self.order.retired() else {
-                return;
-            };
-            self.evict_leaf_of(slot);
-        }
-    }
-
-    fn enforce(&mut self, slot: Slot) {
-        while self.order.over_budget(slot) && self.evict_leaf_of(slot) {
-            self.evicted += 1;
-        }
-        self.enforce_bytes();
-    }
-
-    fn enforce_bytes(&mut self) {
-        while self.bytes() > self.limits.bytes_max {
-            let victim = self
-                .order
-                .retired()
-                .or_else(|| self.order.oldest_of_all(&self.nodes));
-            if !victim.is_some_and(|slot| self.evict_leaf_of(slot)) {
-                return;
-            }
-            self.evicted += 1;
-        }
-    }
-
-    /// Forgets the oldest leaf of a target; says whether there was one.
-    fn evict_leaf_of(&mut self, slot: Slot) -> bool {
-        let Some((stamp, id)) = self.order.pop(slot, &self.nodes) else {
-            return false;
-        };
-        self.remove_leaf(id, slot, stamp);
-        true
-    }
-
-    /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
-    fn remove_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64) {
-        let Some(node) = self.nodes.get(id) else {
-            return;
-        };
-        let (hash, parent, span) = (node.hash, node.parent, node.span);
-        if self.nodes.remove_entry(id, slot).is_some() {
-            self.table.remove(hash, id);
-        }
-        let mut last_child = false;
-        if let Some(mut above) = self.nodes.entry(parent, slot) {
-            above.children = above.children.saturating_sub(1);
-            last_child = above.children == 0;
-            if last_child && self.limits.eviction == Eviction::Lru {
-                above.stamp = above.stamp.max(stamp);
-            }
-            self.nodes.set_entry(parent, above);
-            if last_child {
-                self.order.push(slot, above.stamp, parent, &self.nodes);
-            }
-        }
-        self.order.removed(slot, span, !last_child);
     }
 }
 

@@ -128,6 +128,12 @@ impl Fleet {
         self.get(slot).map(|replica| replica.id)
     }
 
+    /// Nobody asks who has become available so far.
+    pub(crate) fn forget_freed(&mut self) {
+        self.freed.clear();
+        self.calm_ended = false;
+    }
+
     /// Who has become available since this was last asked, and still is.
     pub(crate) fn take_freed(&mut self) -> Vec<Slot> {
         let mut freed = core::mem::take(&mut self.freed);

@@ -75,10 +75,11 @@ impl Router {
 
     /// Serves whoever waits for what this event has freed, oldest first.
     pub(super) fn pump(&mut self) {
-        let mut freed = self.fleet.take_freed();
         if self.queue.len() == 0 {
+            self.fleet.forget_freed();
             return;
         }
+        let mut freed = self.fleet.take_freed();
         let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
         loop {
             freed.retain(|slot| self.fleet.available().contains(*slot));

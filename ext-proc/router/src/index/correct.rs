@@ -1,0 +1,62 @@
+//! Corrections: what finished requests tell about predictions.
+
+use isotherm_fingerprint::Edge;
+
+use super::{PrefixIndex, Recorded};
+use crate::slots::Slot;
+
+/// The most entries that one corrected prediction makes the index forget.
+const FORGOTTEN_PER_MISS_MAX: usize = 256;
+
+impl PrefixIndex {
+    /// A request did not reach the target after all: takes back what recording it added.
+    pub(crate) fn retract(&mut self, edges: &[Edge], slot: Slot, recorded: &Recorded) {
+        let added = edges.get(recorded.depth_before..).unwrap_or_default();
+        for edge in added.iter().rev() {
+            let Some(id) = self.table.find(&self.nodes, edge.hash) else {
+                continue;
+            };
+            let Some(entry) = self.nodes.entry(id, slot) else {
+                continue;
+            };
+            if entry.children > 0 || entry.stamp > recorded.stamp {
+                // A later request uses it too.
+                return;
+            }
+            self.remove_leaf(id, slot, 0);
+        }
+    }
+
+    /// An engine had less of a prompt in its cache than the index believed.
+    ///
+    /// Engines evict what was used longest ago, so with the missing part everything of that age or older is gone
+    /// as well: the index forgets it. The prompt's own prefixes are of the request's age by now and stay, because
+    /// the engine has just computed them.
+    pub(crate) fn missed(&mut self, slot: Slot, recorded: &Recorded) -> usize {
+        let mut forgotten = 0;
+        while forgotten < FORGOTTEN_PER_MISS_MAX
+            && self
+                .order
+                .oldest(slot, &self.nodes)
+                .is_some_and(|stamp| stamp <= recorded.used_before)
+            && self.evict_leaf_of(slot)
+        {
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
+    pub(crate) fn forget_past(&mut self, edges: &[Edge], slot: Slot, depth: usize) {
+        for edge in edges.get(depth..).unwrap_or_default().iter().rev() {
+            if let Some(id) = self.table.find(&self.nodes, edge.hash)
+                && let Some(entry) = self.nodes.entry(id, slot)
+            {
+                if entry.children > 0 {
+                    return;
+                }
+                self.remove_leaf(id, slot, 0);
+            }
+        }
+    }
+}
