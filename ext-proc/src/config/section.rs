@@ -162,6 +162,10 @@ macro_rules! section {
                 "section".into()
             }
 
+            fn accept_many() -> String {
+                "list of sections".into()
+            }
+
             fn show(&self) -> String {
                 String::new()
             }

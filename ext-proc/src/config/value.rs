@@ -23,6 +23,11 @@ pub(super) trait Value: Sized {
     /// What it accepts, such as `milliseconds, 10 to 60000`.
     fn accepts() -> String;
 
+    /// What a list of them accepts.
+    fn accept_many() -> String {
+        format!("list of {}", Self::accepts())
+    }
+
     /// The value as one would write it in a file.
     fn show(&self) -> String;
 
@@ -265,7 +270,7 @@ impl<T: Value, const MAX: usize> Value for List<T, MAX> {
     }
 
     fn accepts() -> String {
-        format!("list of {}", T::accepts())
+        T::accept_many()
     }
 
     fn show(&self) -> String {

@@ -41,7 +41,7 @@
 //! | `isotherm_replica_probe_age_seconds` | gauge | `pool`, `replica` | age of its last good probe |
 //! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not |
 //! | `isotherm_probe_duration_seconds` | histogram | `pool` | how long probes took, good and bad |
-//! | `isotherm_probe_failures_total` | counter | `pool`, `replica`, `reason` | probes that failed: `timeout`, `connection`, `status`, `too_large`, `page` |
+//! | `isotherm_probe_failures_total` | counter | `pool`, `reason` | probes that failed: `timeout`, `connection`, `status`, `too_large`, `page` |
 
 mod fleet;
 pub(crate) mod probe;

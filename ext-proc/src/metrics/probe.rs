@@ -1,8 +1,8 @@
 //! What is counted about probes.
 //!
-//! The age of each replica's last good probe is the routing core's to know, and stands with its other figures.
+//! Not by replica: which one fails is told by `isotherm_replica_available`, and how old its last good probe is by
+//! `isotherm_replica_probe_age_seconds`, which the routing core knows.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ struct PoolLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailureLabel {
     pool: String,
-    replica: String,
     reason: &'static str,
 }
 
@@ -55,53 +54,56 @@ impl ProbeMetrics {
         metrics
     }
 
-    /// The metrics of one replica's probes.
-    pub(crate) fn replica(&self, pool: &Arc<str>, addr: SocketAddr) -> ReplicaProbeMetrics {
-        let pool = pool.to_string();
-        ReplicaProbeMetrics {
-            duration: self
-                .duration
-                .get_or_create(&PoolLabel { pool: pool.clone() })
-                .clone(),
-            failures: self.failures.clone(),
-            pool,
-            replica: addr.to_string(),
+    /// The metrics of one pool's probes.
+    pub(crate) fn pool(&self, pool: &Arc<str>) -> PoolProbeMetrics {
+        let metrics = PoolProbeMetrics {
+            all: self.clone(),
+            pool: pool.to_string(),
+        };
+        // A counter that begins with its first failure hides that failure from whoever asks how fast it grows.
+        for reason in ProbeError::REASONS {
+            drop(self.failures.get_or_create(&metrics.failure(reason)));
         }
+        metrics
     }
 }
 
-/// The metrics of one replica's probes; its series go with it.
+/// The metrics of one pool's probes; its series go with it.
 #[derive(Debug)]
-pub(crate) struct ReplicaProbeMetrics {
-    duration: Histogram,
-    failures: Family<FailureLabel, Counter>,
+pub(crate) struct PoolProbeMetrics {
+    all: ProbeMetrics,
     pool: String,
-    replica: String,
 }
 
-impl ReplicaProbeMetrics {
+impl PoolProbeMetrics {
     pub(crate) fn observe(&self, took: Duration, failure: Option<&ProbeError>) {
-        self.duration.observe(took.as_secs_f64());
+        let duration = self.all.duration.get_or_create(&self.label());
+        duration.observe(took.as_secs_f64());
         if let Some(error) = failure {
-            self.failures
-                .get_or_create(&self.label(error.as_str()))
-                .inc();
+            let label = self.failure(error.as_str());
+            self.all.failures.get_or_create(&label).inc();
         }
     }
 
-    fn label(&self, reason: &'static str) -> FailureLabel {
+    fn label(&self) -> PoolLabel {
+        PoolLabel {
+            pool: self.pool.clone(),
+        }
+    }
+
+    fn failure(&self, reason: &'static str) -> FailureLabel {
         FailureLabel {
             pool: self.pool.clone(),
-            replica: self.replica.clone(),
             reason,
         }
     }
 }
 
-impl Drop for ReplicaProbeMetrics {
+impl Drop for PoolProbeMetrics {
     fn drop(&mut self) {
+        self.all.duration.remove(&self.label());
         for reason in ProbeError::REASONS {
-            self.failures.remove(&self.label(reason));
+            self.all.failures.remove(&self.failure(reason));
         }
     }
 }

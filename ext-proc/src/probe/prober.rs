@@ -20,7 +20,7 @@ use super::target::Target;
 use crate::config::PoolConfig;
 use crate::driver::Pool;
 use crate::metrics::ProbeMetrics;
-use crate::metrics::probe::ReplicaProbeMetrics;
+use crate::metrics::probe::PoolProbeMetrics;
 use crate::tasks::KeyedTasks;
 
 /// How far pauses are spread around the interval.
@@ -34,14 +34,15 @@ pub(super) async fn follow(pool: Weak<Pool>, fetcher: Fetcher, metrics: ProbeMet
     else {
         return;
     };
+    let metrics = Arc::new(metrics.pool(&name));
     let mut tasks = KeyedTasks::new();
     loop {
         let current = Arc::clone(&members.borrow_and_update());
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
         for member in current.iter() {
             tasks.ensure(member.id, || {
-                let metrics = metrics.replica(&name, member.addr);
                 let replica = (member.id, member.addr);
+                let metrics = Arc::clone(&metrics);
                 tokio::spawn(probe(pool.clone(), replica, fetcher.clone(), metrics))
             });
         }
@@ -56,7 +57,7 @@ async fn probe(
     pool: Weak<Pool>,
     (id, addr): (ReplicaId, SocketAddr),
     fetcher: Fetcher,
-    metrics: ReplicaProbeMetrics,
+    metrics: Arc<PoolProbeMetrics>,
 ) {
     let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
         return;

@@ -100,11 +100,11 @@ impl Reloader {
     fn reload_blocking(&self) -> Result<Reloaded, ReloadError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(ReloadError::NoFile)?;
-        if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+        let old = Arc::clone(&self.config.borrow());
+        let new = config::load(path)?;
+        if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) && *old != new {
             return Err(ReloadError::Empty(path.clone()));
         }
-        let new = config::load(path)?;
-        let old = Arc::clone(&self.config.borrow());
         let changed = *old != new;
         if changed {
             self.fleet.apply(&new);
