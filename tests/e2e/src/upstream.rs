@@ -2,9 +2,9 @@
 //!
 //! Where a test is about who gets a request and when, an engine that takes its own time only adds doubt. This one
 //! answers as vLLM does (the form of its answers, its metrics page), keeps what it saw, and holds a request until the
-//! test lets go of it.
+//! test lets go of it. Its cache is as simple as can be: it has a prompt when it saw the very same request before.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,11 +24,15 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
+use twox_hash::XxHash3_64;
 
 use crate::PATIENCE;
 
 /// The response header in which a scripted replica names itself.
 pub const SERVED_BY: &str = "x-served-by";
+
+/// How long it takes every prompt to be.
+pub const PROMPT_TOKENS: u64 = 8;
 
 /// More than any test sends, so that once opened the gate stays open.
 const OPEN: usize = 1 << 20;
@@ -72,6 +76,8 @@ struct Shared {
     name: String,
     script: Mutex<Script>,
     seen: Mutex<Vec<Received>>,
+    /// The hashes of the bodies that it saw.
+    known: Mutex<HashSet<u64>>,
     gate: Semaphore,
     held: AtomicUsize,
     running: AtomicUsize,
@@ -101,6 +107,7 @@ impl Upstream {
                 always: Action::Answer,
             }),
             seen: Mutex::default(),
+            known: Mutex::default(),
             gate: Semaphore::new(0),
             held: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
@@ -227,15 +234,16 @@ async fn answer(
         .map_err(std::io::Error::other)?
         .to_bytes();
     let streams = wants_stream(&body);
-    let action = {
+    let (action, cached) = {
         // One lock for both, so that the n-th request seen is the n-th that was planned for.
         let mut script = lock(&shared.script);
+        let cached = !lock(&shared.known).insert(XxHash3_64::oneshot(&body));
         lock(&shared.seen).push(Received {
             path,
             headers: head.headers,
             body,
         });
-        script.next.pop_front().unwrap_or(script.always)
+        (script.next.pop_front().unwrap_or(script.always), cached)
     };
     match action {
         Action::Die => return Err(std::io::Error::other("told to die")),
@@ -252,13 +260,13 @@ async fn answer(
         Action::Answer | Action::Stream => {}
     }
     if action == Action::Stream || streams {
-        return Ok(events(&shared, running, action == Action::Stream));
+        return Ok(events(&shared, running, action == Action::Stream, cached));
     }
     Ok(whole(
         &shared,
         200,
         "application/json",
-        completion().to_string(),
+        completion(cached).to_string(),
     ))
 }
 
@@ -271,13 +279,13 @@ async fn hold(shared: &Arc<Shared>) {
 }
 
 /// A streamed answer in three pieces: the first at once, the others after the gate, where there is one.
-fn events(shared: &Arc<Shared>, running: Counted, gated: bool) -> Response<Body> {
+fn events(shared: &Arc<Shared>, running: Counted, gated: bool, cached: bool) -> Response<Body> {
     let piece = |text: &str| {
         let chunk = json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": text } }] });
         Bytes::from(format!("data: {chunk}\n\n"))
     };
     let (first, second) = (piece("one "), piece("two"));
-    let usage = json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage() });
+    let usage = json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage(cached) });
     let last = Bytes::from(format!("data: {usage}\n\ndata: [DONE]\n\n"));
     let shared_for_rest = Arc::clone(shared);
     let rest: Pin<Box<dyn Stream<Item = Bytes> + Send>> = Box::pin(
@@ -337,17 +345,23 @@ fn wants_stream(body: &[u8]) -> bool {
         .is_ok_and(|body| body.get("stream").and_then(Value::as_bool) == Some(true))
 }
 
-fn completion() -> Value {
+fn completion(cached: bool) -> Value {
     json!({
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "choices": [{ "index": 0, "message": { "role": "assistant", "content": "one two" }, "finish_reason": "stop" }],
-        "usage": usage(),
+        "usage": usage(cached),
     })
 }
 
-fn usage() -> Value {
-    json!({ "prompt_tokens": 8, "completion_tokens": 2, "total_tokens": 10, "prompt_tokens_details": { "cached_tokens": 0 } })
+fn usage(cached: bool) -> Value {
+    let cached_tokens = if cached { PROMPT_TOKENS } else { 0 };
+    json!({
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": 2,
+        "total_tokens": PROMPT_TOKENS + 2,
+        "prompt_tokens_details": { "cached_tokens": cached_tokens },
+    })
 }
 
 impl Shared {

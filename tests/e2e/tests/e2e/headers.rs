@@ -1,5 +1,6 @@
 //! Which headers pass in which direction.
 
+use isotherm_e2e::upstream::PROMPT_TOKENS;
 use isotherm_e2e::{
     Client, MODEL, Multiplex, PATIENCE, Upstream, admin, chat, scripted, showing_decisions, turn,
 };
@@ -118,7 +119,7 @@ async fn the_outcome_goes_to_the_service_and_nothing_internal_to_the_client() ->
     admin::becomes(stack.service(), "counters/finished_ok", 2).await?;
     within(PATIENCE, "the usage of both answers", || async {
         let tokens = admin::pool_number(stack.service(), "counters/measured_prompt_tokens").await?;
-        Ok((tokens == 16).then_some(())) // eight each, say the replica's answers
+        Ok((tokens == 2 * PROMPT_TOKENS).then_some(()))
     })
     .await
 }

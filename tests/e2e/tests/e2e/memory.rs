@@ -9,11 +9,12 @@ use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
     HttpHeaders, ProcessingRequest, ProcessingResponse,
 };
-use futures_util::StreamExt as _;
 use isotherm_e2e::{Action, Client, MODEL, Upstream, admin, chat, scripted, turn};
 use isotherm_fingerprint::{Api, Edge, Extractor, Fingerprint, Wanted, names};
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 const WAITING: usize = 10_000;
@@ -80,9 +81,11 @@ async fn wait_for_an_answer(
     channel: Channel,
     request: ProcessingRequest,
 ) -> anyhow::Result<ProcessingResponse> {
-    let inbound = tokio_stream::once(request).chain(futures_util::stream::pending());
+    // The sender ends with this task. (A stream that never ends by itself would keep the request open without it.)
+    let (sender, inbound) = mpsc::channel(1);
+    sender.send(request).await?;
     let answers = ExternalProcessorClient::new(channel)
-        .process(inbound)
+        .process(ReceiverStream::new(inbound))
         .await?;
     let mut answers = answers.into_inner();
     loop {
