@@ -185,3 +185,25 @@ fn a_contradictory_chain_is_recorded_as_far_as_it_agrees() {
         }
     );
 }
+
+#[test]
+fn a_chain_under_another_parent_is_not_followed_for_other_targets_either() {
+    let (mut index, slots) = index_of(2, limits(ROOMY, Eviction::Lru));
+    send(&mut index, &chain(&[1, 3]), slots[0]);
+    send(&mut index, &chain(&[2, 1, 3]), slots[1]);
+    assert_eq!(depths(&index, &chain(&[2]), &slots), [0, 1]);
+    assert_eq!(depths(&index, &chain(&[1, 3]), &slots), [2, 0]);
+}
+
+#[test]
+fn a_prefix_is_as_young_as_its_last_extension_was() {
+    let (mut index, slots) = index_of(2, limits(ROOMY, Eviction::Lru));
+    send(&mut index, &chain(&[1]), slots[0]);
+    send(&mut index, &chain(&[10]), slots[1]);
+    send(&mut index, &chain(&[1, 2]), slots[0]);
+    index.set_budget(slots[0], Some(256));
+    assert_eq!(depths(&index, &chain(&[1, 2]), &slots), [1, 0]);
+    index.set_limits(limits(index.bytes() - 1, Eviction::Lru));
+    assert_eq!(depths(&index, &chain(&[10]), &slots), [0, 0]);
+    assert_eq!(depths(&index, &chain(&[1]), &slots), [1, 0]);
+}
