@@ -1,4 +1,4 @@
-//! Bodies of any size pass, with Envoy's default limit on what it buffers.
+//! Bodies of any size and of any kind pass, with Envoy's default limit on what it buffers.
 
 use isotherm_e2e::{Answer, Client, MODEL, Upstream, admin, chat, scripted, turn};
 use isotherm_harness::Stack;
@@ -64,5 +64,44 @@ async fn a_body_of_30_mb_passes_after_its_request_was_queued() -> anyhow::Result
     let answer = large.await??;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(replica.seen()[1].body == body, "the body arrived changed");
+    Ok(())
+}
+
+/// A filter that reads prompts must not be the judge of them: what it cannot read is the engine's to refuse.
+#[tokio::test]
+async fn what_cannot_be_read_is_passed_on_as_it_is() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let replica = Upstream::start("a").await?;
+    let stack = scripted("unreadable", &[&replica], 4).start().await?;
+    let client = Client::new(&stack.url(""))?;
+    let deep = format!("{{\"messages\":{}", "[".repeat(100_000));
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56, 0xca];
+    let bodies: [(&str, Vec<u8>); 7] = [
+        ("/v1/chat/completions", b"Where is it warm?".to_vec()),
+        (
+            "/v1/chat/completions",
+            b"{\"messages\": [{\"role\": \"us".to_vec(),
+        ),
+        ("/v1/chat/completions", deep.into_bytes()),
+        ("/v1/chat/completions", gzip.to_vec()),
+        ("/v1/chat/completions", Vec::new()),
+        ("/v1/completions", b"{\"prompt\": \"\xff\xfe\"}".to_vec()),
+        ("/v1/rerank", b"{\"query\": \"warm\"}".to_vec()),
+    ];
+    for (path, body) in &bodies {
+        let request = client.post(path, &serde_json::Value::Null);
+        let answer = Answer::to(request.body(body.clone())).await?;
+        let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
+        assert_eq!(answer.status, 200, "{start}: {}", answer.text());
+    }
+    let answer = Answer::to(client.get("/health")).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+
+    let seen = replica.seen();
+    for ((path, body), request) in bodies.iter().zip(&seen) {
+        assert_eq!(&request.path, path);
+        assert!(request.body == body, "a body for {path} arrived changed");
+    }
+    assert_eq!(seen.len(), bodies.len() + 1);
     Ok(())
 }

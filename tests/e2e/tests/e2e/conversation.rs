@@ -1,20 +1,24 @@
-//! A conversation finds its cache again.
+//! A prompt finds its cache again, in every form that a prompt can have.
 
 use isotherm_e2e::{Answer, Client, MODEL, PATIENCE, admin, showing_decisions, turn};
 use isotherm_harness::{EngineOptions, Pool, Stack, within};
 use serde_json::{Value, json};
 
-#[tokio::test]
-async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+async fn stack(name: &str) -> anyhow::Result<Stack> {
     let engine = EngineOptions {
         speed: 50.0,
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine);
-    let stack = showing_decisions(Stack::builder("conversation").pool(pool))
+    showing_decisions(Stack::builder(name).pool(pool))
         .start()
-        .await?;
+        .await
+}
+
+#[tokio::test]
+async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let stack = stack("conversation").await?;
     let client = Client::new(&stack.url(""))?;
 
     for number in 0..4 {
@@ -62,4 +66,43 @@ async fn say(client: &Client, messages: &[Value]) -> anyhow::Result<Answer> {
     let answer = Answer::to(client.post("/v1/chat/completions", &body)).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     Ok(answer)
+}
+
+#[tokio::test]
+async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let stack = stack("apis").await?;
+    let client = Client::new(&stack.url(""))?;
+    let apis = [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/generate",
+    ];
+    for api in apis {
+        let text = format!("A long question, asked by way of {api}. ").repeat(60);
+        let messages = json!([{ "role": "user", "content": text }]);
+        let body = match api {
+            "/v1/chat/completions" | "/v1/messages" => {
+                json!({ "model": MODEL, "max_tokens": 4, "messages": messages })
+            }
+            "/v1/completions" => json!({ "model": MODEL, "max_tokens": 4, "prompt": text }),
+            "/v1/responses" => json!({ "model": MODEL, "max_output_tokens": 4, "input": text }),
+            _ => json!({ "text": text, "sampling_params": { "max_new_tokens": 4 } }),
+        };
+        let first = Answer::to(client.post(api, &body)).await?;
+        assert_eq!(first.status, 200, "{api}: {}", first.text());
+
+        let second = Answer::to(client.post(api, &body)).await?;
+
+        assert_eq!(
+            second.decision("replica"),
+            first.decision("replica"),
+            "{api}"
+        );
+        let matched: f64 = second.decision("matched").unwrap_or_default().parse()?;
+        assert!(matched > 0.8, "{api}: {matched}");
+    }
+    Ok(())
 }

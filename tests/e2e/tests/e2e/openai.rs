@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::{Answer, Client, MODEL, chat, turn};
+use isotherm_e2e::{Answer, Client, MODEL, Upstream, chat, turn};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
@@ -88,6 +88,39 @@ async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result
     );
     let answer = Answer::to(client.get("/v1/models/no-such-model")).await?;
     assert_eq!(answer.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let (warm, cold) = (
+        Upstream::start("warm").await?,
+        Upstream::start("cold").await?,
+    );
+    let pool = |model: &str, replica: &Upstream| {
+        Pool::new(model)
+            .cluster(model)
+            .served_by([replica.address()])
+    };
+    let stack = Stack::builder("two-models")
+        .pool(pool("warm-model", &warm))
+        .pool(pool("cold-model", &cold))
+        .start()
+        .await?;
+    let client = Client::new(&stack.url(""))?;
+    for number in 0..3 {
+        for (model, replica) in [("warm-model", &warm), ("cold-model", &cold)] {
+            let mut body = chat(&format!("number {number}"));
+            body["model"] = json!(model);
+            let answer = client.chat("s", &body).await?;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            assert_eq!(answer.served_by(), Some(replica.name()));
+        }
+    }
+    let models = Answer::to(client.get("/v1/models")).await?.json()?;
+    let ids: Vec<_> = (0..2).map(|index| &models["data"][index]["id"]).collect();
+    assert_eq!(ids, ["cold-model", "warm-model"]);
     Ok(())
 }
 

@@ -79,7 +79,47 @@ async fn killing_an_engine_under_load_fails_only_what_had_begun() -> anyhow::Res
         .into_iter()
         .partition(|record| record.begun && record.answer.is_err());
     assert!(begun.len() <= CLIENTS, "{} answers broke off", begun.len());
-    all_good(&rest)
+    all_good(&rest)?;
+
+    stack.engine_mut(0)?.restart().await?;
+
+    let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
+    within(PATIENCE, "the engine to get requests again", || async {
+        Ok((finished(stack.engine(0)?).await? > 0).then_some(()))
+    })
+    .await?;
+    all_good(&load.stop().await?)
+}
+
+#[tokio::test]
+async fn a_drained_replica_ends_what_it_has_and_gets_nothing_new() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let replicas = [Upstream::start("a").await?, Upstream::start("b").await?];
+    replicas[0].always(Action::Hold);
+    replicas[1].always(Action::Hold);
+    let stack = scripted("drain", &[&replicas[0], &replicas[1]], 1)
+        .start()
+        .await?;
+    let client = Client::new(&stack.url(""))?;
+    let ask = |number: usize| {
+        let body = chat(&format!("number {number}"));
+        tokio::spawn(Answer::to(client.post("/v1/chat/completions", &body)))
+    };
+    let mut answers: Vec<_> = (0..2).map(ask).collect();
+    for replica in &replicas {
+        replica.holds(1).await?;
+    }
+
+    let drained = replicas[0].address();
+    stack.service().drain_replica(MODEL, drained).await?;
+
+    replicas.iter().for_each(Upstream::open);
+    answers.extend((2..12).map(ask));
+    for answer in try_join_all(answers).await? {
+        assert_eq!(answer?.status, 200);
+    }
+    assert_eq!(replicas[0].seen().len(), 1, "only what it had");
+    Ok(())
 }
 
 #[tokio::test]
