@@ -163,22 +163,14 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
             .is_some_and(|load| load.pending == 1)
     })
     .await;
-    engine.answer(Answer::Page("/metrics", "tgi_queue_size 7\n".into()));
-    eventually("left out", || {
-        probed.availability(engine.addr) == Availability::ProbeFailed
-    })
-    .await;
-    engine.answer(Answer::Page(
-        "/prometheus/metrics",
-        "tgi_queue_size 7\n".into(),
-    ));
-    eventually("seven wait", || {
-        probed
-            .status(engine.addr)
-            .load
-            .is_some_and(|load| load.pending == 7)
-    })
-    .await;
+    for (path, waiting) in [("/metrics", 7), ("/prometheus/metrics", 8)] {
+        engine.answer(Answer::Page(path, format!("tgi_queue_size {waiting}\n")));
+        eventually("another engine has taken the address over", || {
+            let status = probed.status(engine.addr);
+            status.load.is_some_and(|load| load.pending == waiting)
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -37,12 +37,15 @@ impl Target {
             (None, Some(found)) => found.clone(),
             (None, None) => return self.recognise(fetcher, config).await,
         };
-        let page = fetcher.get(self.addr, &path, timeout).await?;
-        read(engine, &page).map_err(|error| {
+        let read = match fetcher.get(self.addr, &path, timeout).await {
+            Ok(page) => read(engine, &page).map_err(ProbeError::from),
+            Err(error) => Err(error),
+        };
+        if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = read {
             // Another engine may have taken over the address: look again next time.
             self.found = None;
-            error.into()
-        })
+        }
+        read
     }
 
     /// Forgets what was found out: the configuration has changed.
