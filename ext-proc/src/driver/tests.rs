@@ -141,6 +141,26 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
 }
 
 #[tokio::test]
+async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load() {
+    let (_fleet, pool) = small();
+    let (mut ticket, progress) = pool.submit(&Ask::default());
+    ticket.sent(&dispatched(progress));
+    let before = pool.replicas().remove(0).load;
+    ticket.finished(&Outcome {
+        status: 200,
+        ttft_us: Some(0),
+        served: Some("10.9.9.9:1".to_owned()),
+        load: Some(LoadReport {
+            waiting: 77,
+            running: None,
+            kv_usage: None,
+        }),
+        ..Outcome::default()
+    });
+    assert_eq!(pool.replicas().remove(0).load, before);
+}
+
+#[tokio::test]
 async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
     let fleet = fleet(&format!(
         "[{{ model: a, {ONE_AT_A_TIME} }}, {{ model: b, {ONE_AT_A_TIME} }}]"

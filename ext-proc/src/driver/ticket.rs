@@ -89,6 +89,7 @@ impl Ticket {
         let at = outcome.served.as_deref();
         let at = at.and_then(|at| at.parse::<SocketAddr>().ok());
         let served = at.and_then(|addr| self.pool.replica_at(addr));
+        let stranger = at.is_some() && served.is_none();
         self.pool.request_event(Event::Finished {
             id: self.id,
             served,
@@ -99,7 +100,10 @@ impl Ticket {
             completion_tokens: outcome.completion_tokens,
         });
         self.pool.observe(outcome);
-        self.report(served, outcome);
+        // One that is not in the pool (any more) must not be taken for the chosen one.
+        if !stranger {
+            self.report(served, outcome);
+        }
     }
 
     /// Feeds the load report, which is as old as the response's first byte. Where that is unknown the report
