@@ -124,13 +124,16 @@ impl Service {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut listen = None;
+        let (mut listen, mut ready) = (None, false);
         for line in lines.by_ref() {
             let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
             match event["message"].as_str() {
                 Some("serving") => listen = event["listen"].as_str().map(str::to_owned),
-                Some("ready") => break,
+                Some("ready") => ready = true,
                 _ => {}
+            }
+            if ready && listen.is_some() {
+                break;
             }
         }
         // Nobody blocks on a pipe that is read to its end.
