@@ -16,7 +16,8 @@ pub(super) async fn alive() -> &'static str {
 
 pub(super) async fn ready(State(admin): Shared) -> Response {
     let ready = *admin.serving.borrow();
-    let why = (!ready).then(|| unasked(&admin.fleet).unwrap_or_else(|| "the service stops".into()));
+    let why = (!ready)
+        .then(|| unknown(&admin.fleet).unwrap_or_else(|| "the service starts or stops".into()));
     let status = if ready {
         StatusCode::OK
     } else {
@@ -25,9 +26,15 @@ pub(super) async fn ready(State(admin): Shared) -> Response {
     (status, Json(view::Ready { ready, why })).into_response()
 }
 
-/// A replica of which nothing is known yet: what a service waits for that starts.
-fn unasked(fleet: &Fleet) -> Option<String> {
+/// A pool or a replica of which nothing is known yet: what a service waits for that starts.
+fn unknown(fleet: &Fleet) -> Option<String> {
     fleet.pools().iter().find_map(|pool| {
+        if !pool.is_fed() {
+            return Some(format!(
+                "the replicas of pool `{}` are not known yet: can its name be resolved?",
+                pool.name()
+            ));
+        }
         let replicas = pool.replicas();
         let new = replicas
             .iter()

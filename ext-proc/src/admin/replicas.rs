@@ -46,6 +46,8 @@ pub(super) async fn add(
     let addr = parse(&new.address)?;
     let pool = find(&admin.fleet, new.pool.as_deref())?;
     pool.add_replica(addr)?;
+    // Whoever adds by hand does not wait for a name that cannot be resolved.
+    pool.mark_fed();
     tracing::info!(pool = %pool.name(), replica = %addr, "replica added by hand");
     Ok(StatusCode::CREATED)
 }

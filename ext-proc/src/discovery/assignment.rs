@@ -77,13 +77,16 @@ impl Wanted {
         (names.len() <= CLUSTERS_MAX).then_some(Self::Named(names))
     }
 
-    /// Their names.
+    /// The names of those of which something can be said: while a pool's sources have not told who is in it, "nobody"
+    /// would take from an Envoy that outlived a restart of this service every endpoint that it has.
     pub(super) fn clusters(&self, table: &Table) -> Vec<String> {
-        match self {
+        let mut names: Vec<String> = match self {
             Self::Nothing => Vec::new(),
             Self::All => table.pools().iter().map(|pool| pool.cluster()).collect(),
             Self::Named(names) => names.iter().cloned().collect(),
-        }
+        };
+        names.retain(|name| table.for_cluster(name).is_none_or(|pool| pool.is_fed()));
+        names
     }
 }
 

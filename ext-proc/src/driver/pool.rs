@@ -5,6 +5,7 @@
 //! forwards only.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use isotherm_fingerprint::outcome::Outcome;
@@ -27,6 +28,8 @@ pub struct Pool {
     name: Arc<str>,
     config: watch::Sender<Arc<PoolConfig>>,
     members: watch::Sender<Arc<Vec<Member>>>,
+    /// See [`Pool::is_fed`].
+    fed: AtomicBool,
     clock: Clock,
     core: Mutex<Core>,
     /// Rings when the core's next timeout came nearer than the timer task knows.
@@ -46,10 +49,13 @@ impl Pool {
         revision: watch::Sender<u64>,
     ) -> Self {
         let router = Router::new(config.router.clone(), seed);
+        let sources = &config.sources;
+        let fed = sources.fixed.is_empty() && sources.dns.is_none();
         Self {
             name: Arc::from(config.model.as_str()),
             config: watch::Sender::new(config),
             members: watch::Sender::default(),
+            fed: AtomicBool::new(fed),
             clock,
             core: Mutex::new(Core::new(router)),
             alarm: Arc::new(Notify::new()),
@@ -80,6 +86,20 @@ impl Pool {
     #[must_use]
     pub fn members(&self) -> watch::Receiver<Arc<Vec<Member>>> {
         self.members.subscribe()
+    }
+
+    /// Whether its sources have said who its replicas are. Until then it is empty because nobody has asked yet, which
+    /// is no reason to refuse a request, or to take from an Envoy the endpoints that it has.
+    #[must_use]
+    pub fn is_fed(&self) -> bool {
+        self.fed.load(Ordering::Acquire)
+    }
+
+    /// Its replicas are as its sources say, or as an operator does.
+    pub(crate) fn mark_fed(&self) {
+        if !self.fed.swap(true, Ordering::AcqRel) {
+            self.revision.send_modify(|revision| *revision += 1);
+        }
     }
 
     /// The clock that stamps its events.

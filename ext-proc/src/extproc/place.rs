@@ -11,7 +11,8 @@
 //!
 //! A request for one of the pools that names no model and has no body (`GET`, `HEAD`, `OPTIONS`: a health page, a
 //! version) takes no place in a batch: it is passed on to the pool's cluster and never waits. With a pool for any
-//! model the list of models is such a request, since only the engine knows what it serves.
+//! model the list of models is such a request, since only the engine knows what it serves. A pool whose sources have
+//! not told yet who is in it (the service has just started) takes no requests: Envoy may know its replicas already.
 
 use std::sync::Arc;
 
@@ -53,16 +54,24 @@ impl Place {
         }
         if let Some(model) = &head.model {
             return match table.for_model(model) {
-                Some(pool) => Self::Route(Arc::clone(pool)),
+                Some(pool) => Self::in_pool(pool),
                 None => Self::UnknownModel(model.clone()),
             };
         }
         let by_cluster = head.cluster.as_deref().and_then(|c| table.for_cluster(c));
         match by_cluster.or_else(|| table.default_pool()) {
             Some(pool) if is_bodiless(&head.method) => Self::Pass(Some(pool.cluster())),
-            Some(pool) => Self::Route(Arc::clone(pool)),
+            Some(pool) => Self::in_pool(pool),
             None if Api::from_path(&head.path).is_some() => Self::NoModel,
             None => Self::Pass(None),
+        }
+    }
+
+    fn in_pool(pool: &Arc<Pool>) -> Self {
+        if pool.is_fed() {
+            Self::Route(Arc::clone(pool))
+        } else {
+            Self::Pass(Some(pool.cluster()))
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Readiness that means it, and gRPC health.
 //!
-//! The service is ready once it knows what it decides on: the replicas of the file are in, and each has been asked
-//! once (one that failed its probe is known well enough). Before that Envoy places requests better without it. From
-//! then on it stays ready until it stops, whatever becomes of the replicas: a service without a healthy replica still
-//! gives the right answer, and taking it away would only make Envoy send requests to replicas that are known to fail.
+//! The service is ready once it knows what it decides on: the replicas of the file are in, those behind a name as well,
+//! and each has been asked once (one that failed its probe is known well enough). Before that Envoy places requests
+//! better without it. From then on it stays ready until it stops, whatever becomes of the replicas: a service without a
+//! healthy replica still gives the right answer, and taking it away would only make Envoy send requests to replicas that
+//! are known to fail.
 //!
 //! gRPC health knows four names: `liveness`, which is `SERVING` while the process runs, and `readiness`, the ext_proc
 //! service's own and the empty one, which are all the same.
@@ -11,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::Availability;
+use isotherm_router::{Availability, ReplicaStatus};
 use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
@@ -69,17 +70,6 @@ async fn known(fleet: &Fleet) {
 }
 
 fn is_known(pool: &Pool) -> bool {
-    let members = pool.members();
-    let members = members.borrow().clone();
-    let config = pool.config();
-    let fixed = &config.borrow().sources.fixed;
-    let fed = fixed
-        .iter()
-        .all(|addr| members.iter().any(|member| member.addr == *addr));
-    let asked = |replicas: &[isotherm_router::ReplicaStatus]| {
-        replicas
-            .iter()
-            .all(|replica| replica.availability != Availability::NeverProbed)
-    };
-    fed && asked(&pool.replicas())
+    let asked = |replica: &ReplicaStatus| replica.availability != Availability::NeverProbed;
+    pool.is_fed() && pool.replicas().iter().all(asked)
 }

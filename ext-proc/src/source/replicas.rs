@@ -3,7 +3,8 @@
 //! Only differences are acted on. A replica that an operator removes or drains by hand stays as they left it until
 //! the file or the name says something new; one that an operator added is never touched. Name servers hand out
 //! some of many addresses, in turn, so an address must be missing several times in a row before its replica goes;
-//! and a name that cannot be resolved takes nobody away.
+//! and a name that cannot be resolved takes nobody away. That goes for a service that starts, too: while nothing is
+//! known of a pool's replicas, it leaves Envoy with those that it has ([`Pool::is_fed`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,6 +39,10 @@ pub(crate) async fn follow(pool: Weak<Pool>) {
         };
         let fixed = current.sources.fixed.iter().copied();
         owned.become_these(&pool, fixed.chain(resolved.addresses()).collect());
+        // Where there is nothing but a name, and it was never resolved, it is still unknown who there is.
+        if resolved.answered || current.sources.dns.is_none() || !current.sources.fixed.is_empty() {
+            pool.mark_fed();
+        }
         drop(pool);
         let interval = current.sources.dns.as_ref().map(|dns| dns.interval);
         if !wait(interval, &mut config).await {
@@ -75,6 +80,8 @@ struct Resolved {
     source: Option<(String, u16)>,
     /// Each address, and how often in a row it was missing.
     misses: BTreeMap<SocketAddr, u32>,
+    /// It was resolved at least once.
+    answered: bool,
     failing: bool,
 }
 
@@ -90,6 +97,7 @@ impl Resolved {
         match answer {
             Ok(addresses) => {
                 self.failing = false;
+                self.answered = true;
                 for misses in self.misses.values_mut() {
                     *misses += 1;
                 }

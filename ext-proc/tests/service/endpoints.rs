@@ -68,6 +68,40 @@ async fn a_cluster_without_a_pool_has_no_endpoints_rather_than_no_answer() {
 }
 
 #[tokio::test]
+async fn an_envoy_keeps_its_endpoints_while_nobody_knows_who_is_in_the_pool() {
+    let unknown =
+        "pools: [{ model: llama, cluster: l, replicas: { dns: { name: nowhere.invalid } } }]";
+    let service = Service::start(unknown, 0).await;
+    let (envoy, mut answers) = sotw(&service).await;
+    envoy.send(want(&["l", "typo"], "")).await.unwrap();
+    let answer = next(&mut answers).await;
+    assert_eq!(ports(&answer), [("typo".to_owned(), vec![])]);
+    let mut call = service.chat("llama").await;
+    let answer = call.goes_on().await;
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
+    assert_eq!(answer.destination(), None, "Envoy may know of one");
+    let (status, page) = service.ask("/readyz").await;
+    assert_eq!(status, 503);
+    assert!(page.contains("can its name be resolved?"), "{page}");
+}
+
+#[tokio::test]
+async fn the_first_that_an_envoy_hears_of_a_pool_is_who_is_in_it() {
+    for replicas in [
+        "static: [\"127.0.0.1:1001\"]",
+        "dns: { name: localhost, port: 1001 }",
+    ] {
+        let options =
+            format!("pools: [{{ model: llama, cluster: l, replicas: {{ {replicas} }} }}]");
+        let service = Service::start(&options, 0).await;
+        let (envoy, mut answers) = sotw(&service).await;
+        envoy.send(want(&["l"], "")).await.unwrap();
+        let answer = next(&mut answers).await;
+        assert!(sorted(&answer).contains(&(1001, HEALTHY)), "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_update_is_counted_and_not_sent_again() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     let (envoy, mut answers) = sotw(&service).await;

@@ -125,13 +125,23 @@ impl Service {
 
     /// The page of metrics.
     async fn metrics(&self) -> String {
+        self.ask("/metrics").await.1
+    }
+
+    /// A page of the admin interface: its status, and all of the answer.
+    async fn ask(&self, path: &str) -> (u16, String) {
         let mut page = String::new();
         let stream = TcpStream::connect(self.admin).await.unwrap();
         let (mut read, mut write) = stream.into_split();
-        let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         write.write_all(request.as_bytes()).await.unwrap();
         read.read_to_string(&mut page).await.unwrap();
-        page
+        let status = page
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        (status.expect("a status"), page)
     }
 
     /// Waits until the page of metrics has this line, and returns the page.
