@@ -35,7 +35,7 @@ pub(super) async fn announce(
     serving: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
 ) -> HealthServer<HealthService> {
-    let reporter = HealthReporter::new();
+    let mut reporter = HealthReporter::new();
     let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
     reporter
         .set_service_status(LIVENESS, ServingStatus::Serving)
@@ -48,11 +48,15 @@ pub(super) async fn announce(
                 serving.send_replace(true);
                 report(&reporter, ServingStatus::Serving).await;
             }
-            () = is_true(stopping.clone()) => return,
+            () = is_true(stopping.clone()) => {}
         }
         is_true(stopping).await;
         serving.send_replace(false);
         report(&reporter, ServingStatus::NotServing).await;
+        // Whoever follows a name hears of this and no more: a stream that stayed open would hold up the stop.
+        for name in READY_NAMES.iter().chain([&LIVENESS]) {
+            reporter.clear_service_status(name).await;
+        }
     });
     service
 }

@@ -42,6 +42,28 @@ async fn a_stop_is_bounded() {
 }
 
 #[tokio::test]
+async fn who_follows_the_health_hears_of_the_stop_and_does_not_hold_it_up() {
+    let mut service = Service::start(ONE_AT_A_TIME, 1).await;
+    ready(&service).await;
+    let mut followed = Vec::new();
+    for name in ["readiness", "liveness"] {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answers = HealthClient::new(service.channel.clone())
+            .watch(request)
+            .await;
+        let mut answers = answers.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap().unwrap().status, 1);
+        followed.push(answers);
+    }
+    service.stop();
+    let said = followed[0].message().await.unwrap().unwrap();
+    assert_eq!(said.status, 2, "not serving");
+    service.ended().await;
+}
+
+#[tokio::test]
 async fn ready_means_that_every_replica_was_asked() {
     let silent = FakeEngine::start(crate::fake::Answer::Hang).await;
     let options = format!(
@@ -59,14 +81,7 @@ async fn ready_means_that_every_replica_was_asked() {
         assert_eq!(health(&service, name).await, ServingStatus::NotServing);
     }
     silent.answer(vllm(0));
-    let asked = Instant::now();
-    while health(&service, "readiness").await != ServingStatus::Serving {
-        assert!(
-            asked.elapsed() < Duration::from_secs(10),
-            "it is never ready"
-        );
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    ready(&service).await;
     for name in ["", "envoy.service.ext_proc.v3.ExternalProcessor"] {
         assert_eq!(health(&service, name).await, ServingStatus::Serving);
     }
@@ -86,6 +101,17 @@ async fn a_unix_socket_serves_as_well_and_goes_with_the_service() {
     service.stop();
     service.ended().await;
     assert!(!path.exists());
+}
+
+async fn ready(service: &Service) {
+    let asked = Instant::now();
+    while health(service, "readiness").await != ServingStatus::Serving {
+        assert!(
+            asked.elapsed() < Duration::from_secs(10),
+            "it is never ready"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 async fn health(service: &Service, name: &str) -> ServingStatus {
