@@ -11,6 +11,8 @@ mod fake;
 use fake::service::{Service, TOKEN};
 use fake::{FakeEngine, eventually, vllm};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const WITH_TOKEN: &str = "
 admin: { token_file: token }
@@ -253,4 +255,35 @@ async fn a_request_is_explained_with_every_candidate() {
         explained["outcome"]["what"],
         "answered with 404: no pool serves `gpt`"
     );
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_ask_under_a_name_of_its_own() {
+    let service = Service::start(WITH_TOKEN).await;
+    for (host, status) in [
+        ("attacker.example:9003", "403"),
+        ("localhost:9003", "200"),
+        ("127.0.0.1", "200"),
+    ] {
+        let request =
+            format!("GET /api/pools HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let mut stream = TcpStream::connect(service.admin).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{host}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_connects_and_says_nothing_keeps_nobody_else_out() {
+    let service = Service::start(WITH_TOKEN).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(service.admin).await.unwrap());
+    }
+    // Each batch of connections has five seconds to say what it wants; the last of ours go at once.
+    silent.truncate(100);
+    let (status, _) = service.ask_text("GET", "/healthz", None, "").await;
+    assert_eq!(status, 200);
 }

@@ -15,7 +15,8 @@
 //!
 //! `pool` may be left out where there is only one. What changes state wants the bearer token of
 //! `admin.token_file`; with none configured it is refused. Replicas added here come on top of those of the file,
-//! and a reload does not remove them; a restart does. Errors are `{"error": {"code", "message"}}`.
+//! and a reload does not remove them; a restart does. On loopback only requests to an address or to `localhost` are
+//! answered, so that no web page can ask through a browser under a name of its own. Errors are `{"error": {"code", "message"}}`.
 
 mod auth;
 mod error;
@@ -23,6 +24,7 @@ mod explain;
 mod health;
 mod pools;
 mod replicas;
+mod server;
 pub mod view;
 
 use std::future::Future;
@@ -64,18 +66,8 @@ pub struct Admin {
 
 impl Admin {
     /// Serves on `listener` until `stop` resolves and the requests in flight are answered.
-    ///
-    /// # Errors
-    ///
-    /// When the listener fails.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
-        axum::serve(listener, self.into_router())
-            .with_graceful_shutdown(stop)
-            .await
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
+        server::serve(listener, self.into_router(), stop).await;
     }
 
     fn into_router(self) -> Router {

@@ -162,7 +162,10 @@ impl Server {
         tokio::select! {
             () = stop => tracing::info!("stopping"),
             ended = listeners.join_next() => failed(ended)?,
-            ended = &mut admin => ended?.context("the admin interface failed")?,
+            ended = &mut admin => {
+                ended.context("the admin interface failed")?;
+                anyhow::bail!("the admin interface ended without a reason");
+            }
         }
         stopping.send_replace(true);
         self.fleet.shut_down();
