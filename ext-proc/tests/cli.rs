@@ -183,6 +183,22 @@ async fn explain_shows_every_candidate_and_top_the_state() {
 }
 
 #[tokio::test]
+async fn a_token_that_cannot_be_read_is_named_where_it_matters() {
+    let service = Service::start("admin: { token_file: token }").await;
+    let admin = service.admin.to_string();
+    let with = ["--admin", &admin, "--token-file", "/nowhere/token"];
+    let list = isotherm(&[&["replicas", "list"], &with[..]].concat(), "").await;
+    assert!(out(&list).contains("no replicas"));
+    let add = isotherm(
+        &[&["replicas", "add", "127.0.0.1:1"], &with[..]].concat(),
+        "",
+    )
+    .await;
+    let text = error(&add);
+    assert!(text.contains("/nowhere/token cannot be read"), "{text}");
+}
+
+#[tokio::test]
 async fn a_service_that_is_not_there_is_named() {
     let text = error(&isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await);
     assert!(text.contains("no service answers at 127.0.0.1:1"), "{text}");

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -43,8 +43,12 @@ pub(super) struct Connection {
 pub(super) struct Client {
     http: HttpClient<HttpConnector, Full<Bytes>>,
     admin: SocketAddr,
-    token: Option<String>,
+    token: Option<Token>,
 }
+
+/// The bearer token, or why there is none. Only what changes something needs it: who reads may not be allowed to read
+/// the file, and so hears of that only when it matters.
+type Token = Result<String, String>;
 
 impl Client {
     /// A client for the service that `connection` describes.
@@ -60,8 +64,7 @@ impl Client {
         Ok(Self {
             http: HttpClient::builder(TokioExecutor::new()).build_http(),
             admin: connection.admin.unwrap_or(config.admin.listen),
-            // Only what changes something needs it: a reader may not be allowed to read the file.
-            token: token_file.and_then(|file| read_token(file).ok()),
+            token: token_file.map(|file| read_token(file)),
         })
     }
 
@@ -98,7 +101,7 @@ impl Client {
             .method(method)
             .uri(format!("http://{}{path}", self.admin))
             .header(CONTENT_TYPE, "application/json");
-        if let Some(token) = &self.token {
+        if let Some(Ok(token)) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body))?;
@@ -122,6 +125,9 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
+        if let (StatusCode::UNAUTHORIZED, Some(Err(why))) = (status, &self.token) {
+            bail!("{why}");
+        }
         match serde_json::from_slice::<view::ErrorBody>(&body) {
             Ok(error) => bail!("{}", error.error.message),
             Err(_) => bail!("{path} was answered with {status}"),
@@ -136,9 +142,14 @@ impl Client {
     }
 }
 
-fn read_token(file: &Path) -> anyhow::Result<String> {
-    let token = std::fs::read_to_string(file)?;
-    Ok(token.trim().to_owned())
+fn read_token(file: &Path) -> Token {
+    match std::fs::read_to_string(file) {
+        Ok(token) => Ok(token.trim().to_owned()),
+        Err(error) => Err(format!(
+            "the token in {} cannot be read: {error}",
+            file.display()
+        )),
+    }
 }
 
 /// `text` as a part of a path or query.
