@@ -258,6 +258,49 @@ async fn a_request_is_explained_with_every_candidate() {
 }
 
 #[tokio::test]
+async fn a_body_to_be_explained_counts_as_it_is_written() {
+    let service = Service::start("pools: [{ model: llama }]").await;
+    let body = r#"{"model": "llama", "tools": [{"z": 1e2, "a": 1}], "messages": []}"#;
+    let text = json!({"path": "/v1/chat/completions", "body": body}).to_string();
+    let value = format!(r#"{{"path": "/v1/chat/completions", "body": {body}}}"#);
+    let (_, as_text) = service.ask("POST", "/api/explain", None, &text).await;
+    let (_, as_value) = service.ask("POST", "/api/explain", None, &value).await;
+    assert!(as_text["request"]["prompt_bytes"].as_u64() > Some(0));
+    assert_eq!(as_text, as_value);
+}
+
+#[tokio::test]
+async fn a_request_is_explained_as_the_filter_is_configured() {
+    let service = Service::start("pools: [{ model: llama }]").await;
+    let ask = |filter: Value| {
+        let ask = json!({
+            "path": "/v1/chat/completions",
+            "headers": {"x-user": "me"},
+            "body": {"model": "llama"},
+            "filter": filter,
+        });
+        let service = &service;
+        async move {
+            service
+                .ask("POST", "/api/explain", None, &ask.to_string())
+                .await
+        }
+    };
+    let (_, explained) = ask(json!(null)).await;
+    assert_eq!(explained["request"]["session"], json!(null), "{explained}");
+    let (_, explained) = ask(json!({"role": "request", "session": [{"header": "x-user"}]})).await;
+    assert_eq!(explained["request"]["session"], "me", "{explained}");
+    for wrong in [
+        json!({"role": "response"}),
+        json!({"role": "request", "x": 1}),
+    ] {
+        let (status, body) = ask(wrong).await;
+        assert_eq!(status, 400);
+        assert!(message(&body).contains("`filter`"), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_web_page_cannot_ask_under_a_name_of_its_own() {
     let service = Service::start(WITH_TOKEN).await;
     for (host, status) in [

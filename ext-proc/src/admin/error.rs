@@ -1,6 +1,6 @@
 //! Errors of the admin interface: a code for programs, and a message that says what to do.
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 
@@ -34,6 +34,15 @@ impl ApiError {
     pub(super) fn wrong_method() -> Self {
         let message = "this page does not take this method";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
+    /// A mistake of this service's own.
+    pub(super) fn broken(error: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            error.to_string(),
+        )
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -81,6 +90,12 @@ impl From<ReloadError> for ApiError {
             ReloadError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<BytesRejection> for ApiError {
+    fn from(rejection: BytesRejection) -> Self {
+        Self::new(rejection.status(), "bad_request", rejection.body_text())
     }
 }
 

@@ -1,20 +1,24 @@
 //! `POST /api/explain`: where a request would go now, and why.
 //!
-//! The request takes the same way as a real one: the filter's own code turns it into headers (with the filter's
-//! default configuration: session keys from other places than those are not seen here), and the code that answers
-//! Envoy reads them. So what is explained is what happens.
+//! The request takes the same way as a real one: the filter's own code turns it into headers, and the code that answers
+//! Envoy reads them. So what is explained is what happens. The service does not know how Envoy configures the filter:
+//! whoever asks may say so, or else the filter's defaults count.
+//!
+//! A body may be tens of megabytes long. It is read away from the threads that answer Envoy, and few at a time.
 
 use std::rc::Rc;
 
-use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request, State};
 use axum::response::Json;
 use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use isotherm_filter_logic::request::{Prompt, RequestFlow};
-use isotherm_filter_logic::{Edit, RequestConfig};
+use isotherm_filter_logic::{Edit, Plugin, RequestConfig};
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation};
 use prometheus_client::registry::Registry;
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::{Shared, view};
@@ -25,12 +29,23 @@ use crate::metrics::Metrics;
 /// How much of a body the filter gets at a time, in bytes: as much as Envoy reads from a socket.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// How many requests are explained at once, in the whole process: what bounds the memory for them.
+const TURNS_MAX: usize = 2;
+
+static TURNS: Semaphore = Semaphore::const_new(TURNS_MAX);
+
 pub(super) async fn explain(
     State(admin): Shared,
-    body: Result<Json<view::ExplainRequest>, JsonRejection>,
+    request: Request,
 ) -> Result<Json<view::Explained>, ApiError> {
-    let Json(request) = body?;
-    let (headers, problem) = filter(request);
+    // Nobody closes it.
+    let _turn = TURNS.acquire().await;
+    let body = Bytes::from_request(request, &()).await?;
+    let filtered = tokio::task::spawn_blocking(move || {
+        let Json(request) = Json::<view::ExplainRequest>::from_bytes(&body)?;
+        filter(request)
+    });
+    let (headers, problem) = filtered.await.map_err(ApiError::broken)??;
     // A counter of its own: a question is no request.
     let metrics = Metrics::register(&mut Registry::default());
     let head = Head::read(Some(&headers), None, &metrics);
@@ -61,12 +76,9 @@ pub(super) async fn explain(
 }
 
 /// The headers that the filter would send on, and why it could not read the prompt or not all of it.
-fn filter(request: view::ExplainRequest) -> (HeaderMap, Option<String>) {
-    let body = match request.body {
-        serde_json::Value::Null => String::new(),
-        serde_json::Value::String(text) => text,
-        value => value.to_string(),
-    };
+fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), ApiError> {
+    let config = configuration(request.filter.as_deref())?;
+    let body = text(request.body)?;
     let method = if body.is_empty() { "GET" } else { "POST" };
     let mut headers = vec![
         (":method".to_owned(), method.as_bytes().to_vec()),
@@ -74,7 +86,6 @@ fn filter(request: view::ExplainRequest) -> (HeaderMap, Option<String>) {
     ];
     let given = request.headers.into_iter();
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
-    let config = Rc::new(RequestConfig::default());
     let strip = isotherm_filter_logic::request::strip(&config, &headers);
     apply(&mut headers, strip);
     let mut flow = RequestFlow::start(config, &headers, !body.is_empty());
@@ -98,7 +109,30 @@ fn filter(request: view::ExplainRequest) -> (HeaderMap, Option<String>) {
     let headers = HeaderMap {
         headers: headers.collect(),
     };
-    (headers, problem)
+    Ok((headers, problem))
+}
+
+fn configuration(filter: Option<&RawValue>) -> Result<Rc<RequestConfig>, ApiError> {
+    let Some(filter) = filter else {
+        return Ok(Rc::new(RequestConfig::default()));
+    };
+    match Plugin::parse(filter.get().as_bytes()) {
+        Ok(Plugin::Request(config)) => Ok(config),
+        Ok(Plugin::Response(_)) => Err(ApiError::bad_request(
+            "`filter` is the configuration of the response filter; give that of the request filter",
+        )),
+        Err(error) => Err(ApiError::bad_request(format!("`filter`: {error}"))),
+    }
+}
+
+/// The body as a client would have sent it: what a JSON string says, or the value itself, exactly as it is written.
+fn text(body: Option<Box<RawValue>>) -> Result<String, ApiError> {
+    match body {
+        None => Ok(String::new()),
+        Some(text) if text.get().starts_with('"') => serde_json::from_str(text.get())
+            .map_err(|error| ApiError::bad_request(format!("`body`: {error}"))),
+        Some(value) => Ok(String::from(Box::<str>::from(value))),
+    }
 }
 
 fn apply(headers: &mut Vec<(String, Vec<u8>)>, edits: Vec<Edit>) {

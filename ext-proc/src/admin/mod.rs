@@ -10,7 +10,7 @@
 //! | `POST /api/replicas` `{"pool": MODEL, "address": "ip:port"}` | adds a replica |
 //! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes one; what it has in flight ends as it ends |
 //! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | gives it nothing new |
-//! | `POST /api/explain` `{"path", "headers", "body"}` | says where a request would go now, and why; nothing changes |
+//! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | says where a request would go now, and why; nothing changes |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
 //! `pool` may be left out where there is only one. What changes state wants the bearer token of

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +131,7 @@ pub struct ReplicaView {
 }
 
 /// `POST /api/explain`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
     /// The request's path, such as `/v1/chat/completions`.
@@ -138,9 +139,13 @@ pub struct ExplainRequest {
     /// Its headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Its body: as text, or as the JSON value itself.
+    /// Its body: as text, or as the JSON value itself, which counts as it is written: the order of members and the
+    /// form of numbers are part of a prompt.
     #[serde(default)]
-    pub body: serde_json::Value,
+    pub body: Option<Box<RawValue>>,
+    /// The filter's configuration, as Envoy gives it to the filter; its defaults when absent.
+    #[serde(default)]
+    pub filter: Option<Box<RawValue>>,
 }
 
 /// The answer to `POST /api/explain`.

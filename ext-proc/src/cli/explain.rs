@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::client::{Client, Connection};
 use super::table::{self, or_dash, percent};
@@ -25,6 +27,10 @@ pub(super) struct Explain {
     /// A header of the request; may be given several times.
     #[arg(long = "header", value_name = "NAME:VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
+    /// A file with the filter's configuration, as the JSON that Envoy gives to the filter [default: the filter's
+    /// defaults].
+    #[arg(long, value_name = "FILE")]
+    filter_config: Option<PathBuf>,
     /// The body of the request, as JSON; `-` reads it from standard input.
     body: String,
 }
@@ -33,18 +39,32 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.connection)?;
     let body = if args.body == "-" {
         let mut body = String::new();
-        let mut input = std::io::stdin().lock().take(BODY_BYTES_MAX);
+        let mut input = std::io::stdin().lock().take(BODY_BYTES_MAX + 1);
         input
             .read_to_string(&mut body)
             .context("cannot read the body")?;
+        ensure!(
+            body.len() as u64 <= BODY_BYTES_MAX,
+            "the body has more than {BODY_BYTES_MAX} bytes"
+        );
         body
     } else {
         args.body
     };
+    let filter = match &args.filter_config {
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            let json = RawValue::from_string(text);
+            Some(json.with_context(|| format!("{} is not JSON", file.display()))?)
+        }
+        None => None,
+    };
     let request = ExplainRequest {
         path: args.path,
         headers: BTreeMap::from_iter(args.headers),
-        body: body.into(),
+        body: Some(to_raw_value(&body)?),
+        filter,
     };
     let explained: Explained = client.post("/api/explain", &request).await?;
     print!("{}", render(&explained));
