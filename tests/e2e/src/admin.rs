@@ -1,6 +1,7 @@
 //! What the service says of itself, and waiting until it says something else.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
 use isotherm_harness::{Service, within};
@@ -41,12 +42,20 @@ pub async fn queue_length(service: &Service) -> anyhow::Result<u64> {
 /// # Errors
 /// When it does not answer, or the number never is.
 pub async fn becomes(service: &Service, path: &str, wanted: u64) -> anyhow::Result<()> {
+    let last = AtomicU64::new(0);
     within(PATIENCE, &format!("{path} to be {wanted}"), || async {
         let number = pool_number(service, path).await?;
+        last.store(number, Ordering::Relaxed);
         Ok((number == wanted).then_some(()))
     })
     .await
-    .with_context(|| format!("the service's log:\n{}", log(service)))
+    .with_context(|| {
+        let last = last.load(Ordering::Relaxed);
+        format!(
+            "it was {last} at last; the service's log:\n{}",
+            log(service)
+        )
+    })
 }
 
 /// What it says of one replica.

@@ -1,17 +1,45 @@
 //! The stacks that several tests start.
+//!
+//! Envoy gives the service half a second, and goes on without it when it is late. On a machine that is busy with
+//! something else that happens to a service in good health, and then a test about its decisions fails for nothing. So
+//! those tests run with a [`patient`] Envoy; those about a service that is away run [`as_shipped`].
 
 use isotherm_harness::{Pool, Stack, StackBuilder, envoy};
 
 use crate::{MODEL, Upstream};
 
+const EXT_PROC: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/http_filters/name=isotherm.ext_proc/typed_config";
+const SERVICE: &str = "static_resources/clusters/name=isotherm";
+const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
+/// Longer than any machine forgets a process.
+const PATIENT: &str = "20s";
+
 /// Scripted replicas that each get `outstanding_max` requests at a time; what is more waits in the service.
 #[must_use]
-pub fn scripted(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> StackBuilder {
+pub fn as_shipped(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> StackBuilder {
     let addresses = replicas.iter().map(|replica| replica.address());
     let pool = Pool::new(MODEL).served_by(addresses).push("outstanding");
     Stack::builder(name)
         .pool(pool)
         .service(move |config| config.set("pools/0/outstanding_max", outstanding_max))
+}
+
+/// The same, with a patient Envoy.
+#[must_use]
+pub fn scripted(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> StackBuilder {
+    patient(as_shipped(name, replicas, outstanding_max))
+}
+
+/// Makes Envoy wait for a service that is slow to answer.
+#[must_use]
+pub fn patient(stack: StackBuilder) -> StackBuilder {
+    stack.envoy(|document| {
+        document.set(&format!("{EXT_PROC}/message_timeout"), PATIENT)?;
+        document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
+        document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
+        let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
+        document.set(&keepalive, PATIENT)
+    })
 }
 
 /// Lets the client see `x-isotherm-decision`.

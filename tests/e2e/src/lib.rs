@@ -13,7 +13,7 @@ pub mod turn;
 pub mod upstream;
 
 pub use client::{Answer, Client, chat};
-pub use fixture::{scripted, showing_decisions};
+pub use fixture::{as_shipped, patient, scripted, showing_decisions};
 pub use load::Load;
 pub use multiplex::Multiplex;
 pub use upstream::{Action, Upstream};

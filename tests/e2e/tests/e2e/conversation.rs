@@ -1,6 +1,6 @@
 //! A prompt finds its cache again, in every form that a prompt can have.
 
-use isotherm_e2e::{Answer, Client, MODEL, PATIENCE, admin, showing_decisions, turn};
+use isotherm_e2e::{Answer, Client, MODEL, PATIENCE, admin, patient, showing_decisions, turn};
 use isotherm_harness::{EngineOptions, Pool, Stack, within};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn stack(name: &str) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine);
-    showing_decisions(Stack::builder(name).pool(pool))
+    showing_decisions(patient(Stack::builder(name).pool(pool)))
         .start()
         .await
 }

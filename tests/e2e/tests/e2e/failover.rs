@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use isotherm_e2e::load::{Record, all_good};
 use isotherm_e2e::{
-    Action, Answer, CLUSTER, Client, Load, PATIENCE, Upstream, admin, chat, scripted,
+    Action, Answer, CLUSTER, Client, Load, PATIENCE, Upstream, admin, as_shipped, chat,
     showing_decisions, turn,
 };
 use isotherm_harness::{Stack, until, within};
@@ -63,12 +63,10 @@ async fn nothing_fails_while_the_service_is(accident: Accident) -> anyhow::Resul
     let _turn = turn::shared().await?;
     let replicas = replicas().await?;
     let all: Vec<&Upstream> = replicas.iter().collect();
-    let stack = scripted(&format!("service-{accident:?}"), &all, 8);
+    let stack = as_shipped(&format!("service-{accident:?}"), &all, 8);
     let mut stack = showing_decisions(stack).start().await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
-    let before = load.more(ROUND).await?;
-    all_good(&before)?;
-    assert!(before.iter().all(is_decided), "the service decides");
+    until_decided(&load).await?;
 
     accident.happen(&mut stack)?;
 
@@ -111,7 +109,7 @@ async fn waiting_requests_survive(accident: Accident) -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
     replica.always(Action::Hold);
-    let stack = scripted(&format!("waiting-{accident:?}"), &[&replica], 1);
+    let stack = as_shipped(&format!("waiting-{accident:?}"), &[&replica], 1);
     let mut stack = stack.start().await?;
     let client = Client::new(&stack.url(""))?;
     let ask = || {
@@ -139,7 +137,9 @@ async fn an_orderly_stop_under_load_fails_no_request() -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replicas = replicas().await?;
     let all: Vec<&Upstream> = replicas.iter().collect();
-    let mut stack = showing_decisions(scripted("stop", &all, 1)).start().await?;
+    let mut stack = showing_decisions(as_shipped("stop", &all, 1))
+        .start()
+        .await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
     load.more(ROUND).await?;
 
@@ -158,7 +158,7 @@ async fn an_envoy_that_starts_before_the_service_works_once_the_service_is_there
 -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
-    let stack = showing_decisions(scripted("late", &[&replica], 4)).without_service();
+    let stack = showing_decisions(as_shipped("late", &[&replica], 4)).without_service();
     let mut stack = stack.start().await?;
     let client = Client::new(&stack.url(""))?;
     assert_eq!(client.chat("s", &chat("anybody?")).await?.status, 503);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::{Answer, Client, MODEL, Upstream, chat, turn};
+use isotherm_e2e::{Answer, Client, MODEL, Upstream, chat, patient, turn};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ async fn stack(name: &str) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(2).engine(engine);
-    Stack::builder(name).pool(pool).start().await
+    patient(Stack::builder(name).pool(pool)).start().await
 }
 
 #[tokio::test]

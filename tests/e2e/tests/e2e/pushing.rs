@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use isotherm_e2e::{Client, MODEL, admin, chat, turn};
+use isotherm_e2e::{Client, MODEL, admin, chat, patient, turn};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
@@ -41,8 +41,7 @@ async fn longest_waste(push: &str) -> anyhow::Result<Duration> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(ENGINES).engine(engine).push(push);
-    let stack = Stack::builder(&format!("push-{push}"))
-        .pool(pool)
+    let stack = patient(Stack::builder(&format!("push-{push}")).pool(pool))
         .service(|config| config.set("pools/0/probe", json!({ "interval_ms": PROBE_INTERVAL_MS })))
         .start()
         .await?;

@@ -3,7 +3,8 @@
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use isotherm_e2e::{
-    Action, Answer, Client, MODEL, Multiplex, PATIENCE, Upstream, admin, chat, scripted, turn,
+    Action, Answer, Client, MODEL, Multiplex, PATIENCE, Upstream, admin, as_shipped, chat,
+    scripted, turn,
 };
 use isotherm_harness::until;
 use serde_json::json;
@@ -208,7 +209,7 @@ async fn waiting_outlasts_envoys_message_timeout() -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
     replica.always(Action::Hold);
-    let stack = scripted("outlasts", &[&replica], 1).start().await?;
+    let stack = as_shipped("outlasts", &[&replica], 1).start().await?;
     let mut connection = Multiplex::connect(stack.envoy().address()).await?;
     let body = || json!({ "model": MODEL, "prompt": "warm", "max_tokens": 1 }).to_string();
     let served = tokio::spawn(connection.post("/v1/completions", &[], body())?);
