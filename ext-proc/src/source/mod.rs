@@ -39,7 +39,13 @@ impl Source {
         if let Some(path) = reloader.file() {
             let path = path.to_owned();
             tasks.push(spawn(file::follow(path, Arc::clone(&reloader))));
-            tasks.push(spawn(reload::on_signal(Arc::clone(&reloader))));
+            match reload::on_signal(Arc::clone(&reloader)) {
+                Ok(work) => tasks.push(spawn(work)),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "SIGHUP cannot be watched: reload through the file or the admin interface"
+                ),
+            }
         }
         Self { reloader, tasks }
     }

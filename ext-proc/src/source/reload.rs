@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{self, Config, ConfigErrors};
@@ -129,18 +130,14 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
     differs.map(|(option, _)| option).collect()
 }
 
-/// Reloads on every SIGHUP.
-pub(super) async fn on_signal(reloader: Arc<Reloader>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => hangups,
-        Err(error) => {
-            tracing::warn!(%error, "SIGHUP cannot be watched: reload through the file or the admin interface");
-            return;
+/// Catches SIGHUP from now on, and returns what reloads on each one. Nobody catches it before: it would end the process,
+/// so this must not be left to a task that starts some time later.
+pub(super) fn on_signal(reloader: Arc<Reloader>) -> std::io::Result<impl Future<Output = ()>> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangups.recv().await.is_some() {
+            // The outcome has been logged.
+            let _ = reloader.reload("SIGHUP").await;
         }
-    };
-    while hangups.recv().await.is_some() {
-        // The outcome has been logged.
-        let _ = reloader.reload("SIGHUP").await;
-    }
+    })
 }
