@@ -172,6 +172,17 @@ async fn explain_shows_every_candidate_and_top_the_state() {
     let text = out(&isotherm(&args, body).await);
     assert!(text.contains(&format!("goes to {}", engine.addr)), "{text}");
     assert!(text.contains("session  me"), "{text}");
+    let file = service.folder().join("body.json");
+    std::fs::write(&file, body).unwrap();
+    for given in [body, file.to_str().unwrap()] {
+        let text = out(&isotherm(&["explain", "--admin", &admin, given], "").await);
+        assert!(text.contains(&format!("goes to {}", engine.addr)), "{text}");
+    }
+    let text = error(&isotherm(&["explain", "--admin", &admin, "no.json"], "").await);
+    assert!(
+        text.contains("`no.json` is neither JSON nor a file"),
+        "{text}"
+    );
     let text = out(&isotherm(&["top", "--once", "--admin", &admin], "").await);
     assert!(
         text.contains("llama") && text.contains(&engine.addr.to_string()),

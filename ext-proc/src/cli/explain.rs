@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use super::client::{Client, Connection};
 use super::table::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, Explained, OutcomeView};
 
-/// The largest body that is read from standard input, in bytes.
+/// The largest body that is read, in bytes.
 const BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
@@ -31,26 +32,13 @@ pub(super) struct Explain {
     /// defaults].
     #[arg(long, value_name = "FILE")]
     filter_config: Option<PathBuf>,
-    /// The body of the request, as JSON; `-` reads it from standard input.
+    /// The body of the request: JSON, the name of a file that holds it, or `-` for standard input.
     body: String,
 }
 
 pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.connection)?;
-    let body = if args.body == "-" {
-        let mut body = String::new();
-        let mut input = std::io::stdin().lock().take(BODY_BYTES_MAX + 1);
-        input
-            .read_to_string(&mut body)
-            .context("cannot read the body")?;
-        ensure!(
-            body.len() as u64 <= BODY_BYTES_MAX,
-            "the body has more than {BODY_BYTES_MAX} bytes"
-        );
-        body
-    } else {
-        args.body
-    };
+    let body = body(&args.body)?;
     let filter = match &args.filter_config {
         Some(file) => {
             let text = std::fs::read_to_string(file)
@@ -69,6 +57,29 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
     let explained: Explained = client.post("/api/explain", &request).await?;
     print!("{}", render(&explained));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The body that an argument means. No file name begins as JSON's objects and lists do, unless one insists (`./{`).
+fn body(argument: &str) -> anyhow::Result<String> {
+    if argument.trim_start().starts_with(['{', '[']) {
+        return Ok(argument.to_owned());
+    }
+    let input: Box<dyn Read> = match argument {
+        "-" => Box::new(std::io::stdin().lock()),
+        file => Box::new(
+            File::open(file).with_context(|| format!("`{file}` is neither JSON nor a file"))?,
+        ),
+    };
+    let mut body = String::new();
+    input
+        .take(BODY_BYTES_MAX + 1)
+        .read_to_string(&mut body)
+        .context("cannot read the body")?;
+    ensure!(
+        body.len() as u64 <= BODY_BYTES_MAX,
+        "the body has more than {BODY_BYTES_MAX} bytes"
+    );
+    Ok(body)
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
