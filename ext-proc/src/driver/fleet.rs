@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -25,6 +26,8 @@ pub struct Fleet {
     table: watch::Sender<Arc<Table>>,
     /// Counts changes of the table and of any pool's members.
     revision: watch::Sender<u64>,
+    /// The service stops: a pool that a late reload opens must not keep anybody waiting.
+    stopping: AtomicBool,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
@@ -85,6 +88,7 @@ impl Fleet {
         let fleet = Self {
             table: watch::Sender::default(),
             revision: watch::Sender::default(),
+            stopping: AtomicBool::new(false),
             metrics,
             clock,
         };
@@ -131,6 +135,10 @@ impl Fleet {
                 self.metrics.forget_pool(pool.name());
             }
         }
+        // Looked at after the table has changed: whoever stops the service either sees the new pools or was seen here.
+        if self.stopping.load(Ordering::SeqCst) {
+            self.shut_down();
+        }
     }
 
     /// The pools as they are now.
@@ -169,8 +177,9 @@ impl Fleet {
         self.clock
     }
 
-    /// Answers everything that waits, in every pool.
+    /// Answers everything that waits, in every pool, and in those to come.
     pub fn shut_down(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
         for pool in self.table().pools() {
             pool.shut_down();
         }

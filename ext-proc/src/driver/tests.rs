@@ -211,3 +211,23 @@ async fn followers_see_members_come_drain_and_go() {
         Err(MembershipError::Unknown(addr(1)))
     );
 }
+
+#[tokio::test]
+async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
+    let fleet = fleet("[]");
+    fleet.shut_down();
+    fleet.apply(&config::parse("pools: [{ model: late }]").unwrap());
+    let pool = fleet.pool_for("late").unwrap();
+    join(&pool, 1);
+    let (_ticket, progress) = pool.submit(&Ask::default());
+    assert!(
+        matches!(
+            progress,
+            Progress::Decided(Verdict::Refused {
+                reason: RejectReason::ShuttingDown,
+                ..
+            })
+        ),
+        "{progress:?}"
+    );
+}
