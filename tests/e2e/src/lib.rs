@@ -9,6 +9,7 @@ pub mod client;
 pub mod fixture;
 pub mod load;
 pub mod multiplex;
+pub mod reply;
 pub mod turn;
 pub mod upstream;
 

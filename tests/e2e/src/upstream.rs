@@ -20,19 +20,17 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use isotherm_harness::until;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use twox_hash::XxHash3_64;
 
 use crate::PATIENCE;
+use crate::reply::{completion, usage, wants_stream};
 
 /// The response header in which a scripted replica names itself.
 pub const SERVED_BY: &str = "x-served-by";
-
-/// How long it takes every prompt to be.
-pub const PROMPT_TOKENS: u64 = 8;
 
 /// More than any test sends, so that once opened the gate stays open.
 const OPEN: usize = 1 << 20;
@@ -338,30 +336,6 @@ fn response(shared: &Shared, status: u16, kind: &'static str, body: BodyFrom) ->
         headers.insert(SERVED_BY, name);
     }
     response
-}
-
-fn wants_stream(body: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(body)
-        .is_ok_and(|body| body.get("stream").and_then(Value::as_bool) == Some(true))
-}
-
-fn completion(cached: bool) -> Value {
-    json!({
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "one two" }, "finish_reason": "stop" }],
-        "usage": usage(cached),
-    })
-}
-
-fn usage(cached: bool) -> Value {
-    let cached_tokens = if cached { PROMPT_TOKENS } else { 0 };
-    json!({
-        "prompt_tokens": PROMPT_TOKENS,
-        "completion_tokens": 2,
-        "total_tokens": PROMPT_TOKENS + 2,
-        "prompt_tokens_details": { "cached_tokens": cached_tokens },
-    })
 }
 
 impl Shared {

@@ -1,6 +1,6 @@
 //! Which headers pass in which direction.
 
-use isotherm_e2e::upstream::PROMPT_TOKENS;
+use isotherm_e2e::reply::PROMPT_TOKENS;
 use isotherm_e2e::{
     Client, MODEL, Multiplex, PATIENCE, Upstream, admin, chat, scripted, showing_decisions, turn,
 };
