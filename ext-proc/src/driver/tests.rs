@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::{LoadReport, Outcome};
+use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::{Availability, Choice, Load, RejectReason};
 use prometheus_client::registry::Registry;
 
@@ -230,4 +231,27 @@ async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
         ),
         "{progress:?}"
     );
+}
+
+#[tokio::test]
+async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
+    for (status, matched_bytes) in [(200, 1024), (400, 0), (429, 0), (503, 0)] {
+        let (_fleet, pool) = small();
+        let edge = Edge {
+            hash: 7,
+            end_bytes: 1024,
+        };
+        let ask = Ask {
+            fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+            ..Ask::default()
+        };
+        let (mut ticket, progress) = pool.submit(&ask);
+        ticket.sent(&dispatched(progress));
+        ticket.finished(&Outcome {
+            status,
+            ..Outcome::default()
+        });
+        let found = pool.explain(&ask).candidates.remove(0).matched_bytes;
+        assert_eq!(found, matched_bytes, "status {status}");
+    }
 }

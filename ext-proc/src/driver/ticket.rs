@@ -134,7 +134,8 @@ impl Drop for Ticket {
     }
 }
 
-/// What counts against a replica is that it failed, not that it refused a bad request.
+/// Whether the prompt was computed, so that it lies in the replica's cache now. A request that was refused (400, 413, 429)
+/// was not, no more than one that failed.
 fn is_success(status: u16) -> bool {
-    (200..500).contains(&status)
+    (200..300).contains(&status)
 }

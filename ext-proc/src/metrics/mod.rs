@@ -19,7 +19,7 @@
 //! | `isotherm_arrived_total` | counter | `pool` | requests that wanted a replica |
 //! | `isotherm_queued_total` | counter | `pool` | of these, those that had to wait |
 //! | `isotherm_aborted_total` | counter | `pool`, `phase` | clients that went away while `waiting` or `in_flight`; without the response filter every response ends as the latter, since Envoy then ends both in the same way |
-//! | `isotherm_finished_total` | counter | `pool`, `result` | responses that ended `ok` or `failed` |
+//! | `isotherm_finished_total` | counter | `pool`, `result` | responses that ended `ok` (status 2xx) or `failed` |
 //! | `isotherm_served_elsewhere_total` | counter | `pool` | responses of another replica than the chosen one |
 //! | `isotherm_predicted_cached_tokens_total` | counter | `pool` | prompt tokens that the index took for cached |
 //! | `isotherm_measured_cached_tokens_total` | counter | `pool` | prompt tokens that engines found in their caches, same requests |
