@@ -347,3 +347,15 @@ fn the_header_of_a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
         );
     }
 }
+
+#[test]
+fn token_ids_are_read_however_they_are_spaced() {
+    let tight = extract(Api::Completions, r#"{"prompt":[1,22,333],"user":7}"#);
+    let pretty = extract(
+        Api::Completions,
+        "{\"prompt\" : [ 1 , 22\n,\t333 ] , \"user\" : 7 }",
+    );
+    assert_eq!(tight, pretty);
+    assert_eq!(tight.prompt_tokens, 4, "three ids, and their mark");
+    assert_eq!(tight.session, Some((3, "7".into())));
+}

@@ -261,9 +261,9 @@ impl Visit for Walk {
 
 /// A whole number; the largest where it has no place in 32 bits.
 fn number(literal: &[u8]) -> Option<u32> {
-    let digits = literal.iter().all(u8::is_ascii_digit) && !literal.is_empty();
-    digits.then(|| {
-        literal.iter().fold(0u32, |value, digit| {
+    literal.first()?;
+    literal.iter().try_fold(0u32, |value, digit| {
+        digit.is_ascii_digit().then(|| {
             value
                 .saturating_mul(10)
                 .saturating_add(u32::from(digit - b'0'))

@@ -50,6 +50,9 @@ pub(super) struct Watch {
     paths: Vec<Path>,
     /// No path is longer, `id` included.
     depth_max: usize,
+    /// Whether the member whose name came last is one that a path leads to. Nearly none is, which spares each of its values a
+    /// look at every path: a prompt may be tens of thousands of token ids.
+    leads: bool,
     /// Whether the string that is arriving is kept.
     keeps: bool,
     /// How many objects and arrays are around it.
@@ -107,6 +110,7 @@ impl Watch {
             names,
             paths,
             depth_max,
+            leads: false,
             keeps: false,
             depth: 0,
             kept: Vec::new(),
@@ -123,6 +127,7 @@ impl Watch {
         if depth > self.depth_max {
             return;
         }
+        self.leads = false;
         for path in &mut self.paths {
             path.matched = path.matched.min(depth.saturating_sub(1));
             if path.matched + 1 != depth {
@@ -138,13 +143,13 @@ impl Watch {
                 names.split('.').nth(path.matched).map(str::as_bytes)
             };
             path.matched += usize::from(next == Some(key));
+            self.leads |= path.leads_here(depth);
         }
     }
 
     /// A string begins.
     pub(super) fn start(&mut self, depth: usize) {
-        self.keeps =
-            depth <= self.depth_max && self.paths.iter().any(|path| path.leads_here(depth));
+        self.keeps = self.leads && self.paths.iter().any(|path| path.leads_here(depth));
         if self.keeps {
             self.depth = depth;
             self.kept.clear();
@@ -169,7 +174,7 @@ impl Watch {
 
     /// A number, `true`, `false` or `null`. Numbers are taken: some clients number their users.
     pub(super) fn literal(&mut self, depth: usize, literal: &[u8]) {
-        if matches!(literal, b"true" | b"false" | b"null") {
+        if !self.leads || matches!(literal, b"true" | b"false" | b"null") {
             return;
         }
         self.start(depth);

@@ -271,7 +271,18 @@ impl Scanner {
     }
 
     /// A literal, up to what ends it.
+    #[inline]
     fn literal<'a>(&mut self, piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
+        // A prompt of token ids is tens of thousands of whole numbers: those take one look at each byte.
+        if self.literal.bytes().is_empty()
+            && let Some(end @ 1..=LITERAL_BYTES_MAX) =
+                piece.iter().position(|byte| !byte.is_ascii_digit())
+            && let (number, rest @ [b',' | b']', ..]) = piece.split_at(end)
+        {
+            visit.literal(number);
+            self.state = State::CommaOrEnd;
+            return Ok(rest);
+        }
         let end = piece
             .iter()
             .position(|byte| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t'));
