@@ -359,3 +359,24 @@ fn token_ids_are_read_however_they_are_spaced() {
     assert_eq!(tight.prompt_tokens, 4, "three ids, and their mark");
     assert_eq!(tight.session, Some((3, "7".into())));
 }
+
+#[test]
+fn members_that_are_null_are_as_good_as_absent() {
+    let text = text(5, 2000);
+    let plain = chat(&format!(
+        r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{{"name":"add"}}]}}"#
+    ));
+    let spelled_out = chat(&format!(
+        r#"{{"functions":null,"documents":null,"messages":[{{"role":"user","content":"{text}","name":null}}],
+            "tools":[{{"name":"add"}}],"cache_salt":null,"max_tokens":null}}"#
+    ));
+    assert_eq!(plain, spelled_out);
+
+    let ids = extract(Api::Generate, r#"{"input_ids":[1,2,3]}"#);
+    let spelled_out = extract(
+        Api::Generate,
+        r#"{"text":null,"input_ids":[1,2,3],"image_data":null,"lora_path":null}"#,
+    );
+    assert_eq!(ids.prompt_tokens, 4);
+    assert_eq!(ids, spelled_out);
+}

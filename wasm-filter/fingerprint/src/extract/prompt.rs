@@ -56,7 +56,7 @@ impl Prompt {
         }
     }
 
-    /// A section begins; `false` when there was one of this kind.
+    /// A section begins; `false` when there was one of this kind that is not empty.
     pub(super) fn begin_section(&mut self, section: Section) -> bool {
         self.wrote = false;
         self.sections.begin(section)

@@ -72,7 +72,7 @@ impl Walk {
         match field {
             None => Mode::Skip,
             Some(Field::Prompt(section, reading)) => {
-                // The first of several wins. Parsers take the last; that is not known before the end.
+                // The first of several that is not empty wins. Parsers take the last; that is not known before the end.
                 if !self.prompt.begin_section(section) {
                     return Mode::Skip;
                 }
@@ -230,8 +230,9 @@ impl Visit for Walk {
     fn literal(&mut self, literal: &[u8]) {
         self.watch.literal(self.frames.len(), literal);
         match self.mode() {
-            // A member of a message that is null is a member that is not there.
-            Mode::Json if literal == b"null" && self.prompt.is_named() => {}
+            // A member of the request or of a message that is null is a member that is not there.
+            Mode::Json
+                if literal == b"null" && (self.frames.len() == 1 || self.prompt.is_named()) => {}
             Mode::Json => {
                 self.prompt.begin_json(marks::LITERAL);
                 self.prompt.text(literal);

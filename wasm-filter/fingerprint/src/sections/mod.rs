@@ -49,7 +49,7 @@ struct Span {
     tail: u64,
     /// Its length.
     bytes: u64,
-    /// Whether it has begun, so that a second one of the same name is not taken.
+    /// Whether it has begun, and is not empty, so that a second one of the same name is not taken.
     begun: bool,
 }
 
@@ -96,7 +96,7 @@ impl Sections {
         }
     }
 
-    /// A section begins; `false` when there was one of this kind, which stays.
+    /// A section begins; `false` when there was one of this kind that is not empty, which stays.
     pub(crate) fn begin(&mut self, section: Section) -> bool {
         self.end();
         let start = self.blocks.len();
@@ -140,6 +140,8 @@ impl Sections {
             span.blocks.1 = self.blocks.len();
             span.tail = tail;
             span.bytes = self.run.bytes + rest_bytes;
+            // Clients that send every member they know send `"text":null` in front of `input_ids`.
+            span.begun = span.bytes > 0;
         }
     }
 
@@ -231,6 +233,8 @@ mod tests {
     fn a_second_section_of_one_kind_is_not_taken() {
         let mut sections = Sections::new();
         assert!(sections.begin(Section::Content));
+        assert!(sections.begin(Section::Content), "the first was empty");
+        sections.push(b"x");
         assert!(!sections.begin(Section::Content));
     }
 

@@ -108,6 +108,9 @@ pub fn render(api: Api, request: &Value) -> Rendered {
 
 fn member(api: Api, name: &str, value: &Value, rendered: &mut Rendered) {
     use Api::{ChatCompletions, Completions, Embeddings, Generate, Messages, Responses};
+    if matches!(value, Value::Null) {
+        return;
+    }
     let mut text = Text::default();
     let section = match (api, name) {
         (ChatCompletions | Messages | Embeddings, "messages") | (Responses, "input") => {
