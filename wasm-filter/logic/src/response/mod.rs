@@ -4,7 +4,8 @@
 //! load and the endpoint that served. No byte of the answer itself has to cross the service's connection, so an
 //! output token costs it nothing.
 //!
-//! Answers pass unchanged and without delay. Of a body only a bounded tail is looked at, and none of one whose
+//! Answers pass unchanged and without delay. Of a body only a bounded tail is looked at, and the beginning once, before
+//! the tail forgets it: streams of the messages API tell the prompt's tokens there. Nothing is looked at of a body whose
 //! bytes say nothing (compressed, an error, another type). An answer without a body gets no trailer: a proxy cannot add
 //! one there, and the end of the request tells the service enough.
 
@@ -20,6 +21,7 @@ use isotherm_fingerprint::outcome::{LoadReport, Outcome};
 use crate::ResponseConfig;
 use crate::headers::{self, Edit, Headers};
 use tail::Tail;
+use usage::Usage;
 
 /// A moment on the host's clock, in nanoseconds. Only differences count.
 pub type Nanoseconds = u64;
@@ -36,6 +38,8 @@ pub struct ResponseFlow {
     decision: Option<Vec<u8>>,
     status: Option<u16>,
     load: Option<LoadReport>,
+    /// What the beginning of a long answer told; `None` while the tail still has it.
+    beginning: Option<Usage>,
     /// `None` when nothing in the body is worth a look.
     tail: Option<Tail>,
 }
@@ -55,6 +59,7 @@ impl ResponseFlow {
                 .flatten(),
             status: None,
             load: None,
+            beginning: None,
             tail: None,
         };
         let edits = if report_is_the_clients {
@@ -114,6 +119,9 @@ impl ResponseFlow {
     /// The bytes of the piece that were wanted.
     pub fn body(&mut self, bytes: &[u8]) {
         if let Some(tail) = &mut self.tail {
+            if self.beginning.is_none() && tail.drops_for(bytes.len()) {
+                self.beginning = Some(usage::find(tail.bytes()).unwrap_or_default());
+            }
             tail.push(bytes);
         }
     }
@@ -125,7 +133,8 @@ impl ResponseFlow {
             .tail
             .as_ref()
             .and_then(|tail| usage::find(tail.bytes()))
-            .unwrap_or_default();
+            .unwrap_or_default()
+            .with_prompt_of(self.beginning);
         Some(Outcome {
             status: self.status?,
             ttft_us: self

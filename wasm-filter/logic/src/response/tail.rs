@@ -20,13 +20,18 @@ impl Tail {
         chunk_bytes.saturating_sub(TAIL_BYTES_MAX)..chunk_bytes
     }
 
+    /// Whether a chunk of this size, or the end of a larger one, drives out some of the bytes.
+    pub(super) fn drops_for(&self, chunk_bytes: usize) -> bool {
+        chunk_bytes >= TAIL_BYTES_MAX || self.bytes.len() + chunk_bytes > 2 * TAIL_BYTES_MAX
+    }
+
     /// Appends the end of a chunk.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         let chunk = chunk.get(Self::range_of(chunk.len())).unwrap_or_default();
         if chunk.len() == TAIL_BYTES_MAX {
             // What is kept of a large chunk does not join on to what came before.
             self.bytes.clear();
-        } else if self.bytes.len() + chunk.len() > 2 * TAIL_BYTES_MAX {
+        } else if self.drops_for(chunk.len()) {
             let kept = TAIL_BYTES_MAX - chunk.len();
             self.bytes.drain(..self.bytes.len() - kept);
         }

@@ -153,3 +153,31 @@ fn without_headers_there_is_no_outcome() {
     let (flow, _) = start(&[]);
     assert_eq!(flow.outcome(None), None);
 }
+
+#[test]
+fn a_long_stream_that_tells_the_prompt_at_its_start_is_told_in_full() {
+    let (mut flow, _) = start(&[(":path", "/v1/messages")]);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "text/event-stream"),
+    ]));
+    // The first event comes in two pieces.
+    let beginning = [
+        "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,",
+        "\"cache_read_input_tokens\":80,\"output_tokens\":1}}}\r\n\r\n",
+    ];
+    feed(&mut flow, &beginning, 11 * MS);
+    let event = "event: content_block_delta\r\ndata: {\"delta\":{\"text\":\"word\"}}\r\n\r\n";
+    feed(&mut flow, &[event; 2000], 12 * MS);
+    let cut = flow.outcome(None).unwrap();
+    assert_eq!(cut.completion_tokens, None, "what the start says is stale");
+    feed(
+        &mut flow,
+        &["data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2000}}\r\n\r\n"],
+        99 * MS,
+    );
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.prompt_tokens, Some(100));
+    assert_eq!(outcome.cached_tokens, Some(80));
+    assert_eq!(outcome.completion_tokens, Some(2000));
+}

@@ -48,6 +48,15 @@ pub(super) fn find(tail: &[u8]) -> Option<Usage> {
 }
 
 impl Usage {
+    /// With what is not known of the prompt as an earlier part of the answer told it. What that told of the output is no
+    /// longer true.
+    pub(super) fn with_prompt_of(self, beginning: Option<Self>) -> Self {
+        self.or(Self {
+            completion_tokens: None,
+            ..beginning.unwrap_or_default()
+        })
+    }
+
     fn or(self, earlier: Self) -> Self {
         Self {
             prompt_tokens: self.prompt_tokens.or(earlier.prompt_tokens),
