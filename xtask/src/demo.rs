@@ -1,4 +1,4 @@
-//! `demo` and `up`: gets and builds what they need, then hands over to the program that does the work.
+//! `demo`, `up` and `bench path`: gets and builds what they need, then hands over to the program that does the work.
 
 use std::process::Command;
 
@@ -12,13 +12,28 @@ use crate::{envoy, filter};
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
+    start("isotherm-demo", [mode].into_iter().chain(texts(arguments)))
+}
+
+/// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
+///
+/// # Errors
+/// When something cannot be downloaded, built or started.
+pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
+    start("isotherm-bench-path", texts(arguments))
+}
+
+fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {
+    arguments.iter().map(String::as_str)
+}
+
+fn start<'a>(program: &str, arguments: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     let root = root();
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root)?;
     let binaries = build_release(&root, &["isotherm", "isotherm-engine", "isotherm-load"])?;
-    let mut command = Command::new(binaries.join("isotherm-demo"));
+    let mut command = Command::new(binaries.join(program));
     command
-        .arg(mode)
         .args(arguments)
         .env("ISOTHERM_ENVOY", envoy)
         .env("ISOTHERM_FILTER", filter)

@@ -38,7 +38,7 @@ enum Chore {
     Up(Passed),
     /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs
     Test,
-    /// Runs the benchmarks; what follows goes to `cargo bench`
+    /// `bench path` measures requests through Envoy (`--help` for its options); anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
     Bench(Passed),
 }

@@ -112,6 +112,7 @@ impl Envoy {
         tools: &Tools,
         document: &Document,
         directory: &Path,
+        workers: u16,
     ) -> anyhow::Result<Self> {
         let config = directory.join("envoy.json");
         let admin_path = directory.join("envoy-admin-address");
@@ -126,7 +127,7 @@ impl Envoy {
             .args([
                 "--disable-hot-restart",
                 "--concurrency",
-                "2",
+                &workers.to_string(),
                 "--log-level",
                 "warning",
             ]);

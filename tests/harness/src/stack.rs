@@ -26,6 +26,7 @@ pub struct StackBuilder {
     envoy_edits: Vec<Edit>,
     log_filter: String,
     without_service: bool,
+    workers: u16,
 }
 
 impl StackBuilder {
@@ -67,6 +68,13 @@ impl StackBuilder {
     #[must_use]
     pub fn without_service(mut self) -> Self {
         self.without_service = true;
+        self
+    }
+
+    /// How many worker threads Envoy has; two unless set.
+    #[must_use]
+    pub fn workers(mut self, workers: u16) -> Self {
+        self.workers = workers;
         self
     }
 
@@ -119,7 +127,7 @@ impl StackBuilder {
         for edit in self.envoy_edits {
             edit(&mut document)?;
         }
-        let envoy = Envoy::start(&tools, &document, &directory).await?;
+        let envoy = Envoy::start(&tools, &document, &directory, self.workers).await?;
         let started = engines.len();
         let stack = Stack {
             envoy,
@@ -192,6 +200,7 @@ impl Stack {
             envoy_edits: Vec::new(),
             log_filter: "info".into(),
             without_service: false,
+            workers: 2,
         }
     }
 

@@ -3,10 +3,12 @@
 //! A [`workload`] is drawn in full before the first request, so that every policy meets the same one. [`drive`] plays
 //! it through [`client`]s that stream and measure. [`report`] says what came out, for people and for programs.
 //! [`compare`] does this for one policy after the other, each on a fresh stack.
+//! [`path`] is another thing: what a request costs on its way, against an upstream that answers at once.
 
 pub mod client;
 pub mod compare;
 pub mod drive;
+pub mod path;
 mod progress;
 pub mod report;
 pub mod scenario;
