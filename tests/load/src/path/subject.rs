@@ -30,6 +30,17 @@ pub struct Subject {
     /// Where clients connect.
     pub address: SocketAddr,
     running: Running,
+    _socket: Option<Socket>,
+}
+
+/// The file of a Unix socket, which a service that is killed leaves behind.
+#[derive(Debug)]
+struct Socket(PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 #[derive(Debug)]
@@ -73,7 +84,7 @@ impl Subject {
     /// When it does not start.
     pub async fn isotherm(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
         let stack = builder("bench-isotherm", replicas).start().await?;
-        Ok(Self::with_service("Isotherm", stack))
+        Ok(Self::with_service("Isotherm", stack, None))
     }
 
     /// The same, the service over a Unix socket.
@@ -81,15 +92,19 @@ impl Subject {
     /// # Errors
     /// When it does not start.
     pub async fn isotherm_unix(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
-        let socket = socket_path();
-        let path = socket.to_string_lossy().into_owned();
+        let socket = Socket(socket_path());
+        let path = socket.0.to_string_lossy().into_owned();
         let listen = json!([format!("unix:{path}")]);
         let stack = builder("bench-unix", replicas)
             .service(move |document| document.set("listen", listen))
             .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })))
             .start()
             .await?;
-        Ok(Self::with_service("Isotherm, Unix socket", stack))
+        Ok(Self::with_service(
+            "Isotherm, Unix socket",
+            stack,
+            Some(socket),
+        ))
     }
 
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
@@ -128,6 +143,7 @@ impl Subject {
             name: "sglang-router",
             address,
             running: Running::Router(process),
+            _socket: None,
         }))
     }
 
@@ -162,14 +178,16 @@ impl Subject {
             name,
             address: stack.envoy().address(),
             running: Running::Envoy(Box::new(stack)),
+            _socket: None,
         })
     }
 
-    fn with_service(name: &'static str, stack: Stack) -> Self {
+    fn with_service(name: &'static str, stack: Stack, socket: Option<Socket>) -> Self {
         Self {
             name,
             address: stack.envoy().address(),
             running: Running::WithService(Box::new(stack)),
+            _socket: socket,
         }
     }
 }
