@@ -19,8 +19,8 @@ use std::time::Instant;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::{
-    Effect, Event, IndexLimits, Load, PolicyName, Push, QueueLimits, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, SessionKey, Tier, Time,
+    Effect, End, Event, IndexLimits, Load, PolicyName, Push, QueueLimits, ReplicaId, ReplicaSpec,
+    Request, RequestId, Router, RouterConfig, Served, SessionKey, Tier, Time,
 };
 
 const SYSTEM_EDGES: u32 = 16;
@@ -152,8 +152,8 @@ impl Bench {
         };
         self.event(Event::Finished {
             id: RequestId(id),
-            served: None,
-            ok: true,
+            served: Served::Unsaid,
+            end: End::Answered,
             ttft_us: None,
             prompt_tokens: None,
             cached_tokens: None,
@@ -275,8 +275,8 @@ fn queue(c: &mut Criterion) {
                 bench.now += 1_000_000;
                 bench.event(Event::Finished {
                     id: running.pop_front().unwrap(),
-                    served: None,
-                    ok: true,
+                    served: Served::Unsaid,
+                    end: End::Answered,
                     ttft_us: None,
                     prompt_tokens: None,
                     cached_tokens: None,

@@ -67,6 +67,41 @@ pub struct Load {
     pub kv_capacity_tokens: Option<u64>,
 }
 
+/// How a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// Well: the prompt was computed, so it is in the replica's cache now.
+    Answered,
+    /// The request was refused (400, 413, 429): nothing was computed, and that is not the replica's failure.
+    Refused,
+    /// The replica's own error (5xx), or no response at all.
+    Failed,
+}
+
+impl End {
+    /// How a response with this HTTP status ended.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            200..300 => Self::Answered,
+            500.. => Self::Failed,
+            0..200 | 300..500 => Self::Refused,
+        }
+    }
+}
+
+/// Who really served a request: a retry may take it elsewhere than to the chosen replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Served {
+    /// Nobody said; the chosen one is presumed.
+    #[default]
+    Unsaid,
+    /// This replica.
+    By(ReplicaId),
+    /// Somebody who is no replica of the pool, or not any more.
+    Stranger,
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -76,10 +111,10 @@ pub enum Event {
     Finished {
         /// Which request.
         id: RequestId,
-        /// Who really served it, when a retry took it elsewhere than to the chosen replica.
-        served: Option<ReplicaId>,
-        /// Whether the response was a success.
-        ok: bool,
+        /// Who really served it.
+        served: Served,
+        /// How it ended.
+        end: End,
         /// Time to first byte in microseconds.
         ttft_us: Option<u64>,
         /// Prompt tokens, as the engine counted them.

@@ -19,7 +19,9 @@ mod time;
 
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RouterConfig};
 pub use effect::{Decision, Effect, Reason, RejectReason};
-pub use event::{Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, SessionKey, Tier};
+pub use event::{
+    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Served, SessionKey, Tier,
+};
 pub use policy::{PolicyName, UnknownPolicy};
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};

@@ -40,6 +40,8 @@ pub enum Availability {
     ProbeFailed,
     /// Its last good probe is too old.
     Stale,
+    /// Its last requests failed, whatever its probes say; it is tried again after a while.
+    Failing,
     /// Its last probe shows a pending request.
     Pending,
     /// What was pushed since its last probe uses up its headroom.
@@ -58,6 +60,7 @@ impl Availability {
             Self::NeverProbed => "never_probed",
             Self::ProbeFailed => "probe_failed",
             Self::Stale => "stale",
+            Self::Failing => "failing",
             Self::Pending => "pending",
             Self::NoHeadroom => "no_headroom",
             Self::Full => "full",

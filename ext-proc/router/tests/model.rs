@@ -3,8 +3,9 @@
 
 mod support;
 
+use isotherm_router::End;
 use proptest::prelude::*;
-use support::naive::{Naive, Op};
+use support::naive::{Naive, Op, Server};
 
 /// Random operations, as often as they matter.
 fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
@@ -18,13 +19,21 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         }),
         8 => (
             any::<usize>(),
-            prop::bool::weighted(0.9),
-            prop::option::weighted(0.2, 0_usize..6),
+            prop_oneof![
+                8 => Just(End::Answered),
+                1 => Just(End::Refused),
+                2 => Just(End::Failed),
+            ],
+            prop_oneof![
+                8 => Just(Server::Unsaid),
+                2 => (0_usize..6).prop_map(Server::Member),
+                1 => Just(Server::Stranger),
+            ],
             prop::option::of(0_u32..=100),
         )
-            .prop_map(|(which, ok, served, cached_percent)| Op::Finish {
+            .prop_map(|(which, end, served, cached_percent)| Op::Finish {
                 which,
-                ok,
+                end,
                 served,
                 cached_percent,
             }),
@@ -39,10 +48,12 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         ),
         4 => Just(Op::ProbeAll),
         1 => any::<usize>().prop_map(Op::ProbeFails),
+        2 => any::<usize>().prop_map(Op::Breaks),
         2 => Just(Op::Add),
         1 => any::<usize>().prop_map(Op::Remove),
         1 => any::<usize>().prop_map(Op::Drain),
         6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
+        1 => (400_u64..12_000).prop_map(|ms| Op::Sleep { ms }),
         1 => Just(Op::Timeout),
         1 => (0_usize..6, 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
             .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms)| Op::Reconfigure {

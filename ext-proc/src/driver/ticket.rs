@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::{Event, Load, ReplicaId, RequestId, Time};
+use isotherm_router::{End, Event, Load, ReplicaId, RequestId, Served, Time};
 use tokio::sync::oneshot;
 
 use super::core::{Route, Verdict};
@@ -74,8 +74,8 @@ impl Ticket {
         self.closed = true;
         self.pool.request_event(Event::Finished {
             id: self.id,
-            served: None,
-            ok: true,
+            served: Served::Unsaid,
+            end: End::Answered,
             ttft_us: None,
             prompt_tokens: None,
             cached_tokens: None,
@@ -88,31 +88,36 @@ impl Ticket {
         self.closed = true;
         let at = outcome.served.as_deref();
         let at = at.and_then(|at| at.parse::<SocketAddr>().ok());
-        let served = at.and_then(|addr| self.pool.replica_at(addr));
-        let stranger = at.is_some() && served.is_none();
+        let served = at.map_or(Served::Unsaid, |addr| {
+            self.pool
+                .replica_at(addr)
+                .map_or(Served::Stranger, Served::By)
+        });
         self.pool.request_event(Event::Finished {
             id: self.id,
             served,
-            ok: is_success(outcome.status),
+            end: End::of_status(outcome.status),
             ttft_us: outcome.ttft_us,
             prompt_tokens: outcome.prompt_tokens,
             cached_tokens: outcome.cached_tokens,
             completion_tokens: outcome.completion_tokens,
         });
         self.pool.observe(outcome);
-        // One that is not in the pool (any more) must not be taken for the chosen one.
-        if !stranger {
-            self.report(served, outcome);
-        }
+        self.report(served, outcome);
     }
 
     /// Feeds the load report, which is as old as the response's first byte. Where that is unknown the report
     /// could be of any age, and says nothing.
-    fn report(&self, served: Option<ReplicaId>, outcome: &Outcome) {
+    fn report(&self, served: Served, outcome: &Outcome) {
         let (Some(report), Some((sent, chosen)), Some(ttft_us)) =
             (outcome.load, self.sent, outcome.ttft_us)
         else {
             return;
+        };
+        let served = match served {
+            Served::Unsaid => chosen,
+            Served::By(replica) => replica,
+            Served::Stranger => return,
         };
         let age = Duration::from_micros(ttft_us).saturating_sub(REPORT_AGE);
         let load = Load {
@@ -121,8 +126,7 @@ impl Ticket {
             kv_usage: report.kv_usage,
             kv_capacity_tokens: None,
         };
-        self.pool
-            .probed(served.unwrap_or(chosen), load, sent.after(age));
+        self.pool.probed(served, load, sent.after(age));
     }
 }
 
@@ -132,10 +136,4 @@ impl Drop for Ticket {
             self.pool.request_event(Event::Aborted { id: self.id });
         }
     }
-}
-
-/// Whether the prompt was computed, so that it lies in the replica's cache now. A request that was refused (400, 413, 429)
-/// was not, no more than one that failed.
-fn is_success(status: u16) -> bool {
-    (200..300).contains(&status)
 }

@@ -7,7 +7,8 @@ mod support;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use support::naive::{Naive, Op};
+use isotherm_router::End;
+use support::naive::{Naive, Op, Server};
 
 /// The most operations in a run.
 const OPS_MAX: usize = 400;
@@ -30,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match input.int_in_range(0_u8..=40)? {
+    Ok(match input.int_in_range(0_u8..=41)? {
         0..=10 => Op::Arrive {
             blocks: blocks(input)?,
             session: input.int_in_range(0..=7)?,
@@ -44,11 +45,11 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         },
         11..=18 => Op::Finish {
             which: small(input)?,
-            ok: input.ratio(9, 10)?,
-            served: if input.ratio(1, 5)? {
-                Some(small(input)?)
-            } else {
-                None
+            end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,
+            served: match input.int_in_range(0_u8..=9)? {
+                0 => Server::Stranger,
+                1..=2 => Server::Member(small(input)?),
+                _ => Server::Unsaid,
             },
             cached_percent: if input.arbitrary()? {
                 Some(input.int_in_range(0..=100)?)
@@ -72,9 +73,14 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         32 => Op::Remove(small(input)?),
         33 => Op::Drain(small(input)?),
         34..=38 => Op::Sleep {
-            ms: input.int_in_range(1..=400)?,
+            ms: if input.ratio(1, 8)? {
+                input.int_in_range(400..=12_000)?
+            } else {
+                input.int_in_range(1..=400)?
+            },
         },
         39 => Op::Timeout,
+        40 => Op::Breaks(small(input)?),
         _ => Op::Reconfigure {
             policy: small(input)?,
             push: input.int_in_range(0..=4)?,

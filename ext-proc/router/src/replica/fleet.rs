@@ -1,11 +1,11 @@
 //! All replicas of a pool, with what a decision asks of them kept ready: who is available, and who has least to do.
 //!
 //! Each event changes one replica, so the sets are adjusted for that one; nothing here walks over the pool on the
-//! path of a request. A probe's age is the one thing that changes by itself: a timer for the next expiry.
+//! path of a request. Two things change by themselves, a probe's age and a failing replica's back-off: a timer for the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Replica, Rules};
+use super::{Evidence, Replica, Rules, Sent};
 use crate::slots::{Slot, SlotSet};
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -18,6 +18,8 @@ pub(crate) struct Fleet {
     /// Those that are not draining.
     staying: SlotSet,
     healthy: SlotSet,
+    /// Those of them whose requests do not fail.
+    proven: SlotSet,
     available: SlotSet,
     /// Those that are available even while another one idles.
     calm: SlotSet,
@@ -25,7 +27,7 @@ pub(crate) struct Fleet {
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
     by_load: BTreeSet<(u32, u64, Slot)>,
-    /// When good probes become too old, in order of time and by slot.
+    /// When replicas change by themselves, in order of time and by slot.
     expiries: BTreeSet<(Time, Slot)>,
     timers: Vec<Option<Time>>,
     /// Who has become available since this was last asked.
@@ -42,11 +44,13 @@ impl Fleet {
                 push,
                 probe_stale_after,
                 nobody_healthy: false,
+                nobody_trusted: false,
             },
             replicas: Vec::new(),
             slots: BTreeMap::new(),
             staying: SlotSet::default(),
             healthy: SlotSet::default(),
+            proven: SlotSet::default(),
             available: SlotSet::default(),
             calm: SlotSet::default(),
             idle: SlotSet::default(),
@@ -86,9 +90,14 @@ impl Fleet {
         &self.staying
     }
 
-    /// Everybody that gets new requests and whose last probe, if any, was good.
-    pub(crate) const fn healthy(&self) -> &SlotSet {
-        &self.healthy
+    /// Everybody that gets new requests, whose last probe, if any, was good, and whose requests do not fail; when that
+    /// is nobody, those whose requests do.
+    pub(crate) const fn trusted(&self) -> &SlotSet {
+        if self.rules.nobody_trusted {
+            &self.healthy
+        } else {
+            &self.proven
+        }
     }
 
     /// Everybody, in order of identity.
@@ -151,7 +160,7 @@ impl Fleet {
             .map(|replica| replica.status(&self.rules, now, self.is_calm()))
     }
 
-    /// When the next good probe becomes too old.
+    /// When the next replica changes by itself.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.expiries.first().map(|(time, _)| *time)
     }
@@ -175,10 +184,11 @@ impl Fleet {
         self.unlist(slot);
         self.staying.set(slot, false);
         self.healthy.set(slot, false);
+        self.proven.set(slot, false);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
             *place = None;
         }
-        self.set_expiry(slot, now);
+        self.set_timer(slot, now);
         self.check_refuge(now);
         Some(slot)
     }
@@ -206,9 +216,6 @@ impl Fleet {
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
-        if let Some(slot) = self.slot_of(id).filter(|_| news) {
-            self.set_expiry(slot, now);
-        }
         news
     }
 
@@ -217,21 +224,30 @@ impl Fleet {
     }
 
     /// A request was sent to a replica.
-    pub(crate) fn dispatched(&mut self, slot: Slot, now: Time) {
+    pub(crate) fn dispatched(&mut self, slot: Slot, now: Time) -> Option<Sent> {
         self.turn += 1;
         let turn = self.turn;
+        let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.pushed(now);
+            sent = Some(replica.breaker.sent(now));
+        });
+        sent
+    }
+
+    /// A request left a replica, and says this of it.
+    pub(crate) fn released(&mut self, id: ReplicaId, sent: Sent, evidence: Evidence, now: Time) {
+        self.change(id, now, |replica| {
+            replica.outstanding = replica.outstanding.saturating_sub(1);
+            replica.breaker.ended(sent, evidence, now);
         });
     }
 
-    /// A request left a replica.
-    pub(crate) fn released(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| {
-            replica.outstanding = replica.outstanding.saturating_sub(1);
-        });
+    /// A request that had been sent to another replica ended at this one, and says this of it.
+    pub(crate) fn stepped_in(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
+        self.change(id, now, |replica| replica.breaker.stepped_in(evidence, now));
     }
 
     /// A predicted hit was false, or true; how many were false in a row.
@@ -247,13 +263,12 @@ impl Fleet {
         replica.false_hits
     }
 
-    /// Probes that have become too old make their replicas unavailable.
+    /// Probes that have become too old make their replicas unavailable, and failing ones are due for a trial.
     pub(crate) fn expire(&mut self, now: Time) {
         while let Some((time, slot)) = self.expiries.first().copied() {
             if time > now {
                 return;
             }
-            self.set_expiry(slot, now);
             self.change_slot(slot, now, |_| ());
         }
     }
@@ -272,7 +287,7 @@ impl Fleet {
         self.rules.probe_stale_after = probe_stale_after;
         for slot in self.slots.values().copied().collect::<Vec<_>>() {
             self.list(slot, now);
-            self.set_expiry(slot, now);
+            self.set_timer(slot, now);
         }
         self.check_refuge(now);
     }
@@ -293,6 +308,7 @@ impl Fleet {
             change(replica);
         }
         self.list(slot, now);
+        self.set_timer(slot, now);
         self.check_refuge(now);
     }
 
@@ -304,11 +320,14 @@ impl Fleet {
         let is_open =
             |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
         let (open, calm) = (is_open(false), is_open(true));
-        let idle = open && replica.outstanding == 0;
+        // One that may be sent a single trial is no reason to send the others less.
+        let idle = open && replica.outstanding == 0 && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
         let key = (replica.outstanding, replica.turn, slot);
         self.staying.set(slot, !replica.draining);
         self.healthy.set(slot, healthy);
+        self.proven
+            .set(slot, healthy && replica.breaker.is_closed());
         self.calm.set(slot, calm);
         self.idle.set(slot, idle);
         if self.available.set(slot, open) && open {
@@ -332,31 +351,48 @@ impl Fleet {
         }
     }
 
-    /// Sets the timer for a replica's probe, or takes it away.
-    fn set_expiry(&mut self, slot: Slot, now: Time) {
-        let expires = self.get(slot).and_then(|r| r.expires(&self.rules));
-        let expires = expires.filter(|time| *time > now);
-        if let Some(place) = self.timers.get_mut(slot.index()) {
-            if let Some(old) = core::mem::replace(place, expires) {
-                self.expiries.remove(&(old, slot));
-            }
-            if let Some(expires) = expires {
-                self.expiries.insert((expires, slot));
-            }
+    /// Sets the timer for a replica, or takes it away.
+    fn set_timer(&mut self, slot: Slot, now: Time) {
+        let next = self
+            .get(slot)
+            .and_then(|replica| replica.next_change(&self.rules, now));
+        let Some(timer) = self.timers.get_mut(slot.index()) else {
+            return;
+        };
+        let old = core::mem::replace(timer, next);
+        if old == next {
+            return;
+        }
+        if let Some(old) = old {
+            self.expiries.remove(&(old, slot));
+        }
+        if let Some(next) = next {
+            self.expiries.insert((next, slot));
         }
     }
 
-    /// Under blind pushing sick replicas are left out only while there is a healthy one.
+    /// Failing replicas are left out only while there is another one with a good probe, and under blind pushing sick
+    /// ones only while there is a healthy one.
     fn check_refuge(&mut self, now: Time) {
         let nobody_healthy = self.rules.push == Push::Blind && self.healthy.is_empty();
-        if nobody_healthy != self.rules.nobody_healthy {
-            for slot in self.slots.values().copied().collect::<Vec<_>>() {
-                self.unlist(slot);
+        let nobody_trusted = !self.healthy.is_empty() && self.proven.is_empty();
+        let before = self.rules;
+        let one_is_back = before.nobody_trusted && !self.proven.is_empty();
+        if (nobody_healthy, nobody_trusted) == (before.nobody_healthy, before.nobody_trusted) {
+            return;
+        }
+        let everybody: Vec<Slot> = self.everybody().collect();
+        for slot in &everybody {
+            self.unlist(*slot);
+        }
+        self.rules.nobody_healthy = nobody_healthy;
+        self.rules.nobody_trusted = nobody_trusted;
+        for slot in everybody {
+            if one_is_back && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+                replica.breaker.hasten(now);
+                self.set_timer(slot, now);
             }
-            self.rules.nobody_healthy = nobody_healthy;
-            for slot in self.slots.values().copied().collect::<Vec<_>>() {
-                self.list(slot, now);
-            }
+            self.list(slot, now);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! One replica: its load as last told, its health, what was sent to it.
 
+mod breaker;
 mod fleet;
 mod headroom;
 mod pushes;
 
+use breaker::Breaker;
+pub(crate) use breaker::{Evidence, Sent};
 pub(crate) use fleet::Fleet;
 use headroom::Headroom;
 
@@ -25,6 +28,7 @@ pub(crate) struct Replica {
     /// Predicted hits in a row that did not happen.
     false_hits: u32,
     headroom: Headroom,
+    breaker: Breaker,
     /// The last good probe, and when it was sent.
     probe: Option<(Load, Time)>,
     /// Whether a probe failed since.
@@ -41,6 +45,7 @@ impl Replica {
             draining: false,
             false_hits: 0,
             headroom: Headroom::default(),
+            breaker: Breaker::default(),
             probe: None,
             failed: false,
         }
@@ -66,6 +71,9 @@ impl Replica {
                 ill
             };
         }
+        if !rules.nobody_trusted && !self.breaker.admits(now) {
+            return Availability::Failing;
+        }
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
@@ -89,6 +97,17 @@ impl Replica {
     fn expires(&self, rules: &Rules) -> Option<Time> {
         self.probe
             .map(|(_, sent)| sent.after(rules.probe_stale_after))
+    }
+
+    /// When the passing of time alone changes whether it is available: its last good probe becomes too old, or it may be
+    /// tried again.
+    fn next_change(&self, rules: &Rules, now: Time) -> Option<Time> {
+        let changes = [self.expires(rules), self.breaker.until()];
+        changes
+            .into_iter()
+            .flatten()
+            .filter(|time| *time > now)
+            .min()
     }
 
     fn by_pending(&self, calm: bool) -> Availability {
@@ -128,4 +147,6 @@ pub(crate) struct Rules {
     pub(crate) probe_stale_after: core::time::Duration,
     /// Blind pushing only, and no probe succeeds: then anybody is better than nobody.
     pub(crate) nobody_healthy: bool,
+    /// Every replica with a good probe fails its requests: then none is left out for that.
+    pub(crate) nobody_trusted: bool,
 }

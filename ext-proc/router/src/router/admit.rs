@@ -227,13 +227,15 @@ impl Router {
             return;
         };
         let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.found.as_ref());
+        let Some(sent) = self.fleet.dispatched(slot, self.now) else {
+            return;
+        };
         let edges = request.fingerprint.edges();
         let found = settled
             .found
             .unwrap_or_else(|| self.index.deepest_of(edges, slot));
         let recorded = self.index.record(edges, slot, &found);
         self.policy.placed(slot);
-        self.fleet.dispatched(slot, self.now);
         let matched_bytes = request.fingerprint.bytes_at(found.depth);
         let share = request.fingerprint.share_at(found.depth);
         *self.counters.decisions.entry(settled.reason).or_default() += 1;
@@ -252,6 +254,7 @@ impl Router {
             request.id,
             Flight {
                 replica,
+                sent,
                 fingerprint: request.fingerprint,
                 matched_bytes,
                 recorded,
@@ -259,8 +262,8 @@ impl Router {
         );
     }
 
-    /// Whom to try when the chosen one fails: others that are available, best first, then healthy ones that are
-    /// busy, because a replica that queues is better than an error.
+    /// Whom to try when the chosen one fails: others that are available, best first, then trusted ones that are
+    /// busy, because a replica that queues is better than an error. None that fails itself, and no trials.
     fn fallbacks(
         &self,
         request: &Request,
@@ -280,13 +283,15 @@ impl Router {
             };
             named.push(next);
         }
+        let trusted = self.fleet.trusted();
+        named.retain(|slot| *slot == chosen || trusted.contains(*slot));
         if named.len() < wanted {
-            let allowed = self.allowed(pinned, self.fleet.healthy());
-            let healthy = allowed.as_ref().unwrap_or(self.fleet.healthy());
+            let allowed = self.allowed(pinned, trusted);
+            let trusted = allowed.as_ref().unwrap_or(trusted);
             let mut from = chosen;
-            for _ in 0..healthy.len().min(2 * wanted) {
+            for _ in 0..trusted.len().min(2 * wanted) {
                 from = Slot(from.0.wrapping_add(1));
-                let Some(next) = healthy.next_round(from) else {
+                let Some(next) = trusted.next_round(from) else {
                     break;
                 };
                 if !named.contains(&next) {

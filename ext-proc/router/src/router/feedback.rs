@@ -2,7 +2,8 @@
 
 use super::Router;
 use super::admit::share_of;
-use crate::{ReplicaId, RequestId};
+use crate::replica::Evidence;
+use crate::{End, ReplicaId, RequestId, Served};
 
 /// Length of a token before anything is known: about four bytes of English.
 pub(super) const BYTES_PER_TOKEN: f64 = 4.0;
@@ -23,14 +24,36 @@ impl Router {
     pub(super) fn finished(
         &mut self,
         id: RequestId,
-        served: Option<ReplicaId>,
-        ok: bool,
+        served: Served,
+        end: End,
         tokens: Option<(u32, u32)>,
     ) {
         let Some(flight) = self.in_flight.remove(&id) else {
             return;
         };
-        self.fleet.released(flight.replica, self.now);
+        let (elsewhere, other) = match served {
+            Served::Unsaid => (false, None),
+            Served::By(id) if id == flight.replica => (false, None),
+            Served::By(id) => (true, Some(id)),
+            Served::Stranger => (true, None),
+        };
+        let evidence = match end {
+            End::Answered => Evidence::Success,
+            End::Refused => Evidence::None,
+            End::Failed => Evidence::Failure,
+        };
+        // Somebody else serves only what the chosen one failed to.
+        let of_chosen = if elsewhere {
+            Evidence::Failure
+        } else {
+            evidence
+        };
+        self.fleet
+            .released(flight.replica, flight.sent, of_chosen, self.now);
+        if let Some(other) = other {
+            self.fleet.stepped_in(other, evidence, self.now);
+        }
+        let ok = end == End::Answered;
         if ok {
             self.counters.finished_ok += 1;
         } else {
@@ -38,7 +61,6 @@ impl Router {
         }
         let edges = flight.fingerprint.edges();
         let chosen = self.fleet.slot_of(flight.replica);
-        let elsewhere = served.is_some_and(|served| served != flight.replica);
         if elsewhere {
             self.counters.served_elsewhere += 1;
         }
@@ -48,10 +70,7 @@ impl Router {
         if !ok {
             return;
         }
-        if let Some(slot) = served
-            .filter(|_| elsewhere)
-            .and_then(|id| self.fleet.slot_of(id))
-        {
+        if let Some(slot) = other.and_then(|id| self.fleet.slot_of(id)) {
             let found = self.index.deepest_of(edges, slot);
             self.index.record(edges, slot, &found);
         }
@@ -100,7 +119,8 @@ impl Router {
             self.counters.aborted_waiting += 1;
         } else if let Some(flight) = self.in_flight.remove(&id) {
             // What the engine computed until then is in its cache.
-            self.fleet.released(flight.replica, self.now);
+            self.fleet
+                .released(flight.replica, flight.sent, Evidence::None, self.now);
             self.counters.aborted_in_flight += 1;
         }
     }

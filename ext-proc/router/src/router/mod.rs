@@ -16,7 +16,7 @@ use isotherm_fingerprint::Fingerprint;
 use crate::index::{PrefixIndex, Recorded};
 use crate::policy::Policy;
 use crate::queue::Queue;
-use crate::replica::{Fleet, Replica};
+use crate::replica::{Fleet, Replica, Sent};
 use crate::{
     Counters, Effect, Event, Load, RejectReason, ReplicaId, ReplicaSpec, ReplicaStatus, RequestId,
     RouterConfig, Stats, Time,
@@ -49,6 +49,7 @@ pub struct Router {
 #[derive(Debug)]
 struct Flight {
     replica: ReplicaId,
+    sent: Sent,
     fingerprint: Arc<Fingerprint>,
     matched_bytes: u32,
     recorded: Recorded,
@@ -85,12 +86,12 @@ impl Router {
             Event::Finished {
                 id,
                 served,
-                ok,
+                end,
                 prompt_tokens,
                 cached_tokens,
                 ttft_us: _,
                 completion_tokens: _,
-            } => self.finished(id, served, ok, prompt_tokens.zip(cached_tokens)),
+            } => self.finished(id, served, end, prompt_tokens.zip(cached_tokens)),
             Event::Aborted { id } => self.aborted(id),
             Event::Probed {
                 replica,

@@ -4,7 +4,7 @@ use super::*;
 use crate::policy::{Placement, View};
 use crate::queue::PASSED_OVER_MAX;
 use crate::slots::Slot;
-use crate::{Push, Reason, Request, SessionKey, Tier};
+use crate::{End, Push, Reason, Request, Served, SessionKey, Tier};
 
 /// Sends each session to the replica of its number, and has it wait for that one when it is taken.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ fn finish(router: &mut Router, id: u64) {
         Time::ZERO,
         Event::Finished {
             id,
-            served: None,
-            ok: true,
+            served: Served::Unsaid,
+            end: End::Answered,
             ttft_us: None,
             prompt_tokens: None,
             cached_tokens: None,

@@ -4,12 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use isotherm_router::{
-    Availability, Choice, Decision, Effect, Event, Eviction, IndexLimits, Load, PolicyName, Push,
-    QueueLimits, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
-    Time,
+    Availability, Choice, Decision, Effect, End, Event, Eviction, IndexLimits, Load, PolicyName,
+    Push, QueueLimits, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
+    RouterConfig, Served, Time,
 };
 
 use super::request;
+
+/// Failures in a row after which a replica is left out.
+const FAILURES_MAX: u32 = 5;
+/// For how long at first, and at most.
+const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
+/// How long one trial keeps the next away.
+const TRIAL_MS: u64 = 10_000;
+/// Enough to break any replica that takes requests.
+const BREAKS: u32 = 2 * FAILURES_MAX;
+
+/// Who is said to have served.
+#[derive(Clone, Copy, Debug)]
+pub enum Server {
+    Unsaid,
+    Member(usize),
+    Stranger,
+}
 
 /// One operation. Numbers choose among what exists at that moment, going round.
 #[derive(Clone, Debug)]
@@ -21,8 +38,8 @@ pub enum Op {
     },
     Finish {
         which: usize,
-        ok: bool,
-        served: Option<usize>,
+        end: End,
+        served: Server,
         cached_percent: Option<u32>,
     },
     Abort {
@@ -37,6 +54,8 @@ pub enum Op {
     },
     ProbeAll,
     ProbeFails(usize),
+    /// Whatever is sent to it fails at once.
+    Breaks(usize),
     Add,
     Remove(usize),
     Drain(usize),
@@ -67,8 +86,100 @@ struct Replica {
     /// When the last probe without a pending request was sent, and the largest number pushed between two such.
     clear: Option<Time>,
     largest_round: usize,
+    failing: Failing,
     /// The hashes of all prefixes that it was ever sent.
     sent: BTreeSet<u64>,
+}
+
+/// How its requests end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failing {
+    in_a_row: u32,
+    /// Since the last change of `left_out` from or to `None`, or of its back-off.
+    epoch: u64,
+    left_out: Option<LeftOut>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LeftOut {
+    back_off_ms: u64,
+    until: Time,
+    on_trial: bool,
+}
+
+/// A request at a replica.
+#[derive(Clone, Debug)]
+struct Flight {
+    replica: ReplicaId,
+    request: Request,
+    epoch: u64,
+    is_trial: bool,
+}
+
+/// What the end of a request says of a replica: whether it failed, where it says anything.
+type Evidence = Option<bool>;
+
+impl Failing {
+    fn count(&mut self, now: Time, failed: Evidence) {
+        self.in_a_row = match failed {
+            Some(true) => self.in_a_row + 1,
+            Some(false) => 0,
+            None => self.in_a_row,
+        };
+        if self.in_a_row >= FAILURES_MAX {
+            self.leave_out(now, BACK_OFF_MS.0);
+        }
+    }
+
+    fn leave_out(&mut self, now: Time, back_off_ms: u64) {
+        self.epoch += 1;
+        self.left_out = Some(LeftOut {
+            back_off_ms,
+            until: now.after(Duration::from_millis(back_off_ms)),
+            on_trial: false,
+        });
+    }
+
+    fn ended(&mut self, now: Time, flight: &Flight, failed: Evidence) {
+        if flight.epoch != self.epoch {
+            return;
+        }
+        let Some(left_out) = &mut self.left_out else {
+            self.count(now, failed);
+            return;
+        };
+        match failed {
+            Some(false) => {
+                *self = Self {
+                    epoch: self.epoch + 1,
+                    ..Self::default()
+                }
+            }
+            Some(true) if left_out.on_trial => {
+                let twice = (2 * left_out.back_off_ms).min(BACK_OFF_MS.1);
+                self.leave_out(now, twice);
+            }
+            None if left_out.on_trial && flight.is_trial => {
+                left_out.on_trial = false;
+                left_out.until = now;
+            }
+            Some(true) | None => {}
+        }
+    }
+
+    /// Whether a request that it is sent now is a trial.
+    fn sent(&mut self, now: Time) -> bool {
+        let due = self
+            .left_out
+            .as_mut()
+            .filter(|left_out| left_out.until <= now);
+        if let Some(left_out) = due {
+            left_out.on_trial = true;
+            left_out.until = now.after(Duration::from_millis(TRIAL_MS));
+            return true;
+        }
+        false
+    }
 }
 
 /// The model, with the router that it watches.
@@ -78,7 +189,9 @@ pub struct Naive {
     now: Time,
     replicas: BTreeMap<ReplicaId, Replica>,
     waiting: Vec<(Request, Time)>,
-    in_flight: BTreeMap<RequestId, (ReplicaId, Request)>,
+    in_flight: BTreeMap<RequestId, Flight>,
+    /// Whether all that are healthy fail.
+    all_fail: bool,
     answered: BTreeSet<RequestId>,
     next_request: u64,
     next_replica: u32,
@@ -96,6 +209,7 @@ impl Naive {
             replicas: BTreeMap::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            all_fail: false,
             answered: BTreeSet::new(),
             next_request: 0,
             next_replica: 0,
@@ -117,10 +231,10 @@ impl Naive {
             } => self.arrive(blocks, *session, subset.as_deref()),
             Op::Finish {
                 which,
-                ok,
+                end,
                 served,
                 cached_percent,
-            } => self.finish_one(*which, *ok, *served, *cached_percent),
+            } => self.finish_one(*which, *end, *served, *cached_percent),
             Op::Abort { which, waiting } => self.abort(*which, *waiting),
             Op::Probe {
                 which,
@@ -144,6 +258,7 @@ impl Naive {
                     self.event(Event::ProbeFailed { replica });
                 }
             }
+            Op::Breaks(which) => self.breaks(*which),
             Op::Add => {
                 let replica = ReplicaId(self.next_replica);
                 self.next_replica += 1;
@@ -252,14 +367,52 @@ impl Naive {
         self.event_foretold(Event::Arrived(request), Some(foretold.choice));
     }
 
-    fn finish_one(&mut self, which: usize, ok: bool, served: Option<usize>, cached: Option<u32>) {
+    fn finish_one(&mut self, which: usize, end: End, server: Server, cached: Option<u32>) {
         let n = self.in_flight.len().max(1);
-        let Some(id) = self.in_flight.keys().nth(which % n).copied() else {
+        if let Some(id) = self.in_flight.keys().nth(which % n).copied() {
+            self.finish_this(id, end, server, cached);
+        }
+    }
+
+    fn breaks(&mut self, which: usize) {
+        let Some(replica) = self.replica(which) else {
             return;
         };
-        let request = self.leave(id);
-        let served = served.and_then(|which| self.replica(which));
-        if let Some(served) = served
+        for _ in 0..BREAKS {
+            self.arrive(&[], 0, Some(&[replica.0 as usize]));
+            let at_it = |(_, flight): &(&RequestId, &Flight)| flight.replica == replica;
+            let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
+            if let Some(id) = last {
+                self.finish_this(id, End::Failed, Server::Unsaid, None);
+            }
+        }
+    }
+
+    fn finish_this(&mut self, id: RequestId, end: End, server: Server, cached: Option<u32>) {
+        let member = match server {
+            Server::Member(which) => self.replica(which),
+            Server::Unsaid | Server::Stranger => None,
+        };
+        let served = match (server, member) {
+            (Server::Stranger, _) => Served::Stranger,
+            (_, Some(replica)) => Served::By(replica),
+            (_, None) => Served::Unsaid,
+        };
+        let chosen = self.in_flight[&id].replica;
+        let failed = match end {
+            End::Answered => Some(false),
+            End::Refused => None,
+            End::Failed => Some(true),
+        };
+        let elsewhere = served != Served::Unsaid && served != Served::By(chosen);
+        let request = self.leave(id, if elsewhere { Some(true) } else { failed });
+        if let Some(other) = member.filter(|_| elsewhere) {
+            let failing = &mut self.replicas.get_mut(&other).unwrap().failing;
+            if failing.left_out.is_none() {
+                failing.count(self.now, failed);
+            }
+        }
+        if let Some(served) = member
             && let Some(request) = request
             && let Some(replica) = self.replicas.get_mut(&served)
         {
@@ -270,7 +423,7 @@ impl Naive {
         self.event(Event::Finished {
             id,
             served,
-            ok,
+            end,
             ttft_us: None,
             prompt_tokens,
             cached_tokens: cached.map(|percent| 640 * percent / 100),
@@ -291,17 +444,18 @@ impl Naive {
         };
         self.waiting.retain(|(request, _)| request.id != id);
         self.answered.insert(id);
-        self.leave(id);
+        self.leave(id, None);
         self.event(Event::Aborted { id });
     }
 
-    fn leave(&mut self, id: RequestId) -> Option<Request> {
-        let (replica, request) = self.in_flight.remove(&id)?;
-        if let Some(replica) = self.replicas.get_mut(&replica) {
+    fn leave(&mut self, id: RequestId, failed: Evidence) -> Option<Request> {
+        let flight = self.in_flight.remove(&id)?;
+        if let Some(replica) = self.replicas.get_mut(&flight.replica) {
+            replica.failing.ended(self.now, &flight, failed);
             replica.outstanding -= 1;
             replica.leaves.push(self.now);
         }
-        Some(request)
+        Some(flight.request)
     }
 
     fn probe(&mut self, replica: ReplicaId, pending: u32, tells_all: bool, late_ms: u64) {
@@ -342,6 +496,7 @@ impl Naive {
 
     /// Takes the effects, and checks them and everything else.
     fn settle(&mut self, mut foretold: Option<Choice>) {
+        self.look_whether_all_fail();
         while let Some(effect) = self.router.poll_effect() {
             self.log.push(effect.clone());
             match effect {
@@ -382,6 +537,10 @@ impl Naive {
         let mut named: Vec<ReplicaId> = decision.fallbacks.to_vec();
         named.push(decision.replica);
         assert!(named.iter().all(|r| self.is_eligible(&request, *r)));
+        for fallback in &decision.fallbacks {
+            let fails = self.replicas[fallback].failing.left_out.is_some();
+            assert!(self.all_fail || !fails, "{fallback:?} fails itself");
+        }
         assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len());
 
         assert!(self.may_be_pushed(decision.replica), "{decision:?}");
@@ -397,7 +556,13 @@ impl Naive {
         replica.sent.extend(edges.iter().map(|edge| edge.hash));
         replica.outstanding += 1;
         replica.pushes.push(self.now);
-        self.in_flight.insert(id, (decision.replica, request));
+        let flight = Flight {
+            replica: decision.replica,
+            request,
+            epoch: replica.failing.epoch,
+            is_trial: replica.failing.sent(self.now),
+        };
+        self.in_flight.insert(id, flight);
     }
 
     fn rejected(&mut self, id: RequestId, reason: RejectReason) {
@@ -437,16 +602,41 @@ impl Naive {
         !replica.draining && !replica.failed && !replica.probe.is_some_and(stale)
     }
 
+    fn look_whether_all_fail(&mut self) {
+        let healthy = || self.replicas.values().filter(|r| self.is_healthy(r));
+        let one_answers = healthy().any(|r| r.failing.left_out.is_none());
+        let all_fail = healthy().count() > 0 && !one_answers;
+        let one_is_back = self.all_fail && one_answers;
+        self.all_fail = all_fail;
+        let left_out = self
+            .replicas
+            .values_mut()
+            .filter_map(|r| r.failing.left_out.as_mut())
+            .filter(|left_out| one_is_back && !left_out.on_trial);
+        for left_out in left_out {
+            left_out.until = left_out.until.min(self.now);
+        }
+    }
+
+    /// Whether how its requests end allows one more.
+    fn may_be_tried(&self, replica: &Replica) -> bool {
+        let left_out = replica.failing.left_out;
+        self.all_fail || left_out.is_none_or(|left_out| left_out.until <= self.now)
+    }
+
     /// Whether the mode allows one more; for `pending` what must hold at least.
     fn may_be_pushed(&self, id: ReplicaId) -> bool {
         let replica = &self.replicas[&id];
         match self.config.push {
             Push::Blind => {
                 let anybody = self.replicas.values().any(|r| self.is_healthy(r));
-                !replica.draining && (self.is_healthy(replica) || !anybody)
+                !replica.draining
+                    && (!anybody || self.is_healthy(replica) && self.may_be_tried(replica))
             }
             Push::Outstanding { max } => {
-                self.is_healthy(replica) && replica.outstanding < max.max(1)
+                self.is_healthy(replica)
+                    && self.may_be_tried(replica)
+                    && replica.outstanding < max.max(1)
             }
             Push::Pending => {
                 let Some((sent, 0)) = replica.probe else {
@@ -455,7 +645,7 @@ impl Naive {
                 let pushed = replica.pushes.iter().filter(|at| **at >= sent).count();
                 let left = replica.leaves.iter().filter(|at| **at >= sent).count();
                 let window = (2 * replica.largest_round).max(2);
-                self.is_healthy(replica) && pushed < window + left
+                self.is_healthy(replica) && self.may_be_tried(replica) && pushed < window + left
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isotherm_router::{
-    Effect, Event, Load, Reason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
-    Time,
+    Effect, End, Event, Load, Reason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
+    RouterConfig, Served, Time,
 };
 
 use super::engine::{Engine, Shape};
@@ -129,8 +129,8 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
 fn finished(id: RequestId) -> Event {
     Event::Finished {
         id,
-        served: None,
-        ok: true,
+        served: Served::Unsaid,
+        end: End::Answered,
         ttft_us: None,
         prompt_tokens: None,
         cached_tokens: None,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, Load, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId,
-    Router, RouterConfig, Stats, Time,
+    Decision, Effect, End, Event, Load, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId,
+    Router, RouterConfig, Served, Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -83,21 +83,15 @@ impl Script {
     }
 
     pub fn finish(&mut self, id: u64) {
-        self.finish_as(id, true, None, None);
+        self.finish_as(id, End::Answered, Served::Unsaid, None);
     }
 
     /// `tokens` are those of the prompt and those of them that were cached.
-    pub fn finish_as(
-        &mut self,
-        id: u64,
-        ok: bool,
-        served: Option<u32>,
-        tokens: Option<(u32, u32)>,
-    ) {
+    pub fn finish_as(&mut self, id: u64, end: End, served: Served, tokens: Option<(u32, u32)>) {
         self.event(Event::Finished {
             id: RequestId(id),
-            served: served.map(ReplicaId),
-            ok,
+            served,
+            end,
             ttft_us: None,
             prompt_tokens: tokens.map(|(prompt, _)| prompt),
             cached_tokens: tokens.map(|(_, cached)| cached),

@@ -85,7 +85,7 @@ fn all_replicas(frame: &mut Frame<'_>, area: Rect, all: &[ReplicaView]) {
     let rows = all.iter().map(|replica| {
         let color = match replica.availability.as_str() {
             "available" => Color::Green,
-            "probe_failed" | "stale" => Color::Red,
+            "probe_failed" | "stale" | "failing" => Color::Red,
             _ => Color::Yellow,
         };
         let state = replica.availability.clone();

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod conversation;
+mod failing;
 mod failover;
 mod headers;
 mod memory;

@@ -1,0 +1,154 @@
+//! A replica whose probes are good and whose requests fail.
+
+mod support;
+
+use isotherm_router::{Availability, End, PolicyName, Push, ReplicaId, RouterConfig, Served};
+use support::request;
+use support::script::Script;
+
+const HOLE: u32 = 0;
+/// More requests than a black hole may get in a row.
+const MANY: u64 = 40;
+
+/// Two replicas that never have enough, so that only failures decide who gets requests.
+fn script() -> Script {
+    let config = RouterConfig {
+        policy: PolicyName::LeastOutstanding,
+        push: Push::Blind,
+        ..RouterConfig::default()
+    };
+    Script::new(config, 2)
+}
+
+/// Sends requests; those at the black hole fail at once and the others stay. How many it got.
+fn feed(script: &mut Script, ids: core::ops::Range<u64>) -> usize {
+    let mut at_hole = 0;
+    for id in ids {
+        script.arrive(request(id, id, &[id]));
+        for (id, replica) in script.sent() {
+            if replica == HOLE {
+                at_hole += 1;
+                script.finish_as(id, End::Failed, Served::Unsaid, None);
+            }
+        }
+    }
+    at_hole
+}
+
+/// Lets time pass under good probes.
+fn probed_for(script: &mut Script, ms: u64) {
+    for _ in 0..ms / 100 {
+        script.sleep(100);
+        script.probe_all(0..2);
+    }
+}
+
+fn availability(script: &Script, id: u32) -> Availability {
+    let mut all = script.router.replicas(script.now);
+    all.find(|status| status.id == ReplicaId(id))
+        .unwrap()
+        .availability
+}
+
+#[test]
+fn a_black_hole_gets_a_few_requests_and_then_one_at_a_time() {
+    let mut script = script();
+    assert_eq!(feed(&mut script, 0..MANY), 5);
+    assert_eq!(availability(&script, HOLE), Availability::Failing);
+    probed_for(&mut script, 1_000);
+    assert_eq!(feed(&mut script, MANY..2 * MANY), 1, "a trial");
+    probed_for(&mut script, 1_900);
+    assert_eq!(
+        feed(&mut script, 2 * MANY..3 * MANY),
+        0,
+        "twice the back-off"
+    );
+}
+
+#[test]
+fn a_success_brings_it_back_whole() {
+    let mut script = script();
+    feed(&mut script, 0..MANY);
+    probed_for(&mut script, 1_000);
+    script.arrive(request(MANY, 0, &[]));
+    assert_eq!(script.sent(), [(MANY, HOLE)]);
+    assert_eq!(
+        availability(&script, HOLE),
+        Availability::Failing,
+        "on trial"
+    );
+    script.finish(MANY);
+    assert_eq!(availability(&script, HOLE), Availability::Available);
+}
+
+#[test]
+fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
+    let mut script = script();
+    for id in 0..MANY {
+        script.arrive(request(id, 0, &[]));
+        script.effects();
+        if id % 2 == 0 {
+            script.finish_as(id, End::Refused, Served::Unsaid, None);
+        } else {
+            script.abort(id);
+        }
+    }
+    assert_eq!(availability(&script, 0), Availability::Available);
+    assert_eq!(availability(&script, 1), Availability::Available);
+}
+
+#[test]
+fn what_others_had_to_serve_in_its_place_is_its_failure_whoever_they_are() {
+    for served in [Served::By(ReplicaId(1)), Served::Stranger] {
+        let mut script = script();
+        for id in 0..MANY {
+            script.arrive(request(id, 0, &[]));
+            for (id, replica) in script.sent() {
+                if replica == HOLE {
+                    script.finish_as(id, End::Answered, served, None);
+                }
+            }
+        }
+        assert_eq!(availability(&script, HOLE), Availability::Failing);
+        assert_eq!(availability(&script, 1), Availability::Available);
+    }
+}
+
+#[test]
+fn it_is_nobodys_fallback() {
+    let mut script = script();
+    feed(&mut script, 0..MANY);
+    probed_for(&mut script, 1_000);
+    // Due for a trial, which it only gets as somebody's first choice.
+    script.arrive(request(MANY, 0, &[]));
+    script.arrive(request(MANY + 1, 0, &[]));
+    let dispatches = script.dispatches();
+    assert_eq!(dispatches[0].1.fallbacks.as_slice(), [ReplicaId(1)]);
+    assert_eq!(dispatches[1].1.replica, ReplicaId(1));
+    assert!(dispatches[1].1.fallbacks.is_empty());
+}
+
+#[test]
+fn when_all_fail_all_are_used_and_the_first_success_has_the_others_tried_at_once() {
+    let mut script = script();
+    for id in 0..MANY {
+        script.arrive(request(id, 0, &[]));
+        assert_eq!(
+            script.sent().len(),
+            1,
+            "nothing waits and nothing is refused"
+        );
+        script.finish_as(id, End::Failed, Served::Unsaid, None);
+    }
+    assert_eq!(availability(&script, 0), Availability::Available);
+    assert_eq!(availability(&script, 1), Availability::Available);
+    script.arrive(request(MANY, 0, &[]));
+    script.effects();
+    script.finish(MANY);
+    for id in [MANY + 1, MANY + 2] {
+        script.arrive(request(id, 0, &[]));
+    }
+    let mut asked: Vec<u32> = script.sent().into_iter().map(|(_, to)| to).collect();
+    asked.sort_unstable();
+    assert_eq!(asked, [0, 1]);
+}
