@@ -43,18 +43,11 @@ fn probed_for(script: &mut Script, ms: u64) {
     }
 }
 
-fn availability(script: &Script, id: u32) -> Availability {
-    let mut all = script.router.replicas(script.now);
-    all.find(|status| status.id == ReplicaId(id))
-        .unwrap()
-        .availability
-}
-
 #[test]
 fn a_black_hole_gets_a_few_requests_and_then_one_at_a_time() {
     let mut script = script();
     assert_eq!(feed(&mut script, 0..MANY), 5);
-    assert_eq!(availability(&script, HOLE), Availability::Failing);
+    assert_eq!(script.availability(HOLE), Availability::Failing);
     probed_for(&mut script, 1_000);
     assert_eq!(feed(&mut script, MANY..2 * MANY), 1, "a trial");
     probed_for(&mut script, 1_900);
@@ -72,13 +65,9 @@ fn a_success_brings_it_back_whole() {
     probed_for(&mut script, 1_000);
     script.arrive(request(MANY, 0, &[]));
     assert_eq!(script.sent(), [(MANY, HOLE)]);
-    assert_eq!(
-        availability(&script, HOLE),
-        Availability::Failing,
-        "on trial"
-    );
+    assert_eq!(script.availability(HOLE), Availability::Failing, "on trial");
     script.finish(MANY);
-    assert_eq!(availability(&script, HOLE), Availability::Available);
+    assert_eq!(script.availability(HOLE), Availability::Available);
 }
 
 #[test]
@@ -93,8 +82,8 @@ fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
             script.abort(id);
         }
     }
-    assert_eq!(availability(&script, 0), Availability::Available);
-    assert_eq!(availability(&script, 1), Availability::Available);
+    assert_eq!(script.availability(0), Availability::Available);
+    assert_eq!(script.availability(1), Availability::Available);
 }
 
 #[test]
@@ -109,8 +98,8 @@ fn what_others_had_to_serve_in_its_place_is_its_failure_whoever_they_are() {
                 }
             }
         }
-        assert_eq!(availability(&script, HOLE), Availability::Failing);
-        assert_eq!(availability(&script, 1), Availability::Available);
+        assert_eq!(script.availability(HOLE), Availability::Failing);
+        assert_eq!(script.availability(1), Availability::Available);
     }
 }
 
@@ -140,8 +129,8 @@ fn when_all_fail_all_are_used_and_the_first_success_has_the_others_tried_at_once
         );
         script.finish_as(id, End::Failed, Served::Unsaid, None);
     }
-    assert_eq!(availability(&script, 0), Availability::Available);
-    assert_eq!(availability(&script, 1), Availability::Available);
+    assert_eq!(script.availability(0), Availability::Available);
+    assert_eq!(script.availability(1), Availability::Available);
     script.arrive(request(MANY, 0, &[]));
     script.effects();
     script.finish(MANY);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, End, Event, Load, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId,
-    Router, RouterConfig, Served, Stats, Time,
+    Availability, Decision, Effect, End, Event, Load, RejectReason, ReplicaId, ReplicaSpec,
+    Request, RequestId, Router, RouterConfig, Served, Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -130,6 +130,12 @@ impl Script {
 
     pub fn effects(&mut self) -> Vec<Effect> {
         std::iter::from_fn(|| self.router.poll_effect()).collect()
+    }
+
+    pub fn availability(&self, id: u32) -> Availability {
+        let mut all = self.router.replicas(self.now);
+        let found = all.find(|status| status.id == ReplicaId(id));
+        found.unwrap().availability
     }
 
     pub fn stats(&self) -> Stats {
