@@ -3,7 +3,7 @@
 
 mod support;
 
-use isotherm_router::End;
+use isotherm_router::{End, PolicyName};
 use proptest::prelude::*;
 use support::naive::{Naive, Op, Server};
 
@@ -55,7 +55,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
         1 => (400_u64..12_000).prop_map(|ms| Op::Sleep { ms }),
         1 => Just(Op::Timeout),
-        1 => (0_usize..6, 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
+        1 => (0..PolicyName::ALL.len(), 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
             .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms)| Op::Reconfigure {
                 policy,
                 push,

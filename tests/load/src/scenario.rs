@@ -202,7 +202,9 @@ fn usual(policy: PolicyName) -> Push {
         | PolicyName::Random
         | PolicyName::LeastOutstanding
         | PolicyName::PowerOfTwo => Push::Blind,
-        PolicyName::PrefixTree | PolicyName::ConsistentHash => Push::Pending,
+        PolicyName::PrefixTree | PolicyName::CacheAware | PolicyName::ConsistentHash => {
+            Push::Pending
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! Asking changes nothing, so that an explanation is what would really happen: a policy that has a state (whose
 //! turn it is, the next lot) moves on when it is told that a request was placed.
 
+mod cache_aware;
 mod consistent_hash;
 mod least_outstanding;
 mod lots;
@@ -113,6 +114,7 @@ impl PolicyName {
     pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
         match self {
             Self::PrefixTree => Box::new(prefix_tree::PrefixTree),
+            Self::CacheAware => Box::new(cache_aware::CacheAware),
             Self::ConsistentHash => Box::new(consistent_hash::ConsistentHash::default()),
             Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
             Self::Random => Box::new(random::Random::new(seed)),

@@ -8,6 +8,8 @@ use core::str::FromStr;
 pub enum PolicyName {
     /// The longest cached prefix (SkyLB).
     PrefixTree,
+    /// The longest cached prefix while load is in balance (SGLang).
+    CacheAware,
     /// Ring hash on the session key (SkyLB-CH).
     ConsistentHash,
     /// In turn.
@@ -22,8 +24,9 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::PrefixTree,
+        Self::CacheAware,
         Self::ConsistentHash,
         Self::RoundRobin,
         Self::Random,
@@ -36,6 +39,7 @@ impl PolicyName {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PrefixTree => "prefix_tree",
+            Self::CacheAware => "cache_aware",
             Self::ConsistentHash => "consistent_hash",
             Self::RoundRobin => "round_robin",
             Self::Random => "random",

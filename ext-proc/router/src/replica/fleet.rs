@@ -121,7 +121,7 @@ impl Fleet {
     }
 
     /// The available ones, least outstanding first.
-    pub(crate) fn by_load(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn by_load(&self) -> impl DoubleEndedIterator<Item = Slot> + '_ {
         self.by_load.iter().map(|(_, _, slot)| *slot)
     }
 

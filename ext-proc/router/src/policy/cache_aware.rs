@@ -1,0 +1,102 @@
+//! `cache_aware`: SGLang's cache-aware load balancer ("The Full Algorithm", with its library's thresholds).
+//!
+//! Two modes. While load is out of balance, nothing but load counts: the least outstanding. Otherwise the best match,
+//! if it is more than half of the prompt, and else the replica with the least cached text, which has most room.
+//!
+//! Load is compared among those that may be chosen. SGLang looks at all healthy workers; under selective pushing
+//! the overloaded ones are not available, so there is less to correct and the switch is rarer.
+//!
+//! Differs from SGLang where that leaves the choice open: of several with the same match, or equally little
+//! cached, the first in load order (SGLang: whoever its tree names first). Least cached is a poor measure where
+//! caches are full or a replica is new; it is kept because this is the published policy (see `prefix_tree`).
+
+use super::{Placement, Policy, View, least_loaded, load_key};
+use crate::index::Match;
+use crate::slots::Slot;
+use crate::{Reason, Request};
+
+/// The share of the prompt above which a match decides.
+const MATCH_ABOVE: f64 = 0.5;
+/// Out of balance when the most loaded has more than this many outstanding requests more than the least loaded,
+const IMBALANCE_REQUESTS: u32 = 32;
+/// and more than this many times as many.
+const IMBALANCE_FACTOR: f64 = 1.1;
+
+/// The best match while load is in balance.
+#[derive(Debug)]
+pub(super) struct CacheAware;
+
+impl Policy for CacheAware {
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+        if is_out_of_balance(view) {
+            return Some(Placement::Now {
+                slot: least_loaded(view, &[])?,
+                reason: Reason::LeastLoaded,
+                found: None,
+            });
+        }
+        let found = view
+            .index
+            .deepest(request.fingerprint.edges(), view.candidates);
+        if request.fingerprint.share_at(found.depth) > MATCH_ABOVE
+            && let Some(slot) = view
+                .index
+                .targets(&found, view.candidates)
+                .min_by_key(|slot| load_key(view, *slot))
+        {
+            return Some(Placement::Now {
+                slot,
+                reason: Reason::Prefix,
+                found: Some(found),
+            });
+        }
+        Some(Placement::Now {
+            slot: least_cached(view)?,
+            reason: Reason::Spread,
+            found: None,
+        })
+    }
+
+    /// Others with the same prefix first, then whoever has least to do: a fallback is about to be busier than planned.
+    fn next_best(
+        &self,
+        _request: &Request,
+        found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
+        found
+            .into_iter()
+            .flat_map(|found| view.index.targets(found, view.candidates))
+            .filter(|slot| !failed.contains(slot))
+            .min_by_key(|slot| load_key(view, *slot))
+            .or_else(|| least_loaded(view, failed))
+    }
+
+    /// The share of the prompt that it has, less a little for its load: what decides among equal matches.
+    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        let load = f64::from(load_key(view, slot).0);
+        request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+    }
+}
+
+/// Whether the most loaded candidate has so much more to do than the least loaded one that caches do not count.
+fn is_out_of_balance(view: &View<'_>) -> bool {
+    let candidate = |slot: &Slot| view.candidates.contains(*slot);
+    let least = view.fleet.by_load().find(candidate);
+    let most = view.fleet.by_load().rev().find(candidate);
+    let Some((least, most)) = least.zip(most) else {
+        return false;
+    };
+    let (least, most) = (load_key(view, least).0, load_key(view, most).0);
+    most.saturating_sub(least) > IMBALANCE_REQUESTS
+        && f64::from(most) > f64::from(least) * IMBALANCE_FACTOR
+}
+
+/// The candidate that holds the least text, as far as the index knows.
+fn least_cached(view: &View<'_>) -> Option<Slot> {
+    view.candidates
+        .iter()
+        .min_by_key(|slot| (view.index.held_bytes(*slot), load_key(view, *slot)))
+}
