@@ -1,12 +1,12 @@
-//! Bodies of any size and of any kind pass, with Envoy's default limit on what it buffers.
+//! Bodies of any size and of any kind pass, with the limit of the file as shipped and with Envoy's default one.
 
 use isotherm_e2e::{Answer, Client, MODEL, Upstream, admin, chat, scripted, turn};
-use isotherm_harness::Stack;
+use isotherm_harness::{StackBuilder, envoy};
 use reqwest::RequestBuilder;
 
 const LARGE_BYTES: usize = 30 << 20;
-/// What Envoy allows unless told otherwise.
-const BUFFER_LIMIT_DEFAULT_BYTES: u64 = 1 << 20;
+/// Where the file says more than Envoy allows by itself, which is 1 MiB.
+const BODY_LIMIT: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/name=llm/request_body_buffer_limit";
 
 /// An image-laden prompt would be of that size. The text has an escape in it now and then, as real ones do.
 fn large_body() -> String {
@@ -17,25 +17,50 @@ fn large_body() -> String {
     )
 }
 
-fn post(stack: &Stack, client: &Client, body: String) -> anyhow::Result<RequestBuilder> {
-    let limit = isotherm_harness::Document::read(&stack.directory().join("envoy.json"))?;
-    let limit = limit
-        .get("static_resources/listeners/name=llm/per_connection_buffer_limit_bytes")?
-        .as_u64();
-    assert_eq!(limit, Some(BUFFER_LIMIT_DEFAULT_BYTES));
+/// Takes the larger limit on bodies back to what Envoy has by itself, and to what the filter does then.
+fn default_limits(stack: StackBuilder) -> StackBuilder {
+    stack.envoy(|document| {
+        document.remove(BODY_LIMIT)?;
+        envoy::edit_filter(document, "isotherm.request", |filter| {
+            filter.set("request_body_buffer_limit", 0)?;
+            filter.set("buffer_bytes_max", 700 << 10)
+        })
+    })
+}
+
+fn post(client: &Client, body: String) -> RequestBuilder {
     let request = client.post("/v1/chat/completions", &serde_json::Value::Null);
-    Ok(request.body(body))
+    request.body(body)
 }
 
 #[tokio::test]
 async fn a_body_of_30_mb_passes() -> anyhow::Result<()> {
+    passes(|stack| stack, "large-body").await
+}
+
+#[tokio::test]
+async fn a_body_of_30_mb_passes_with_envoys_default_limit() -> anyhow::Result<()> {
+    passes(default_limits, "large-default").await
+}
+
+#[tokio::test]
+async fn a_body_of_30_mb_passes_after_its_request_was_queued() -> anyhow::Result<()> {
+    passes_after_waiting(|stack| stack, "large-queued").await
+}
+
+#[tokio::test]
+async fn a_body_of_30_mb_passes_after_waiting_with_envoys_default_limit() -> anyhow::Result<()> {
+    passes_after_waiting(default_limits, "large-queued-default").await
+}
+
+async fn passes(limits: fn(StackBuilder) -> StackBuilder, name: &str) -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
-    let stack = scripted("large-body", &[&replica], 4).start().await?;
+    let stack = limits(scripted(name, &[&replica], 4)).start().await?;
     let client = Client::new(&stack.url(""))?;
     let body = large_body();
 
-    let answer = Answer::to(post(&stack, &client, body.clone())?).await?;
+    let answer = Answer::to(post(&client, body.clone())).await?;
 
     assert_eq!(answer.status, 200, "{}", answer.text());
     let seen = replica.seen();
@@ -43,11 +68,13 @@ async fn a_body_of_30_mb_passes() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_body_of_30_mb_passes_after_its_request_was_queued() -> anyhow::Result<()> {
+async fn passes_after_waiting(
+    limits: fn(StackBuilder) -> StackBuilder,
+    name: &str,
+) -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
-    let stack = scripted("large-queued", &[&replica], 1).start().await?;
+    let stack = limits(scripted(name, &[&replica], 1)).start().await?;
     let client = Client::new(&stack.url(""))?;
     replica.next(isotherm_e2e::Action::Hold);
     let first = tokio::spawn(Answer::to(
@@ -56,7 +83,7 @@ async fn a_body_of_30_mb_passes_after_its_request_was_queued() -> anyhow::Result
     replica.holds(1).await?;
 
     let body = large_body();
-    let large = tokio::spawn(Answer::to(post(&stack, &client, body.clone())?));
+    let large = tokio::spawn(Answer::to(post(&client, body.clone())));
     admin::becomes(stack.service(), "queue_length", 1).await?;
     replica.let_go(1);
 
