@@ -18,6 +18,15 @@ pub const DESTINATION: &str = "x-gateway-destination-endpoint";
 pub const DESTINATION_SERVED: &str = "x-gateway-destination-endpoint-served";
 /// Region to region: who forwarded this request.
 pub const ORIGIN: &str = "x-isotherm-origin";
+/// Region to region, and back to the region that forwarded: the regions that were tried, comma-separated, in order.
+pub const TRIED: &str = "x-isotherm-tried";
+/// Service to the region that forwarded: why the request was refused, such as `region_full`.
+pub const REFUSED: &str = "x-isotherm-refused";
+/// Envoy to service, as metadata of the gRPC call and never of a request: which of Envoy's listeners the request came
+/// by. [`ORIGIN`] and [`TRIED`] are believed only where it says [`LISTENER_REGIONS`].
+pub const LISTENER: &str = "x-isotherm-listener";
+/// The value of [`LISTENER`] on the listeners that only regions reach.
+pub const LISTENER_REGIONS: &str = "regions";
 /// Response trailer, filter to service: how the request ended. See [`crate::outcome`].
 pub const OUTCOME: &str = "x-isotherm-outcome";
 /// Service to client, opt-in: why the request went where it went.
