@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::document::Document;
-use crate::port;
+use crate::port::{self, Reserved};
 use crate::process::Process;
 use crate::tools::Tools;
 
@@ -26,8 +26,8 @@ pub struct Service {
     program: PathBuf,
     directory: PathBuf,
     config: Document,
-    listen: SocketAddr,
-    admin: SocketAddr,
+    listen: Reserved,
+    admin: Reserved,
     token: String,
     log_filter: String,
     client: reqwest::Client,
@@ -43,12 +43,12 @@ impl Service {
         log_filter: String,
     ) -> anyhow::Result<Self> {
         let (listen, admin) = (port::reserve()?, port::reserve()?);
-        let token = format!("harness-{}-{}", std::process::id(), admin.port());
+        let token = format!("harness-{}-{}", std::process::id(), admin.address().port());
         let token_file = directory.join("admin-token");
         fs::write(&token_file, &token)?;
         let config = json!({
-            "listen": [listen.to_string()],
-            "admin": { "listen": admin.to_string(), "token_file": token_file },
+            "listen": [listen.address().to_string()],
+            "admin": { "listen": admin.address().to_string(), "token_file": token_file },
             "decision_header": true,
             "pools": pools,
         });
@@ -170,13 +170,13 @@ impl Service {
     /// Where Envoy finds it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.listen
+        self.listen.address()
     }
 
     /// One of the URLs of its admin interface.
     #[must_use]
     pub fn admin_url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.admin)
+        format!("http://{}{path}", self.admin.address())
     }
 
     /// What a request that changes state must carry: `Authorization: Bearer TOKEN`.

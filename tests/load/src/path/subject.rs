@@ -47,7 +47,10 @@ impl Drop for Socket {
 enum Running {
     Envoy(Box<Stack>),
     WithService(Box<Stack>),
-    Router(Process),
+    Router {
+        process: Process,
+        _ports: [port::Reserved; 2],
+    },
 }
 
 impl Subject {
@@ -124,7 +127,8 @@ impl Subject {
         if !found.is_ok_and(|status| status.success()) {
             return Ok(None);
         }
-        let (address, metrics) = (port::reserve()?, port::reserve()?);
+        let ports = [port::reserve()?, port::reserve()?];
+        let [address, metrics] = ports.each_ref().map(port::Reserved::address);
         let mut command = Command::new(python);
         command
             .args(["-m", "sglang_router.launch_router", "--worker-urls"])
@@ -142,7 +146,10 @@ impl Subject {
         Ok(Some(Self {
             name: "sglang-router",
             address,
-            running: Running::Router(process),
+            running: Running::Router {
+                process,
+                _ports: ports,
+            },
             _socket: None,
         }))
     }
@@ -158,7 +165,7 @@ impl Subject {
                 ("Envoy", stack.envoy().process()),
                 ("service", stack.service().process()?),
             ],
-            Running::Router(process) => vec![("router", process)],
+            Running::Router { process, .. } => vec![("router", process)],
         })
     }
 
