@@ -197,7 +197,7 @@ fn the_readmes_reference_is_the_generated_one() {
 proptest::proptest! {
     #[test]
     fn a_file_with_any_line_changed_is_read_or_refused_with_reasons(
-        line in 0usize..30,
+        line in 0usize..40,
         text in "[ -~]{0,40}|[a-z_]{1,12}: .{0,20}|\\PC{0,20}",
     ) {
         let good = std::fs::read_to_string(data("config-full.yaml")).unwrap();

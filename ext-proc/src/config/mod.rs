@@ -5,12 +5,14 @@
 //! it is applied. With no file at all the service runs with one pool for every model, whose replicas come through
 //! the admin interface.
 
+mod address;
 mod errors;
 mod listen;
 mod names;
 mod number;
 mod raw;
 pub mod reference;
+mod region;
 mod resolve;
 mod section;
 mod tree;
@@ -27,15 +29,19 @@ use isotherm_router::RouterConfig;
 use errors::Errors;
 use value::Value;
 
+pub use address::Address;
 pub use errors::{ConfigError, ConfigErrors, Place};
 pub use listen::Listen;
 pub use names::EngineKind;
 use names::PushName;
+pub use region::{HEARTBEATS_MISSED_MAX, PeerConfig, RegionConfig, Security, TlsFiles};
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9003);
+
+const DEFAULT_REGION_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9004);
 
 /// What the service does, as resolved from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +56,8 @@ pub struct Config {
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.
     pub pools: Vec<PoolConfig>,
+    /// This service among those of other regions; `None` for a region on its own.
+    pub region: Option<RegionConfig>,
 }
 
 /// The HTTP interface for operators.
@@ -146,6 +154,9 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     result
         .map(|mut config| {
             config.admin.token_file = config.admin.token_file.map(|file| folder.join(file));
+            if let Some(region) = &mut config.region {
+                region.resolve_paths(folder);
+            }
             config
         })
         .map_err(|errors| ConfigErrors {

@@ -11,6 +11,9 @@ const NAME_BYTES_MAX: usize = 256;
 /// The longest name that the domain name system has, in bytes.
 const HOST_BYTES_MAX: usize = 253;
 
+/// The longest part of such a name.
+const LABEL_BYTES_MAX: usize = 63;
+
 /// Declares a checked name: its type, what it accepts, and its check.
 macro_rules! name {
     ($(#[doc = $about:literal])* $name:ident, $accepts:literal, $check:expr) => {
@@ -102,6 +105,22 @@ name!(
         if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!(
                 "`{text}` is not the path of a page, such as /metrics (replicas are asked at their own address)"
+            ));
+        }
+        Ok(())
+    }
+);
+
+name!(
+    /// The name of a region: a DNS label, since certificates carry it.
+    RegionName,
+    "lower-case letters, digits and hyphens",
+    |text| {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let edge = text.starts_with('-') || text.ends_with('-');
+        if text.is_empty() || text.len() > LABEL_BYTES_MAX || edge || !text.bytes().all(fits) {
+            return Err(format!(
+                "`{text}` is not the name of a region, such as eu or us-east-1: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
             ));
         }
         Ok(())

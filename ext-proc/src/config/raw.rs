@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 
 use isotherm_router::{Eviction, PolicyName, RouterConfig};
 
+use super::address::Address;
 use super::listen::Listen;
-use super::names::{ClusterName, HostName, ModelName, ProbePath};
+use super::names::{ClusterName, HostName, ModelName, ProbePath, RegionName};
 use super::number::{Bytes, Count, Millis};
 use super::section::section;
 use super::value::{FilePath, List, Maybe, OneOf};
@@ -19,6 +20,10 @@ const REPLICAS_MAX: usize = 10_000;
 const POOLS_MAX: usize = 1_000;
 /// How many aliases a pool may have.
 const ALIASES_MAX: usize = 100;
+/// How many other regions a file may name.
+const PEERS_MAX: usize = 256;
+/// How many other services a region may have.
+const SIBLINGS_MAX: usize = 64;
 /// On how many addresses one service may listen.
 const LISTEN_MAX: usize = 16;
 
@@ -36,6 +41,8 @@ section! {
         /// The pools, one for each model.
         pools: List<RawPool, POOLS_MAX> = List::of(RawPool::default())
             => "one pool for every model, its replicas added through the admin interface";
+        /// This service among those of other regions. Without this section it takes part in nothing of the kind.
+        region: RawRegion = RawRegion::default();
     }
 }
 
@@ -132,6 +139,58 @@ section! {
         port: Count<1, 65_535> = Count::clamped(8_000);
         /// How often it is resolved again.
         interval_ms: Millis<100, 3_600_000> = Millis::clamped(5_000);
+    }
+}
+
+section! {
+    /// `region`.
+    pub(super) struct RawRegion {
+        /// This region's name: a DNS label, which its certificate carries as `NAME.isotherm`.
+        name: Maybe<RegionName> = Maybe(None) => "must be given";
+        /// Where the services of other regions, and other services of this one, reach the service.
+        listen: SocketAddr = super::DEFAULT_REGION_LISTEN;
+        /// Certificates: links between services use mutual TLS. Files are read again when they change.
+        tls: Maybe<RawTls> = Maybe(None) => "must be given, unless `plaintext: true`";
+        /// Links without protection, for tests on one machine: every address must be a loopback one.
+        plaintext: bool = false;
+        /// The time between two heartbeats. A region that is silent for three of them counts as lost.
+        heartbeat_ms: Millis<20, 10_000> = Millis::clamped(200);
+        /// The longest queue with which a region still takes requests of other regions (tau).
+        queue_max: Count<0, 1_000_000> = Count::clamped(4);
+        /// Whether this region may take over the replicas of a region that died.
+        adopt: bool = true;
+        /// How long a region must have been healthy before it gets its replicas back.
+        give_back_after_ms: Millis<0, 3_600_000> = Millis::clamped(10_000);
+        /// Where it is kept which replicas other regions have. Relative to the configuration file. Without one, a restart forgets it until those regions are heard again.
+        state_file: Maybe<FilePath> = Maybe(None);
+        /// The other regions.
+        peers: List<RawPeer, PEERS_MAX> = List(Vec::new());
+        /// The other services of this region (their `region.listen`): they share what lies where.
+        siblings: List<Address, SIBLINGS_MAX> = List(Vec::new());
+    }
+}
+
+section! {
+    /// `region.tls`.
+    pub(super) struct RawTls {
+        /// The chain of this region's certificate, as PEM. Relative to the configuration file, like the others.
+        certificate: Maybe<FilePath> = Maybe(None) => "must be given";
+        /// Its private key, as PEM.
+        key: Maybe<FilePath> = Maybe(None) => "must be given";
+        /// Whose signatures are believed, as PEM: a private authority that signs for regions only.
+        ca: Maybe<FilePath> = Maybe(None) => "must be given";
+    }
+}
+
+section! {
+    /// One of `region.peers`.
+    pub(super) struct RawPeer {
+        /// The other region's name.
+        name: Maybe<RegionName> = Maybe(None) => "must be given";
+        /// Where its service listens (its `region.listen`).
+        address: Maybe<Address> = Maybe(None) => "must be given";
+        /// The Envoy cluster that leads to it.
+        cluster: Maybe<ClusterName> = Maybe(None) => "`region-` and its name";
     }
 }
 

@@ -10,6 +10,7 @@ use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
 use super::errors::{Errors, Place};
 use super::names::PushName;
 use super::raw::{RawConfig, RawPool, RawProbe, RawReplicas};
+use super::region;
 use super::value::Item;
 use super::{AdminConfig, Config, DnsSource, Listen, PoolConfig, ProbeConfig, Sources};
 
@@ -58,6 +59,7 @@ pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
         }
         pools.push(resolved);
     }
+    let region = region::resolve(&raw.region, &mut clusters, errors);
     Config {
         listen,
         admin: AdminConfig {
@@ -67,6 +69,7 @@ pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
         decision_header: raw.decision_header.value,
         drain_max: raw.drain_ms_max.value.duration(),
         pools,
+        region,
     }
 }
 
@@ -95,6 +98,12 @@ fn listen(raw: &RawConfig, errors: &mut Errors) -> Vec<Listen> {
             "admin.listen",
             errors,
         );
+    }
+    let region = &raw.region.value.listen;
+    if raw.region.place.is_some() && region.value.port() != 0 && !region.wrong {
+        let address = region.value.to_string();
+        let place = region.place.or(raw.region.place);
+        taken.claim(&address, place, "region.listen", errors);
     }
     listen
         .value
@@ -222,20 +231,26 @@ fn sources(raw: &RawReplicas, option: &str, errors: &mut Errors) -> Sources {
 }
 
 /// Names of which each may be claimed once.
-struct Unique {
+pub(super) struct Unique {
     what: &'static str,
     claimed: BTreeMap<String, (String, Option<Place>)>,
 }
 
 impl Unique {
-    fn new(what: &'static str) -> Self {
+    pub(super) fn new(what: &'static str) -> Self {
         Self {
             what,
             claimed: BTreeMap::new(),
         }
     }
 
-    fn claim(&mut self, name: &str, place: Option<Place>, option: &str, errors: &mut Errors) {
+    pub(super) fn claim(
+        &mut self,
+        name: &str,
+        place: Option<Place>,
+        option: &str,
+        errors: &mut Errors,
+    ) {
         match self.claimed.entry(name.to_owned()) {
             Entry::Vacant(entry) => {
                 entry.insert((option.to_owned(), place));

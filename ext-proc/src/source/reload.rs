@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::{self, Config, ConfigErrors};
+use crate::config::{self, Config, ConfigErrors, RegionConfig};
 use crate::driver::Fleet;
 
 /// Applies the file again, one reload at a time.
@@ -121,10 +121,29 @@ impl Reloader {
 
 /// What differs of what is read only once: sockets stay open as they are.
 fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
+    let region = |differs: fn(&RegionConfig, &RegionConfig) -> bool| {
+        let both = old.region.as_ref().zip(new.region.as_ref());
+        both.is_some_and(|(old, new)| differs(old, new))
+    };
     let differs = [
         ("listen", old.listen != new.listen),
         ("admin", old.admin != new.admin),
         ("drain_ms_max", old.drain_max != new.drain_max),
+        ("region", old.region.is_some() != new.region.is_some()),
+        ("region.name", region(|old, new| old.name != new.name)),
+        ("region.listen", region(|old, new| old.listen != new.listen)),
+        (
+            "region.tls",
+            region(|old, new| old.security != new.security),
+        ),
+        (
+            "region.heartbeat_ms",
+            region(|old, new| old.heartbeat != new.heartbeat),
+        ),
+        (
+            "region.state_file",
+            region(|old, new| old.state_file != new.state_file),
+        ),
     ];
     let differs = differs.into_iter().filter(|(_, differs)| *differs);
     differs.map(|(option, _)| option).collect()
