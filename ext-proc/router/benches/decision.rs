@@ -20,7 +20,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::{
     Effect, End, Event, IndexLimits, Load, PolicyName, Push, QueueLimits, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, Served, SessionKey, Tier, Time,
+    Request, RequestId, Router, RouterConfig, Scope, Served, SessionKey, Tier, Time,
 };
 
 const SYSTEM_EDGES: u32 = 16;
@@ -135,6 +135,7 @@ impl Bench {
             prompt_tokens: *length * 150,
             output_tokens_max: None,
             subset: None,
+            scope: Scope::default(),
         }
     }
 

@@ -22,6 +22,8 @@ pub struct RouterConfig {
     pub probe_stale_after: Duration,
     /// The most fallbacks that a decision names beside the chosen replica.
     pub fallbacks_max: usize,
+    /// What goes on between regions.
+    pub region: RegionRules,
 }
 
 impl Default for RouterConfig {
@@ -39,6 +41,11 @@ impl Default for RouterConfig {
             },
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
+            region: RegionRules {
+                queue_max: 4,
+                stale_after: Duration::from_millis(600),
+                share: false,
+            },
         }
     }
 }
@@ -73,6 +80,17 @@ pub struct IndexLimits {
     pub bytes_max: usize,
     /// What goes first when it is full.
     pub eviction: Eviction,
+}
+
+/// What goes on between regions, and between the services of one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionRules {
+    /// SkyLB's tau: with a longer queue a region takes no requests of others.
+    pub queue_max: u32,
+    /// A peer's report older than this says nothing any more.
+    pub stale_after: Duration,
+    /// Whether placements are told to siblings ([`crate::Router::poll_placement`]).
+    pub share: bool,
 }
 
 /// What the prefix index forgets first. Either way a deeper entry goes before a shallower one of its path.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::{ReplicaId, RequestId};
+use crate::{PeerId, ReplicaId, RequestId};
 
 /// What the driver must do.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,13 @@ pub enum Effect {
         id: RequestId,
         /// Where, and why.
         decision: Decision,
+    },
+    /// Send this request to another region.
+    Forward {
+        /// Which request.
+        id: RequestId,
+        /// Where, and why.
+        forwarding: Forwarding,
     },
     /// Refuse this request.
     Reject {
@@ -44,7 +51,24 @@ pub struct Decision {
     pub queued_for: Duration,
 }
 
-/// Why a replica was chosen.
+/// To which region a request goes, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forwarding {
+    /// The chosen peer region.
+    pub peer: PeerId,
+    /// Why this one.
+    pub reason: Reason,
+    /// How many of the prompt's bytes the index over peers holds for it.
+    pub matched_bytes: u32,
+    /// How many tokens that is, by the prompt's own estimate.
+    pub matched_tokens: u32,
+    /// How long the request waited here.
+    pub queued_for: Duration,
+    /// How long until its first token, without the computation of the prompt: the round trip and the peer's queue.
+    pub estimated_ttft: Duration,
+}
+
+/// Why a replica or a peer region was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// Its cache holds the longest match.
@@ -59,6 +83,8 @@ pub enum Reason {
     Turn,
     /// It was drawn.
     Drawn,
+    /// It is expected to begin first, the way there included.
+    Soonest,
 }
 
 /// Why a request was refused.
@@ -74,6 +100,8 @@ pub enum RejectReason {
     NoReplica,
     /// It waited for as long as it may, and at the end no replica had a good probe: look at the probes, not at the load.
     NoHealthyReplica,
+    /// It came from another region, and the queue is longer than guests may make it.
+    RegionFull,
     /// The service shuts down.
     ShuttingDown,
 }
@@ -89,6 +117,7 @@ impl Reason {
             Self::Spread => "spread",
             Self::Turn => "turn",
             Self::Drawn => "drawn",
+            Self::Soonest => "soonest",
         }
     }
 }
@@ -103,6 +132,7 @@ impl RejectReason {
             Self::EmptySubset => "empty_subset",
             Self::NoReplica => "no_replica",
             Self::NoHealthyReplica => "no_healthy_replica",
+            Self::RegionFull => "region_full",
             Self::ShuttingDown => "shutting_down",
         }
     }

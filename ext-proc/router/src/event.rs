@@ -1,8 +1,12 @@
 //! What comes into the core.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
+use smallvec::SmallVec;
+
+use crate::{PeerId, PeerReport, PeerSpec, Placement, Time};
 
 /// A request's identity, unique within one router's life; the driver numbers them upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +32,21 @@ pub enum Tier {
     NonInteractive,
 }
 
+/// How far a request may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// It stays in this region.
+    #[default]
+    Home,
+    /// It may be forwarded to a peer region when this one has no room.
+    Regions {
+        /// Those that it has come back from, oldest first: it does not go there again.
+        tried: SmallVec<[PeerId; 2]>,
+    },
+    /// It came from another region: it stays, and is refused at once when the queue is long.
+    Guest,
+}
+
 /// A request that wants a replica.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -45,6 +64,8 @@ pub struct Request {
     pub output_tokens_max: Option<u32>,
     /// The only replicas that may serve it, where the gateway restricts them.
     pub subset: Option<Box<[ReplicaId]>>,
+    /// How far it may go.
+    pub scope: Scope,
 }
 
 /// What is known of a replica when it joins.
@@ -136,7 +157,7 @@ pub enum Event {
         /// What it says.
         load: Load,
         /// When the probe was sent: what was pushed after that is not in `load`.
-        sent: crate::Time,
+        sent: Time,
     },
     /// A probe failed or timed out.
     ProbeFailed {
@@ -160,6 +181,36 @@ pub enum Event {
         /// Which replica.
         replica: ReplicaId,
     },
+    /// A peer region joined. It is available after its first report.
+    PeerAdded {
+        /// Its identity.
+        peer: PeerId,
+        /// What is known of it.
+        spec: PeerSpec,
+    },
+    /// A peer region left.
+    PeerRemoved {
+        /// Which one.
+        peer: PeerId,
+    },
+    /// A peer region told how this pool does there.
+    PeerReported {
+        /// Which one.
+        peer: PeerId,
+        /// What it says.
+        report: PeerReport,
+        /// When it was asked, by this driver's clock: what was forwarded after that is not in `report`.
+        as_of: Time,
+        /// How long the question and its answer took.
+        round_trip: Duration,
+    },
+    /// A peer region is not heard any more; its next report takes it back.
+    PeerLost {
+        /// Which one.
+        peer: PeerId,
+    },
+    /// A sibling, another service of this region, has placed a request.
+    Shared(Placement),
     /// The driver shuts down: answer everything that waits.
     Shutdown,
 }

@@ -8,6 +8,8 @@ mod config;
 mod effect;
 mod event;
 mod index;
+mod peer;
+mod peers;
 mod policy;
 mod queue;
 mod replica;
@@ -17,13 +19,14 @@ mod stats;
 mod status;
 mod time;
 
-pub use config::{Eviction, IndexLimits, Push, QueueLimits, RouterConfig};
-pub use effect::{Decision, Effect, Reason, RejectReason};
+pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
+pub use effect::{Decision, Effect, Forwarding, Reason, RejectReason};
 pub use event::{
-    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Served, SessionKey, Tier,
+    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Scope, Served, SessionKey, Tier,
 };
+pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Placement, Target};
 pub use policy::{PolicyName, UnknownPolicy};
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};
-pub use status::{Availability, Candidate, Choice, Explanation, ReplicaStatus};
+pub use status::{Availability, Candidate, Choice, Explanation, PeerCandidate, ReplicaStatus};
 pub use time::Time;

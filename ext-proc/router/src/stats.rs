@@ -12,12 +12,18 @@ pub struct Stats {
     pub queue_length: usize,
     /// How long the oldest of them has waited.
     pub oldest_wait: Duration,
-    /// Requests dispatched and not finished.
+    /// Requests dispatched to replicas and not finished.
     pub in_flight: usize,
+    /// Requests forwarded to peer regions and not finished.
+    pub forwarded_in_flight: usize,
     /// Replicas that would take a request now.
     pub available_replicas: usize,
+    /// Peer regions that requests are forwarded to now.
+    pub available_peers: usize,
     /// What the prefix index holds.
     pub index: IndexStats,
+    /// What the index over peers holds.
+    pub peer_index: IndexStats,
     /// Counters since the router's start.
     pub counters: Counters,
 }
@@ -66,6 +72,26 @@ pub struct Counters {
     pub measured_prompt_tokens: u64,
     /// Predicted hits that did not happen and so corrected the index.
     pub false_hits: u64,
+    /// Requests forwarded to a peer region.
+    pub forwarded: u64,
+    /// Forwarded requests that came back, refused or not served there.
+    pub returned: u64,
+    /// Prompt tokens of forwarded requests whose engine told what it found in its cache.
+    pub forwarded_prompt_tokens: u64,
+    /// What it found.
+    pub forwarded_cached_tokens: u64,
+    /// Requests that came from other regions.
+    pub guests: u64,
+    /// Of these, those that were refused because the queue was too long.
+    pub guests_refused: u64,
+    /// Placements told to siblings.
+    pub shared_sent: u64,
+    /// Placements heard from siblings.
+    pub shared_received: u64,
+    /// Of these, those that continue a prefix which is not known here.
+    pub shared_unattached: u64,
+    /// Placements that siblings were not told of because nobody took them in time.
+    pub shared_dropped: u64,
     /// Replicas that were not taken in because there are too many.
     pub replicas_refused: u64,
 }

@@ -1,6 +1,8 @@
 //! What a router says of itself to people: its replicas, and why a request would go where it would.
 
-use crate::{Load, Reason, ReplicaId, Time};
+use core::time::Duration;
+
+use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Time};
 
 /// One replica, as the router sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,8 +75,25 @@ impl Availability {
 pub struct Explanation {
     /// Every replica that may serve it, in order of name.
     pub candidates: Vec<Candidate>,
+    /// Every peer region that it may be forwarded to, in order of name.
+    pub peers: Vec<PeerCandidate>,
     /// What would happen to it now.
     pub choice: Choice,
+}
+
+/// One peer region, as it looks to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerCandidate {
+    /// Its identity.
+    pub peer: PeerId,
+    /// Its name.
+    pub name: String,
+    /// How many of the prompt's bytes the index over peers holds for it.
+    pub matched_bytes: u32,
+    /// Whether requests are forwarded to it, or why not.
+    pub availability: PeerAvailability,
+    /// How long until a first token from there, where its report tells.
+    pub estimated_ttft: Option<Duration>,
 }
 
 /// One replica, as it looks to one request.
@@ -103,6 +122,13 @@ pub enum Choice {
     Dispatch {
         /// Where to.
         replica: ReplicaId,
+        /// Why there.
+        reason: Reason,
+    },
+    /// It would be forwarded to another region.
+    Forward {
+        /// To which one.
+        peer: PeerId,
         /// Why there.
         reason: Reason,
     },

@@ -232,6 +232,7 @@ fn an_explanation_is_what_happens() {
                     assert_eq!(ahead, waiting, "{name}");
                     assert_eq!(script.sent(), [], "{name}");
                 }
+                Choice::Forward { peer, .. } => panic!("{name}: {peer:?}"),
                 Choice::Reject { reason } => panic!("{name}: {reason:?}"),
             }
             if id % 3 == 0 {

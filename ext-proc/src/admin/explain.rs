@@ -177,6 +177,9 @@ fn in_pool(request: view::RequestView, pool: &Pool, explanation: &Explanation) -
             replica: replica.and_then(name),
             ahead,
         },
+        Choice::Forward { peer, .. } => view::OutcomeView::NoPool {
+            what: format!("forwarded to peer region {}", peer.0),
+        },
         Choice::Reject { reason } => view::OutcomeView::Reject {
             reason: reason.as_str().to_owned(),
         },

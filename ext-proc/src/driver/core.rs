@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Router, Time,
+    Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Router, Scope, Time,
 };
 use tokio::sync::oneshot;
 
@@ -123,6 +123,7 @@ impl Core {
                     .filter_map(|addr| self.roster.id_of(*addr))
                     .collect()
             }),
+            scope: Scope::Home,
         }
     }
 
@@ -166,6 +167,14 @@ impl Core {
                 },
             ),
             Effect::Dispatch { id, decision } => (id, self.route(decision)),
+            // No request that this shell makes may leave the region.
+            Effect::Forward { id, .. } => (
+                id,
+                Verdict::Refused {
+                    reason: RejectReason::NoReplica,
+                    retry_after: Duration::from_secs(1),
+                },
+            ),
         }
     }
 

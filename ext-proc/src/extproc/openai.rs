@@ -44,6 +44,9 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
         RejectReason::NoHealthyReplica => {
             "No replica of this model answers at the moment. Try again later."
         }
+        RejectReason::RegionFull => {
+            "This region has no room for requests of other regions at the moment."
+        }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
     error(message, "server_error", None, reason.as_str())

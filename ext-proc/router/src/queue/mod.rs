@@ -192,7 +192,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tier;
+    use crate::{Scope, Tier};
     use isotherm_fingerprint::Fingerprint;
     use std::sync::Arc;
 
@@ -206,6 +206,7 @@ mod tests {
                 prompt_tokens: 0,
                 output_tokens_max: None,
                 subset: None,
+                scope: Scope::default(),
             },
             arrived: Time::from_nanos(id),
             passed_over: 0,

@@ -49,6 +49,10 @@ impl Router {
             })
             .collect();
         candidates.sort_by(|a, b| (&a.name, a.replica).cmp(&(&b.name, b.replica)));
-        Explanation { candidates, choice }
+        Explanation {
+            candidates,
+            peers: Vec::new(),
+            choice,
+        }
     }
 }

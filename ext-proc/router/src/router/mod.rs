@@ -6,6 +6,7 @@
 mod admit;
 mod explain;
 mod feedback;
+mod forward;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
 use crate::index::{PrefixIndex, Recorded};
+use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::replica::{Fleet, Replica, Sent};
@@ -38,6 +40,7 @@ pub struct Router {
     index: PrefixIndex,
     policy: Box<dyn Policy>,
     queue: Queue,
+    peers: Peers,
     in_flight: BTreeMap<RequestId, Flight>,
     effects: VecDeque<Effect>,
     counters: Counters,
@@ -67,6 +70,7 @@ impl Router {
             index: PrefixIndex::new(config.index),
             policy: config.policy.build(seed),
             queue: Queue::default(),
+            peers: Peers::default(),
             in_flight: BTreeMap::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
@@ -102,6 +106,16 @@ impl Router {
             Event::Added { replica, spec } => self.added(replica, spec),
             Event::Draining { replica } => self.draining(replica),
             Event::Removed { replica } => self.removed(replica),
+            Event::PeerAdded { peer, spec } => self.peers.added(peer, spec),
+            Event::PeerRemoved { peer } => self.peers.removed(peer),
+            Event::PeerReported {
+                peer,
+                report,
+                as_of,
+                round_trip,
+            } => self.peers.reported(peer, report, as_of, round_trip),
+            Event::PeerLost { peer } => self.peers.lost(peer),
+            Event::Shared(placement) => self.shared(placement),
             Event::Shutdown => self.shutdown(),
         }
         self.pump();
@@ -157,6 +171,9 @@ impl Router {
                 .unwrap_or_default(),
             in_flight: self.in_flight.len(),
             available_replicas: self.fleet.available().len(),
+            forwarded_in_flight: 0,
+            available_peers: 0,
+            peer_index: crate::IndexStats::default(),
             index: self.index.stats(),
             counters: self.counters.clone(),
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::policy::{Placement, View};
 use crate::queue::PASSED_OVER_MAX;
 use crate::slots::Slot;
-use crate::{End, Push, Reason, Request, Served, SessionKey, Tier};
+use crate::{End, Push, Reason, Request, Scope, Served, SessionKey, Tier};
 
 /// Sends each session to the replica of its number, and has it wait for that one when it is taken.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ fn request(id: u64, home: u64) -> Request {
         prompt_tokens: 10,
         output_tokens_max: None,
         subset: None,
+        scope: Scope::default(),
     }
 }
 
@@ -84,7 +85,7 @@ fn dispatched(router: &mut Router) -> Vec<(u64, u32)> {
     core::iter::from_fn(|| router.poll_effect())
         .filter_map(|effect| match effect {
             Effect::Dispatch { id, decision } => Some((id.0, decision.replica.0)),
-            Effect::Reject { .. } => None,
+            Effect::Forward { .. } | Effect::Reject { .. } => None,
         })
         .collect()
 }

@@ -17,7 +17,7 @@ pub mod script;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Edge, Fingerprint};
-use isotherm_router::{Request, RequestId, SessionKey, Tier};
+use isotherm_router::{Request, RequestId, Scope, SessionKey, Tier};
 
 /// Bytes between two edges.
 pub const EDGE_BYTES: u32 = 256;
@@ -51,5 +51,6 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         prompt_tokens: u32::try_from(blocks.len()).unwrap() * EDGE_BYTES / 4,
         output_tokens_max: None,
         subset: None,
+        scope: Scope::default(),
     }
 }

@@ -509,6 +509,7 @@ impl Naive {
                     self.dispatched(id, &decision);
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
+                Effect::Forward { .. } => unreachable!("nothing may leave the region"),
             }
         }
         self.check();
@@ -585,6 +586,7 @@ impl Naive {
                 assert!(!all.any(|replica| self.is_eligible(&request, *replica)));
             }
             RejectReason::NoReplica => assert_eq!(staying().count(), 0),
+            RejectReason::RegionFull => unreachable!("nobody is a guest"),
             RejectReason::ShuttingDown => {}
         }
     }

@@ -105,7 +105,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Dispatch { id, decision } => Some((id.0, decision)),
-                Effect::Reject { .. } => None,
+                Effect::Forward { .. } | Effect::Reject { .. } => None,
             })
             .collect()
     }
@@ -123,7 +123,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Reject { id, reason, .. } => Some((id.0, reason)),
-                Effect::Dispatch { .. } => None,
+                Effect::Dispatch { .. } | Effect::Forward { .. } => None,
             })
             .collect()
     }
