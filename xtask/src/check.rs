@@ -4,6 +4,7 @@
 //! straight to the terminal, so the last lines are the test runner's own. Clippy and rustdoc share what they compile;
 //! the tests are built once, in the same target directory and profile as what they start.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -12,6 +13,9 @@ use anyhow::Context as _;
 use crate::cargo::{cargo, root};
 use crate::process::{self, output, say};
 use crate::{envoy, filter, licences};
+
+/// Every bootstrap in the repository.
+const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 
 /// Runs every step; stops at the first that fails.
 ///
@@ -46,16 +50,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let filter = step("filter", || filter::build(&root))?;
     let envoy = step("Envoy", || envoy::obtain(&root))?;
     step("Envoy's configuration", || {
-        output(Command::new(&envoy).current_dir(&root).args([
-            "--mode",
-            "validate",
-            "--log-level",
-            "warning",
-            "--config-path",
-            "envoy/standalone.yaml",
-        ]))
-        .map(|_| ())
-        .context("envoy/standalone.yaml is refused by Envoy")
+        ENVOY_FILES
+            .iter()
+            .try_for_each(|file| validate(&root, &envoy, file))
     })?;
 
     say("tests");
@@ -77,6 +74,22 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .env("ISOTHERM_ENVOY", &envoy)
             .env("ISOTHERM_FILTER", &filter),
     )
+}
+
+/// Whether Envoy takes a file; its paths are relative to the root of the repository.
+fn validate(root: &Path, envoy: &Path, file: &str) -> anyhow::Result<()> {
+    let mut command = Command::new(envoy);
+    command.current_dir(root).args([
+        "--mode",
+        "validate",
+        "--log-level",
+        "warning",
+        "--config-path",
+        file,
+    ]);
+    output(&mut command)
+        .map(|_| ())
+        .with_context(|| format!("{file} is refused by Envoy"))
 }
 
 fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {

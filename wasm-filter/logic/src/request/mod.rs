@@ -247,6 +247,7 @@ fn is_a_peers(name: &str) -> bool {
         names::TIER,
         names::TOKENS,
         names::ORIGIN,
+        names::TRIED,
     ]
     .contains(&name)
 }

@@ -151,6 +151,7 @@ fn a_trusted_peers_words_are_kept_but_not_its_routing() {
         ("x-isotherm-model", "llama"),
         ("x-isotherm-session", "s"),
         ("x-isotherm-origin", "eu"),
+        ("x-isotherm-tried", "asia,us"),
         ("x-isotherm-cluster", "gateway-us"),
         ("x-gateway-destination-endpoint", "10.0.0.1:80"),
     ]);
