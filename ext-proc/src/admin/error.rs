@@ -74,6 +74,7 @@ impl From<MembershipError> for ApiError {
         let (status, code) = match error {
             MembershipError::Exists(_) => (StatusCode::CONFLICT, "replica_exists"),
             MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_replica"),
+            MembershipError::NotAdopted(_) => (StatusCode::CONFLICT, "replica_not_adopted"),
             MembershipError::Full => (StatusCode::CONFLICT, "pool_full"),
         };
         Self::new(status, code, error.to_string())

@@ -7,6 +7,7 @@
 //! A body may be tens of megabytes long. It is read away from the threads that answer Envoy, and few at a time.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
@@ -15,7 +16,7 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use isotherm_filter_logic::request::{Prompt, RequestFlow};
 use isotherm_filter_logic::{Edit, Plugin, RequestConfig};
 use isotherm_fingerprint::names;
-use isotherm_router::{Candidate, Choice, Explanation};
+use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
 use prometheus_client::registry::Registry;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -23,7 +24,7 @@ use tokio::sync::Semaphore;
 use super::error::ApiError;
 use super::{Shared, view};
 use crate::driver::Pool;
-use crate::extproc::{Head, Place};
+use crate::extproc::{Head, Listener, Place};
 use crate::metrics::Metrics;
 
 /// How much of a body the filter gets at a time, in bytes: as much as Envoy reads from a socket.
@@ -48,7 +49,7 @@ pub(super) async fn explain(
     let (headers, problem) = filtered.await.map_err(ApiError::broken)??;
     // A counter of its own: a question is no request.
     let metrics = Metrics::register(&mut Registry::default());
-    let head = Head::read(Some(&headers), None, &metrics);
+    let head = Head::read(Some(&headers), None, Listener::Clients, &metrics);
     let found = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
@@ -58,8 +59,10 @@ pub(super) async fn explain(
         edges: head.ask.fingerprint.edges().len(),
         problem,
     };
-    let explained = match Place::of(&head, &admin.fleet.table()) {
-        Place::Route(pool) => in_pool(found, &pool, &pool.explain(&head.ask)),
+    let table = admin.fleet.table();
+    let directory = table.directory().map(Arc::as_ref);
+    let explained = match Place::of(&head, &table) {
+        Place::Route(pool) => in_pool(found, &pool, &pool.explain(&head.ask(directory))),
         Place::Pass(Some(cluster)) => without_pool(
             found,
             format!("passed on to cluster `{cluster}` without waiting"),
@@ -159,6 +162,7 @@ fn without_pool(request: view::RequestView, what: String) -> view::Explained {
         pool: None,
         policy: None,
         candidates: Vec::new(),
+        regions: Vec::new(),
     }
 }
 
@@ -168,17 +172,23 @@ fn in_pool(request: view::RequestView, pool: &Pool, explanation: &Explanation) -
         let found = candidates.find(|candidate| candidate.replica == id);
         found.map(|candidate| candidate.name.clone())
     };
+    let region = |id| {
+        let mut peers = explanation.peers.iter();
+        let found = peers.find(|candidate| candidate.peer == id);
+        found.map(|candidate| candidate.name.clone())
+    };
     let outcome = match explanation.choice {
         Choice::Dispatch { replica, reason } => view::OutcomeView::Dispatch {
             replica: name(replica).unwrap_or_default(),
             reason: reason.as_str().to_owned(),
         },
+        Choice::Forward { peer, reason } => view::OutcomeView::Forward {
+            region: region(peer).unwrap_or_default(),
+            reason: reason.as_str().to_owned(),
+        },
         Choice::Wait { replica, ahead } => view::OutcomeView::Wait {
             replica: replica.and_then(name),
             ahead,
-        },
-        Choice::Forward { peer, .. } => view::OutcomeView::NoPool {
-            what: format!("forwarded to peer region {}", peer.0),
         },
         Choice::Reject { reason } => view::OutcomeView::Reject {
             reason: reason.as_str().to_owned(),
@@ -197,17 +207,36 @@ fn in_pool(request: view::RequestView, pool: &Pool, explanation: &Explanation) -
         pool: Some(pool.name().to_string()),
         policy: Some(pool.config().borrow().router.policy.to_string()),
         candidates,
+        regions: explanation
+            .peers
+            .iter()
+            .map(|candidate| region_of(candidate, total))
+            .collect(),
     }
 }
 
+fn region_of(candidate: &PeerCandidate, total_bytes: u32) -> view::RegionCandidateView {
+    let ttft = candidate.estimated_ttft;
+    view::RegionCandidateView {
+        region: candidate.name.clone(),
+        matched_bytes: candidate.matched_bytes,
+        matched_share: share(candidate.matched_bytes, total_bytes),
+        estimated_ttft_ms: ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX)),
+        availability: candidate.availability.as_str().to_owned(),
+    }
+}
+
+fn share(matched_bytes: u32, total_bytes: u32) -> f64 {
+    f64::from(matched_bytes) / f64::from(total_bytes.max(1))
+}
+
 fn view_of(candidate: &Candidate, total_bytes: u32) -> view::CandidateView {
-    let share = f64::from(candidate.matched_bytes) / f64::from(total_bytes.max(1));
     view::CandidateView {
         replica: candidate.name.clone(),
         // JSON knows no infinity.
         score: candidate.score.clamp(f64::MIN, f64::MAX),
         matched_bytes: candidate.matched_bytes,
-        matched_share: share,
+        matched_share: share(candidate.matched_bytes, total_bytes),
         outstanding: candidate.outstanding,
         pending: candidate.pending,
         availability: candidate.availability.as_str().to_owned(),

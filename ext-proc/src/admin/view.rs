@@ -161,6 +161,9 @@ pub struct Explained {
     pub policy: Option<String>,
     /// Every replica that may serve it, best score first.
     pub candidates: Vec<CandidateView>,
+    /// Every region that it may be forwarded to.
+    #[serde(default)]
+    pub regions: Vec<RegionCandidateView>,
 }
 
 /// What was found in a request.
@@ -190,6 +193,13 @@ pub enum OutcomeView {
     Dispatch {
         /// Where to.
         replica: String,
+        /// Why there.
+        reason: String,
+    },
+    /// It would go to another region at once.
+    Forward {
+        /// Where to.
+        region: String,
         /// Why there.
         reason: String,
     },
@@ -228,5 +238,20 @@ pub struct CandidateView {
     /// Requests in its own queue at its last probe.
     pub pending: Option<u32>,
     /// Whether it takes another request: `available`, or why not.
+    pub availability: String,
+}
+
+/// Another region, as it looks to the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionCandidateView {
+    /// Its name.
+    pub region: String,
+    /// How many bytes of the prompt were sent there before.
+    pub matched_bytes: u32,
+    /// The same as a share of the prompt, from 0 to 1.
+    pub matched_share: f64,
+    /// How long until the first token would come from there, without the computation of the prompt.
+    pub estimated_ttft_ms: Option<u64>,
+    /// Whether it takes requests of this region: `available`, or why not.
     pub availability: String,
 }

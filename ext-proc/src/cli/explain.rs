@@ -111,25 +111,30 @@ fn render(explained: &Explained) -> String {
         line("pool", format!("{pool} ({policy})"));
     }
     line("outcome", outcome(&explained.outcome));
-    if explained.candidates.is_empty() {
-        return text;
+    if !explained.candidates.is_empty() {
+        text = format!("{text}\n{}", replicas(explained));
     }
+    if !explained.regions.is_empty() {
+        text = format!("{text}\n{}", regions(explained));
+    }
+    text
+}
+
+/// Every replica as a row.
+fn replicas(explained: &Explained) -> String {
     let chosen = match &explained.outcome {
         OutcomeView::Dispatch { replica, .. } => Some(replica),
         OutcomeView::Wait { replica, .. } => replica.as_ref(),
-        OutcomeView::Reject { .. } | OutcomeView::NoPool { .. } => None,
+        OutcomeView::Forward { .. } | OutcomeView::Reject { .. } | OutcomeView::NoPool { .. } => {
+            None
+        }
     };
     let rows: Vec<_> = explained
         .candidates
         .iter()
         .map(|candidate| {
-            let mark = if chosen == Some(&candidate.replica) {
-                "->"
-            } else {
-                ""
-            };
             [
-                mark.to_owned(),
+                mark(chosen == Some(&candidate.replica)),
                 candidate.replica.clone(),
                 format!("{:.3}", candidate.score),
                 percent(candidate.matched_share),
@@ -150,12 +155,45 @@ fn render(explained: &Explained) -> String {
         "PENDING",
         "STATE",
     ];
-    format!("{text}\n{}", table::render(header, &rows))
+    table::render(header, &rows)
+}
+
+/// Every other region as a row.
+fn regions(explained: &Explained) -> String {
+    let chosen = match &explained.outcome {
+        OutcomeView::Forward { region, .. } => Some(region),
+        OutcomeView::Dispatch { .. }
+        | OutcomeView::Wait { .. }
+        | OutcomeView::Reject { .. }
+        | OutcomeView::NoPool { .. } => None,
+    };
+    let rows: Vec<_> = explained
+        .regions
+        .iter()
+        .map(|candidate| {
+            let ttft = candidate.estimated_ttft_ms;
+            [
+                mark(chosen == Some(&candidate.region)),
+                candidate.region.clone(),
+                percent(candidate.matched_share),
+                candidate.matched_bytes.to_string(),
+                or_dash(ttft.map(|ms| format!("{ms} ms"))),
+                candidate.availability.clone(),
+            ]
+        })
+        .collect();
+    let header = ["", "REGION", "MATCHED", "BYTES", "FIRST TOKEN", "STATE"];
+    table::render(header, &rows)
+}
+
+fn mark(chosen: bool) -> String {
+    (if chosen { "->" } else { "" }).to_owned()
 }
 
 fn outcome(outcome: &OutcomeView) -> String {
     match outcome {
         OutcomeView::Dispatch { replica, reason } => format!("goes to {replica} ({reason})"),
+        OutcomeView::Forward { region, reason } => format!("goes to region {region} ({reason})"),
         OutcomeView::Wait { replica, ahead } => {
             let whom = replica.as_ref().map_or_else(
                 || "any replica that can take it".to_owned(),
@@ -171,7 +209,7 @@ fn outcome(outcome: &OutcomeView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::view::{CandidateView, RequestView};
+    use crate::admin::view::{CandidateView, RegionCandidateView, RequestView};
 
     #[test]
     fn the_chosen_replica_is_marked_and_every_candidate_says_why() {
@@ -202,6 +240,7 @@ mod tests {
                 candidate("10.0.0.1:80", 0.5, "available"),
                 candidate("10.0.0.2:80", 0.0, "stale"),
             ],
+            regions: Vec::new(),
         };
         let text = render(&explained);
         assert!(
@@ -211,6 +250,38 @@ mod tests {
         assert!(text.contains("->  10.0.0.1:80  0.500  50%"), "{text}");
         assert!(text.contains("10.0.0.2:80  0.000"), "{text}");
         assert!(text.trim_end().ends_with("stale"), "{text}");
+    }
+
+    #[test]
+    fn the_chosen_region_is_marked_and_every_other_says_why_not() {
+        let region = |region: &str, state: &str| RegionCandidateView {
+            region: region.into(),
+            matched_bytes: 512,
+            matched_share: 0.5,
+            estimated_ttft_ms: Some(160),
+            availability: state.into(),
+        };
+        let explained = Explained {
+            request: RequestView::default(),
+            outcome: OutcomeView::Forward {
+                region: "eu".into(),
+                reason: "prefix".into(),
+            },
+            pool: Some("llama".into()),
+            policy: Some("prefix_tree".into()),
+            candidates: Vec::new(),
+            regions: vec![region("asia", "long_queue"), region("eu", "available")],
+        };
+        let text = render(&explained);
+        assert!(
+            text.contains("outcome  goes to region eu (prefix)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("->  eu      50%      512    160 ms       available"),
+            "{text}"
+        );
+        assert!(text.contains("\n    asia"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
-use isotherm_router::{SessionKey, Tier};
+use isotherm_router::{Scope, SessionKey, Tier};
 use twox_hash::XxHash3_64;
 
 /// A request that wants a replica: the router's [`Request`](isotherm_router::Request) without an identity, and with
@@ -23,6 +23,8 @@ pub struct Ask {
     pub output_tokens_max: Option<u32>,
     /// The only replicas that may serve it, where the gateway restricts them.
     pub subset: Option<Vec<SocketAddr>>,
+    /// Whether it may leave this region, and which regions have had it.
+    pub scope: Scope,
 }
 
 /// The key of a session, from the value of its header. Every instance of the service gets the same one: their hash

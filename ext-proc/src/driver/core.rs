@@ -6,14 +6,16 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Router, Scope, Time,
+    Decision, Effect, Event, Forwarding, RejectReason, ReplicaId, Request, RequestId, Router, Time,
 };
 use tokio::sync::oneshot;
 
 use super::ask::Ask;
+use super::directory::{Directory, Peer};
 use super::roster::Roster;
 
 /// How a request was decided.
@@ -21,6 +23,8 @@ use super::roster::Roster;
 pub enum Verdict {
     /// It goes to a replica.
     Go(Route),
+    /// It goes to another region.
+    Forward(Forward),
     /// It is refused.
     Refused {
         /// Why.
@@ -39,6 +43,17 @@ pub struct Route {
     pub fallbacks: Vec<SocketAddr>,
     /// Why, as the routing core says.
     pub decision: Decision,
+}
+
+/// The region that a request goes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// The region.
+    pub peer: Peer,
+    /// The regions, for those who name them.
+    pub directory: Arc<Directory>,
+    /// Why, as the routing core says.
+    pub forwarding: Forwarding,
 }
 
 /// A request that was handed to the core.
@@ -63,6 +78,11 @@ impl Deliveries {
         }
     }
 
+    /// Adds answers that came after these.
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.0.append(&mut later.0);
+    }
+
     /// The answers, for those who count them.
     pub(crate) fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.0.iter().map(|(_, verdict)| verdict)
@@ -74,6 +94,8 @@ impl Deliveries {
 pub(crate) struct Core {
     pub(crate) router: Router,
     pub(crate) roster: Roster,
+    /// The regions, where there are others.
+    pub(crate) directory: Option<Arc<Directory>>,
     waiting: HashMap<RequestId, oneshot::Sender<Verdict>>,
     next_request: u64,
 }
@@ -84,6 +106,7 @@ impl Core {
         Self {
             router,
             roster: Roster::default(),
+            directory: None,
             waiting: HashMap::new(),
             next_request: 0,
         }
@@ -117,13 +140,13 @@ impl Core {
             tier: ask.tier,
             prompt_tokens: ask.prompt_tokens,
             output_tokens_max: ask.output_tokens_max,
+            scope: ask.scope.clone(),
             subset: ask.subset.as_ref().map(|addrs| {
                 addrs
                     .iter()
                     .filter_map(|addr| self.roster.id_of(*addr))
                     .collect()
             }),
-            scope: Scope::Home,
         }
     }
 
@@ -167,14 +190,20 @@ impl Core {
                 },
             ),
             Effect::Dispatch { id, decision } => (id, self.route(decision)),
-            // No request that this shell makes may leave the region.
-            Effect::Forward { id, .. } => (
-                id,
-                Verdict::Refused {
-                    reason: RejectReason::NoReplica,
-                    retry_after: Duration::from_secs(1),
-                },
-            ),
+            Effect::Forward { id, forwarding } => (id, self.forward(forwarding)),
+        }
+    }
+
+    fn forward(&self, forwarding: Forwarding) -> Verdict {
+        let directory = self.directory.as_ref();
+        match directory.and_then(|known| Some((known.get(forwarding.peer)?.clone(), known))) {
+            Some((peer, directory)) => Verdict::Forward(Forward {
+                peer,
+                directory: Arc::clone(directory),
+                forwarding,
+            }),
+            // The directory changes only together with the core, so a peer that the core chose is in it.
+            None => nowhere(),
         }
     }
 
@@ -187,10 +216,14 @@ impl Core {
                 decision,
             }),
             // The roster changes only together with the core, so a replica that the core chose is on it.
-            None => Verdict::Refused {
-                reason: RejectReason::NoReplica,
-                retry_after: Duration::from_secs(1),
-            },
+            None => nowhere(),
         }
+    }
+}
+
+fn nowhere() -> Verdict {
+    Verdict::Refused {
+        reason: RejectReason::NoReplica,
+        retry_after: Duration::from_secs(1),
     }
 }

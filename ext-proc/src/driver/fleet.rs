@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use super::clock::Clock;
+use super::directory::Directory;
 use super::pool::Pool;
 use super::timer;
-use crate::config::Config;
+use crate::config::{Config, RegionConfig};
 use crate::metrics::Metrics;
 
 /// The model name of the pool that serves every model which no other pool names.
@@ -33,12 +34,13 @@ pub struct Fleet {
 }
 
 /// The pools as one configuration names them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     pools: Vec<Arc<Pool>>,
     by_model: HashMap<String, Arc<Pool>>,
     by_cluster: HashMap<String, Arc<Pool>>,
     decision_header: bool,
+    directory: Option<Arc<Directory>>,
 }
 
 impl Table {
@@ -78,6 +80,12 @@ impl Table {
     pub fn decision_header(&self) -> bool {
         self.decision_header
     }
+
+    /// The regions, where there are others.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Arc<Directory>> {
+        self.directory.as_ref()
+    }
 }
 
 impl Fleet {
@@ -92,17 +100,26 @@ impl Fleet {
             metrics,
             clock,
         };
+        if let Some(region) = &config.region {
+            fleet.set_regions(&region.name, peers(region));
+        }
         fleet.apply(config);
         fleet
     }
 
-    /// Makes the pools what a changed configuration says. What waits in a pool that is gone is let go.
+    /// Makes the pools what a changed configuration says. What waits in a pool that is gone is let go. Peers come and go;
+    /// whether there are regions, and which one this is, stays as it was at the start.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
         let mut table = Table {
             decision_header: config.decision_header,
+            directory: before.directory.clone(),
             ..Table::default()
         };
+        if let (Some(directory), Some(region)) = (&before.directory, &config.region) {
+            let directory = Directory::new(directory.own(), peers(region), Some(directory));
+            table.directory = Some(Arc::new(directory));
+        }
         for pool_config in &config.pools {
             let pool_config = Arc::new(pool_config.clone());
             let known = before
@@ -116,6 +133,7 @@ impl Fleet {
                 }
                 None => self.open(Arc::clone(&pool_config)),
             };
+            pool.set_directory(table.directory.clone());
             let aliases = pool_config.aliases.iter();
             for name in std::iter::once(&pool_config.model).chain(aliases) {
                 table.by_model.insert(name.clone(), Arc::clone(&pool));
@@ -139,6 +157,21 @@ impl Fleet {
         if self.stopping.load(Ordering::SeqCst) {
             self.shut_down();
         }
+    }
+
+    /// Makes the regions these: this one, and each peer with its Envoy cluster. Every pool hears of peers that come and
+    /// go, also a pool that a reload opens later.
+    pub fn set_regions<'a>(&self, own: &str, peers: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let before = self.table();
+        let directory = Directory::new(own, peers, before.directory.as_deref());
+        let table = Table {
+            directory: Some(Arc::new(directory)),
+            ..(*before).clone()
+        };
+        for pool in &table.pools {
+            pool.set_directory(table.directory.clone());
+        }
+        self.table.send_replace(Arc::new(table));
     }
 
     /// The pools as they are now.
@@ -192,6 +225,11 @@ impl Fleet {
         timer::spawn(&pool);
         pool
     }
+}
+
+fn peers(region: &RegionConfig) -> impl Iterator<Item = (&str, &str)> {
+    let peers = region.peers.iter();
+    peers.map(|peer| (peer.name.as_str(), peer.cluster.as_str()))
 }
 
 /// A number that differs from run to run: the standard library keys its hash maps in the same way.

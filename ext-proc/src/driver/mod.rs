@@ -7,9 +7,11 @@
 mod ask;
 mod clock;
 mod core;
+mod directory;
 mod fleet;
 mod pool;
 mod roster;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod ticket;
@@ -17,8 +19,10 @@ mod timer;
 
 pub use ask::{Ask, session_key};
 pub use clock::Clock;
-pub use core::{Route, Verdict};
+pub use core::{Forward, Route, Verdict};
+pub use directory::{Directory, PEERS_MAX, Peer};
 pub use fleet::{ANY_MODEL, Fleet, Table};
 pub use pool::Pool;
 pub use roster::{Member, MembershipError, REPLICAS_MAX};
+pub use shared::{SharedPlacement, SharedTarget};
 pub use ticket::{Progress, Ticket};

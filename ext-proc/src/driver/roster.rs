@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use isotherm_router::ReplicaId;
+use isotherm_router::{PeerId, ReplicaId};
 
 /// The most replicas that one pool holds.
 pub const REPLICAS_MAX: usize = 10_000;
@@ -20,6 +20,8 @@ pub struct Member {
     pub addr: SocketAddr,
     /// It finishes what it has, and gets nothing new.
     pub draining: bool,
+    /// The region that it belongs to, where this one only looks after it.
+    pub adopted_from: Option<PeerId>,
 }
 
 /// Why the membership of a pool could not be changed.
@@ -31,6 +33,9 @@ pub enum MembershipError {
     /// The address is not in the pool.
     #[error("replica {0} is not in the pool; `isotherm replicas list` shows who is")]
     Unknown(SocketAddr),
+    /// The address is in the pool, and does not belong to that region.
+    #[error("replica {0} is not adopted from that region")]
+    NotAdopted(SocketAddr),
     /// The pool holds as many replicas as it may.
     #[error("the pool holds {REPLICAS_MAX} replicas, which is the most it may; remove one first")]
     Full,
@@ -46,7 +51,11 @@ pub(crate) struct Roster {
 
 impl Roster {
     /// Takes an address in, under a new identity.
-    pub(crate) fn add(&mut self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+    pub(crate) fn add(
+        &mut self,
+        addr: SocketAddr,
+        adopted_from: Option<PeerId>,
+    ) -> Result<ReplicaId, MembershipError> {
         if self.by_addr.contains_key(&addr) {
             return Err(MembershipError::Exists(addr));
         }
@@ -62,10 +71,31 @@ impl Roster {
                 id,
                 addr,
                 draining: false,
+                adopted_from,
             },
         );
         self.addr_of.insert(id, addr);
         Ok(id)
+    }
+
+    /// Makes an adopted address this region's own; `None` where it is not adopted.
+    pub(crate) fn keep(&mut self, addr: SocketAddr) -> Option<ReplicaId> {
+        let member = self.by_addr.get_mut(&addr)?;
+        member.adopted_from.take()?;
+        Some(member.id)
+    }
+
+    /// Lets an address go that was adopted from `peer`.
+    pub(crate) fn release(
+        &mut self,
+        addr: SocketAddr,
+        peer: PeerId,
+    ) -> Result<ReplicaId, MembershipError> {
+        match self.by_addr.get(&addr) {
+            None => Err(MembershipError::Unknown(addr)),
+            Some(member) if member.adopted_from == Some(peer) => self.remove(addr),
+            Some(_) => Err(MembershipError::NotAdopted(addr)),
+        }
     }
 
     /// Lets an address go.
@@ -116,14 +146,14 @@ mod tests {
     #[test]
     fn an_address_that_returns_is_somebody_new() {
         let mut roster = Roster::default();
-        let first = roster.add(addr(1)).unwrap();
-        assert_eq!(roster.add(addr(1)), Err(MembershipError::Exists(addr(1))));
+        let first = roster.add(addr(1), None).unwrap();
+        assert_eq!(roster.add(addr(1), None), Err(MembershipError::Exists(addr(1))));
         assert_eq!(roster.remove(addr(1)), Ok(first));
         assert_eq!(
             roster.remove(addr(1)),
             Err(MembershipError::Unknown(addr(1)))
         );
-        let second = roster.add(addr(1)).unwrap();
+        let second = roster.add(addr(1), None).unwrap();
         assert_ne!(first, second);
         assert_eq!(roster.addr_of(first), None);
         assert_eq!(roster.addr_of(second), Some(addr(1)));
@@ -133,7 +163,7 @@ mod tests {
     #[test]
     fn draining_is_news_once() {
         let mut roster = Roster::default();
-        let id = roster.add(addr(1)).unwrap();
+        let id = roster.add(addr(1), None).unwrap();
         assert_eq!(roster.drain(addr(1)), Ok((id, true)));
         assert_eq!(roster.drain(addr(1)), Ok((id, false)));
         assert_eq!(
@@ -141,8 +171,27 @@ mod tests {
             [Member {
                 id,
                 addr: addr(1),
-                draining: true
+                draining: true,
+                adopted_from: None,
             }]
         );
+    }
+
+    #[test]
+    fn only_the_region_that_an_address_was_adopted_from_takes_it_back() {
+        let mut roster = Roster::default();
+        let (eu, asia) = (PeerId(0), PeerId(1));
+        let own = roster.add(addr(1), None).unwrap();
+        let adopted = roster.add(addr(2), Some(eu)).unwrap();
+        let not_adopted = |port| Err(MembershipError::NotAdopted(addr(port)));
+        assert_eq!(roster.release(addr(1), eu), not_adopted(1));
+        assert_eq!(roster.release(addr(2), asia), not_adopted(2));
+        assert_eq!(roster.release(addr(2), eu), Ok(adopted));
+        assert_eq!(roster.id_of(addr(1)), Some(own));
+
+        let kept = roster.add(addr(2), Some(eu)).unwrap();
+        assert_eq!(roster.keep(addr(2)), Some(kept));
+        assert_eq!(roster.keep(addr(2)), None, "it is this region's already");
+        assert_eq!(roster.release(addr(2), eu), not_adopted(2));
     }
 }

@@ -33,6 +33,8 @@ pub struct Ticket {
     pool: Arc<Pool>,
     id: RequestId,
     sent: Option<(Time, ReplicaId)>,
+    /// It went to another region.
+    forwarded: bool,
     /// Nothing more is to be told of this request.
     closed: bool,
 }
@@ -43,6 +45,7 @@ impl Ticket {
             pool,
             id,
             sent: None,
+            forwarded: false,
             closed: false,
         }
     }
@@ -62,6 +65,11 @@ impl Ticket {
     /// The request goes where `route` says.
     pub fn sent(&mut self, route: &Route) {
         self.sent = Some((self.pool.clock().now(), route.decision.replica));
+    }
+
+    /// The request goes to another region.
+    pub fn forwarded(&mut self) {
+        self.forwarded = true;
     }
 
     /// The request was refused: the core has forgotten it already.
@@ -86,13 +94,7 @@ impl Ticket {
     /// The response ended as `outcome` says. An engine's load report in it counts as a probe.
     pub fn finished(mut self, outcome: &Outcome) {
         self.closed = true;
-        let at = outcome.served.as_deref();
-        let at = at.and_then(|at| at.parse::<SocketAddr>().ok());
-        let served = at.map_or(Served::Unsaid, |addr| {
-            self.pool
-                .replica_at(addr)
-                .map_or(Served::Stranger, Served::By)
-        });
+        let served = self.served(outcome);
         self.pool.request_event(Event::Finished {
             id: self.id,
             served,
@@ -104,6 +106,22 @@ impl Ticket {
         });
         self.pool.observe(outcome);
         self.report(served, outcome);
+    }
+
+    /// Who served. What was forwarded is served by a gateway, whose address only Envoy knows; unless it came back, and
+    /// then the address is that of this Envoy's own listener for such requests, which has no port.
+    fn served(&self, outcome: &Outcome) -> Served {
+        let Some(at) = outcome.served.as_deref() else {
+            return Served::Unsaid;
+        };
+        match (at.parse::<SocketAddr>(), self.forwarded) {
+            (Ok(_), true) | (Err(_), false) => Served::Unsaid,
+            (Err(_), true) => Served::Stranger,
+            (Ok(addr), false) => self
+                .pool
+                .replica_at(addr)
+                .map_or(Served::Stranger, Served::By),
+        }
     }
 
     /// Feeds the load report, which is as old as the response's first byte. Where that is unknown the report

@@ -13,16 +13,23 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
 use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Duration as PbDuration, Struct, Value};
-use isotherm_fingerprint::names;
+use isotherm_fingerprint::{names, session};
 
-use crate::driver::Route;
+use crate::driver::{Forward, Route};
 
 /// Where Envoy's load balancers look for the endpoint, beside the header (Gateway API Inference Extension).
 const LB_NAMESPACE: &str = "envoy.lb";
 
-/// What only this service reads. The session stays: Envoy's ring hash needs it when it falls back. The cluster stays:
-/// the route is picked by it.
-const FOR_US_ONLY: [&str; 4] = [names::FINGERPRINT, names::MODEL, names::TIER, names::TOKENS];
+/// What only services read. The session stays: Envoy's ring hash needs it when it falls back. The cluster stays: the
+/// route is picked by it. The origin goes, since Envoy sends what has one to another region.
+const FOR_SERVICES_ONLY: [&str; 6] = [
+    names::FINGERPRINT,
+    names::MODEL,
+    names::TIER,
+    names::TOKENS,
+    names::ORIGIN,
+    names::TRIED,
+];
 
 /// Sends the request to a replica.
 pub(crate) fn routed(route: &Route, cluster: &str, decision: Option<String>) -> ProcessingResponse {
@@ -38,8 +45,32 @@ pub(crate) fn routed(route: &Route, cluster: &str, decision: Option<String>) -> 
     set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
     ProcessingResponse {
         dynamic_metadata: Some(lb_metadata(endpoints)),
-        ..go_on(set)
+        ..go_on(set, &FOR_SERVICES_ONLY)
     }
+}
+
+/// Sends the request to another region, which gets to know what this one knows of it. `tried` are the regions that have
+/// had it already; `model` is the name under which every region knows the pool, where it has one.
+pub(crate) fn forwarded(
+    forward: &Forward,
+    tried: &str,
+    model: Option<&str>,
+    decision: Option<String>,
+) -> ProcessingResponse {
+    let peer = &forward.peer;
+    let mut tried = tried.to_owned();
+    if !tried.is_empty() {
+        tried.push(',');
+    }
+    tried.push_str(&peer.name);
+    let mut set = vec![
+        set_header(names::CLUSTER, &peer.cluster),
+        set_header(names::ORIGIN, forward.directory.own()),
+        set_header(names::TRIED, &tried),
+    ];
+    set.extend(model.map(|model| set_header(names::MODEL, &session::encode(model.as_bytes()))));
+    set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
+    go_on(set, &[names::DESTINATION])
 }
 
 /// Lets the request go as if this service were not there, to `cluster` where one is named.
@@ -49,6 +80,7 @@ pub(crate) fn passed(cluster: Option<&str>) -> ProcessingResponse {
             .map(|name| set_header(names::CLUSTER, name))
             .into_iter()
             .collect(),
+        &FOR_SERVICES_ONLY,
     )
 }
 
@@ -63,26 +95,38 @@ pub(crate) fn wait(timeout: Duration) -> ProcessingResponse {
     }
 }
 
+/// An answer that comes from here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Immediate<'a> {
+    /// The HTTP status.
+    pub(crate) status: u16,
+    /// The body.
+    pub(crate) body: &'a serde_json::Value,
+    /// When another try is worth while.
+    pub(crate) retry_after: Option<Duration>,
+    /// The region that forwarded this request hears why it was refused.
+    pub(crate) refused: Option<&'a str>,
+    /// What Envoy's log says of it.
+    pub(crate) details: &'a str,
+}
+
 /// Answers the client from here.
-pub(crate) fn immediate(
-    status: u16,
-    body: &serde_json::Value,
-    retry_after: Option<Duration>,
-    details: &str,
-) -> ProcessingResponse {
+pub(crate) fn immediate(answer: Immediate<'_>) -> ProcessingResponse {
     let mut set = vec![set_header("content-type", "application/json")];
-    set.extend(retry_after.map(|after| set_header("retry-after", &whole_seconds(after))));
+    let retry_after = answer.retry_after.map(whole_seconds);
+    set.extend(retry_after.map(|after| set_header("retry-after", &after)));
+    set.extend(answer.refused.map(|why| set_header(names::REFUSED, why)));
     response(Response::ImmediateResponse(ImmediateResponse {
         status: Some(HttpStatus {
-            code: i32::from(status),
+            code: i32::from(answer.status),
         }),
         headers: Some(HeaderMutation {
             set_headers: set,
             remove_headers: Vec::new(),
         }),
-        body: body.to_string().into_bytes(),
+        body: answer.body.to_string().into_bytes(),
         grpc_status: None,
-        details: format!("isotherm_{details}"),
+        details: format!("isotherm_{}", answer.details),
     }))
 }
 
@@ -131,12 +175,12 @@ pub(crate) fn response_trailers(had_outcome: bool) -> ProcessingResponse {
 }
 
 /// The rest of the request goes on, by a route that is picked anew.
-fn go_on(set_headers: Vec<HeaderValueOption>) -> ProcessingResponse {
+fn go_on(set_headers: Vec<HeaderValueOption>, remove: &[&str]) -> ProcessingResponse {
     response(Response::RequestHeaders(HeadersResponse {
         response: Some(CommonResponse {
             header_mutation: Some(HeaderMutation {
                 set_headers,
-                remove_headers: FOR_US_ONLY.map(str::to_owned).into(),
+                remove_headers: remove.iter().map(|name| (*name).to_owned()).collect(),
             }),
             clear_route_cache: true,
             ..CommonResponse::default()

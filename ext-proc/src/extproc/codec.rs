@@ -12,13 +12,14 @@ use std::task::Poll;
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use isotherm_fingerprint::names;
 use tonic::codec::{BufferSettings, Codec, Streaming};
 use tonic::codegen::{Service, StdError, http};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use super::Context;
+use super::{Context, Listener};
 use super::exchange::Exchange;
 
 const PATH: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
@@ -83,7 +84,13 @@ impl StreamingService<ProcessingRequest> for Process {
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<ProcessingRequest>>) -> Self::Future {
-        let answers = Exchange::answers(Arc::clone(&self.0), request.into_inner());
+        let listener = match request.metadata().get(names::LISTENER) {
+            Some(value) if value.as_bytes() == names::LISTENER_REGIONS.as_bytes() => {
+                Listener::Regions
+            }
+            Some(_) | None => Listener::Clients,
+        };
+        let answers = Exchange::answers(Arc::clone(&self.0), listener, request.into_inner());
         std::future::ready(Ok(Response::new(Box::pin(answers))))
     }
 }

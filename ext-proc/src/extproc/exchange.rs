@@ -26,10 +26,12 @@ use isotherm_router::RejectReason;
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use super::answer::Immediate;
+use super::decision::About;
 use super::head::{self, Head};
 use super::place::Place;
-use super::{Context, answer, decision, openai};
-use crate::driver::{Pool, Progress, Route, Ticket, Verdict};
+use super::{Context, Listener, answer, decision, openai};
+use crate::driver::{ANY_MODEL, Directory, Forward, Pool, Progress, Route, Ticket, Verdict};
 use crate::metrics::Answer;
 
 /// How much longer Envoy is told to wait than the queue keeps a request: the queue's own answer comes first.
@@ -52,6 +54,7 @@ impl<I> Inbound for I where
 /// One request of Envoy's.
 pub(super) struct Exchange<I: Inbound> {
     context: Arc<Context>,
+    listener: Listener,
     inbound: I,
     stage: Stage,
     /// Read while the request waited; to be answered next.
@@ -66,7 +69,7 @@ enum Stage {
     Fresh,
     /// It waits for a replica.
     Waiting(Waiting),
-    /// It was sent to a replica.
+    /// It was sent to a replica, or to another region.
     Sent(Ticket),
     /// Nothing is expected of it any more.
     Settled,
@@ -77,18 +80,20 @@ enum Stage {
 struct Waiting {
     ticket: Ticket,
     verdict: oneshot::Receiver<Verdict>,
-    prompt_bytes: u32,
+    about: About,
 }
 
 impl<I: Inbound> Exchange<I> {
     /// The answers to what comes in on `inbound`.
     pub(super) fn answers(
         context: Arc<Context>,
+        listener: Listener,
         inbound: I,
     ) -> impl Stream<Item = Result<ProcessingResponse, Status>> + Send + 'static {
         context.metrics.streams.inc();
         let exchange = Self {
             context,
+            listener,
             inbound,
             stage: Stage::Fresh,
             held_back: None,
@@ -121,8 +126,12 @@ impl<I: Inbound> Exchange<I> {
             };
             return Some(match request {
                 Request::RequestHeaders(headers) => {
-                    let metrics = &self.context.metrics;
-                    let head = Head::read(headers.headers.as_ref(), metadata.as_ref(), metrics);
+                    let head = Head::read(
+                        headers.headers.as_ref(),
+                        metadata.as_ref(),
+                        self.listener,
+                        &self.context.metrics,
+                    );
                     self.place(&head)
                 }
                 Request::ResponseHeaders(_) => answer::response_headers(),
@@ -148,7 +157,7 @@ impl<I: Inbound> Exchange<I> {
         let place = Place::of(head, &table);
         tracing::trace!(path = head.path, model = head.model, ?place, "request");
         match place {
-            Place::Route(pool) => self.submit(&pool, head),
+            Place::Route(pool) => self.submit(&pool, head, table.directory()),
             Place::Pass(cluster) => {
                 self.stage = Stage::Settled;
                 self.context.metrics.answered(Answer::Passed);
@@ -156,43 +165,48 @@ impl<I: Inbound> Exchange<I> {
             }
             Place::Models => {
                 let models = openai::models(table.pools().iter(), self.context.started_unix_s);
-                self.immediate(Answer::Models, 200, &models, None, "models")
+                self.immediate(Answer::Models, 200, &models, "models")
             }
             Place::Model(id) => {
                 let model = openai::model(&id, self.context.started_unix_s);
-                self.immediate(Answer::Models, 200, &model, None, "models")
+                self.immediate(Answer::Models, 200, &model, "models")
             }
             Place::UnknownModel(id) => {
                 tracing::debug!(model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
-                self.immediate(Answer::NotFound, 404, &body, None, "unknown_model")
+                if head.origin.is_guest(table.directory().map(Arc::as_ref)) {
+                    // The region that forwarded it knows the model, and so its client must not hear that nobody does.
+                    return self.refused("unknown_model", &body, None);
+                }
+                self.immediate(Answer::NotFound, 404, &body, "unknown_model")
             }
             Place::NoModel => {
                 tracing::debug!(path = head.path, "no model could be read");
-                self.immediate(
-                    Answer::BadRequest,
-                    400,
-                    &openai::no_model(),
-                    None,
-                    "no_model",
-                )
+                self.immediate(Answer::BadRequest, 400, &openai::no_model(), "no_model")
             }
         }
     }
 
     /// Hands the request to its pool.
-    fn submit(&mut self, pool: &Arc<Pool>, head: &Head) -> ProcessingResponse {
+    fn submit(
+        &mut self,
+        pool: &Arc<Pool>,
+        head: &Head,
+        directory: Option<&Arc<Directory>>,
+    ) -> ProcessingResponse {
         // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
         let wait_max = pool.config().borrow().router.queue.wait_max;
-        let prompt_bytes = head.ask.fingerprint.total_bytes();
-        let (ticket, progress) = pool.submit(&head.ask);
+        let directory = directory.map(Arc::as_ref);
+        let ask = head.ask(directory);
+        let about = About::of(head, &ask, directory);
+        let (ticket, progress) = pool.submit(&ask);
         match progress {
-            Progress::Decided(verdict) => self.decided(ticket, verdict, prompt_bytes),
+            Progress::Decided(verdict) => self.decided(ticket, verdict, &about),
             Progress::Waiting(verdict) => {
                 self.stage = Stage::Waiting(Waiting {
                     ticket,
                     verdict,
-                    prompt_bytes,
+                    about,
                 });
                 answer::wait(wait_max.saturating_add(WAIT_SLACK))
             }
@@ -222,41 +236,60 @@ impl<I: Inbound> Exchange<I> {
         });
         match std::mem::replace(&mut self.stage, Stage::Settled) {
             Stage::Waiting(waiting) => {
-                Some(self.decided(waiting.ticket, verdict, waiting.prompt_bytes))
+                Some(self.decided(waiting.ticket, verdict, &waiting.about))
             }
             Stage::Fresh | Stage::Sent(_) | Stage::Settled | Stage::Answered => None,
         }
     }
 
-    fn decided(
-        &mut self,
-        ticket: Ticket,
-        verdict: Verdict,
-        prompt_bytes: u32,
-    ) -> ProcessingResponse {
+    fn decided(&mut self, ticket: Ticket, verdict: Verdict, about: &About) -> ProcessingResponse {
         match verdict {
-            Verdict::Go(route) => self.go(ticket, &route, prompt_bytes),
+            Verdict::Go(route) => self.go(ticket, &route, about),
+            Verdict::Forward(forward) => self.forward(ticket, &forward, about),
             Verdict::Refused {
                 reason,
                 retry_after,
-            } => self.refuse(ticket, reason, retry_after),
+            } => self.refuse(ticket, reason, retry_after, about),
         }
     }
 
-    fn go(&mut self, mut ticket: Ticket, route: &Route, prompt_bytes: u32) -> ProcessingResponse {
+    fn go(&mut self, mut ticket: Ticket, route: &Route, about: &About) -> ProcessingResponse {
         ticket.sent(route);
         let pool = ticket.pool();
-        decision::log(pool, ticket.id(), route, prompt_bytes);
+        decision::log(pool, ticket.id(), route, about);
         let described = self
-            .context
-            .fleet
-            .table()
-            .decision_header()
-            .then(|| decision::header(pool, route, prompt_bytes));
+            .describes()
+            .then(|| decision::header(pool, route, about));
         let message = answer::routed(route, &pool.cluster(), described);
         self.stage = Stage::Sent(ticket);
         self.context.metrics.answered(Answer::Routed);
         message
+    }
+
+    fn forward(
+        &mut self,
+        mut ticket: Ticket,
+        forward: &Forward,
+        about: &About,
+    ) -> ProcessingResponse {
+        ticket.forwarded();
+        let pool = ticket.pool();
+        decision::log_forward(pool, ticket.id(), forward, about);
+        let described = self
+            .describes()
+            .then(|| decision::forward_header(pool, forward, about));
+        // The other region need not know the alias under which this one was asked, nor what makes a request this pool's
+        // that names no model.
+        let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
+        let message = answer::forwarded(forward, &about.tried, model, described);
+        self.stage = Stage::Sent(ticket);
+        self.context.metrics.answered(Answer::Forwarded);
+        message
+    }
+
+    /// Whether clients are told why their request went where it went.
+    fn describes(&self) -> bool {
+        self.context.fleet.table().decision_header()
     }
 
     fn refuse(
@@ -264,9 +297,16 @@ impl<I: Inbound> Exchange<I> {
         ticket: Ticket,
         reason: RejectReason,
         retry_after: Duration,
+        about: &About,
     ) -> ProcessingResponse {
         let pool = Arc::clone(ticket.pool());
-        tracing::debug!(pool = %pool.name(), request = ticket.id().0, reason = reason.as_str(), "refused");
+        tracing::debug!(
+            pool = %pool.name(),
+            request = ticket.id().0,
+            reason = reason.as_str(),
+            origin = about.guest_of,
+            "refused"
+        );
         ticket.refused();
         if reason == RejectReason::ShuttingDown {
             // A service that stops must not fail what Envoy can place without it.
@@ -275,12 +315,37 @@ impl<I: Inbound> Exchange<I> {
             return answer::passed(Some(&pool.cluster()));
         }
         let body = openai::rejected(reason);
-        self.immediate(
+        if about.guest_of.is_some() {
+            return self.refused(reason.as_str(), &body, Some(retry_after));
+        }
+        self.answer_with(
             Answer::Rejected,
-            503,
-            &body,
-            Some(retry_after),
-            reason.as_str(),
+            Immediate {
+                status: 503,
+                body: &body,
+                retry_after: Some(retry_after),
+                refused: None,
+                details: reason.as_str(),
+            },
+        )
+    }
+
+    /// Sends a guest back: the region that it came from decides anew.
+    fn refused(
+        &mut self,
+        why: &str,
+        body: &serde_json::Value,
+        retry_after: Option<Duration>,
+    ) -> ProcessingResponse {
+        self.answer_with(
+            Answer::Rejected,
+            Immediate {
+                status: 503,
+                body,
+                retry_after,
+                refused: Some(why),
+                details: why,
+            },
         )
     }
 
@@ -289,12 +354,24 @@ impl<I: Inbound> Exchange<I> {
         kind: Answer,
         status: u16,
         body: &serde_json::Value,
-        retry_after: Option<Duration>,
         details: &str,
     ) -> ProcessingResponse {
+        self.answer_with(
+            kind,
+            Immediate {
+                status,
+                body,
+                retry_after: None,
+                refused: None,
+                details,
+            },
+        )
+    }
+
+    fn answer_with(&mut self, kind: Answer, immediate: Immediate<'_>) -> ProcessingResponse {
         self.stage = Stage::Answered;
         self.context.metrics.answered(kind);
-        answer::immediate(status, body, retry_after, details)
+        answer::immediate(immediate)
     }
 
     /// The response has ended: what the filter says of it goes to the pool, and not to the client.
@@ -385,7 +462,7 @@ mod tests {
         });
         let (envoy, messages) = mpsc::unbounded_channel();
         let inbound = UnboundedReceiverStream::new(messages).map(Ok);
-        let mut answers = Exchange::answers(context, inbound).boxed();
+        let mut answers = Exchange::answers(context, Listener::Clients, inbound).boxed();
         let headers = Request::RequestHeaders(HttpHeaders::default());
         envoy.send(message(headers)).unwrap();
         answers.next().await.unwrap().unwrap();

@@ -10,8 +10,9 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, Metadata}
 use isotherm_fingerprint::{Fingerprint, names, tokens};
 use isotherm_router::Tier;
 
+use super::origin::{Listener, Origin};
 use super::subset;
-use crate::driver::{Ask, session_key};
+use crate::driver::{Ask, Directory, session_key};
 use crate::metrics::Metrics;
 
 /// What a request's headers say.
@@ -25,7 +26,9 @@ pub(crate) struct Head {
     pub(crate) model: Option<String>,
     /// The Envoy cluster that the filter chose for it.
     pub(crate) cluster: Option<String>,
-    /// What the routing core wants to know.
+    /// Where it comes from, as far as that is believed.
+    pub(crate) origin: Origin,
+    /// What the routing core wants to know; its scope is left to who knows the regions.
     pub(crate) ask: Ask,
 }
 
@@ -34,11 +37,12 @@ impl Head {
     pub(crate) fn read(
         headers: Option<&HeaderMap>,
         metadata: Option<&Metadata>,
+        listener: Listener,
         metrics: &Metrics,
     ) -> Self {
         let mut head = Self::default();
         for header in headers.map_or(&[][..], |map| &map.headers) {
-            if head.take(&header.key, bytes(header)).is_none() {
+            if head.take(&header.key, bytes(header), listener).is_none() {
                 metrics.bad_header(known_name(&header.key));
             }
         }
@@ -46,9 +50,22 @@ impl Head {
         head
     }
 
-    /// `None` when the header is one of ours, and cannot be read.
-    fn take(&mut self, name: &str, value: &[u8]) -> Option<()> {
+    /// What the routing core wants to know, with where the request may go.
+    pub(crate) fn ask(&self, directory: Option<&Directory>) -> Ask {
+        Ask {
+            scope: self.origin.scope(directory, self.ask.subset.is_some()),
+            ..self.ask.clone()
+        }
+    }
+
+    /// `None` when the header is one of ours, and cannot be read or must not be believed.
+    fn take(&mut self, name: &str, value: &[u8], listener: Listener) -> Option<()> {
         match name {
+            names::ORIGIN | names::TRIED if listener == Listener::Clients => return None,
+            names::ORIGIN => self.origin.region = Some(text(value)?),
+            names::TRIED => self.origin.tried = Some(text(value)?),
+            // A client's own mistake, which is for Envoy to refuse.
+            "content-length" => self.origin.body_bytes = text(value).and_then(|n| n.parse().ok()),
             ":method" => self.method = text(value)?,
             ":path" => self.path = text(value)?,
             names::MODEL => self.model = Some(percent_decoded(value)?),
@@ -86,6 +103,8 @@ fn known_name(name: &str) -> &'static str {
         names::TIER,
         names::TOKENS,
         names::FINGERPRINT,
+        names::ORIGIN,
+        names::TRIED,
     ]
     .into_iter()
     .find(|known| *known == name)
@@ -130,6 +149,10 @@ mod tests {
     use super::*;
 
     fn read(headers: &[(&str, &str)]) -> (Head, String) {
+        read_on(Listener::Clients, headers)
+    }
+
+    fn read_on(listener: Listener, headers: &[(&str, &str)]) -> (Head, String) {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let map = HeaderMap {
@@ -142,7 +165,7 @@ mod tests {
                 })
                 .collect(),
         };
-        let head = Head::read(Some(&map), None, &metrics);
+        let head = Head::read(Some(&map), None, listener, &metrics);
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         (head, page)
@@ -178,5 +201,25 @@ mod tests {
             let line = format!("bad_headers_total{{header=\"{name}\"}} 1");
             assert!(page.contains(&line), "{page}");
         }
+    }
+
+    #[test]
+    fn an_origin_is_believed_only_where_no_client_can_write_it() {
+        let headers = [
+            (names::ORIGIN, "eu"),
+            (names::TRIED, "us"),
+            ("content-length", "17"),
+        ];
+        let (head, page) = read(&headers);
+        assert_eq!((head.origin.region, head.origin.tried), (None, None));
+        assert_eq!(head.origin.body_bytes, Some(17));
+        for name in [names::ORIGIN, names::TRIED] {
+            let line = format!("bad_headers_total{{header=\"{name}\"}} 1");
+            assert!(page.contains(&line), "{page}");
+        }
+        let (head, page) = read_on(Listener::Regions, &headers);
+        assert_eq!(head.origin.region.as_deref(), Some("eu"));
+        assert_eq!(head.origin.tried.as_deref(), Some("us"));
+        assert!(!page.contains("bad_headers_total{"), "{page}");
     }
 }

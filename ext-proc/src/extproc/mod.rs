@@ -15,6 +15,7 @@ mod decision;
 mod exchange;
 mod head;
 mod openai;
+mod origin;
 mod place;
 mod subset;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use codec::ExtProc;
 pub(crate) use head::Head;
+pub(crate) use origin::Listener;
 pub(crate) use place::Place;
 
 use crate::driver::Fleet;

@@ -7,10 +7,11 @@
 //! | name | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
-//! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
+//! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
 //! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of the response |
+//! | `isotherm_placements_unknown_total` | counter | `pool` | placements that a sibling shared, with a replica or a region that is unknown here |
 //! | `isotherm_eds_streams` | gauge | | Envoys that follow the endpoints now |
 //! | `isotherm_eds_pushes_total` | counter | | endpoint updates sent |
 //! | `isotherm_eds_nacks_total` | counter | | endpoint updates that an Envoy refused |
@@ -77,6 +78,7 @@ pub struct Metrics {
     bad_headers: Family<HeaderLabel, Counter>,
     queue_wait: Family<PoolLabel, Histogram, fn() -> Histogram>,
     ttft: Family<PoolLabel, Histogram, fn() -> Histogram>,
+    unknown_placements: Family<PoolLabel, Counter>,
 }
 
 /// How request headers were answered.
@@ -84,6 +86,8 @@ pub struct Metrics {
 pub enum Answer {
     /// A replica was chosen.
     Routed,
+    /// Another region was chosen.
+    Forwarded,
     /// Envoy goes on as if the service were not there.
     Passed,
     /// No pool serves the model.
@@ -102,6 +106,7 @@ impl Answer {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Routed => "routed",
+            Self::Forwarded => "forwarded",
             Self::Passed => "passed",
             Self::NotFound => "not_found",
             Self::BadRequest => "bad_request",
@@ -140,6 +145,7 @@ impl Metrics {
             bad_headers: Family::default(),
             queue_wait: Family::new_with_constructor(wait_buckets),
             ttft: Family::new_with_constructor(ttft_buckets),
+            unknown_placements: Family::default(),
         };
         registry.register(
             "ext_proc_streams",
@@ -165,6 +171,11 @@ impl Metrics {
             "ttft_seconds",
             "From the decision to the first byte of the response",
             metrics.ttft.clone(),
+        );
+        registry.register(
+            "placements_unknown",
+            "Shared placements with a replica or a region that is unknown here",
+            metrics.unknown_placements.clone(),
         );
         registry.register(
             "eds_streams",
@@ -205,6 +216,7 @@ impl Metrics {
         PoolMetrics {
             queue_wait: self.queue_wait.get_or_create(&label).clone(),
             ttft: self.ttft.get_or_create(&label).clone(),
+            unknown_placements: self.unknown_placements.get_or_create(&label).clone(),
         }
     }
 
@@ -213,6 +225,7 @@ impl Metrics {
         let label = pool_label(name);
         self.queue_wait.remove(&label);
         self.ttft.remove(&label);
+        self.unknown_placements.remove(&label);
     }
 }
 
@@ -221,9 +234,15 @@ impl Metrics {
 pub(crate) struct PoolMetrics {
     queue_wait: Histogram,
     ttft: Histogram,
+    unknown_placements: Counter,
 }
 
 impl PoolMetrics {
+    /// A sibling shared a placement with a replica or a region that is unknown here.
+    pub(crate) fn unknown_placement(&self) {
+        self.unknown_placements.inc();
+    }
+
     pub(crate) fn waited(&self, time: Duration) {
         self.queue_wait.observe(time.as_secs_f64());
     }

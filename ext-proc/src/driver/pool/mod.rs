@@ -4,13 +4,15 @@
 //! would only add orders in which things can happen. The clock is read under the lock: the core sees time go
 //! forwards only.
 
+mod regions;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    Event, Explanation, Load, ReplicaId, ReplicaSpec, ReplicaStatus, Router, Stats, Time,
+    Event, Explanation, Load, PeerId, ReplicaId, ReplicaSpec, ReplicaStatus, Router, Stats, Time,
 };
 use tokio::sync::{Notify, watch};
 
@@ -108,18 +110,16 @@ impl Pool {
         self.clock
     }
 
-    /// Takes a replica in. It gets requests after its first good probe.
+    /// Takes a replica in. It gets requests after its first good probe. One that is adopted is this region's own from
+    /// now on.
     ///
     /// # Errors
     ///
     /// When it is there already, or the pool is full.
     pub fn add_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|core, now| {
-            let replica = core.roster.add(addr)?;
-            let spec = ReplicaSpec {
-                name: addr.to_string(),
-            };
-            Ok((replica, core.handle(now, Event::Added { replica, spec })))
+        self.change_members(|core, now| match core.roster.keep(addr) {
+            Some(replica) => Ok((replica, Deliveries::default())),
+            None => join(core, now, addr, None),
         })
     }
 
@@ -313,6 +313,7 @@ impl Pool {
     fn count(&self, verdict: &Verdict) {
         match verdict {
             Verdict::Go(route) => self.metrics.waited(route.decision.queued_for),
+            Verdict::Forward(forward) => self.metrics.waited(forward.forwarding.queued_for),
             // The core counts these itself.
             Verdict::Refused { .. } => {}
         }
@@ -322,6 +323,19 @@ impl Pool {
         // A panic under the lock is a bug in the core; the other requests still want their answers.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn join(
+    core: &mut Core,
+    now: Time,
+    addr: SocketAddr,
+    adopted_from: Option<PeerId>,
+) -> Result<(ReplicaId, Deliveries), MembershipError> {
+    let replica = core.roster.add(addr, adopted_from)?;
+    let spec = ReplicaSpec {
+        name: addr.to_string(),
+    };
+    Ok((replica, core.handle(now, Event::Added { replica, spec })))
 }
 
 impl Drop for Pool {
