@@ -147,7 +147,10 @@ mod tests {
     fn an_address_that_returns_is_somebody_new() {
         let mut roster = Roster::default();
         let first = roster.add(addr(1), None).unwrap();
-        assert_eq!(roster.add(addr(1), None), Err(MembershipError::Exists(addr(1))));
+        assert_eq!(
+            roster.add(addr(1), None),
+            Err(MembershipError::Exists(addr(1)))
+        );
         assert_eq!(roster.remove(addr(1)), Ok(first));
         assert_eq!(
             roster.remove(addr(1)),

@@ -19,8 +19,8 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use super::{Context, Listener};
 use super::exchange::Exchange;
+use super::{Context, Listener};
 
 const PATH: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 

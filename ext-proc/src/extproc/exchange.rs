@@ -235,9 +235,7 @@ impl<I: Inbound> Exchange<I> {
             retry_after: Duration::ZERO,
         });
         match std::mem::replace(&mut self.stage, Stage::Settled) {
-            Stage::Waiting(waiting) => {
-                Some(self.decided(waiting.ticket, verdict, &waiting.about))
-            }
+            Stage::Waiting(waiting) => Some(self.decided(waiting.ticket, verdict, &waiting.about)),
             Stage::Fresh | Stage::Sent(_) | Stage::Settled | Stage::Answered => None,
         }
     }

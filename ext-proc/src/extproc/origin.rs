@@ -47,7 +47,11 @@ impl Origin {
     /// Whether another region sent the request here.
     pub(crate) fn is_guest(&self, directory: Option<&Directory>) -> bool {
         let own = directory.map(Directory::own);
-        own.is_some_and(|own| self.region.as_deref().is_some_and(|region| *region != **own))
+        own.is_some_and(|own| {
+            self.region
+                .as_deref()
+                .is_some_and(|region| *region != **own)
+        })
     }
 
     /// Where the request may go. `stays` is whether anything else keeps it here.
