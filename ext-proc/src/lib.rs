@@ -12,6 +12,7 @@ pub mod extproc;
 pub mod log;
 pub mod metrics;
 pub mod probe;
+pub mod region;
 pub mod serve;
 pub mod shutdown;
 pub mod source;

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use isotherm_router::RegionRules;
+
 use super::address::Address;
 use super::errors::{Errors, Place};
 use super::raw::{RawPeer, RawRegion};
@@ -12,6 +14,9 @@ use super::value::{Field, Item};
 
 /// How many intervals of heartbeats may pass in silence before a peer counts as lost.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
+
+/// The longest round trip between regions that is reckoned with.
+const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
 /// What a service needs to know to take part in many regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +83,17 @@ impl RegionConfig {
         };
         for file in files.into_iter().chain(&mut self.state_file) {
             *file = folder.join(&file);
+        }
+    }
+
+    /// What each pool's routing core gets.
+    #[must_use]
+    pub fn rules(&self) -> RegionRules {
+        RegionRules {
+            queue_max: self.queue_max,
+            // A report counts from when it was asked for: it is a round trip old when it comes.
+            stale_after: self.silence_max() + ROUND_TRIP_MAX,
+            share: !self.siblings.is_empty(),
         }
     }
 

@@ -60,6 +60,11 @@ pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
         pools.push(resolved);
     }
     let region = region::resolve(&raw.region, &mut clusters, errors);
+    if let Some(region) = &region {
+        for pool in &mut pools {
+            pool.router.region = region.rules();
+        }
+    }
     Config {
         listen,
         admin: AdminConfig {

@@ -4,11 +4,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
+use futures_util::TryStreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::{Router, Server, TcpIncoming};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
+use super::envoys::{Callers, Envoys, Marking};
 use super::listen::Socket;
 use crate::discovery::Endpoints;
 use crate::extproc::ExtProc;
@@ -35,6 +37,8 @@ pub(super) struct Services {
     pub(super) ext_proc: ExtProc,
     pub(super) endpoints: EndpointDiscoveryServiceServer<Endpoints>,
     pub(super) health: HealthServer<HealthService>,
+    /// Learns which connections are Envoys'.
+    pub(super) envoys: Envoys,
 }
 
 /// Serves on a socket until `stop` resolves and every stream has ended.
@@ -43,14 +47,17 @@ pub(super) async fn serve(
     services: Services,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
+    let envoys = services.envoys.clone();
     let router = router(services);
     match socket {
         Socket::Tcp(listener) => {
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let incoming = incoming.map_ok(|stream| envoys.watch(stream));
             router.serve_with_incoming_shutdown(incoming, stop).await?;
         }
         Socket::Unix(listener, _file) => {
             let incoming = UnixListenerStream::new(listener);
+            let incoming = incoming.map_ok(|stream| envoys.watch(stream));
             router.serve_with_incoming_shutdown(incoming, stop).await?;
         }
     }
@@ -69,7 +76,7 @@ fn router(services: Services) -> Router {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(services.ext_proc)
-        .add_service(services.endpoints)
-        .add_service(services.health)
+        .add_service(Marking::new(services.ext_proc, Callers::Envoys))
+        .add_service(Marking::new(services.endpoints, Callers::Envoys))
+        .add_service(Marking::new(services.health, Callers::Anybody))
 }

@@ -4,6 +4,7 @@
 //! waits in the queues is let go, so that Envoy places it by its own fallback (a stop fails no request); responses in
 //! flight end as they end, for at most `drain_ms_max`. The admin interface goes last.
 
+mod envoys;
 mod grpc;
 mod listen;
 mod ready;
@@ -29,6 +30,7 @@ use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics};
 use crate::probe;
 use crate::shutdown;
 use crate::source::Source;
+use envoys::Envoys;
 use listen::Socket;
 
 /// How long the admin interface may take to answer what it has begun, once everything else has ended.
@@ -130,10 +132,12 @@ impl Server {
         let source = Source::start(&self.fleet, self.config, self.file);
         let health = ready::announce(Arc::clone(&self.fleet), serving, stopped.clone()).await;
 
+        let envoys = Envoys::default();
         let services = grpc::Services {
             ext_proc: ExtProc::new(Arc::clone(&self.fleet), self.metrics.clone(), unix_time_s()),
             endpoints: Endpoints::server(Arc::clone(&self.fleet), self.metrics, stopped.clone()),
             health,
+            envoys,
         };
         let mut listeners = JoinSet::new();
         for socket in self.sockets {
