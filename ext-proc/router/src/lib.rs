@@ -13,6 +13,7 @@ mod peers;
 mod policy;
 mod queue;
 mod replica;
+mod ring;
 mod router;
 mod slots;
 mod stats;

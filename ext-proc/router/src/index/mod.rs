@@ -14,6 +14,7 @@
 //! of the chain at each use (200 cache misses for a long prompt), a set of targets alone without their ages (SkyLB
 //! as published: it cannot follow what each engine has evicted).
 
+mod attach;
 mod correct;
 mod evict;
 mod node;

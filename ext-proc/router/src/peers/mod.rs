@@ -1,64 +1,285 @@
-//! Peer regions: what each last said of itself.
+//! Peer regions: who has room, and who was sent which prefix (SkyLB 3.1 and 3.3).
+//!
+//! The second layer of the router, over regions instead of replicas: its own prefix index, its own ring, its own sets.
+//! There are tens of peers, so what changes with one of them is kept ready, and a walk over all is what an event costs
+//! at most; the replicas behind them play no part.
+
+mod choice;
+mod peer;
+
+pub(crate) use choice::Going;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Time};
+use isotherm_fingerprint::Edge;
+
+use crate::index::{PrefixIndex, Recorded};
+use crate::replica::{Evidence, Sent};
+use crate::ring::Ring;
+use crate::slots::{Slot, SlotSet};
+use crate::{IndexLimits, IndexStats, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
+use peer::Peer;
+
+/// After so many wrong predictions in a row a peer's caches are taken to have lost what the index holds of a prompt.
+const FALSE_HITS_MAX: u32 = 3;
+
+/// A peer that a request was forwarded to, as long as it is the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whom {
+    pub(crate) id: PeerId,
+    life: u64,
+}
 
 /// All peer regions of a pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
-    peers: BTreeMap<PeerId, PeerStatus>,
+    rules: RegionRules,
+    peers: Vec<Option<Peer>>,
+    slots: BTreeMap<PeerId, Slot>,
+    index: PrefixIndex,
+    ring: Ring,
+    available: SlotSet,
+    /// When the next one changes by itself.
+    next_change: Option<Time>,
+    lives: u64,
 }
 
 impl Peers {
+    pub(crate) fn new(rules: RegionRules, limits: IndexLimits) -> Self {
+        Self {
+            rules,
+            peers: Vec::new(),
+            slots: BTreeMap::new(),
+            index: PrefixIndex::new(limits),
+            ring: Ring::default(),
+            available: SlotSet::default(),
+            next_change: None,
+            lives: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Who may be forwarded a request now.
+    pub(crate) const fn available(&self) -> &SlotSet {
+        &self.available
+    }
+
+    /// When the next one changes by itself.
+    pub(crate) const fn next_change(&self) -> Option<Time> {
+        self.next_change
+    }
+
+    /// What the index over peers holds.
+    pub(crate) fn index_stats(&self) -> IndexStats {
+        self.index.stats()
+    }
+
+    /// Every peer, in order of identity.
+    pub(crate) fn everybody(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.slots.values().filter_map(move |slot| {
+            let bytes = self.index.held_bytes(*slot);
+            Some(self.get(*slot)?.status(&self.rules, now, bytes))
+        })
+    }
+
+    /// Other rules.
+    pub(crate) fn set_rules(&mut self, rules: RegionRules, limits: IndexLimits, now: Time) {
+        self.rules = rules;
+        self.index.set_limits(limits);
+        self.refresh_all(now);
+    }
+
     /// A peer joined.
-    pub(crate) fn added(&mut self, id: PeerId, spec: PeerSpec) {
-        self.peers.entry(id).or_insert(PeerStatus {
-            id,
-            name: spec.name,
-            availability: PeerAvailability::NeverHeard,
-            report: None,
-            as_of: None,
-            round_trip: None,
-            forwarded_since: 0,
-            outstanding: 0,
-            prefix_bytes: 0,
-            forwarded: 0,
-            returned: 0,
-        });
+    pub(crate) fn add(&mut self, id: PeerId, spec: PeerSpec, now: Time) {
+        if self.slots.contains_key(&id) {
+            return;
+        }
+        // There are fewer identities than slots, and slots of those that left are used again.
+        let Some(slot) = self.index.join() else {
+            return;
+        };
+        if self.peers.len() <= slot.index() {
+            self.peers.resize_with(slot.index() + 1, || None);
+        }
+        self.ring.join(slot, &spec.name);
+        self.lives += 1;
+        if let Some(place) = self.peers.get_mut(slot.index()) {
+            *place = Some(Peer::new(id, self.lives, spec));
+        }
+        self.slots.insert(id, slot);
+        self.refresh(slot, now);
     }
 
     /// A peer left.
-    pub(crate) fn removed(&mut self, id: PeerId) {
-        self.peers.remove(&id);
+    pub(crate) fn remove(&mut self, id: PeerId, now: Time) {
+        let Some(slot) = self.slots.remove(&id) else {
+            return;
+        };
+        let peer = self.peers.get_mut(slot.index()).and_then(Option::take);
+        if let Some(peer) = peer {
+            self.ring.leave(slot, &peer.name);
+        }
+        self.index.leave(slot);
+        self.refresh(slot, now);
     }
 
-    /// A peer said this.
+    /// A peer said this when it was asked at `as_of`.
     pub(crate) fn reported(
         &mut self,
         id: PeerId,
         report: PeerReport,
         as_of: Time,
         round_trip: Duration,
+        now: Time,
     ) {
-        if let Some(peer) = self.peers.get_mut(&id) {
-            peer.report = Some(report);
-            peer.as_of = Some(as_of);
-            peer.round_trip = Some(round_trip);
-            peer.availability = PeerAvailability::Available;
-        }
+        let as_of = as_of.min(now);
+        self.change(id, now, |peer| peer.reported(report, as_of, round_trip));
     }
 
     /// A peer is not heard any more.
-    pub(crate) fn lost(&mut self, id: PeerId) {
-        if let Some(peer) = self.peers.get_mut(&id) {
-            peer.availability = PeerAvailability::Lost;
+    pub(crate) fn lost(&mut self, id: PeerId, now: Time) {
+        self.change(id, now, Peer::lost);
+    }
+
+    /// A request came back from a peer; says whether it is known.
+    pub(crate) fn returned(&mut self, id: PeerId, now: Time) -> bool {
+        self.change(id, now, |peer| peer.returned(now)).is_some()
+    }
+
+    /// A request goes to a peer.
+    pub(crate) fn forwarded(
+        &mut self,
+        going: &Going,
+        edges: &[Edge],
+        now: Time,
+    ) -> Option<(Whom, Sent, Recorded)> {
+        let peer = self.get(going.slot)?;
+        let whom = Whom {
+            id: peer.id,
+            life: peer.life,
+        };
+        let sent = self.change(whom.id, now, |peer| peer.forwarded(now))?;
+        let recorded = self.index.record(edges, going.slot, &going.found);
+        Some((whom, sent, recorded))
+    }
+
+    /// A forwarded request has ended, and says this of its peer.
+    pub(crate) fn ended(&mut self, whom: Whom, sent: Sent, evidence: Evidence, now: Time) {
+        if self.current(whom).is_some() {
+            self.change(whom.id, now, |peer| peer.ended(sent, evidence, now));
         }
     }
 
-    /// All, in order of identity.
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = &PeerStatus> {
-        self.peers.values()
+    /// Whether a request came back from this peer at or after a time.
+    pub(crate) fn returned_since(&self, whom: Whom, time: Time) -> bool {
+        self.current(whom)
+            .and_then(|slot| self.get(slot))
+            .is_some_and(|peer| peer.returned_since(time))
+    }
+
+    /// A request did not reach the peer after all: takes back what recording it added.
+    pub(crate) fn retract(&mut self, whom: Whom, edges: &[Edge], recorded: &Recorded) {
+        if let Some(slot) = self.current(whom) {
+            self.index.retract(edges, slot, recorded);
+        }
+    }
+
+    /// A peer's engines had as much of a prompt as was predicted, or only so many edges of it. By now one of them has
+    /// it all, so a single false prediction tells nothing about the next turn. Several in a row do: the region does
+    /// not keep what it is sent, and its part of the prompt is forgotten.
+    pub(crate) fn predicted(&mut self, whom: Whom, edges: &[Edge], wrong: Option<usize>) {
+        let Some(slot) = self.current(whom) else {
+            return;
+        };
+        let Some(Some(peer)) = self.peers.get_mut(slot.index()) else {
+            return;
+        };
+        let Some(kept) = wrong else {
+            peer.false_hits = 0;
+            return;
+        };
+        peer.false_hits = peer.false_hits.saturating_add(1);
+        if peer.false_hits >= FALSE_HITS_MAX {
+            self.index.forget_past(edges, slot, kept);
+        }
+    }
+
+    /// A sibling has forwarded a request to a peer; says whether its prefix is known here.
+    pub(crate) fn shared(
+        &mut self,
+        id: PeerId,
+        parent: Option<Edge>,
+        edges: &[Edge],
+        now: Time,
+    ) -> bool {
+        self.change(id, now, |peer| peer.pushed(now));
+        let slot = self.slots.get(&id).copied();
+        slot.is_some_and(|slot| self.index.attach(slot, parent, edges))
+    }
+
+    /// Whether some peer that was not tried has replicas for this pool, be they taken.
+    pub(crate) fn may_serve(&self, tried: &[PeerId]) -> bool {
+        let mut all = self.peers.iter().flatten();
+        all.any(|peer| peer.serves() && !tried.contains(&peer.id))
+    }
+
+    /// Time passes: reports grow old, and failing peers are due for a trial.
+    pub(crate) fn expire(&mut self, now: Time) {
+        if self.next_change.is_some_and(|time| time <= now) {
+            self.refresh_all(now);
+        }
+    }
+
+    fn get(&self, slot: Slot) -> Option<&Peer> {
+        self.peers.get(slot.index())?.as_ref()
+    }
+
+    /// Where a peer is, if it is still the same one.
+    fn current(&self, whom: Whom) -> Option<Slot> {
+        let slot = self.slots.get(&whom.id).copied()?;
+        let same = self.get(slot).is_some_and(|peer| peer.life == whom.life);
+        same.then_some(slot)
+    }
+
+    fn change<T>(
+        &mut self,
+        id: PeerId,
+        now: Time,
+        change: impl FnOnce(&mut Peer) -> T,
+    ) -> Option<T> {
+        let slot = self.slots.get(&id).copied()?;
+        let peer = self.peers.get_mut(slot.index())?.as_mut()?;
+        let result = change(peer);
+        self.refresh(slot, now);
+        Some(result)
+    }
+
+    /// Whether one is available now, and when the next one changes.
+    fn refresh(&mut self, slot: Slot, now: Time) {
+        let open = self.is_available(slot, now);
+        self.available.set(slot, open);
+        self.next_change = self
+            .peers
+            .iter()
+            .flatten()
+            .filter_map(|peer| peer.next_change(&self.rules, now))
+            .min();
+    }
+
+    fn refresh_all(&mut self, now: Time) {
+        for slot in self.slots.values() {
+            let open = self.is_available(*slot, now);
+            self.available.set(*slot, open);
+        }
+        self.next_change = self
+            .peers
+            .iter()
+            .flatten()
+            .filter_map(|peer| peer.next_change(&self.rules, now))
+            .min();
     }
 }

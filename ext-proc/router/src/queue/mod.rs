@@ -5,13 +5,17 @@
 //! next one to expire, and each operation costs the logarithm of the queue's length.
 //!
 //! Requests that a gateway restricts to some replicas stand in a line for each of those besides, so that they
-//! neither hold up the others nor have to be searched for when one of their replicas is free.
+//! neither hold up the others nor have to be searched for when one of their replicas is free. Requests that may leave for
+//! a peer region stand in a line for each set of peers that they have come back from: nearly all in that of the empty
+//! set.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::slots::Slot;
-use crate::{Request, RequestId, Time};
+use crate::{PeerId, Request, RequestId, Time};
 
 /// How often a waiting request may see a later one go first to a replica that could have served it.
 pub(crate) const PASSED_OVER_MAX: u32 = 64;
@@ -31,6 +35,9 @@ pub(crate) struct Waiting {
     pub(crate) pinned: Option<Box<[Slot]>>,
 }
 
+/// The peers that a request has come back from, in order of identity.
+type Tried = SmallVec<[PeerId; 2]>;
+
 /// Requests that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -42,6 +49,8 @@ pub(crate) struct Queue {
     pinned: BTreeSet<(Slot, Place)>,
     /// Those that must not be passed over any more.
     overdue: BTreeSet<Place>,
+    /// Those that may leave for a peer region, by the peers that they have come back from.
+    leaving: BTreeMap<Tried, BTreeSet<Place>>,
     next: u64,
 }
 
@@ -65,6 +74,9 @@ impl Queue {
         let place = Place(self.next);
         self.next += 1;
         self.places.insert(waiting.request.id, place);
+        if let Some(tried) = tried_of(&waiting.request) {
+            self.leaving.entry(tried).or_default().insert(place);
+        }
         match &waiting.pinned {
             None => {
                 self.open.insert(place);
@@ -92,6 +104,14 @@ impl Queue {
         for slot in waiting.pinned.iter().flatten() {
             self.pinned.remove(&(*slot, place));
         }
+        if let Some(tried) = tried_of(&waiting.request)
+            && let Some(line) = self.leaving.get_mut(&tried)
+        {
+            line.remove(&place);
+            if line.is_empty() {
+                self.leaving.remove(&tried);
+            }
+        }
         Some(waiting)
     }
 
@@ -105,6 +125,15 @@ impl Queue {
         self.oldest()
             .filter(|(_, waiting)| waiting.arrived.after(wait_max) <= now)
             .map(|(place, _)| place)
+    }
+
+    /// The oldest one that may leave for a peer region, when there is one for those that have come back from these.
+    pub(crate) fn oldest_leaving(&self, is_open_to: impl Fn(&[PeerId]) -> bool) -> Option<Place> {
+        self.leaving
+            .iter()
+            .filter(|(tried, _)| is_open_to(tried))
+            .filter_map(|(_, line)| line.first().copied())
+            .min()
     }
 
     /// Those that this replica may serve, oldest first.
@@ -179,6 +208,14 @@ impl Queue {
     fn order(&self) -> Vec<u64> {
         self.waiting.values().map(|w| w.request.id.0).collect()
     }
+}
+
+/// The line in which a request stands that may leave the region.
+fn tried_of(request: &Request) -> Option<Tried> {
+    let mut tried = Tried::from_slice(request.tried()?);
+    tried.sort_unstable();
+    tried.dedup();
+    Some(tried)
 }
 
 impl Place {

@@ -145,6 +145,15 @@ impl Breaker {
         }
     }
 
+    /// A request came back, and nobody knows which one it was: of those that were sent last, it is presumed.
+    pub(crate) fn returned(&mut self, now: Time) {
+        let sent = Sent {
+            epoch: self.epoch,
+            trial: true,
+        };
+        self.ended(sent, Evidence::Failure, now);
+    }
+
     /// The next trial need not wait.
     pub(crate) fn hasten(&mut self, now: Time) {
         if let State::Open { until, .. } = &mut self.state {

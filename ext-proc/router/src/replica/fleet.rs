@@ -27,6 +27,9 @@ pub(crate) struct Fleet {
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
     by_load: BTreeSet<(u32, u64, Slot)>,
+    /// How many requests they can start, summed, and of each.
+    room: u64,
+    rooms: Vec<u32>,
     /// When replicas change by themselves, in order of time and by slot.
     expiries: BTreeSet<(Time, Slot)>,
     timers: Vec<Option<Time>>,
@@ -55,6 +58,8 @@ impl Fleet {
             calm: SlotSet::default(),
             idle: SlotSet::default(),
             by_load: BTreeSet::new(),
+            room: 0,
+            rooms: Vec::new(),
             expiries: BTreeSet::new(),
             timers: Vec::new(),
             freed: Vec::new(),
@@ -83,6 +88,11 @@ impl Fleet {
             available.set(slot, open);
         }
         available
+    }
+
+    /// How many can be sent a request before they are full, be it that another one idles now.
+    pub(crate) const fn available_in_all(&self) -> usize {
+        self.available.len()
     }
 
     /// Everybody that gets new requests, available or not.
@@ -169,6 +179,7 @@ impl Fleet {
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, || None);
             self.timers.resize(slot.index() + 1, None);
+            self.rooms.resize(slot.index() + 1, 0);
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
@@ -235,6 +246,24 @@ impl Fleet {
             sent = Some(replica.breaker.sent(now));
         });
         sent
+    }
+
+    /// A sibling sent a request to a replica.
+    pub(crate) fn pushed_by_sibling(&mut self, slot: Slot, now: Time) {
+        self.turn += 1;
+        let turn = self.turn;
+        self.change_slot(slot, now, |replica| {
+            replica.turn = turn;
+            replica.headroom.pushed_by_sibling(now);
+        });
+    }
+
+    /// How many requests the available replicas can start now, summed; `None` where nothing bounds it.
+    pub(crate) const fn room(&self) -> Option<u64> {
+        match self.rules.push {
+            Push::Pending | Push::Outstanding { .. } => Some(self.room),
+            Push::Blind => None,
+        }
     }
 
     /// A request left a replica, and says this of it.
@@ -333,6 +362,11 @@ impl Fleet {
         if self.available.set(slot, open) && open {
             self.by_load.insert(key);
             self.freed.push(slot);
+            let room = replica.room(&self.rules);
+            self.room += u64::from(room);
+            if let Some(place) = self.rooms.get_mut(slot.index()) {
+                *place = room;
+            }
         }
     }
 
@@ -344,6 +378,8 @@ impl Fleet {
         if self.available.set(slot, false) {
             let key = (replica.outstanding, replica.turn, slot);
             self.by_load.remove(&key);
+            let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
+            self.room = self.room.saturating_sub(u64::from(room));
         }
         self.calm.set(slot, false);
         if self.idle.set(slot, false) && self.idle.is_empty() {

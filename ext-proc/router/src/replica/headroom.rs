@@ -15,6 +15,9 @@
 //! nothing: a replica is only called full when more are pending than were pushed in the last [`SETTLE`]. And gauges lag: a
 //! probe that shows fewer requests than were sent counts the youngest ones as not taken in yet.
 //!
+//! Where several services feed one replica, each tells the others what it pushed. Nobody tells when those end, so they
+//! count against the headroom until a probe that was sent after they were heard of: by then they are in its figures.
+//!
 //! Rejected: a fixed number a probe (too many for one engine, too few for another), and one window as in TCP
 //! without the capacity (a full replica got half a window on every finish, and its queue grew while others idled).
 
@@ -44,6 +47,10 @@ pub(crate) struct Headroom {
     /// The same while another replica idles.
     calm_limit: u32,
     pushes: Pushes,
+    /// What siblings pushed to the same replica.
+    siblings: Pushes,
+    /// Of that, what the last probe does not know of.
+    siblings_since: u32,
     /// When the last probe without a pending request was sent.
     clear: Option<Time>,
     /// Whether the last probe showed stuck requests: only the first of a row halves the window.
@@ -58,6 +65,8 @@ impl Default for Headroom {
             limit: 0,
             calm_limit: 0,
             pushes: Pushes::default(),
+            siblings: Pushes::default(),
+            siblings_since: 0,
             clear: None,
             stuck: false,
         }
@@ -70,29 +79,42 @@ impl Headroom {
         self.pushes.push(now);
     }
 
+    /// A sibling sent a request to the replica. When it ends is not told, so it counts until a probe knows of it.
+    pub(crate) fn pushed_by_sibling(&mut self, now: Time) {
+        self.siblings.push(now);
+        self.siblings_since = self.siblings_since.saturating_add(1);
+    }
+
     /// A probe, sent at `sent`, says this; `outstanding` counts what was sent and has not finished.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32) {
         let since = self.pushes.since(sent);
+        self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
         let settled = Time::from_nanos(sent.as_nanos().saturating_sub(nanos(SETTLE)));
         let fresh = self.pushes.since(settled).saturating_sub(since);
         if load.pending > 0 {
-            self.saw_pending(load, older, fresh);
+            // Heard of late, so they count as young for longer.
+            let theirs = self.siblings.since(settled);
+            self.saw_pending(load, older, fresh.saturating_add(theirs));
         } else {
             self.saw_none_pending(load, sent, older, fresh);
         }
         let keep = self.clear.map_or(settled, |clear| clear.min(settled));
         self.pushes.forget_before(keep);
+        self.siblings.forget_before(keep);
     }
 
     /// Whether it may be sent another one; `calm` while another replica idles.
     pub(crate) const fn admits(&self, outstanding: u32, calm: bool) -> bool {
-        outstanding < if calm { self.calm_limit } else { self.limit }
+        let limit = if calm { self.calm_limit } else { self.limit };
+        outstanding.saturating_add(self.siblings_since) < limit
     }
 
     /// How many more it may be sent now.
     pub(crate) const fn left(&self, outstanding: u32) -> u32 {
-        self.limit.saturating_sub(outstanding)
+        self.limit
+            .saturating_sub(outstanding)
+            .saturating_sub(self.siblings_since)
     }
 
     /// How many it held when it was seen full.
@@ -117,10 +139,9 @@ impl Headroom {
     }
 
     fn saw_none_pending(&mut self, load: &Load, sent: Time, older: u32, fresh: u32) {
-        let used = self
-            .pushes
-            .since(self.clear.unwrap_or(Time::ZERO))
-            .saturating_sub(self.pushes.since(sent));
+        let clear = self.clear.unwrap_or(Time::ZERO);
+        let used_of = |pushes: &Pushes| pushes.since(clear).saturating_sub(pushes.since(sent));
+        let used = used_of(&self.pushes).saturating_add(used_of(&self.siblings));
         if !self.stuck && used >= self.window {
             self.window = self.window.saturating_mul(2).min(WINDOW_MAX);
         }

@@ -5,10 +5,10 @@ mod fleet;
 mod headroom;
 mod pushes;
 
-use breaker::Breaker;
-pub(crate) use breaker::{Evidence, Sent};
+pub(crate) use breaker::{Breaker, Evidence, Sent};
 pub(crate) use fleet::Fleet;
 use headroom::Headroom;
+pub(crate) use pushes::Pushes;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -119,6 +119,25 @@ impl Replica {
         }
     }
 
+    /// How many more it may be sent before its next probe; `None` where the mode does not bound it.
+    fn headroom(&self, rules: &Rules) -> Option<u32> {
+        match rules.push {
+            Push::Pending => Some(self.headroom.left(self.outstanding)),
+            Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
+            Push::Blind => None,
+        }
+    }
+
+    /// How many requests it can start now, when it is available. One that is on trial gets one.
+    fn room(&self, rules: &Rules) -> u32 {
+        let most = if rules.nobody_trusted || self.breaker.is_closed() {
+            u32::MAX
+        } else {
+            1
+        };
+        self.headroom(rules).unwrap_or_default().min(most)
+    }
+
     /// For people. `calm` while another replica idles.
     pub(crate) fn status(&self, rules: &Rules, now: Time, calm: bool) -> ReplicaStatus {
         ReplicaStatus {
@@ -127,11 +146,7 @@ impl Replica {
             outstanding: self.outstanding,
             load: self.load().copied(),
             probed: self.probe.map(|(_, sent)| sent),
-            headroom: match rules.push {
-                Push::Pending => Some(self.headroom.left(self.outstanding)),
-                Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
-                Push::Blind => None,
-            },
+            headroom: self.headroom(rules),
             capacity: self.headroom.capacity(),
             prefix_bytes: 0,
             availability: self.availability(rules, now, calm),

@@ -1,4 +1,4 @@
-//! When a replica was pushed how many requests, as far back as a probe may ask.
+//! When a target was pushed how many requests, as far back as a probe or a report may ask.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ const GROUP: Duration = Duration::from_millis(1);
 /// The most groups kept; past it the two oldest become one.
 const GROUPS_MAX: usize = 1024;
 
-/// Recent pushes to one replica, oldest first.
+/// Recent pushes to one target, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pushes {
+pub(crate) struct Pushes {
     groups: VecDeque<Group>,
 }
 
@@ -25,7 +25,7 @@ struct Group {
 
 impl Pushes {
     /// One more.
-    pub(super) fn push(&mut self, now: Time) {
+    pub(crate) fn push(&mut self, now: Time) {
         if let Some(group) = self.groups.back_mut()
             && now < group.first.after(GROUP)
         {
@@ -48,7 +48,7 @@ impl Pushes {
     }
 
     /// How many at or after a point in time. A group that spans it counts whole: too many is the safe side.
-    pub(super) fn since(&self, time: Time) -> u32 {
+    pub(crate) fn since(&self, time: Time) -> u32 {
         self.groups
             .iter()
             .rev()
@@ -58,7 +58,7 @@ impl Pushes {
     }
 
     /// Forgets what is older than a point in time.
-    pub(super) fn forget_before(&mut self, time: Time) {
+    pub(crate) fn forget_before(&mut self, time: Time) {
         while self.groups.front().is_some_and(|group| group.last < time) {
             self.groups.pop_front();
         }

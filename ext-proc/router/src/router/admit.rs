@@ -7,7 +7,7 @@ use crate::index::Match;
 use crate::policy::{Placement, View, least_loaded};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
-use crate::{Decision, Effect, Reason, RejectReason, Request};
+use crate::{Decision, Effect, Reason, RejectReason, Request, Target};
 
 /// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest
 /// has to take it.
@@ -22,12 +22,17 @@ struct Settled {
 
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
-        if self.queue.contains(request.id) || self.in_flight.contains_key(&request.id) {
+        let id = request.id;
+        if self.queue.contains(id)
+            || self.in_flight.contains_key(&id)
+            || self.away.contains_key(&id)
+        {
             return;
         }
         self.counters.arrived += 1;
+        self.came(&request);
         let pinned = self.pinned(&request);
-        if let Some(reason) = self.refusal(pinned.as_deref()) {
+        if let Some(reason) = self.refusal(&request, pinned.as_deref()) {
             self.reject(request.id, reason);
             return;
         }
@@ -39,6 +44,11 @@ impl Router {
         };
         if let Some(settled) = self.settle_arrival(&waiting) {
             self.dispatch(waiting, settled);
+        } else if let Some(going) = self.leaves(&waiting.request) {
+            self.forward(waiting, &going);
+        } else if self.is_too_full_for(&waiting.request) {
+            self.counters.guests_refused += 1;
+            self.reject(waiting.request.id, RejectReason::RegionFull);
         } else if self.queue.len() >= self.config.queue.length_max {
             self.reject(waiting.request.id, RejectReason::QueueFull);
         } else {
@@ -48,10 +58,14 @@ impl Router {
     }
 
     /// Why a request cannot be served at all, if so.
-    pub(super) fn refusal(&self, pinned: Option<&[Slot]>) -> Option<RejectReason> {
+    pub(super) fn refusal(
+        &self,
+        request: &Request,
+        pinned: Option<&[Slot]>,
+    ) -> Option<RejectReason> {
         if self.shutting_down {
             Some(RejectReason::ShuttingDown)
-        } else if self.fleet.staying().is_empty() {
+        } else if self.fleet.staying().is_empty() && !self.may_leave_later(request) {
             Some(RejectReason::NoReplica)
         } else if pinned.is_some_and(<[Slot]>::is_empty) {
             Some(RejectReason::EmptySubset)
@@ -73,8 +87,13 @@ impl Router {
         Some(slots.into())
     }
 
-    /// Serves whoever waits for what this event has freed, oldest first.
+    /// Serves whoever waits for what this event has freed, oldest first: here, and then elsewhere.
     pub(super) fn pump(&mut self) {
+        self.serve_freed();
+        self.send_away();
+    }
+
+    fn serve_freed(&mut self) {
         if self.queue.len() == 0 {
             self.fleet.forget_freed();
             return;
@@ -235,6 +254,7 @@ impl Router {
             .found
             .unwrap_or_else(|| self.index.deepest_of(edges, slot));
         let recorded = self.index.record(edges, slot, &found);
+        self.share(Target::Replica(replica), edges, found.depth);
         self.policy.placed(slot);
         let matched_bytes = request.fingerprint.bytes_at(found.depth);
         let share = request.fingerprint.share_at(found.depth);
@@ -255,6 +275,7 @@ impl Router {
             Flight {
                 replica,
                 sent,
+                at: self.now,
                 fingerprint: request.fingerprint,
                 matched_bytes,
                 recorded,

@@ -3,7 +3,7 @@
 use super::Router;
 use crate::policy::Placement;
 use crate::slots::Slot;
-use crate::{Candidate, Choice, Explanation, Request, Time};
+use crate::{Candidate, Choice, Explanation, RejectReason, Request, Time};
 
 impl Router {
     /// What would happen to this request now, and why. Changes nothing.
@@ -14,12 +14,30 @@ impl Router {
         let available = self.fleet.available_at(now);
         let allowed = self.allowed(pinned.as_deref(), &available);
         let view = self.view(allowed.as_ref().unwrap_or(&available));
-        let choice = if let Some(reason) = self.refusal(pinned.as_deref()) {
+        let leaves = || {
+            let tried = request.tried().filter(|_| available.is_empty())?;
+            self.peers
+                .choose_at(now, request, tried, self.config.policy)
+        };
+        let choice = if let Some(reason) = self.refusal(request, pinned.as_deref()) {
             Choice::Reject { reason }
         } else {
-            let waits = |slot: Option<Slot>| Choice::Wait {
-                replica: slot.and_then(|slot| self.fleet.id_of(slot)),
-                ahead: self.queue.len(),
+            let waits = |slot: Option<Slot>| {
+                if let Some(going) = leaves() {
+                    return Choice::Forward {
+                        peer: going.peer,
+                        reason: going.reason,
+                    };
+                }
+                if self.is_too_full_for(request) {
+                    return Choice::Reject {
+                        reason: RejectReason::RegionFull,
+                    };
+                }
+                Choice::Wait {
+                    replica: slot.and_then(|slot| self.fleet.id_of(slot)),
+                    ahead: self.queue.len(),
+                }
             };
             match self.policy.place(request, &view) {
                 None => waits(None),
@@ -49,9 +67,14 @@ impl Router {
             })
             .collect();
         candidates.sort_by(|a, b| (&a.name, a.replica).cmp(&(&b.name, b.replica)));
+        let peers = if request.tried().is_some() {
+            self.peers.candidates(now, request)
+        } else {
+            Vec::new()
+        };
         Explanation {
             candidates,
-            peers: Vec::new(),
+            peers,
             choice,
         }
     }

@@ -1,5 +1,7 @@
 //! What a finished request teaches: whether the prediction was right, and how long a token is.
 
+use isotherm_fingerprint::Fingerprint;
+
 use super::Router;
 use super::admit::share_of;
 use crate::replica::Evidence;
@@ -28,6 +30,10 @@ impl Router {
         end: End,
         tokens: Option<(u32, u32)>,
     ) {
+        if let Some(away) = self.away.remove(&id) {
+            self.finished_away(&away, served, end, tokens);
+            return;
+        }
         let Some(flight) = self.in_flight.remove(&id) else {
             return;
         };
@@ -55,6 +61,7 @@ impl Router {
         }
         let ok = end == End::Answered;
         if ok {
+            self.learn_service_time(&flight);
             self.counters.finished_ok += 1;
         } else {
             self.counters.finished_failed += 1;
@@ -77,31 +84,26 @@ impl Router {
         let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) else {
             return;
         };
-        let total = f64::from(flight.fingerprint.total_bytes());
-        if total > 0.0 {
-            self.learn_token_length(total / f64::from(prompt));
-        }
-        if elsewhere || total <= 0.0 {
+        let Some(measured) = self.measured_bytes(&flight.fingerprint, prompt, cached) else {
+            return;
+        };
+        if elsewhere {
             return;
         }
-        let predicted_share = f64::from(flight.matched_bytes) / total;
-        let measured_share = f64::from(cached.min(prompt)) / f64::from(prompt);
-        let predicted = share_of(prompt, predicted_share);
+        let total = f64::from(flight.fingerprint.total_bytes());
+        let predicted = share_of(prompt, f64::from(flight.matched_bytes) / total);
         let counters = &mut self.counters;
         counters.predicted_cached_tokens += u64::from(predicted);
         counters.measured_cached_tokens += u64::from(cached);
         counters.prediction_error_tokens += u64::from(predicted.abs_diff(cached));
         counters.measured_prompt_tokens += u64::from(prompt);
-
-        let (predicted, measured) = (f64::from(flight.matched_bytes), measured_share * total);
-        let missing = predicted - measured;
         if flight.matched_bytes == 0 {
             return;
         }
         let Some(slot) = chosen else {
             return;
         };
-        if measured >= predicted * FOUND_MIN || missing < MISSING_BYTES_MIN {
+        if !is_false_hit(flight.matched_bytes, measured) {
             self.fleet.count_false_hit(slot, false);
             return;
         }
@@ -117,12 +119,30 @@ impl Router {
         if let Some(place) = self.queue.place_of(id) {
             self.queue.remove(place);
             self.counters.aborted_waiting += 1;
+        } else if self.away.contains_key(&id) {
+            self.aborted_away(id);
         } else if let Some(flight) = self.in_flight.remove(&id) {
             // What the engine computed until then is in its cache.
             self.fleet
                 .released(flight.replica, flight.sent, Evidence::None, self.now);
+            self.learn_service_time(&flight);
             self.counters.aborted_in_flight += 1;
         }
+    }
+
+    /// How much of a prompt an engine found in its cache, in bytes; and learns from it how long a token is.
+    pub(super) fn measured_bytes(
+        &mut self,
+        fingerprint: &Fingerprint,
+        prompt: u32,
+        cached: u32,
+    ) -> Option<f64> {
+        let total = f64::from(fingerprint.total_bytes());
+        if total <= 0.0 {
+            return None;
+        }
+        self.learn_token_length(total / f64::from(prompt));
+        Some(total * f64::from(cached.min(prompt)) / f64::from(prompt))
     }
 
     /// A replica's part of the index is as large as its cache.
@@ -147,4 +167,10 @@ impl Router {
         let (low, high) = BYTES_PER_TOKEN_RANGE.into_inner();
         self.bytes_per_token += LEARNING_RATE * (bytes.clamp(low, high) - self.bytes_per_token);
     }
+}
+
+/// Whether an engine found less of a prompt in its cache than was predicted, both in bytes.
+pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
+    let predicted = f64::from(predicted);
+    measured < predicted * FOUND_MIN && predicted - measured >= MISSING_BYTES_MIN
 }

@@ -1,37 +1,241 @@
-//! Between regions: what this pool tells its peers, and what it knows of them.
+//! Between regions (SkyLB 3.3): requests that leave for a peer, requests that came from one, and what peers are told.
+//!
+//! A request leaves only when no local replica is available to it; one that the policy lets wait for a particular
+//! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
 
-use super::Router;
-use crate::{PeerReport, PeerStatus, Placement, Time};
+use super::admit::share_of;
+use super::{Flight, Router};
+use crate::index::Recorded;
+use crate::peers::{Going, Whom};
+use crate::queue::Waiting;
+use crate::replica::{Evidence, Sent};
+use crate::{
+    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Request, RequestId, Scope, Served,
+    Target, Time,
+};
+use isotherm_fingerprint::Fingerprint;
+use std::sync::Arc;
+
+/// How much a finished request moves the learned time that one takes.
+const SERVICE_LEARNING_RATE: f64 = 0.05;
+
+/// A request that was forwarded to a peer.
+#[derive(Debug)]
+pub(super) struct Away {
+    whom: Whom,
+    sent: Sent,
+    at: Time,
+    fingerprint: Arc<Fingerprint>,
+    matched_bytes: u32,
+    recorded: Recorded,
+}
+
+impl Request {
+    /// The peers that it has come back from, if it may leave the region at all. One that the gateway restricts to some
+    /// replicas may not: they are all here.
+    pub(crate) fn tried(&self) -> Option<&[PeerId]> {
+        match &self.scope {
+            Scope::Regions { tried } if self.subset.is_none() => Some(tried),
+            Scope::Regions { .. } | Scope::Home | Scope::Guest => None,
+        }
+    }
+}
 
 impl Router {
     /// What this pool tells its peers.
+    ///
+    /// `drain_per_s` is Little's law: the requests that the replicas would hold when their room is used, by the time that
+    /// one takes them (learned from those that end). When the pool is full that is its throughput; when it is not, it is
+    /// what its throughput would be. Zero means that no request has ended yet.
+    ///
+    /// Rejected: the rate at which requests left the queue lately. It is the same when somebody waits, but knows nothing
+    /// before, which is when a peer has to choose; and it needs a window, which is too long or too short.
     #[must_use]
     pub fn report(&self, now: Time) -> PeerReport {
-        let stats = self.stats(now);
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let _ = now;
+        let room = self.fleet.room();
+        let held = self.in_flight.len() as u64 + room.unwrap_or_default();
         PeerReport {
-            available: count(stats.available_replicas),
-            replicas: count(self.fleet.staying().len()),
-            room: count(stats.available_replicas),
-            queue: count(stats.queue_length),
-            drain_per_s: 0.0,
+            available: count(self.fleet.available_in_all() as u64),
+            replicas: count(self.fleet.staying().len() as u64),
+            room: room.map_or(u32::MAX, count),
+            queue: count(self.queue.len() as u64),
+            drain_per_s: per_second(held, self.service_s),
         }
     }
 
     /// Every peer region, in order of identity.
     pub fn peers(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
-        let _ = now;
-        self.peers.everybody().cloned()
+        self.peers.everybody(now)
     }
 
-    /// The oldest placement that siblings have not been told of; call until there is none.
-    pub fn poll_placement(&mut self) -> Option<Placement> {
-        None
+    /// Counts what an arriving request says by where it comes from.
+    pub(super) fn came(&mut self, request: &Request) {
+        match &request.scope {
+            Scope::Home => {}
+            Scope::Guest => self.counters.guests += 1,
+            Scope::Regions { tried } => {
+                if let Some(last) = tried.last()
+                    && self.peers.returned(*last, self.now)
+                {
+                    self.counters.returned += 1;
+                }
+            }
+        }
     }
 
-    /// A sibling has placed a request.
-    pub(super) fn shared(&mut self, placement: Placement) {
-        self.counters.shared_received += 1;
-        drop(placement);
+    /// Whether a guest would make the queue longer than guests may.
+    pub(super) fn is_too_full_for(&self, request: &Request) -> bool {
+        let tau = usize::try_from(self.config.region.queue_max).unwrap_or(usize::MAX);
+        request.scope == Scope::Guest && self.queue.len() > tau
+    }
+
+    /// Where a request that no local replica is available to goes at once, if anywhere.
+    pub(super) fn leaves(&self, request: &Request) -> Option<Going> {
+        let tried = request.tried()?;
+        if !self.fleet.available().is_empty() || self.peers.available().is_empty() {
+            return None;
+        }
+        self.peers.choose(request, tried, self.config.policy)
+    }
+
+    /// Whether a request may be served elsewhere some time, when there is nobody here.
+    pub(super) fn may_leave_later(&self, request: &Request) -> bool {
+        let tried = request.tried();
+        tried.is_some_and(|tried| self.peers.may_serve(tried))
+    }
+
+    /// Those that wait here leave for peers that have room, oldest first, while there is none here.
+    pub(super) fn send_away(&mut self) {
+        while self.fleet.available().is_empty() && !self.peers.available().is_empty() {
+            let peers = &self.peers;
+            let Some(place) = self.queue.oldest_leaving(|tried| peers.is_open_to(tried)) else {
+                return;
+            };
+            let waiting = self.queue.get(place);
+            let Some(going) = waiting.and_then(|waiting| self.leaves(&waiting.request)) else {
+                return;
+            };
+            if let Some(waiting) = self.queue.remove(place) {
+                self.forward(waiting, &going);
+            }
+        }
+    }
+
+    pub(super) fn forward(&mut self, waiting: Waiting, going: &Going) {
+        let Waiting {
+            request, arrived, ..
+        } = waiting;
+        let edges = request.fingerprint.edges();
+        let Some((whom, sent, recorded)) = self.peers.forwarded(going, edges, self.now) else {
+            return;
+        };
+        let matched_bytes = request.fingerprint.bytes_at(going.found.depth);
+        let share = request.fingerprint.share_at(going.found.depth);
+        self.counters.forwarded += 1;
+        self.share(Target::Peer(whom.id), edges, going.found.depth);
+        self.effects.push_back(Effect::Forward {
+            id: request.id,
+            forwarding: Forwarding {
+                peer: whom.id,
+                reason: going.reason,
+                matched_bytes,
+                matched_tokens: share_of(request.prompt_tokens, share),
+                queued_for: self.now.since(arrived),
+                estimated_ttft: going.estimated_ttft,
+            },
+        });
+        self.away.insert(
+            request.id,
+            Away {
+                whom,
+                sent,
+                at: self.now,
+                fingerprint: request.fingerprint,
+                matched_bytes,
+                recorded,
+            },
+        );
+    }
+
+    /// A forwarded request's response has ended. One that came back was decided anew under another identity, so its end
+    /// counts there and not here.
+    pub(super) fn finished_away(
+        &mut self,
+        away: &Away,
+        served: Served,
+        end: End,
+        tokens: Option<(u32, u32)>,
+    ) {
+        let came_back = served != Served::Unsaid;
+        let evidence = match end {
+            // Where a sibling took it in, this is the first that we hear of it.
+            _ if came_back && !self.peers.returned_since(away.whom, away.at) => Evidence::Failure,
+            _ if came_back => Evidence::None,
+            End::Answered => Evidence::Success,
+            End::Refused => Evidence::None,
+            End::Failed => Evidence::Failure,
+        };
+        self.peers.ended(away.whom, away.sent, evidence, self.now);
+        let edges = away.fingerprint.edges();
+        let ok = end == End::Answered;
+        if came_back || !ok {
+            self.peers.retract(away.whom, edges, &away.recorded);
+        }
+        if came_back {
+            return;
+        }
+        if !ok {
+            self.counters.finished_failed += 1;
+            return;
+        }
+        self.counters.finished_ok += 1;
+        let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) else {
+            return;
+        };
+        self.counters.forwarded_prompt_tokens += u64::from(prompt);
+        self.counters.forwarded_cached_tokens += u64::from(cached);
+        let Some(measured) = self.measured_bytes(&away.fingerprint, prompt, cached) else {
+            return;
+        };
+        if away.matched_bytes > 0 {
+            let wrong = super::feedback::is_false_hit(away.matched_bytes, measured)
+                .then(|| edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured));
+            self.peers.predicted(away.whom, edges, wrong);
+        }
+    }
+
+    /// The client of a forwarded request went away.
+    pub(super) fn aborted_away(&mut self, id: RequestId) {
+        if let Some(away) = self.away.remove(&id) {
+            let nothing = Evidence::None;
+            self.peers.ended(away.whom, away.sent, nothing, self.now);
+            self.counters.aborted_in_flight += 1;
+        }
+    }
+
+    /// A replica was busy with a request until now.
+    pub(super) fn learn_service_time(&mut self, flight: &Flight) {
+        let took = self.now.since(flight.at).as_secs_f64();
+        self.service_s = Some(match self.service_s {
+            None => took,
+            Some(known) => known + SERVICE_LEARNING_RATE * (took - known),
+        });
+    }
+}
+
+fn count(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "an estimate"
+)]
+fn per_second(held: u64, service_s: Option<f64>) -> f32 {
+    match service_s {
+        Some(service_s) if service_s > 0.0 => (held as f64 / service_s) as f32,
+        Some(_) | None => 0.0,
     }
 }

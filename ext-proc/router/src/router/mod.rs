@@ -7,6 +7,7 @@ mod admit;
 mod explain;
 mod feedback;
 mod forward;
+mod share;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,12 +21,15 @@ use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::replica::{Fleet, Replica, Sent};
 use crate::{
-    Counters, Effect, Event, Load, RejectReason, ReplicaId, ReplicaSpec, ReplicaStatus, RequestId,
-    RouterConfig, Stats, Time,
+    Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaSpec,
+    ReplicaStatus, RequestId, RouterConfig, Stats, Time,
 };
 
 /// Soonest that another try can be worth while.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// One part in so many of the memory for indexes is for the one over peers: there are fewer of them, and only what
+/// overflows goes there.
+const PEER_INDEX_SHARE: usize = 4;
 /// Latest that a client should be told to come back.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
@@ -42,10 +46,15 @@ pub struct Router {
     queue: Queue,
     peers: Peers,
     in_flight: BTreeMap<RequestId, Flight>,
+    away: BTreeMap<RequestId, forward::Away>,
+    /// Placements for siblings, oldest first.
+    outbox: VecDeque<Placement>,
     effects: VecDeque<Effect>,
     counters: Counters,
     /// Length of prompt that makes a token, in bytes; learned.
     bytes_per_token: f64,
+    /// How long a replica is busy with a request, in seconds; learned, once one has ended.
+    service_s: Option<f64>,
 }
 
 /// A request that was dispatched.
@@ -53,6 +62,7 @@ pub struct Router {
 struct Flight {
     replica: ReplicaId,
     sent: Sent,
+    at: Time,
     fingerprint: Arc<Fingerprint>,
     matched_bytes: u32,
     recorded: Recorded,
@@ -70,11 +80,14 @@ impl Router {
             index: PrefixIndex::new(config.index),
             policy: config.policy.build(seed),
             queue: Queue::default(),
-            peers: Peers::default(),
+            peers: Peers::new(config.region, config.index),
             in_flight: BTreeMap::new(),
+            away: BTreeMap::new(),
+            outbox: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
+            service_s: None,
             config,
         }
     }
@@ -106,16 +119,24 @@ impl Router {
             Event::Added { replica, spec } => self.added(replica, spec),
             Event::Draining { replica } => self.draining(replica),
             Event::Removed { replica } => self.removed(replica),
-            Event::PeerAdded { peer, spec } => self.peers.added(peer, spec),
-            Event::PeerRemoved { peer } => self.peers.removed(peer),
+            Event::PeerAdded { peer, spec } => {
+                self.peers.add(peer, spec, self.now);
+                self.share_out_index();
+            }
+            Event::PeerRemoved { peer } => {
+                self.peers.remove(peer, self.now);
+                self.share_out_index();
+            }
             Event::PeerReported {
                 peer,
                 report,
                 as_of,
                 round_trip,
-            } => self.peers.reported(peer, report, as_of, round_trip),
-            Event::PeerLost { peer } => self.peers.lost(peer),
-            Event::Shared(placement) => self.shared(placement),
+            } => self
+                .peers
+                .reported(peer, report, as_of, round_trip, self.now),
+            Event::PeerLost { peer } => self.peers.lost(peer, self.now),
+            Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }
         self.pump();
@@ -133,7 +154,9 @@ impl Router {
             .queue
             .oldest()
             .map(|(_, waiting)| waiting.arrived.after(self.config.queue.wait_max));
-        deadline.into_iter().chain(self.fleet.next_expiry()).min()
+        let changes = [self.fleet.next_expiry(), self.peers.next_change()];
+        let changes = changes.into_iter().flatten();
+        deadline.into_iter().chain(changes).min()
     }
 
     /// Time has come to the point that [`Self::poll_timeout`] named. Calling it early does no harm.
@@ -154,10 +177,27 @@ impl Router {
         }
         self.config = config;
         self.advance(now);
-        self.index.set_limits(self.config.index);
+        self.share_out_index();
         self.fleet
             .set_rules(self.config.push, self.config.probe_stale_after, self.now);
         self.pump();
+    }
+
+    /// The bound on memory is for both indexes: with peers, the one over peers has its share of it.
+    fn share_out_index(&mut self) {
+        let whole = self.config.index;
+        let for_peers = if self.peers.is_empty() {
+            0
+        } else {
+            whole.bytes_max / PEER_INDEX_SHARE
+        };
+        let of = |bytes_max| IndexLimits { bytes_max, ..whole };
+        self.index.set_limits(of(whole.bytes_max - for_peers));
+        self.peers
+            .set_rules(self.config.region, of(for_peers), self.now);
+        if !self.config.region.share {
+            self.outbox.clear();
+        }
     }
 
     /// Figures as of `now`.
@@ -171,9 +211,9 @@ impl Router {
                 .unwrap_or_default(),
             in_flight: self.in_flight.len(),
             available_replicas: self.fleet.available().len(),
-            forwarded_in_flight: 0,
-            available_peers: 0,
-            peer_index: crate::IndexStats::default(),
+            forwarded_in_flight: self.away.len(),
+            available_peers: self.peers.available().len(),
+            peer_index: self.peers.index_stats(),
             index: self.index.stats(),
             counters: self.counters.clone(),
         }
@@ -194,6 +234,7 @@ impl Router {
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.fleet.expire(self.now);
+        self.peers.expire(self.now);
         let wait_max = self.config.queue.wait_max;
         if self.queue.expired(self.now, wait_max).is_none() {
             return;

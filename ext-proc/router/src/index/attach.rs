@@ -1,0 +1,69 @@
+//! What others have recorded: the new part of a chain, put below what is known here.
+
+use isotherm_fingerprint::Edge;
+
+use super::node::NodeId;
+use super::slab::NONE;
+use super::{Match, PrefixIndex};
+use crate::slots::Slot;
+
+impl PrefixIndex {
+    /// A target was sent a prompt that goes on from `parent` with `edges`, says somebody who knew that it had everything
+    /// up to there. Says whether that prefix is known here: without it, what lies below cannot be found.
+    ///
+    /// Where the prefix is known, but not for this target, the target gets it too: it has every shorter prefix of what
+    /// it has.
+    pub(crate) fn attach(&mut self, slot: Slot, parent: Option<Edge>, edges: &[Edge]) -> bool {
+        let Some(parent) = parent else {
+            let found = self.deepest_of(edges, slot);
+            self.record(edges, slot, &found);
+            return true;
+        };
+        let Some(id) = self.table.find(&self.nodes, parent.hash) else {
+            return false;
+        };
+        let (above, missing) = self.missing_above(id, slot);
+        if missing.is_empty() {
+            let mut chain = vec![parent];
+            chain.extend_from_slice(edges);
+            let below = self.deepest_of(edges, slot);
+            let found = if below.depth == 0 {
+                Match {
+                    depth: 1,
+                    node: Some(id),
+                }
+            } else {
+                Match {
+                    depth: below.depth + 1,
+                    ..below
+                }
+            };
+            self.record(&chain, slot, &found);
+            return true;
+        }
+        // The nodes know their own length; where the last of them ends is all that the new ones need.
+        let known = missing.into_iter().map(|hash| Edge { hash, ..parent });
+        let chain: Vec<Edge> = known.chain(edges.iter().copied()).collect();
+        let found = Match {
+            depth: 0,
+            node: above,
+        };
+        self.record(&chain, slot, &found);
+        true
+    }
+
+    /// The hashes of this node and those above it that the target is not known to have, shortest prefix first, and the
+    /// node above them, which it has.
+    fn missing_above(&self, mut id: NodeId, slot: Slot) -> (Option<NodeId>, Vec<u64>) {
+        let mut missing = Vec::new();
+        while id != NONE && self.nodes.entry(id, slot).is_none() {
+            let Some(node) = self.nodes.get(id) else {
+                break;
+            };
+            missing.push(node.hash);
+            id = node.parent;
+        }
+        missing.reverse();
+        ((id != NONE).then_some(id), missing)
+    }
+}

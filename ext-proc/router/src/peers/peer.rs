@@ -1,0 +1,221 @@
+//! One peer region: what it said last, and what was forwarded to it that it did not know of then.
+//!
+//! A report is about the moment at which the peer was *asked*, by our own clock (`as_of`): what was forwarded from then
+//! on is not in it. So it is counted against the room that the report tells of, and beyond that it is counted as
+//! waiting in the peer's queue. Reports get older, never younger: one that was asked for before the last one is ignored.
+//!
+//! # A peer that does not do as it says
+//!
+//! A request that comes back refutes the report on which it was sent: nothing more goes there until a report that was asked for
+//! after that. Others that are under way at that moment come back for the same reason, so they say nothing new. When
+//! [report after report](crate::replica::Breaker) is refuted and no request ends well in between, the
+//! breaker opens, and the peer is tried with one request at a time after a back-off that doubles. So a peer that always
+//! claims room and always refuses costs a few detours, then one every 16 s; and two regions that found room in a third
+//! at the same moment, and overfilled it, have lost nothing but a round trip.
+
+use core::time::Duration;
+
+use crate::replica::{Breaker, Evidence, Pushes, Sent};
+use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
+
+/// The slowest that a queue is taken to drain, in requests a second: a peer that has not finished any request yet
+/// cannot tell.
+const DRAIN_PER_S_MIN: f32 = 0.1;
+
+/// One peer region.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: PeerId,
+    /// Which of those that had this identity in turn.
+    pub(crate) life: u64,
+    pub(crate) name: String,
+    heard: Option<Heard>,
+    lost: bool,
+    /// When a request came back that its report had promised room for.
+    refuted: Option<Time>,
+    /// When the last one did.
+    returned_at: Option<Time>,
+    pushes: Pushes,
+    /// Of these, what its last report does not know of.
+    since: u32,
+    outstanding: u32,
+    breaker: Breaker,
+    /// Predicted hits in a row that did not happen.
+    pub(super) false_hits: u32,
+    forwarded: u64,
+    returned: u64,
+}
+
+/// What it said last.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    report: PeerReport,
+    as_of: Time,
+    round_trip: Duration,
+}
+
+impl Peer {
+    pub(super) fn new(id: PeerId, life: u64, spec: PeerSpec) -> Self {
+        Self {
+            id,
+            life,
+            name: spec.name,
+            heard: None,
+            lost: false,
+            refuted: None,
+            returned_at: None,
+            pushes: Pushes::default(),
+            since: 0,
+            outstanding: 0,
+            breaker: Breaker::default(),
+            false_hits: 0,
+            forwarded: 0,
+            returned: 0,
+        }
+    }
+
+    /// It said this when it was asked at `as_of`.
+    pub(super) fn reported(&mut self, report: PeerReport, as_of: Time, round_trip: Duration) {
+        if self.heard.is_some_and(|heard| as_of < heard.as_of) {
+            return;
+        }
+        self.heard = Some(Heard {
+            report,
+            as_of,
+            round_trip,
+        });
+        self.lost = false;
+        if self.refuted.is_some_and(|at| as_of > at) {
+            self.refuted = None;
+        }
+        self.pushes.forget_before(as_of);
+        self.since = self.pushes.since(as_of);
+    }
+
+    pub(super) const fn lost(&mut self) {
+        self.lost = true;
+    }
+
+    /// A request goes there.
+    pub(super) fn forwarded(&mut self, now: Time) -> Sent {
+        self.pushed(now);
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.forwarded += 1;
+        self.breaker.sent(now)
+    }
+
+    /// A request goes there, ours or a sibling's.
+    pub(super) fn pushed(&mut self, now: Time) {
+        self.pushes.push(now);
+        self.since = self.since.saturating_add(1);
+    }
+
+    /// A request came back from there.
+    pub(super) fn returned(&mut self, now: Time) {
+        self.returned += 1;
+        self.returned_at = Some(now);
+        if self.refuted.is_none() {
+            self.refuted = Some(now);
+            self.breaker.returned(now);
+        }
+    }
+
+    /// A request that was sent there at `at` has ended, and says this of it.
+    pub(super) fn ended(&mut self, sent: Sent, evidence: Evidence, now: Time) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.breaker.ended(sent, evidence, now);
+    }
+
+    /// Whether one came back after this time.
+    pub(super) fn returned_since(&self, time: Time) -> bool {
+        self.returned_at.is_some_and(|at| at >= time)
+    }
+
+    /// Whether it has replicas for this pool and is heard: then it may have room some time.
+    pub(super) fn serves(&self) -> bool {
+        !self.lost && self.heard.is_some_and(|heard| heard.report.replicas > 0)
+    }
+
+    /// Whether requests are forwarded to it, or why not.
+    pub(super) fn availability(&self, rules: &RegionRules, now: Time) -> PeerAvailability {
+        let Some(heard) = &self.heard else {
+            return PeerAvailability::NeverHeard;
+        };
+        if self.lost {
+            PeerAvailability::Lost
+        } else if now >= heard.as_of.after(rules.stale_after) {
+            PeerAvailability::Stale
+        } else if !self.breaker.admits(now) {
+            PeerAvailability::Failing
+        } else if self.refuted.is_some() {
+            PeerAvailability::Refused
+        } else if heard.report.available == 0 {
+            PeerAvailability::NoReplica
+        } else if self.queue() > rules.queue_max {
+            PeerAvailability::LongQueue
+        } else {
+            PeerAvailability::Available
+        }
+    }
+
+    /// When the passing of time alone changes whether it is available.
+    pub(super) fn next_change(&self, rules: &RegionRules, now: Time) -> Option<Time> {
+        let stale = self
+            .heard
+            .filter(|_| !self.lost)
+            .map(|heard| heard.as_of.after(rules.stale_after));
+        [stale, self.breaker.until()]
+            .into_iter()
+            .flatten()
+            .filter(|time| *time > now)
+            .min()
+    }
+
+    /// Round trip, and the time that those in front need; once it was heard.
+    pub(super) fn estimated_ttft(&self) -> Option<Duration> {
+        let heard = self.heard?;
+        let ahead = self.queue();
+        if ahead == 0 {
+            return Some(heard.round_trip);
+        }
+        // A comparison with what is not a number is false: the floor takes its place.
+        let drain = if heard.report.drain_per_s > DRAIN_PER_S_MIN {
+            heard.report.drain_per_s
+        } else {
+            DRAIN_PER_S_MIN
+        };
+        let wait = Duration::from_secs_f64(f64::from(ahead) / f64::from(drain));
+        Some(heard.round_trip.saturating_add(wait))
+    }
+
+    /// How much room its report leaves, with what was forwarded since.
+    pub(super) fn room_left(&self) -> u32 {
+        let room = self.heard.map_or(0, |heard| heard.report.room);
+        room.saturating_sub(self.since)
+    }
+
+    /// How many wait there, with those forwarded since its report that its room did not hold.
+    fn queue(&self) -> u32 {
+        self.heard.map_or(0, |heard| {
+            let beyond = self.since.saturating_sub(heard.report.room);
+            heard.report.queue.saturating_add(beyond)
+        })
+    }
+
+    /// For people.
+    pub(super) fn status(&self, rules: &RegionRules, now: Time, prefix_bytes: u64) -> PeerStatus {
+        PeerStatus {
+            id: self.id,
+            name: self.name.clone(),
+            availability: self.availability(rules, now),
+            report: self.heard.map(|heard| heard.report),
+            as_of: self.heard.map(|heard| heard.as_of),
+            round_trip: self.heard.map(|heard| heard.round_trip),
+            forwarded_since: self.since,
+            outstanding: self.outstanding,
+            prefix_bytes,
+            forwarded: self.forwarded,
+            returned: self.returned,
+        }
+    }
+}
