@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use isotherm_router::{Availability, Counters, ReplicaStatus, Stats, Time};
+use isotherm_router::Counters;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::driver::{Fleet, Pool};
+use super::forwarding;
+use super::page::{Page, Snapshot, count};
+use crate::driver::Fleet;
 
 /// Reads every pool of a fleet at each scrape.
 #[derive(Debug)]
@@ -22,34 +23,16 @@ impl FleetCollector {
     }
 }
 
-/// One pool at the moment of the scrape.
-struct Snapshot {
-    pool: Arc<str>,
-    stats: Stats,
-    replicas: Vec<ReplicaStatus>,
-    now: Time,
-}
-
-impl Snapshot {
-    fn of(pool: &Pool) -> Self {
-        Self {
-            pool: Arc::clone(pool.name()),
-            stats: pool.stats(),
-            replicas: pool.replicas(),
-            now: pool.clock().now(),
-        }
-    }
-}
-
 impl Collector for FleetCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let pools = self.0.pools();
         let pools: Vec<_> = pools.iter().map(|pool| Snapshot::of(pool)).collect();
-        let mut page = Page { encoder };
+        let mut page = Page::new(encoder);
         requests(&mut page, &pools)?;
         tokens(&mut page, &pools)?;
         state(&mut page, &pools)?;
-        replicas(&mut page, &pools)
+        replicas(&mut page, &pools)?;
+        forwarding::encode(&mut page, &pools)
     }
 }
 
@@ -210,116 +193,4 @@ fn replicas(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         |now, r| r.probed.map(|sent| now.since(sent).as_secs_f64()),
     )?;
     page.availability(pools)
-}
-
-/// Writes one metric after the other.
-struct Page<'a> {
-    encoder: DescriptorEncoder<'a>,
-}
-
-type Label = (&'static str, &'static str);
-
-impl Page<'_> {
-    fn counters(
-        &mut self,
-        name: &str,
-        help: &str,
-        pools: &[Snapshot],
-        read: impl Fn(&Snapshot) -> Vec<(Option<Label>, u64)>,
-    ) -> fmt::Result {
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for pool in pools {
-            for (label, value) in read(pool) {
-                let labels = Vec::from_iter([("pool", &*pool.pool)].into_iter().chain(label));
-                metric
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn counter(
-        &mut self,
-        name: &str,
-        help: &str,
-        pools: &[Snapshot],
-        read: impl Fn(&Counters) -> u64,
-    ) -> fmt::Result {
-        self.counters(name, help, pools, |s| vec![(None, read(&s.stats.counters))])
-    }
-
-    fn gauge(
-        &mut self,
-        name: &str,
-        help: &str,
-        pools: &[Snapshot],
-        read: impl Fn(&Stats) -> f64,
-    ) -> fmt::Result {
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for pool in pools {
-            metric
-                .encode_family(&[("pool", &*pool.pool)])?
-                .encode_gauge(&read(&pool.stats))?;
-        }
-        Ok(())
-    }
-
-    fn replicas(
-        &mut self,
-        name: &str,
-        help: &str,
-        pools: &[Snapshot],
-        read: impl Fn(Time, &ReplicaStatus) -> Option<f64>,
-    ) -> fmt::Result {
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for pool in pools {
-            for replica in &pool.replicas {
-                if let Some(value) = read(pool.now, replica) {
-                    metric
-                        .encode_family(&[("pool", &*pool.pool), ("replica", &replica.name)])?
-                        .encode_gauge(&value)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn availability(&mut self, pools: &[Snapshot]) -> fmt::Result {
-        let mut metric = self.encoder.encode_descriptor(
-            "replica_available",
-            "1 when it takes another request; the label says why not",
-            None,
-            MetricType::Gauge,
-        )?;
-        for pool in pools {
-            for replica in &pool.replicas {
-                let labels = [
-                    ("pool", &*pool.pool),
-                    ("replica", &replica.name),
-                    ("why", replica.availability.as_str()),
-                ];
-                let available = replica.availability == Availability::Available;
-                metric
-                    .encode_family(&labels)?
-                    .encode_gauge(&i64::from(available))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Gauges are floating point on the page; none of these counts comes near 2^53.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "none of these counts comes near 2^53"
-)]
-fn count(value: usize) -> f64 {
-    value as f64
 }

@@ -11,7 +11,6 @@
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
 //! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of the response |
-//! | `isotherm_placements_unknown_total` | counter | `pool` | placements that a sibling shared, with a replica or a region that is unknown here |
 //! | `isotherm_eds_streams` | gauge | | Envoys that follow the endpoints now |
 //! | `isotherm_eds_pushes_total` | counter | | endpoint updates sent |
 //! | `isotherm_eds_nacks_total` | counter | | endpoint updates that an Envoy refused |
@@ -40,11 +39,31 @@
 //! | `isotherm_replica_running` | gauge | `pool`, `replica` | requests in its batch at its last probe |
 //! | `isotherm_replica_kv_usage` | gauge | `pool`, `replica` | share of its KV cache in use, 0 to 1 |
 //! | `isotherm_replica_probe_age_seconds` | gauge | `pool`, `replica` | age of its last good probe |
-//! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not |
+//! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not (`failing`: its requests fail, whatever its probes say) |
+//! | `isotherm_forwarded_total` | counter | `pool`, `region` | requests sent to another region |
+//! | `isotherm_returned_total` | counter | `pool`, `region` | of these, those that came back: refused, or not served there |
+//! | `isotherm_forwarded_in_flight` | gauge | `pool`, `region` | requests sent to another region and not finished |
+//! | `isotherm_forwarded_prompt_tokens_total` | counter | `pool` | prompt tokens of forwarded requests whose engine told what it found in its cache |
+//! | `isotherm_forwarded_cached_tokens_total` | counter | `pool` | what it found, same requests |
+//! | `isotherm_guests_total` | counter | `pool` | requests of other regions |
+//! | `isotherm_guests_refused_total` | counter | `pool` | of these, those that were sent back because the queue was too long |
+//! | `isotherm_adopted_replicas` | gauge | `pool`, `region` | replicas of another region that this one looks after |
+//! | `isotherm_peer_available` | gauge | `pool`, `region`, `why` | 1 when requests are forwarded there; `why` says why not |
+//! | `isotherm_peer_available_replicas` | gauge | `pool`, `region` | replicas there that take another request, as it said last |
+//! | `isotherm_peer_room` | gauge | `pool`, `region` | requests that it could start at once, as it said last |
+//! | `isotherm_peer_queue_length` | gauge | `pool`, `region` | requests that wait there, as it said last |
+//! | `isotherm_peer_index_bytes` | gauge | `pool` | memory of the index over other regions |
+//! | `isotherm_placements_sent_total` | counter | `pool` | placements that the other services of this region were told |
+//! | `isotherm_placements_received_total` | counter | `pool` | placements that they told |
+//! | `isotherm_placements_unattached_total` | counter | `pool` | of these, those that continue a prefix which is not known here |
+//! | `isotherm_placements_unknown_total` | counter | `pool` | placements that they told, with a replica or a region that is unknown here |
+//! | `isotherm_placements_dropped_total` | counter | `pool` | placements that they were not told in time |
 //! | `isotherm_probe_duration_seconds` | histogram | `pool` | how long probes took, good and bad |
 //! | `isotherm_probe_failures_total` | counter | `pool`, `reason` | probes that failed: `timeout`, `connection`, `status`, `too_large`, `page` |
 
 mod fleet;
+mod forwarding;
+mod page;
 pub(crate) mod probe;
 
 use std::time::Duration;

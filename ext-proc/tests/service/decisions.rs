@@ -242,6 +242,17 @@ async fn every_figure_that_is_documented_is_on_the_page() {
     }
 }
 
+#[test]
+fn the_readme_lists_the_same_figures() {
+    let readme = include_str!("../../../README.md");
+    let listed = readme.lines().filter(|line| line.starts_with("| `isotherm_"));
+    let documented = include_str!("../../src/metrics/mod.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! "))
+        .filter(|line| line.starts_with("| `isotherm_"));
+    assert_eq!(Vec::from_iter(listed), Vec::from_iter(documented));
+}
+
 fn hint(subset: &str) -> Metadata {
     let value = Value {
         kind: Some(Kind::StringValue(subset.into())),
