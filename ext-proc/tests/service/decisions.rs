@@ -245,7 +245,9 @@ async fn every_figure_that_is_documented_is_on_the_page() {
 #[test]
 fn the_readme_lists_the_same_figures() {
     let readme = include_str!("../../../README.md");
-    let listed = readme.lines().filter(|line| line.starts_with("| `isotherm_"));
+    let listed = readme
+        .lines()
+        .filter(|line| line.starts_with("| `isotherm_"));
     let documented = include_str!("../../src/metrics/mod.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("//! "))
