@@ -16,25 +16,38 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`Regions`] is several stacks that are peers, with the network between them: `envoy/region.yaml`, certificates, and
+//! a wire from each region to each other that can be slow, silent or cut.
+//!
 //! Everything that was started ends when the stack is dropped, and also when this process dies without dropping it
 //! (see [`process`]). Logs stay, under `target/stacks`, until the next run of the same name.
 
+mod bootstrap;
+pub mod certificates;
 pub mod document;
 pub mod engine;
 pub mod envoy;
+pub mod link;
 pub mod pool;
 pub mod port;
 pub mod process;
+pub mod regions;
 pub mod service;
+mod services;
 pub mod stack;
 pub mod tools;
 mod wait;
+pub mod wire;
 
+pub use certificates::Authority;
 pub use document::Document;
 pub use engine::{Engine, EngineOptions};
 pub use envoy::Envoy;
+pub use link::Link;
 pub use pool::Pool;
+pub use regions::{Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};
 pub use tools::Tools;
 pub use wait::{until, within};
+pub use wire::{Weather, Wire};

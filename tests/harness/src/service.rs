@@ -35,7 +35,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Chooses ports and writes the configuration; `pools` is the list under that name.
+    /// Chooses ports and makes the directory and the configuration; `pools` is the list under that name.
     pub(crate) fn prepare(
         tools: &Tools,
         directory: &Path,
@@ -44,6 +44,7 @@ impl Service {
     ) -> anyhow::Result<Self> {
         let (listen, admin) = (port::reserve()?, port::reserve()?);
         let token = format!("harness-{}-{}", std::process::id(), admin.address().port());
+        fs::create_dir_all(directory)?;
         let token_file = directory.join("admin-token");
         fs::write(&token_file, &token)?;
         let config = json!({
@@ -61,6 +62,32 @@ impl Service {
             token,
             log_filter,
             client: reqwest::Client::builder().timeout(ADMIN_TIMEOUT).build()?,
+            process: None,
+        })
+    }
+
+    /// Another one with the same configuration, but for what only one of them can have.
+    pub(crate) fn twin(&self, directory: &Path) -> anyhow::Result<Self> {
+        let (listen, admin) = (port::reserve()?, port::reserve()?);
+        fs::create_dir_all(directory)?;
+        let token_file = directory.join("admin-token");
+        fs::write(&token_file, &self.token)?;
+        let mut config = self.config.clone();
+        config.set("listen", vec![listen.address().to_string()])?;
+        config.set("admin/listen", admin.address().to_string())?;
+        config.set(
+            "admin/token_file",
+            token_file.to_string_lossy().into_owned(),
+        )?;
+        Ok(Self {
+            program: self.program.clone(),
+            directory: directory.to_owned(),
+            config,
+            listen,
+            admin,
+            token: self.token.clone(),
+            log_filter: self.log_filter.clone(),
+            client: self.client.clone(),
             process: None,
         })
     }

@@ -9,11 +9,14 @@ use anyhow::Context as _;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
+use crate::bootstrap::{Bootstrap, Gateway, Route};
 use crate::document::Document;
 use crate::engine::Engine;
-use crate::envoy::{self, Envoy, Route};
+use crate::envoy::Envoy;
 use crate::pool::Pool;
+use crate::port::{self, Reserved};
 use crate::service::Service;
+use crate::services::Services;
 use crate::tools::Tools;
 
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
@@ -27,6 +30,20 @@ pub struct StackBuilder {
     log_filter: String,
     without_service: bool,
     workers: u16,
+    services: usize,
+    membership: Option<Membership>,
+}
+
+/// What a stack that is one of several regions is told of them.
+pub(crate) struct Membership {
+    /// For Envoy; nothing where there is one region, of several services.
+    pub(crate) gateway: Option<Gateway>,
+    /// The section `region` of the configuration, without what differs from service to service.
+    pub(crate) section: Value,
+    /// Where each service listens for the others'.
+    pub(crate) peering: Vec<Reserved>,
+    /// The directory that all regions are in.
+    pub(crate) directory: PathBuf,
 }
 
 impl StackBuilder {
@@ -78,13 +95,34 @@ impl StackBuilder {
         self
     }
 
+    /// How many services stand behind Envoy; one unless set. Several share what they know, over plain connections.
+    #[must_use]
+    pub fn services(mut self, count: usize) -> Self {
+        self.services = count.max(1);
+        self
+    }
+
+    /// Makes it one of several regions.
+    pub(crate) fn member(mut self, membership: Membership) -> Self {
+        self.services = membership.peering.len();
+        self.membership = Some(membership);
+        self
+    }
+
     /// Starts everything, and waits until a request can go all the way (not so without the service).
     ///
     /// # Errors
     /// When a program is missing, or does not become ready in time; with the end of its log.
     pub async fn start(mut self) -> anyhow::Result<Stack> {
         let tools = Tools::find()?;
-        let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
+        let directory = match &self.membership {
+            Some(membership) => {
+                let directory = membership.directory.join(&self.name);
+                fs::create_dir_all(&directory)?;
+                directory
+            }
+            None => fresh_directory(&tools.output.join("stacks"), &self.name)?,
+        };
         if self.pools.is_empty() {
             self.pools.push(Pool::new("llama-3.1-8b"));
         }
@@ -107,12 +145,25 @@ impl StackBuilder {
             .enumerate()
             .map(|(index, pool)| describe(pool, index, &engines))
             .collect();
-        let mut service = Service::prepare(&tools, &directory, described, self.log_filter)?;
+        let mut first = Service::prepare(&tools, &directory, described, self.log_filter)?;
+        let alone = self.services == 1 && self.membership.is_none();
+        let membership = match self.membership {
+            Some(membership) => Some(membership),
+            None if alone => None,
+            None => Some(siblings_only(self.services, &directory)?),
+        };
+        if let Some(membership) = &membership {
+            first.config().set("region", membership.section.clone())?;
+        }
         for edit in self.service_edits {
-            edit(service.config())?;
+            edit(first.config())?;
+        }
+        let mut services = Services::new(first, self.services, &directory)?;
+        if let Some(membership) = &membership {
+            services.introduce(&membership.peering)?;
         }
         if !self.without_service {
-            service.start().await?;
+            services.start().await?;
         }
 
         let routes: Vec<Route> = self
@@ -123,20 +174,33 @@ impl StackBuilder {
                 cluster: pool.cluster.clone(),
             })
             .collect();
-        let mut document = envoy::configuration(&tools, service.address(), &routes)?;
+        let listen = port::reserve()?;
+        let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
+        let bootstrap = Bootstrap {
+            listen: listen.address(),
+            services: &addresses,
+            routes: &routes,
+            gateway: membership
+                .as_ref()
+                .and_then(|membership| membership.gateway.as_ref()),
+        };
+        let mut document = bootstrap.document(&tools)?;
         for edit in self.envoy_edits {
             edit(&mut document)?;
         }
-        let envoy = Envoy::start(&tools, &document, &directory, self.workers).await?;
+        let at = listen.address();
+        let envoy = Envoy::start(&tools, &document, at, &directory, self.workers).await?;
         let started = engines.len();
         let stack = Stack {
             envoy,
-            service,
+            services,
             engines,
             pools: self.pools,
             started,
             tools,
             directory,
+            _listen: listen,
+            _peering: membership.map_or_else(Vec::new, |membership| membership.peering),
         };
         if !self.without_service {
             for index in 0..stack.pools.len() {
@@ -175,12 +239,14 @@ fn addresses(pool: &Pool, index: usize, engines: &[Member]) -> Vec<SocketAddr> {
 pub struct Stack {
     // In this order they are dropped: clients are cut off first, so that nothing logs a failure of what ended before it.
     envoy: Envoy,
-    service: Service,
+    services: Services,
     engines: Vec<Member>,
     pools: Vec<Pool>,
     started: usize,
     tools: Tools,
     directory: PathBuf,
+    _listen: Reserved,
+    _peering: Vec<Reserved>,
 }
 
 #[derive(Debug)]
@@ -201,6 +267,8 @@ impl Stack {
             log_filter: "info".into(),
             without_service: false,
             workers: 2,
+            services: 1,
+            membership: None,
         }
     }
 
@@ -216,15 +284,30 @@ impl Stack {
         &self.envoy
     }
 
-    /// The service.
-    #[must_use]
-    pub fn service(&self) -> &Service {
-        &self.service
+    /// Envoy, to be killed or started again.
+    pub fn envoy_mut(&mut self) -> &mut Envoy {
+        &mut self.envoy
     }
 
-    /// The service, to be killed, restarted or given another configuration.
+    /// The service; the first, where there are several.
+    #[must_use]
+    pub fn service(&self) -> &Service {
+        self.services.first()
+    }
+
+    /// The service, to be killed, restarted or given another configuration; the first, where there are several.
     pub fn service_mut(&mut self) -> &mut Service {
-        &mut self.service
+        self.services.first_mut()
+    }
+
+    /// All services.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.iter()
+    }
+
+    /// All services, to be changed.
+    pub fn services_mut(&mut self) -> impl Iterator<Item = &mut Service> {
+        self.services.iter_mut()
     }
 
     /// The engines, in the order in which they were started.
@@ -270,9 +353,10 @@ impl Stack {
         let name = format!("engine-{}", self.started);
         self.started += 1;
         let engine = Engine::start(&self.tools, name, model, options, &self.directory).await?;
-        self.service
-            .add_replica(&described.model, engine.address())
-            .await?;
+        for service in self.services.iter() {
+            let address = engine.address();
+            service.add_replica(&described.model, address).await?;
+        }
         self.engines.push(Member { pool, engine });
         self.endpoints_arrived(pool).await?;
         Ok(self.engines.len() - 1)
@@ -294,7 +378,9 @@ impl Stack {
             .get(pool)
             .with_context(|| format!("no pool {pool}"))?
             .model;
-        self.service.remove_replica(model, address).await?;
+        for service in self.services.iter() {
+            service.remove_replica(model, address).await?;
+        }
         let member = self.engines.remove(index);
         self.endpoints_arrived(pool).await?;
         Ok(member.engine)
@@ -322,8 +408,20 @@ impl Stack {
     }
 }
 
+/// Several services of one region that is alone.
+fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<Membership> {
+    let peering = (0..count).map(|_| port::reserve());
+    let peering = peering.collect::<anyhow::Result<Vec<Reserved>>>()?;
+    Ok(Membership {
+        gateway: None,
+        section: json!({ "name": "home", "plaintext": true, "peers": [] }),
+        peering,
+        directory: directory.to_owned(),
+    })
+}
+
 /// A new directory of this name, after what earlier processes of this name left has been cleared away.
-fn fresh_directory(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn fresh_directory(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     for entry in fs::read_dir(parent)?.filter_map(Result::ok) {

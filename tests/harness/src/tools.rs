@@ -18,6 +18,8 @@ pub struct Tools {
     pub engine: PathBuf,
     /// `envoy/standalone.yaml`.
     pub standalone: PathBuf,
+    /// `envoy/region.yaml`, read when there are several regions.
+    pub region: PathBuf,
     /// Where logs and generated files go: `ISOTHERM_OUTPUT`, or `target` of the workspace.
     pub output: PathBuf,
 }
@@ -50,6 +52,7 @@ impl Tools {
                 root.join("envoy/standalone.yaml"),
                 "git checkout envoy/standalone.yaml",
             )?,
+            region: root.join("envoy/region.yaml"),
             output,
         })
     }

@@ -1,0 +1,432 @@
+//! The Envoy configurations of the tree, with other addresses: `envoy/standalone.yaml` and `envoy/region.yaml`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::document::Document;
+use crate::tools::Tools;
+
+const LISTENERS: &str = "static_resources/listeners";
+const CLUSTERS: &str = "static_resources/clusters";
+const FILTERS: &str = "filter_chains/0/filters/0/typed_config/http_filters";
+const MODULE: &str = "typed_config/config/vm_config/code/local/filename";
+/// The pool's cluster in the files.
+const EXAMPLE_CLUSTER: &str = "llama";
+/// The clusters of the peers in `region.yaml`; the first is the pattern of all.
+const EXAMPLE_PEERS: [&str; 2] = ["region-eu", "region-asia"];
+const ENDPOINT: &str = "load_assignment/endpoints/0/lb_endpoints";
+
+/// A model and the cluster that serves it.
+pub(crate) struct Route {
+    pub(crate) model: String,
+    pub(crate) cluster: String,
+}
+
+/// What differs from the files.
+pub(crate) struct Bootstrap<'a> {
+    /// Where clients connect.
+    pub(crate) listen: SocketAddr,
+    /// The services, each with its address for Envoy.
+    pub(crate) services: &'a [SocketAddr],
+    /// The pools.
+    pub(crate) routes: &'a [Route],
+    /// For `region.yaml` in place of `standalone.yaml`.
+    pub(crate) gateway: Option<&'a Gateway>,
+}
+
+/// What Envoy is told of the regions.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway {
+    /// Its own region.
+    pub(crate) region: String,
+    /// Where other regions connect.
+    pub(crate) listen: SocketAddr,
+    /// The others, with the addresses that lead to their gateways.
+    pub(crate) peers: Vec<(String, SocketAddr)>,
+    /// Where `region.pem`, `region.key` and `ca.pem` are.
+    pub(crate) certificates: PathBuf,
+}
+
+impl Bootstrap<'_> {
+    /// The file for this Envoy.
+    pub(crate) fn document(&self, tools: &Tools) -> anyhow::Result<Document> {
+        let file = self.gateway.map_or(&tools.standalone, |_| &tools.region);
+        let mut document = Document::read(file)?;
+        document.set("admin/address/socket_address/port_value", 0)?;
+        document.set(
+            &format!("{LISTENERS}/name=llm/address"),
+            endpoint(self.listen),
+        )?;
+        for listener in listeners(&document)? {
+            for filter in ["isotherm.request", "isotherm.response"] {
+                let code = format!("{LISTENERS}/name={listener}/{FILTERS}/name={filter}/{MODULE}");
+                document.set(&code, tools.filter.to_string_lossy().into_owned())?;
+            }
+        }
+        self.set_services(&mut document)?;
+        self.set_pools(&mut document)?;
+        if let Some(gateway) = self.gateway {
+            gateway.set(&mut document, tools)?;
+        }
+        Ok(document)
+    }
+
+    fn set_services(&self, document: &mut Document) -> anyhow::Result<()> {
+        let path = format!("{CLUSTERS}/name=isotherm/{ENDPOINT}");
+        let example = Document::from(document.get(&format!("{path}/0"))?.clone());
+        let hosts = self.services.iter().map(|service| {
+            let mut host = example.clone();
+            host.set("endpoint/address", endpoint(*service))?;
+            Ok(host.value().clone())
+        });
+        let hosts = hosts.collect::<anyhow::Result<Vec<Value>>>()?;
+        document.set(&path, hosts)
+    }
+
+    fn set_pools(&self, document: &mut Document) -> anyhow::Result<()> {
+        let example = document
+            .get(&format!("{CLUSTERS}/name={EXAMPLE_CLUSTER}"))?
+            .clone();
+        for route in self.routes {
+            if route.cluster != EXAMPLE_CLUSTER {
+                let mut cluster = Document::from(example.clone());
+                cluster.set("name", route.cluster.as_str())?;
+                cluster.set("eds_cluster_config/service_name", route.cluster.as_str())?;
+                document.push(CLUSTERS, cluster.value().clone())?;
+            }
+        }
+        edit_filter(document, "isotherm.request", |filter| {
+            let pools = self
+                .routes
+                .iter()
+                .map(|route| json!({ "models": [route.model], "cluster": route.cluster }));
+            filter.set("pools", pools.collect::<Vec<Value>>())?;
+            let first = self.routes.first();
+            let default = first.map_or(EXAMPLE_CLUSTER, |route| &route.cluster);
+            filter.set("default_cluster", default)
+        })
+    }
+}
+
+impl Gateway {
+    fn set(&self, document: &mut Document, tools: &Tools) -> anyhow::Result<()> {
+        const CHAIN: &str = "static_resources/listeners/name=regions/filter_chains/0";
+        let node = format!("isotherm-{}", self.region);
+        document.set("node/id", node.as_str())?;
+        document.set("node/cluster", node)?;
+        document.set(
+            &format!("{LISTENERS}/name=regions/address"),
+            endpoint(self.listen),
+        )?;
+        let secrets = self.write_secrets(tools)?;
+        let context = format!("{CHAIN}/transport_socket/typed_config/common_tls_context");
+        secrets.set(document, &context)?;
+        let names = self.peers.iter().map(|(peer, _)| san(peer));
+        let names = names.collect::<Vec<Value>>();
+        document.set(
+            &format!("{context}/combined_validation_context/default_validation_context/match_typed_subject_alt_names"),
+            names,
+        )?;
+        self.set_guests(document)?;
+        self.set_peers(document, &secrets)
+    }
+
+    /// Who may speak for which region.
+    fn set_guests(&self, document: &mut Document) -> anyhow::Result<()> {
+        let path = format!(
+            "{LISTENERS}/name=regions/{FILTERS}/name=isotherm.guests/typed_config/rules/policies"
+        );
+        let example = Document::from(document.get(&format!("{path}/eu"))?.clone());
+        let mut policies = serde_json::Map::new();
+        for (peer, _) in &self.peers {
+            let mut policy = example.clone();
+            policy.set("permissions/0/header/string_match/exact", peer.as_str())?;
+            let name = "principals/0/authenticated/principal_name/exact";
+            policy.set(name, format!("{peer}.isotherm"))?;
+            policies.insert(peer.clone(), policy.value().clone());
+        }
+        document.set(&path, policies)
+    }
+
+    /// A cluster for each peer, after the pattern of the first in the file.
+    fn set_peers(&self, document: &mut Document, secrets: &Secrets) -> anyhow::Result<()> {
+        let [example, _] = EXAMPLE_PEERS;
+        let example = Document::from(document.get(&format!("{CLUSTERS}/name={example}"))?.clone());
+        let list = document
+            .get_mut(CLUSTERS)?
+            .as_array_mut()
+            .context("clusters are a list")?;
+        list.retain(|cluster| {
+            let name = cluster.get("name").and_then(Value::as_str);
+            !name.is_some_and(|name| EXAMPLE_PEERS.contains(&name))
+        });
+        for (peer, address) in &self.peers {
+            const SOCKET: &str = "transport_socket_matches/name=peer/transport_socket/typed_config";
+            let mut cluster = example.clone();
+            let name = format!("region-{peer}");
+            cluster.set("name", name.as_str())?;
+            cluster.set("load_assignment/cluster_name", name)?;
+            cluster.set(
+                &format!("{ENDPOINT}/0/endpoint/address"),
+                endpoint(*address),
+            )?;
+            cluster.set(&format!("{SOCKET}/sni"), format!("{peer}.isotherm"))?;
+            let context = format!("{SOCKET}/common_tls_context");
+            secrets.set(&mut cluster, &context)?;
+            let names = format!(
+                "{context}/combined_validation_context/default_validation_context/match_typed_subject_alt_names"
+            );
+            cluster.set(&names, vec![san(peer)])?;
+            document.push(CLUSTERS, cluster.value().clone())?;
+        }
+        Ok(())
+    }
+
+    /// The files through which Envoy learns of certificates that change.
+    fn write_secrets(&self, tools: &Tools) -> anyhow::Result<Secrets> {
+        let directory = tools
+            .region
+            .parent()
+            .context("region.yaml is in a directory")?
+            .join("tls");
+        let write = |name: &str, paths: &[(&str, &str)]| {
+            let mut document = Document::read(&directory.join(name))?;
+            for (path, file) in paths {
+                let file = self.certificates.join(file);
+                document.set(path, file.to_string_lossy().into_owned())?;
+            }
+            let path = self.certificates.join(name);
+            document.write(&path)?;
+            anyhow::Ok(path.to_string_lossy().into_owned())
+        };
+        fs::create_dir_all(&self.certificates)?;
+        let authority = "resources/0/validation_context";
+        let certificate = "resources/0/tls_certificate";
+        Ok(Secrets {
+            authority: write(
+                "authority.yaml",
+                &[
+                    (&format!("{authority}/trusted_ca/filename"), "ca.pem"),
+                    (&format!("{authority}/watched_directory/path"), ""),
+                ],
+            )?,
+            certificate: write(
+                "certificate.yaml",
+                &[
+                    (
+                        &format!("{certificate}/certificate_chain/filename"),
+                        "region.pem",
+                    ),
+                    (&format!("{certificate}/private_key/filename"), "region.key"),
+                    (&format!("{certificate}/watched_directory/path"), ""),
+                ],
+            )?,
+        })
+    }
+}
+
+/// Paths of the files that name the certificates.
+struct Secrets {
+    authority: String,
+    certificate: String,
+}
+
+impl Secrets {
+    fn set(&self, document: &mut Document, context: &str) -> anyhow::Result<()> {
+        const FILE: &str = "sds_config/path_config_source/path";
+        document.set(
+            &format!("{context}/tls_certificate_sds_secret_configs/0/{FILE}"),
+            self.certificate.as_str(),
+        )?;
+        document.set(
+            &format!(
+                "{context}/combined_validation_context/validation_context_sds_secret_config/{FILE}"
+            ),
+            self.authority.as_str(),
+        )
+    }
+}
+
+fn san(region: &str) -> Value {
+    json!({ "san_type": "DNS", "matcher": { "exact": format!("{region}.isotherm") } })
+}
+
+fn endpoint(address: SocketAddr) -> Value {
+    json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
+}
+
+/// The names of the listeners, all of which have the filter.
+fn listeners(document: &Document) -> anyhow::Result<Vec<String>> {
+    let list = document
+        .get(LISTENERS)?
+        .as_array()
+        .context("listeners are a list")?;
+    let names = list
+        .iter()
+        .filter_map(|listener| listener.get("name")?.as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Changes a setting of a filter in every listener that has the filter: `path` is below its `typed_config`.
+///
+/// # Errors
+/// When none has such a filter, or the path leads nowhere.
+pub fn set_in_filter(
+    document: &mut Document,
+    filter: &str,
+    path: &str,
+    value: &Value,
+) -> anyhow::Result<()> {
+    for_each_filter(document, filter, |document, filter| {
+        document.set(&format!("{filter}/typed_config/{path}"), value.clone())
+    })
+}
+
+/// Changes the filter's own configuration, which is a JSON text inside of Envoy's, in every listener.
+///
+/// # Errors
+/// When there is no such filter, or the change fails.
+pub fn edit_filter(
+    document: &mut Document,
+    name: &str,
+    edit: impl Fn(&mut Document) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for_each_filter(document, name, |document, filter| {
+        let path = format!("{filter}/typed_config/config/configuration/value");
+        let text = document
+            .get(&path)?
+            .as_str()
+            .context("the filter's configuration is no text")?;
+        let mut configuration = Document::parse(text)?;
+        edit(&mut configuration)?;
+        document.set(&path, configuration.value().to_string())
+    })
+}
+
+fn for_each_filter(
+    document: &mut Document,
+    name: &str,
+    edit: impl Fn(&mut Document, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut edited = 0;
+    for listener in listeners(document)? {
+        let path = format!("{LISTENERS}/name={listener}/{FILTERS}/name={name}");
+        if document.get(&path).is_ok() {
+            edit(document, &path)?;
+            edited += 1;
+        }
+    }
+    ensure!(edited > 0, "no listener has a filter {name}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools() -> Tools {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .unwrap();
+        Tools {
+            envoy: "envoy".into(),
+            filter: "/filter.wasm".into(),
+            isotherm: "isotherm".into(),
+            engine: "engine".into(),
+            standalone: root.join("envoy/standalone.yaml"),
+            region: root.join("envoy/region.yaml"),
+            output: "target".into(),
+        }
+    }
+
+    fn route(name: &str) -> Route {
+        Route {
+            model: format!("{name}-model"),
+            cluster: name.into(),
+        }
+    }
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn bootstrap(gateway: Option<&Gateway>) -> Document {
+        let bootstrap = Bootstrap {
+            listen: address(1234),
+            services: &[address(4321), address(4322)],
+            routes: &[route("llama"), route("second")],
+            gateway,
+        };
+        bootstrap.document(&tools()).unwrap()
+    }
+
+    /// What the edits name is in the file.
+    #[test]
+    fn the_standalone_file_has_what_the_harness_replaces() {
+        let document = bootstrap(None);
+        assert_eq!(
+            document
+                .get("static_resources/clusters/name=second/eds_cluster_config/service_name")
+                .unwrap(),
+            "second"
+        );
+        let text = document.value().to_string();
+        for expected in ["1234", "4321", "4322", "/filter.wasm", "second-model"] {
+            assert!(text.contains(expected), "no {expected}");
+        }
+        for replaced in ["9002", "10000", "isotherm_filter.wasm"] {
+            assert!(!text.contains(replaced), "{replaced} stayed");
+        }
+    }
+
+    #[test]
+    fn the_region_file_has_what_the_harness_replaces() {
+        let certificates =
+            std::env::temp_dir().join(format!("isotherm-tls-{}", std::process::id()));
+        let peers = vec![
+            ("north".to_owned(), address(7001)),
+            ("south".to_owned(), address(7002)),
+            ("west".to_owned(), address(7003)),
+        ];
+        let document = bootstrap(Some(&Gateway {
+            region: "east".into(),
+            listen: address(7000),
+            peers,
+            certificates: certificates.clone(),
+        }));
+        let secret = fs::read_to_string(certificates.join("certificate.yaml")).unwrap();
+        fs::remove_dir_all(&certificates).unwrap();
+        assert!(secret.contains(&*certificates.join("region.key").to_string_lossy()));
+        let text = document.value().to_string();
+        let directory = certificates.to_string_lossy().into_owned();
+        for expected in [
+            "7000",
+            "7001",
+            "7002",
+            "7003",
+            "region-north",
+            "south.isotherm",
+            "isotherm-east",
+            &directory,
+        ] {
+            assert!(text.contains(expected), "no {expected}");
+        }
+        for replaced in [
+            "9002",
+            "10000",
+            "10443",
+            "isotherm_filter.wasm",
+            "envoy/tls",
+            "eu.isotherm",
+            "region-eu",
+            "asia",
+        ] {
+            assert!(!text.contains(replaced), "{replaced} stayed");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Certificates as regions have them: one private authority, and for each region a certificate with the DNS name
+//! `REGION.isotherm`, for both ends of a connection.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// A certificate authority of our own.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// The files of one region; all in one directory.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// The region's certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authority's certificate.
+    pub authority: PathBuf,
+}
+
+impl Authority {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn new() -> anyhow::Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "isotherm test authority");
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
+    }
+
+    /// Writes a certificate for `region` into a directory, over what was there, each file at once.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn issue(&self, region: &str, directory: &Path) -> anyhow::Result<CertificateFiles> {
+        let mut params = CertificateParams::new(vec![format!("{region}.isotherm")])?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.distinguished_name.push(DnType::CommonName, region);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        fs::create_dir_all(directory)?;
+        Ok(CertificateFiles {
+            // The key first: whoever watches the certificate then finds the key that belongs to it.
+            key: write(directory, "region.key", &key.serialize_pem())?,
+            certificate: write(directory, "region.pem", &certificate.pem())?,
+            authority: write(directory, "ca.pem", &self.pem)?,
+        })
+    }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let path = directory.join(name);
+    let new = directory.join(format!("{name}.new"));
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, &path))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
