@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -16,8 +16,11 @@ const FILTERS: &str = "filter_chains/0/filters/0/typed_config/http_filters";
 const MODULE: &str = "typed_config/config/vm_config/code/local/filename";
 /// The pool's cluster in the files.
 const EXAMPLE_CLUSTER: &str = "llama";
-/// The clusters of the peers in `region.yaml`; the first is the pattern of all.
-const EXAMPLE_PEERS: [&str; 2] = ["region-eu", "region-asia"];
+/// The peers in `region.yaml`; the first is the pattern of all.
+const EXAMPLE_PEERS: [&str; 2] = ["eu", "asia"];
+/// Whose certificates are good; below a TLS context.
+const NAMES: &str =
+    "combined_validation_context/default_validation_context/match_typed_subject_alt_names";
 const ENDPOINT: &str = "load_assignment/endpoints/0/lb_endpoints";
 
 /// A model and the cluster that serves it.
@@ -127,10 +130,7 @@ impl Gateway {
         secrets.set(document, &context)?;
         let names = self.peers.iter().map(|(peer, _)| san(peer));
         let names = names.collect::<Vec<Value>>();
-        document.set(
-            &format!("{context}/combined_validation_context/default_validation_context/match_typed_subject_alt_names"),
-            names,
-        )?;
+        document.set(&format!("{context}/{NAMES}"), names)?;
         self.set_guests(document)?;
         self.set_peers(document, &secrets)
     }
@@ -152,36 +152,44 @@ impl Gateway {
         document.set(&path, policies)
     }
 
-    /// A cluster for each peer, after the pattern of the first in the file.
+    /// Two clusters for each peer, after the pattern of the first in the file.
     fn set_peers(&self, document: &mut Document, secrets: &Secrets) -> anyhow::Result<()> {
-        let [example, _] = EXAMPLE_PEERS;
-        let example = Document::from(document.get(&format!("{CLUSTERS}/name={example}"))?.clone());
+        const SOCKET: &str = "transport_socket/typed_config";
+        let [example, _] = EXAMPLE_PEERS.map(|peer| clusters_of(peer));
+        let example = example.map(|name| document.get(&format!("{CLUSTERS}/name={name}")).cloned());
+        let [way, gateways] = example;
+        let (way, gateways) = (Document::from(way?), Document::from(gateways?));
+        let replaced: Vec<String> = EXAMPLE_PEERS.into_iter().flat_map(clusters_of).collect();
         let list = document
             .get_mut(CLUSTERS)?
             .as_array_mut()
             .context("clusters are a list")?;
         list.retain(|cluster| {
             let name = cluster.get("name").and_then(Value::as_str);
-            !name.is_some_and(|name| EXAMPLE_PEERS.contains(&name))
+            !name.is_some_and(|name| replaced.iter().any(|replaced| replaced == name))
         });
         for (peer, address) in &self.peers {
-            const SOCKET: &str = "transport_socket_matches/name=peer/transport_socket/typed_config";
-            let mut cluster = example.clone();
-            let name = format!("region-{peer}");
-            cluster.set("name", name.as_str())?;
-            cluster.set("load_assignment/cluster_name", name)?;
-            cluster.set(
+            let [way_name, gateways_name] = clusters_of(peer);
+            let mut way = way.clone();
+            way.set("name", way_name)?;
+            way.set(
+                "cluster_type/typed_config/clusters/0",
+                gateways_name.as_str(),
+            )?;
+            document.push(CLUSTERS, way.value().clone())?;
+
+            let mut gateways = gateways.clone();
+            gateways.set("name", gateways_name.as_str())?;
+            gateways.set("load_assignment/cluster_name", gateways_name)?;
+            gateways.set(
                 &format!("{ENDPOINT}/0/endpoint/address"),
                 endpoint(*address),
             )?;
-            cluster.set(&format!("{SOCKET}/sni"), format!("{peer}.isotherm"))?;
+            gateways.set(&format!("{SOCKET}/sni"), format!("{peer}.isotherm"))?;
             let context = format!("{SOCKET}/common_tls_context");
-            secrets.set(&mut cluster, &context)?;
-            let names = format!(
-                "{context}/combined_validation_context/default_validation_context/match_typed_subject_alt_names"
-            );
-            cluster.set(&names, vec![san(peer)])?;
-            document.push(CLUSTERS, cluster.value().clone())?;
+            secrets.set(&mut gateways, &context)?;
+            gateways.set(&format!("{context}/{NAMES}"), vec![san(peer)])?;
+            document.push(CLUSTERS, gateways.value().clone())?;
         }
         Ok(())
     }
@@ -249,6 +257,11 @@ impl Secrets {
             self.authority.as_str(),
         )
     }
+}
+
+/// What the service names, and the gateways behind it.
+fn clusters_of(peer: &str) -> [String; 2] {
+    [format!("region-{peer}"), format!("region-{peer}-gateways")]
 }
 
 fn san(region: &str) -> Value {
@@ -326,6 +339,8 @@ fn for_each_filter(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn tools() -> Tools {
