@@ -155,7 +155,7 @@ impl Gateway {
     /// Two clusters for each peer, after the pattern of the first in the file.
     fn set_peers(&self, document: &mut Document, secrets: &Secrets) -> anyhow::Result<()> {
         const SOCKET: &str = "transport_socket/typed_config";
-        let [example, _] = EXAMPLE_PEERS.map(|peer| clusters_of(peer));
+        let [example, _] = EXAMPLE_PEERS.map(clusters_of);
         let example = example.map(|name| document.get(&format!("{CLUSTERS}/name={name}")).cloned());
         let [way, gateways] = example;
         let (way, gateways) = (Document::from(way?), Document::from(gateways?));
@@ -433,7 +433,7 @@ mod tests {
         }
         for replaced in [
             "9002",
-            "10000",
+            ":10000}",
             "10443",
             "isotherm_filter.wasm",
             "envoy/tls",
