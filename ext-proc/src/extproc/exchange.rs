@@ -306,8 +306,8 @@ impl<I: Inbound> Exchange<I> {
             "refused"
         );
         ticket.refused();
-        if reason == RejectReason::ShuttingDown {
-            // A service that stops must not fail what Envoy can place without it.
+        if reason == RejectReason::ShuttingDown && about.guest_of.is_none() {
+            // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
             self.stage = Stage::Settled;
             self.context.metrics.answered(Answer::Passed);
             return answer::passed(Some(&pool.cluster()));

@@ -32,6 +32,7 @@ pub(crate) enum Answer {
     Immediate {
         status: i32,
         retry_after: Option<String>,
+        refused: Option<String>,
         body: serde_json::Value,
     },
 }
@@ -57,10 +58,16 @@ impl GoOn {
 }
 
 impl Call {
-    pub(crate) async fn open(channel: Channel) -> Self {
+    /// Opens one as a listener does that says this of itself.
+    pub(crate) async fn open(channel: Channel, listener: Option<&str>) -> Self {
         let (to_service, messages) = mpsc::channel(16);
+        let mut stream = tonic::Request::new(ReceiverStream::new(messages));
+        if let Some(listener) = listener {
+            let value = listener.parse().unwrap();
+            stream.metadata_mut().insert("x-isotherm-listener", value);
+        }
         let from_service = ExternalProcessorClient::new(channel)
-            .process(ReceiverStream::new(messages))
+            .process(stream)
             .await
             .unwrap()
             .into_inner();
@@ -115,6 +122,35 @@ impl Call {
     pub(crate) async fn answer(&mut self) -> Answer {
         let message = self.message().await.unwrap();
         assert_eq!(message.override_message_timeout, None, "it waits");
+        Self::read(message)
+    }
+
+    /// The answer to the headers, at once or after it has waited.
+    pub(crate) async fn answer_at_last(&mut self) -> Answer {
+        let first = self.message().await.unwrap();
+        match first.override_message_timeout {
+            None => Self::read(first),
+            Some(_) => self.answer().await,
+        }
+    }
+
+    /// A message that must be a refusal: its status, its code, and what the region that forwarded it hears.
+    pub(crate) fn refusal(message: ProcessingResponse) -> (i32, String, Option<String>) {
+        match Self::read(message) {
+            Answer::Immediate {
+                status,
+                body,
+                refused,
+                ..
+            } => {
+                let code = body["error"]["code"].as_str().unwrap_or_default();
+                (status, code.to_owned(), refused)
+            }
+            Answer::GoOn(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn read(message: ProcessingResponse) -> Answer {
         let metadata = message.dynamic_metadata;
         match message.response.unwrap() {
             Response::RequestHeaders(answer) => Answer::GoOn(go_on(answer, metadata)),
@@ -201,14 +237,15 @@ fn serde_of(lb: &envoy_types::pb::google::protobuf::Value) -> Option<String> {
 
 fn immediate(answer: ImmediateResponse) -> Answer {
     let headers = answer.headers.unwrap().set_headers;
-    let retry_after = headers
-        .into_iter()
-        .filter_map(|option| option.header)
-        .find(|header| header.key == "retry-after")
-        .map(|header| String::from_utf8(header.raw_value).unwrap());
+    let header = |name: &str| {
+        let mut headers = headers.iter().filter_map(|option| option.header.as_ref());
+        let header = headers.find(|header| header.key == name)?;
+        Some(String::from_utf8(header.raw_value.clone()).unwrap())
+    };
     Answer::Immediate {
         status: answer.status.unwrap().code,
-        retry_after,
+        retry_after: header("retry-after"),
+        refused: header("x-isotherm-refused"),
         body: serde_json::from_slice(&answer.body).unwrap(),
     }
 }

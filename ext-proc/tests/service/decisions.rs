@@ -87,6 +87,7 @@ async fn without_replicas_the_client_may_try_again() {
         status,
         retry_after,
         body,
+        ..
     } = call.answer().await
     else {
         panic!("it goes on");
@@ -255,7 +256,7 @@ fn the_readme_lists_the_same_figures() {
     assert_eq!(Vec::from_iter(listed), Vec::from_iter(documented));
 }
 
-fn hint(subset: &str) -> Metadata {
+pub(super) fn hint(subset: &str) -> Metadata {
     let value = Value {
         kind: Some(Kind::StringValue(subset.into())),
     };

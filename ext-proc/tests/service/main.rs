@@ -14,6 +14,7 @@ mod endpoints;
 #[path = "../fake/mod.rs"]
 pub mod fake;
 mod queue;
+mod regions;
 mod stop;
 
 use std::net::SocketAddr;
@@ -108,7 +109,7 @@ impl Service {
 
     /// A request of Envoy's, of which nothing was said yet.
     async fn call(&self) -> Call {
-        Call::open(self.channel.clone()).await
+        Call::open(self.channel.clone(), None).await
     }
 
     /// A chat request for a model.

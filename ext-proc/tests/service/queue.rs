@@ -136,6 +136,7 @@ fn assert_refused(answer: Answer, code: &str) {
         status,
         retry_after,
         body,
+        ..
     } = answer
     else {
         panic!("it goes on: {answer:?}");

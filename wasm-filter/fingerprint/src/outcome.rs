@@ -36,7 +36,8 @@ pub struct Outcome {
     pub completion_tokens: Option<u32>,
     /// The engine's load report.
     pub load: Option<LoadReport>,
-    /// The endpoint that really served, `ip:port`, after any retry.
+    /// The endpoint that really served, `ip:port`, after any retry; `envoy://NAME/...` where that is a listener inside
+    /// Envoy itself.
     pub served: Option<String>,
 }
 
@@ -44,6 +45,11 @@ pub struct Outcome {
 pub const VERSION: u8 = 1;
 /// The longest value that is read, in bytes.
 pub const OUTCOME_BYTES_MAX: usize = 512;
+
+/// How Envoy writes the address of a listener inside itself.
+const INTERNAL_SCHEME: &str = "envoy://";
+/// The longest rest of such an address that is read, in bytes.
+const INTERNAL_BYTES_MAX: usize = 64;
 
 /// Why a trailer is not an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -219,9 +225,17 @@ fn is_share(usage: f32) -> bool {
     (0.0..=1.0).contains(&usage)
 }
 
-/// `ip:port`, v6 in brackets. Only what the standard library reads as one reaches the service's maps.
+/// `ip:port`, v6 in brackets, or an Envoy's own listener. Only what the standard library reads as the former reaches the
+/// service's maps.
 fn is_address(text: &str) -> bool {
-    SocketAddr::from_str(text).is_ok()
+    SocketAddr::from_str(text).is_ok() || is_internal(text)
+}
+
+fn is_internal(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=');
+    text.strip_prefix(INTERNAL_SCHEME).is_some_and(|name| {
+        !name.is_empty() && name.len() <= INTERNAL_BYTES_MAX && name.bytes().all(fits)
+    })
 }
 
 #[cfg(test)]
@@ -250,7 +264,11 @@ mod tests {
             status: 503,
             ..Outcome::default()
         };
-        for outcome in [full(), status_only] {
+        let internal = Outcome {
+            served: Some("envoy://again/".into()),
+            ..full()
+        };
+        for outcome in [full(), status_only, internal] {
             assert_eq!(Outcome::parse(outcome.encode().as_bytes()), Ok(outcome));
         }
         assert_eq!(
@@ -276,6 +294,10 @@ mod tests {
             ("v=1;status=200;kv=NaN", OutcomeError::BadValue("kv")),
             (
                 "v=1;status=200;served=localhost",
+                OutcomeError::BadValue("served"),
+            ),
+            (
+                "v=1;status=200;served=envoy://",
                 OutcomeError::BadValue("served"),
             ),
             ("v=1;status=200;status=200", OutcomeError::NotPairs),

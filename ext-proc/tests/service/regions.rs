@@ -1,0 +1,363 @@
+//! Requests that go to another region, that come back from one, and that another region sends here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::Metadata;
+use isotherm::driver::Pool;
+use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_router::PeerReport;
+use tokio::task::JoinHandle;
+
+use super::call::{Answer, Call, GoOn};
+use super::decisions::hint;
+use super::{ONE_AT_A_TIME, Service, eventually};
+
+/// What a region with free replicas says of itself.
+const ROOM: PeerReport = PeerReport {
+    available: 3,
+    replicas: 4,
+    room: 100,
+    queue: 0,
+    drain_per_s: 10.0,
+};
+
+/// The region `us`, whose peers `eu` (the nearer one) and `asia` have room for as long as this lives.
+struct Region {
+    service: Service,
+    heartbeats: JoinHandle<()>,
+}
+
+impl Region {
+    /// A region with `engines` replicas, each of which takes one request.
+    async fn with(engines: usize) -> Self {
+        let options = format!("decision_header: true\n{ONE_AT_A_TIME}");
+        let service = Service::start(&options, engines).await;
+        let regions = [("eu", "region-eu"), ("asia", "to-asia")];
+        service.fleet.set_regions("us", regions);
+        let pool = service.pool();
+        report(&pool);
+        let heartbeats = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                report(&pool);
+            }
+        });
+        Self {
+            service,
+            heartbeats,
+        }
+    }
+
+    /// A region whose only replica is busy with the call that comes with it.
+    async fn full() -> (Self, Call) {
+        let region = Self::with(1).await;
+        let mut running = region.service.chat("llama").await;
+        assert!(running.goes_on().await.destination().is_some());
+        (region, running)
+    }
+
+    /// A chat request with these headers, by a listener that says this of itself.
+    async fn chat(&self, listener: Option<&str>, headers: &[(&str, &str)]) -> Call {
+        self.chat_with(listener, headers, None).await
+    }
+
+    async fn chat_with(
+        &self,
+        listener: Option<&str>,
+        headers: &[(&str, &str)],
+        metadata: Option<Metadata>,
+    ) -> Call {
+        let mut call = Call::open(self.service.channel.clone(), listener).await;
+        let mut all = vec![
+            (":method", "POST"),
+            (":path", "/v1/chat/completions"),
+            ("x-isotherm-model", "llama"),
+        ];
+        all.extend(headers);
+        call.headers_with(&all, metadata).await;
+        call
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.heartbeats.abort();
+    }
+}
+
+fn report(pool: &Pool) {
+    let directory = pool.directory().unwrap();
+    for (name, round_trip_ms) in [("eu", 80), ("asia", 150)] {
+        let peer = directory.named(name).unwrap().id;
+        let round_trip = Duration::from_millis(round_trip_ms);
+        pool.peer_reported(peer, ROOM, pool.clock().now(), round_trip);
+    }
+}
+
+async fn goes_on(call: &mut Call) -> GoOn {
+    match call.answer_at_last().await {
+        Answer::GoOn(go_on) => go_on,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn peer(pool: &Arc<Pool>, name: &str) -> isotherm_router::PeerStatus {
+    let mut peers = pool.peers().into_iter();
+    peers.find(|peer| peer.name == name).unwrap()
+}
+
+#[tokio::test]
+async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
+    let (region, _running) = Region::full().await;
+    let mut call = region.chat(None, &[("content-length", "1000")]).await;
+    let answer = goes_on(&mut call).await;
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("region-eu"));
+    assert_eq!(answer.header("x-isotherm-origin"), Some("us"));
+    assert_eq!(answer.header("x-isotherm-tried"), Some("eu"));
+    assert_eq!(answer.header("x-isotherm-model"), Some("llama"));
+    assert!(answer.clear_route_cache, "or the route of its pool stays");
+    assert_eq!((answer.destination(), &answer.lb_endpoint), (None, &None));
+    assert_eq!(answer.removed, ["x-gateway-destination-endpoint"]);
+    let decision = answer.header("x-isotherm-decision").unwrap();
+    let expected = "region=eu;policy=prefix_tree;reason=soonest;matched=0.000;queued_ms=";
+    assert!(decision.starts_with(expected), "{decision}");
+
+    let pool = region.service.pool();
+    assert_eq!(pool.stats().forwarded_in_flight, 1);
+    call.outcome("v=1;status=200").await;
+    eventually("it counts as finished", || {
+        pool.stats().counters.finished_ok == 1
+    })
+    .await;
+    let page = region.service.metrics().await;
+    for line in [
+        "isotherm_answers_total{answer=\"forwarded\"} 1",
+        "isotherm_forwarded_total{pool=\"llama\",region=\"eu\"} 1",
+        "isotherm_returned_total{pool=\"llama\",region=\"eu\"} 0",
+        "isotherm_peer_available{pool=\"llama\",region=\"asia\",why=\"available\"} 1.0",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_leaves_when_another_region_has_room() {
+    let region = Region::with(1).await;
+    region.heartbeats.abort();
+    let pool = region.service.pool();
+    let full = PeerReport {
+        available: 0,
+        room: 0,
+        ..ROOM
+    };
+    for name in ["eu", "asia"] {
+        let id = peer(&pool, name).id;
+        pool.peer_reported(id, full, pool.clock().now(), Duration::ZERO);
+    }
+    let mut running = region.service.chat("llama").await;
+    running.goes_on().await;
+    let mut call = region.chat(None, &[]).await;
+    call.waits().await;
+    report(&pool);
+    let answer = call.goes_on().await;
+    assert_eq!(answer.header("x-isotherm-tried"), Some("eu"));
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_where_its_beginning_went() {
+    let (region, _running) = Region::full().await;
+    let pool = region.service.pool();
+    let fingerprint = Fingerprint::new(
+        vec![Edge {
+            hash: 7,
+            end_bytes: 256,
+        }],
+        300,
+    )
+    .unwrap()
+    .encode();
+    let prompt = [("x-isotherm-fingerprint", fingerprint.as_str())];
+    // The first turn finds only the farther region with room.
+    region.heartbeats.abort();
+    pool.peer_lost(peer(&pool, "eu").id);
+    let mut first = region.chat(None, &prompt).await;
+    // Its last report may have grown old in the meantime.
+    let asia = peer(&pool, "asia").id;
+    pool.peer_reported(asia, ROOM, pool.clock().now(), Duration::ZERO);
+    let answer = goes_on(&mut first).await;
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    first.outcome("v=1;status=200").await;
+    report(&pool);
+    let mut second = region.chat(None, &prompt).await;
+    report(&pool);
+    let answer = goes_on(&mut second).await;
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    let decision = answer.header("x-isotherm-decision").unwrap();
+    assert!(
+        decision.contains(";reason=prefix;matched=0.8"),
+        "{decision}"
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
+    let (region, mut running) = Region::full().await;
+    let pool = region.service.pool();
+    let mut outer = region.chat(None, &[]).await;
+    assert_eq!(
+        goes_on(&mut outer).await.header("x-isotherm-tried"),
+        Some("eu")
+    );
+    let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu")];
+    let mut inner = region.chat(Some("regions"), &back).await;
+    let answer = goes_on(&mut inner).await;
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    assert_eq!(answer.header("x-isotherm-origin"), Some("us"));
+    assert_eq!(answer.header("x-isotherm-tried"), Some("eu,asia"));
+    assert_eq!(peer(&pool, "eu").returned, 1);
+
+    // Both have had it now.
+    let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu,asia")];
+    let mut innermost = region.chat(Some("regions"), &back).await;
+    innermost.waits().await;
+    assert!(innermost.is_quiet().await, "nobody else is left");
+    running.outcome("v=1;status=200").await;
+    let answer = innermost.goes_on().await;
+    assert!(answer.destination().is_some());
+    for header in ["x-isotherm-origin", "x-isotherm-tried"] {
+        assert!(answer.removed.contains(&header.to_owned()), "{answer:?}");
+    }
+    let decision = answer.header("x-isotherm-decision").unwrap();
+    assert!(decision.ends_with(";tried=eu,asia"), "{decision}");
+
+    // What the outer requests hear is what Envoy's own listener answered: they end, and teach nothing.
+    innermost.outcome("v=1;status=200").await;
+    for call in [&mut inner, &mut outer] {
+        call.outcome("v=1;status=200;served=envoy://again/").await;
+    }
+    eventually("all have ended", || {
+        let stats = pool.stats();
+        (stats.in_flight, stats.forwarded_in_flight) == (0, 0)
+    })
+    .await;
+    let counters = pool.stats().counters;
+    assert_eq!((counters.finished_ok, counters.finished_failed), (2, 0));
+    assert_eq!((counters.forwarded, counters.returned), (2, 2));
+}
+
+#[tokio::test]
+async fn a_guest_gets_a_replica_or_a_place_in_the_queue_and_never_leaves() {
+    let region = Region::with(1).await;
+    let guest = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
+    let mut first = region.chat(Some("regions"), &guest).await;
+    let answer = first.goes_on().await;
+    assert!(answer.destination().is_some());
+    assert!(answer.removed.contains(&"x-isotherm-origin".to_owned()));
+    let decision = answer.header("x-isotherm-decision").unwrap();
+    assert!(decision.starts_with("replica="), "{decision}");
+    assert!(decision.ends_with(";origin=eu"), "{decision}");
+
+    let mut second = region.chat(Some("regions"), &guest).await;
+    second.waits().await;
+    assert!(
+        second.is_quiet().await,
+        "asia has room, and is not for guests"
+    );
+    first.outcome("v=1;status=200").await;
+    assert!(second.goes_on().await.destination().is_some());
+    let counters = region.service.pool().stats().counters;
+    assert_eq!((counters.guests, counters.forwarded), (2, 0));
+}
+
+#[tokio::test]
+async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
+    let region = Region::with(1).await;
+    let guest = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
+    let mut calls = Vec::new();
+    let (status, code, why) = loop {
+        let mut call = region.chat(Some("regions"), &guest).await;
+        let first = call.message().await.unwrap();
+        if first.override_message_timeout.is_none() && !calls.is_empty() {
+            break Call::refusal(first);
+        }
+        calls.push(call);
+        assert!(calls.len() < 20, "there is no end to the queue");
+    };
+    assert_eq!((status, code.as_str()), (503, "region_full"));
+    assert_eq!(why.as_deref(), Some("region_full"));
+    assert_eq!(region.service.pool().stats().counters.guests_refused, 1);
+}
+
+#[tokio::test]
+async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_has_it() {
+    let region = Region::with(0).await;
+    let mut call = Call::open(region.service.channel.clone(), Some("regions")).await;
+    call.headers(&[
+        (":method", "POST"),
+        ("x-isotherm-model", "gpt"),
+        ("x-isotherm-origin", "eu"),
+    ])
+    .await;
+    let refused = Call::refusal(call.message().await.unwrap());
+    let why = Some("unknown_model".to_owned());
+    assert_eq!(refused, (503, "model_not_found".to_owned(), why));
+}
+
+#[tokio::test]
+async fn a_client_that_forges_an_origin_is_a_client_like_any_other() {
+    let (region, _running) = Region::full().await;
+    // As a guest it would wait here, and as one that came back from eu it would go to asia.
+    for origin in ["eu", "us"] {
+        for listener in [None, Some("clients"), Some("")] {
+            let forged = [("x-isotherm-origin", origin), ("x-isotherm-tried", "eu")];
+            let mut call = region.chat(listener, &forged).await;
+            let answer = goes_on(&mut call).await;
+            assert_eq!(answer.header("x-isotherm-origin"), Some("us"));
+            assert_eq!(answer.header("x-isotherm-tried"), Some("eu"));
+        }
+    }
+    let counters = region.service.pool().stats().counters;
+    assert_eq!((counters.guests, counters.returned), (0, 0));
+    let page = region.service.metrics().await;
+    for name in ["x-isotherm-origin", "x-isotherm-tried"] {
+        let line = format!("isotherm_bad_headers_total{{header=\"{name}\"}} 6");
+        assert!(page.contains(&line), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn what_envoy_cannot_repeat_and_what_the_gateway_restricts_stays_here() {
+    let (region, mut running) = Region::full().await;
+    let mut large = region.chat(None, &[("content-length", "3145729")]).await;
+    large.waits().await;
+    assert!(large.is_quiet().await);
+    let only = region.service.engines[0].addr.to_string();
+    let mut restricted = region.chat_with(None, &[], Some(hint(&only))).await;
+    restricted.waits().await;
+    assert!(restricted.is_quiet().await);
+    running.outcome("v=1;status=200").await;
+    assert!(large.goes_on().await.destination().is_some());
+    large.outcome("v=1;status=200").await;
+    assert_eq!(restricted.goes_on().await.destination(), Some(&*only));
+    assert_eq!(region.service.pool().stats().counters.forwarded, 0);
+}
+
+#[tokio::test]
+async fn without_regions_everything_stays_as_it_is() {
+    let service = Service::start(ONE_AT_A_TIME, 1).await;
+    let mut running = service.chat("llama").await;
+    running.goes_on().await;
+    // Whatever the listener says.
+    let mut call = Call::open(service.channel.clone(), Some("regions")).await;
+    call.headers(&[
+        (":method", "POST"),
+        ("x-isotherm-model", "llama"),
+        ("x-isotherm-origin", "eu"),
+    ])
+    .await;
+    call.waits().await;
+    running.outcome("v=1;status=200").await;
+    assert!(call.goes_on().await.destination().is_some());
+    assert_eq!(service.pool().stats().counters.guests, 0);
+}
