@@ -1,0 +1,147 @@
+//! Heartbeats of one peer: which answers to believe, how old they are, and the round trip.
+//!
+//! An answer is believed when it was asked for on the link that is up now, is newer than the last one believed, and was
+//! not asked for too long ago. So one that is late, out of order, repeated, or made up never counts; and what is said is
+//! never younger than it looks, because its age starts when it was *asked* for.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::message::Session;
+use crate::Time;
+
+/// Pings whose answers may still come.
+const ASKED_MAX: usize = 16;
+/// Weight of a new round trip in the smoothed one, as in TCP: one part in this many.
+const SMOOTHING: u32 = 8;
+
+/// What is heard from one peer.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    session: Option<Session>,
+    asked: VecDeque<(u64, Time)>,
+    answered: u64,
+    as_of: Option<Time>,
+    round_trip: Option<Duration>,
+}
+
+impl Pulse {
+    /// The link is up; what was asked on an earlier one will not be answered.
+    pub(super) fn up(&mut self, session: Session) {
+        self.down();
+        self.session = Some(session);
+    }
+
+    /// The link is down.
+    pub(super) fn down(&mut self) {
+        self.session = None;
+        self.asked.clear();
+    }
+
+    /// The link that is up.
+    pub(super) fn session(&self) -> Option<Session> {
+        self.session
+    }
+
+    /// A ping goes out.
+    pub(super) fn ask(&mut self, seq: u64, now: Time) {
+        if self.asked.len() == ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((seq, now));
+    }
+
+    /// An answer came in: when it was asked for, if it is to be believed.
+    pub(super) fn answer(
+        &mut self,
+        session: Session,
+        answers: u64,
+        now: Time,
+        age_max: Duration,
+    ) -> Option<Time> {
+        if self.session != Some(session) || answers <= self.answered {
+            return None;
+        }
+        let &(_, asked) = self.asked.iter().find(|(seq, _)| *seq == answers)?;
+        let age = now.since(asked);
+        if age >= age_max {
+            return None;
+        }
+        self.asked.retain(|(seq, _)| *seq > answers);
+        self.answered = answers;
+        self.as_of = Some(asked);
+        self.round_trip = Some(self.round_trip.map_or(age, |smoothed| {
+            (smoothed * (SMOOTHING - 1) + age) / SMOOTHING
+        }));
+        Some(asked)
+    }
+
+    /// The newest ping that was answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// When the newest answer that was believed had been asked for.
+    pub(super) fn as_of(&self) -> Option<Time> {
+        self.as_of
+    }
+
+    /// The round trip, smoothed.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE_MAX: Duration = Duration::from_millis(600);
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    fn pulse() -> Pulse {
+        let mut pulse = Pulse::default();
+        pulse.up(Session(7));
+        for (seq, ms) in [(1, 0), (2, 200), (3, 400)] {
+            pulse.ask(seq, at(ms));
+        }
+        pulse
+    }
+
+    #[test]
+    fn an_answer_is_as_old_as_its_question() {
+        let mut pulse = pulse();
+        assert_eq!(pulse.answer(Session(7), 2, at(450), AGE_MAX), Some(at(200)));
+        assert_eq!(pulse.as_of(), Some(at(200)));
+        assert_eq!(pulse.round_trip(), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn late_repeated_reordered_and_foreign_answers_do_not_count() {
+        let mut pulse = pulse();
+        assert!(pulse.answer(Session(7), 2, at(450), AGE_MAX).is_some());
+        for (session, answers, ms) in [
+            (7, 2, 460),
+            (7, 1, 460),
+            (7, 4, 460),
+            (6, 3, 460),
+            (7, 3, 1000),
+        ] {
+            let told = pulse.answer(Session(session), answers, at(ms), AGE_MAX);
+            assert_eq!(told, None, "{session} {answers} {ms}");
+        }
+        assert_eq!(pulse.as_of(), Some(at(200)));
+        assert!(pulse.answer(Session(7), 3, at(500), AGE_MAX).is_some());
+    }
+
+    #[test]
+    fn a_new_link_forgets_what_was_asked_on_the_old_one() {
+        let mut pulse = pulse();
+        pulse.up(Session(8));
+        assert_eq!(pulse.answer(Session(8), 3, at(450), AGE_MAX), None);
+        assert_eq!(pulse.answer(Session(7), 3, at(450), AGE_MAX), None);
+    }
+}
