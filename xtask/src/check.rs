@@ -12,9 +12,9 @@ use anyhow::Context as _;
 
 use crate::cargo::{cargo, root};
 use crate::process::{self, output, say};
-use crate::{envoy, filter, licences};
+use crate::{envoy, examples, filter, licences};
 
-/// Every bootstrap in the repository.
+/// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 
 /// Runs every step; stops at the first that fails.
@@ -50,9 +50,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let filter = step("filter", || filter::build(&root))?;
     let envoy = step("Envoy", || envoy::obtain(&root))?;
     step("Envoy's configuration", || {
+        examples::check(&root)?;
         ENVOY_FILES
-            .iter()
-            .try_for_each(|file| validate(&root, &envoy, file))
+            .into_iter()
+            .map(str::to_owned)
+            .chain(examples::envoy_files())
+            .try_for_each(|file| validate(&root, &envoy, &file))
     })?;
 
     say("tests");

@@ -8,6 +8,7 @@ mod cargo;
 mod check;
 mod demo;
 mod envoy;
+mod examples;
 mod filter;
 mod licences;
 mod process;
@@ -30,6 +31,8 @@ enum Chore {
     Envoy,
     /// Builds the filter as a WebAssembly module, and prints its path
     Filter,
+    /// Makes the Envoy files of examples/three-regions/ from envoy/region.yaml
+    Examples,
     /// Compares policies on four simulated replicas behind a real Envoy, and writes a report (`--help` for its options)
     #[command(disable_help_flag = true)]
     Demo(Passed),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
         Chore::Filter => filter::build(&cargo::root()).map(|path| println!("{}", path.display())),
+        Chore::Examples => examples::write(&cargo::root()),
         Chore::Demo(passed) => demo::run("demo", &passed.arguments),
         Chore::Up(passed) => demo::run("up", &passed.arguments),
         Chore::Test => check::run(),
