@@ -40,7 +40,8 @@ pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<Pa
     Ok(target_dir(root).join("release"))
 }
 
-fn target_dir(root: &Path) -> PathBuf {
+/// Where cargo builds.
+pub(crate) fn target_dir(root: &Path) -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(given) => root.join(given), // an absolute one replaces the root
         None => root.join("target"),

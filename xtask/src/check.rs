@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_dir};
 use crate::process::{self, output, say};
 use crate::{envoy, examples, filter, licences};
 
@@ -71,6 +71,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--bins",
     ];
     process::run(cargo(&root).args(programs))?;
+    examples::check_services(&root, &target_dir(&root).join("debug/isotherm"))?;
     process::run(
         cargo(&root)
             .args(["test", "--locked"])

@@ -1,12 +1,17 @@
 //! `examples`: the Envoy files of `examples/three-regions/`, made from `envoy/region.yaml`.
 //!
+//! And what every example is checked by: `isotherm check` for the files of services; Envoy's own check is in `check`.
+//!
 //! One file is written by hand and explained; the three that run side by side on one machine differ from it only in names
 //! and ports, so they are made by replacing these. `test` refuses files that are not what this makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+
+use crate::process::output;
 
 const SOURCE: &str = "envoy/region.yaml";
 const FOLDER: &str = "examples/three-regions";
@@ -40,6 +45,21 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
             "{} is not made from {SOURCE} as it is now: run cargo xtask examples",
             path.display()
         );
+    }
+    Ok(())
+}
+
+/// Whether `isotherm check` finds no mistake in the service's file of any example.
+///
+/// # Errors
+/// The mistakes.
+pub(crate) fn check_services(root: &Path, isotherm: &Path) -> anyhow::Result<()> {
+    let regions = NAMES.map(|region| format!("{FOLDER}/{region}/isotherm.yaml"));
+    let quickstart = "examples/quickstart/isotherm.yaml".to_owned();
+    for file in regions.into_iter().chain([quickstart]) {
+        let mut command = Command::new(isotherm);
+        command.current_dir(root).args(["check", "--config", &file]);
+        output(&mut command).with_context(|| format!("{file} is refused by isotherm check"))?;
     }
     Ok(())
 }
@@ -161,6 +181,40 @@ mod tests {
             place.envoy(source).split_once("\n\n").unwrap().1,
             "id: isotherm-eu\n\naddress: 127.0.0.1, port_value: 12443\nregion-us: { address: 127.0.0.1, port_value: 11443 }\nsni: asia.isotherm\npath: examples/three-regions/eu/tls/a\n"
         );
+    }
+
+    /// A second call replaces certificates, and keeps the authority.
+    #[test]
+    fn the_certificates_are_what_both_ends_ask_for() {
+        let root = crate::cargo::root();
+        let folder =
+            std::env::temp_dir().join(format!("isotherm-certificates-{}", std::process::id()));
+        let script = root.join(FOLDER).join("certificates.sh");
+        let make = || output(Command::new(&script).arg(&folder).args(["us", "eu-west"])).unwrap();
+        let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+        make();
+        let first = ["authority/ca.pem", "us/tls/region.pem", "us/tls/region.key"].map(read);
+        make();
+        let second = ["authority/ca.pem", "us/tls/region.pem", "us/tls/region.key"].map(read);
+        assert_eq!(first[0], second[0]);
+        assert!(first[1] != second[1] && first[2] != second[2]);
+
+        for purpose in ["sslserver", "sslclient"] {
+            let verified = output(
+                Command::new("openssl")
+                    .current_dir(&folder)
+                    .args(["verify", "-CAfile", "us/tls/ca.pem", "-purpose", purpose])
+                    .args([
+                        "-verify_hostname",
+                        "eu-west.isotherm",
+                        "eu-west/tls/region.pem",
+                    ]),
+            );
+            assert_eq!(verified.unwrap().trim(), "eu-west/tls/region.pem: OK");
+        }
+        let bad_name = Command::new(&script).arg(&folder).arg("EU/..").output();
+        assert!(!bad_name.unwrap().status.success());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
