@@ -79,6 +79,22 @@ pub enum Standing {
     DeclaredLost,
 }
 
+impl Standing {
+    /// A short name for metrics and tables.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NeverHeard => "never_heard",
+            Self::Up => "heard",
+            Self::NoGateway => "without_gateway",
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+            Self::Dead => "dead",
+            Self::DeclaredLost => "declared_lost",
+        }
+    }
+}
+
 /// Why a region that is down is not adopted from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
