@@ -1,0 +1,144 @@
+//! The answering end of links: accepts connections, checks who calls, hands on what is said.
+
+mod converse;
+mod gate;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_router::region::{Incarnation, Session};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+
+use super::address::{NotLoopback, check_loopback};
+use super::{Own, Pace, Protection, Said};
+use converse::Peering;
+use gate::Gate;
+
+/// The most streams of one connection: a service needs one, and one more while it goes from one to the next.
+const STREAMS_MAX: u32 = 2;
+
+/// How much may be under way and not read, in bytes; see the calling end.
+const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+
+/// How often a silent connection is asked whether it is alive, and how long it may take to say so.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connections that are through and wait to be served.
+const WAITING_MAX: usize = 16;
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The region, by its certificate; the own one for a sibling. Without TLS, by what it says.
+    pub region: Arc<str>,
+    /// The number that it gave its stream.
+    pub session: Session,
+    /// Which start of the calling service.
+    pub incarnation: Incarnation,
+}
+
+/// Answers those who call.
+pub trait Answer: Send + Sync + 'static {
+    /// A stream has begun.
+    fn opened(&self, _caller: &Caller) {}
+
+    /// Somebody says something; what is returned is answered, in that order. The next message of the same stream is read
+    /// only when that has been sent, so whoever takes time here slows down its caller and nobody else.
+    ///
+    /// `session` is what the message itself names: where it is not the caller's, the message is an old one.
+    fn hear(
+        &self,
+        caller: &Caller,
+        session: Session,
+        said: Said,
+    ) -> impl Future<Output = Vec<Said>> + Send;
+
+    /// A stream has ended.
+    fn closed(&self, _caller: &Caller) {}
+
+    /// Somebody was turned away: no certificate or a wrong one, too many connections, nonsense.
+    fn turned_away(&self, _from: Option<SocketAddr>, _why: &str) {}
+}
+
+/// Accepts those who call.
+#[derive(Debug)]
+pub struct Acceptor<A> {
+    own: Arc<Own>,
+    listener: TcpListener,
+    pace: Pace,
+    answer: Arc<A>,
+}
+
+impl<A: Answer> Acceptor<A> {
+    /// Accepts on `listener`.
+    ///
+    /// # Errors
+    ///
+    /// Without TLS, when others than this machine reach the listener.
+    pub fn new(
+        own: Arc<Own>,
+        listener: TcpListener,
+        pace: Pace,
+        answer: Arc<A>,
+    ) -> Result<Self, NotLoopback> {
+        if matches!(own.protection(), Protection::Plaintext) {
+            // A socket that does not know where it is bound is not known to be this machine's alone.
+            let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+            check_loopback(listener.local_addr().unwrap_or(unknown))?;
+        }
+        Ok(Self {
+            own,
+            listener,
+            pace,
+            answer,
+        })
+    }
+
+    /// Serves until `stopping` turns true; then all streams end.
+    ///
+    /// # Errors
+    ///
+    /// When the server fails.
+    pub async fn run(
+        self,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Result<(), tonic::transport::Error> {
+        let (through, incoming) = mpsc::channel(WAITING_MAX);
+        let gate = Gate::new(
+            Arc::clone(&self.own),
+            self.pace.greeting_max,
+            Arc::clone(&self.answer),
+        );
+        let peering = Peering::new(
+            self.own,
+            self.pace.greeting_max,
+            self.answer,
+            stopping.clone(),
+        );
+        let server = Server::builder()
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_service(peering)
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>),
+                async move {
+                    // Whoever is gone will not say more.
+                    drop(stopping.wait_for(|stopping| *stopping).await);
+                },
+            );
+        tokio::select! {
+            served = server => served,
+            () = gate.open(self.listener, through) => Ok(()),
+        }
+    }
+}

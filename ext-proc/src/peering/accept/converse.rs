@@ -1,0 +1,237 @@
+//! The gRPC service, and one stream of it.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use isotherm_router::region::{Incarnation, Session};
+use prost::Message as _;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::codegen::{Service, StdError, http};
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::gate::Proved;
+use super::{Answer, Caller};
+use crate::peering::convert::{from_wire, to_wire};
+use crate::peering::wire::{self, What};
+use crate::peering::{MESSAGE_BYTES_MAX, METHOD, Own, PROTOCOL, SERVICE, hello};
+
+/// The service; clones share everything.
+pub(super) struct Peering<A>(Arc<Shared<A>>);
+
+struct Shared<A> {
+    own: Arc<Own>,
+    greeting_max: Duration,
+    answer: Arc<A>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl<A> Peering<A> {
+    pub(super) fn new(
+        own: Arc<Own>,
+        greeting_max: Duration,
+        answer: Arc<A>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            own,
+            greeting_max,
+            answer,
+            stopping,
+        }))
+    }
+}
+
+impl<A> Clone for Peering<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A> NamedService for Peering<A> {
+    const NAME: &'static str = SERVICE;
+}
+
+impl<A, B> Service<http::Request<B>> for Peering<A>
+where
+    A: Answer,
+    B: tonic::codegen::Body + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+{
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let converse = Converse(Arc::clone(&self.0));
+        Box::pin(async move {
+            if request.uri().path() != METHOD {
+                return Ok(Status::unimplemented("the only method is Converse").into_http());
+            }
+            let codec = ProstCodec::<wire::Said, wire::Said>::default();
+            let bound = Some(MESSAGE_BYTES_MAX);
+            let mut grpc = Grpc::new(codec).apply_max_message_size_config(bound, bound);
+            Ok(grpc.streaming(converse, request).await)
+        })
+    }
+}
+
+struct Converse<A>(Arc<Shared<A>>);
+
+impl<A: Answer> StreamingService<wire::Said> for Converse<A> {
+    type Response = wire::Said;
+    type ResponseStream = BoxStream<'static, Result<wire::Said, Status>>;
+    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<wire::Said>>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let proved = request.extensions().get::<Proved>().cloned();
+            let from = proved.as_ref().map(|proved| proved.from);
+            let mut inbound = request.into_inner();
+            let caller = match shared.greet(proved, &mut inbound).await {
+                Ok(caller) => caller,
+                Err(status) => {
+                    tracing::debug!(?from, why = status.message(), "turned away");
+                    shared.answer.turned_away(from, status.message());
+                    return Err(status);
+                }
+            };
+            let first = hello(&shared.own, caller.session);
+            shared.answer.opened(&caller);
+            let conversation = Conversation {
+                shared,
+                caller,
+                inbound,
+                answers: [first].into(),
+                ended: false,
+            };
+            let answers = stream::unfold(conversation, |mut conversation| async move {
+                let answer = conversation.next().await?;
+                Some((answer, conversation))
+            });
+            Ok(Response::new(Box::pin(answers) as Self::ResponseStream))
+        })
+    }
+}
+
+impl<A> Shared<A> {
+    /// Hears who calls. What it says and what its certificate says must be the same.
+    async fn greet(
+        &self,
+        proved: Option<Proved>,
+        inbound: &mut Streaming<wire::Said>,
+    ) -> Result<Caller, Status> {
+        let first = timeout(self.greeting_max, inbound.message());
+        let first = first
+            .await
+            .map_err(|_| Status::deadline_exceeded("no Hello"))??;
+        let Some(wire::Said {
+            session,
+            what: Some(What::Hello(hello)),
+        }) = first
+        else {
+            return Err(Status::invalid_argument("the first message is no Hello"));
+        };
+        if hello.protocol != PROTOCOL {
+            let why = format!("this service speaks version {PROTOCOL} of the protocol");
+            return Err(Status::failed_precondition(why));
+        }
+        // A place among the known may have been lost since the handshake.
+        let region = self.own.known().get(&hello.region).ok_or_else(|| {
+            let own = self.own.region();
+            Status::permission_denied(format!("the region is no peer of `{own}`"))
+        })?;
+        let proved = proved.ok_or_else(|| Status::internal("the connection is not known"))?;
+        if proved.region.is_some_and(|proved| proved != region) {
+            let why = "the certificate is another region's than the Hello";
+            return Err(Status::permission_denied(why));
+        }
+        Ok(Caller {
+            region,
+            session: Session(session),
+            incarnation: Incarnation(hello.incarnation),
+        })
+    }
+}
+
+/// One stream.
+struct Conversation<A: Answer> {
+    shared: Arc<Shared<A>>,
+    caller: Caller,
+    inbound: Streaming<wire::Said>,
+    answers: VecDeque<wire::Said>,
+    ended: bool,
+}
+
+impl<A: Answer> Conversation<A> {
+    async fn next(&mut self) -> Option<Result<wire::Said, Status>> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if let Some(answer) = self.answers.pop_front() {
+                return Some(Ok(answer));
+            }
+            let mut stopping = self.shared.stopping.clone();
+            let message = tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => return None,
+                message = self.inbound.message() => message.ok()??,
+            };
+            // A caller whose region is no peer any more has nothing to say.
+            if self.shared.own.known().get(&self.caller.region).is_none() {
+                return self.end(Status::permission_denied("the region is no peer any more"));
+            }
+            let session = Session(message.session);
+            let said = match from_wire(message) {
+                Ok(Some(said)) => said,
+                Ok(None) => continue,
+                Err(nonsense) => return self.end(Status::invalid_argument(nonsense.to_string())),
+            };
+            let answers = self.shared.answer.hear(&self.caller, session, said).await;
+            self.answers.extend(
+                answers
+                    .iter()
+                    .map(|answer| to_wire(self.caller.session.0, answer))
+                    .filter(fits),
+            );
+        }
+    }
+
+    fn end(&mut self, status: Status) -> Option<Result<wire::Said, Status>> {
+        self.ended = true;
+        self.shared.answer.turned_away(None, status.message());
+        Some(Err(status))
+    }
+}
+
+impl<A: Answer> Drop for Conversation<A> {
+    fn drop(&mut self) {
+        self.shared.answer.closed(&self.caller);
+    }
+}
+
+/// A message that is too long would end the stream, and the next one as well.
+fn fits(message: &wire::Said) -> bool {
+    let bytes = message.encoded_len();
+    let fits = bytes <= MESSAGE_BYTES_MAX;
+    if !fits {
+        tracing::error!(
+            bytes,
+            bytes_max = MESSAGE_BYTES_MAX,
+            "an answer is too long and is not sent"
+        );
+    }
+    fits
+}

@@ -1,0 +1,182 @@
+//! The way in: TCP, TLS, who it is, and whether there is room.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tonic::transport::server::Connected;
+
+use super::Answer;
+use crate::peering::credentials::region_of;
+use crate::peering::io::Io;
+use crate::peering::{Own, Protection};
+
+/// Connections whose handshake is going on.
+const HANDSHAKES_MAX: usize = 128;
+/// The most connections of one region: many services, each twice while it dials again. Without TLS, of all.
+const CONNECTIONS_PER_REGION_MAX: usize = 64;
+
+/// How long somebody who is turned away has to read why, and how much is read of it meanwhile, in bytes: a socket that
+/// is closed with something unread tears down what was sent on it.
+const FAREWELL_MAX: Duration = Duration::from_millis(500);
+const FAREWELL_BYTES: usize = 16 * 1024;
+
+/// How long to wait when the system has no socket for a new connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection that is through.
+pub(super) type Entered = Io<Place>;
+
+/// What is known of a connection: who it is, as proved by its certificate.
+#[derive(Clone, Debug)]
+pub(super) struct Proved {
+    pub(super) region: Option<Arc<str>>,
+    pub(super) from: SocketAddr,
+}
+
+impl Connected for Entered {
+    type ConnectInfo = Proved;
+
+    fn connect_info(&self) -> Proved {
+        self.about.proved.clone()
+    }
+}
+
+pub(super) struct Gate<A> {
+    own: Arc<Own>,
+    greeting_max: Duration,
+    answer: Arc<A>,
+    places: Places,
+}
+
+impl<A: Answer> Gate<A> {
+    pub(super) fn new(own: Arc<Own>, greeting_max: Duration, answer: Arc<A>) -> Self {
+        Self {
+            own,
+            greeting_max,
+            answer,
+            places: Places::default(),
+        }
+    }
+
+    /// Lets in who may come in, for ever.
+    pub(super) async fn open(self, listener: TcpListener, through: mpsc::Sender<Entered>) {
+        let this = Arc::new(self);
+        let room = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        // Dropped with this future: no handshake outlives it.
+        let mut handshakes = JoinSet::new();
+        loop {
+            while handshakes.try_join_next().is_some() {}
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+                return;
+            };
+            let (socket, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (this, through) = (Arc::clone(&this), through.clone());
+            handshakes.spawn(async move {
+                let _permit = permit;
+                match timeout(this.greeting_max, this.enter(socket, from)).await {
+                    // A server that is gone stops.
+                    Ok(Ok(entered)) => drop(through.send(entered).await),
+                    Ok(Err(why)) => this.turn_away(from, &why),
+                    Err(_) => this.turn_away(from, "the TLS handshake took too long"),
+                }
+            });
+        }
+    }
+
+    async fn enter(&self, socket: TcpStream, from: SocketAddr) -> Result<Entered, String> {
+        // A link lives without it, only slower.
+        let _ = socket.set_nodelay(true);
+        let Protection::Tls(credentials) = self.own.protection() else {
+            let place = self.places.take(Proved { region: None, from })?;
+            return Ok(Io::plain(socket, place));
+        };
+        let acceptor = TlsAcceptor::from(Arc::clone(&credentials.current().server));
+        let tls = match acceptor.accept(socket).into_fallible().await {
+            Ok(tls) => tls,
+            Err((error, socket)) => {
+                farewell(socket).await;
+                return Err(error.to_string());
+            }
+        };
+        let certificate = tls.get_ref().1.peer_certificates();
+        let certificate = certificate.and_then(<[_]>::first).ok_or("no certificate")?;
+        let region = region_of(certificate, self.own.known()).map_err(|error| error.to_string())?;
+        let place = self.places.take(Proved {
+            region: Some(region),
+            from,
+        })?;
+        Ok(Io::tls(tls, place))
+    }
+
+    fn turn_away(&self, from: SocketAddr, why: &str) {
+        tracing::debug!(%from, why, "turned away");
+        self.answer.turned_away(Some(from), why);
+    }
+}
+
+/// Gives the other side time to read the alert that was sent.
+async fn farewell(mut socket: TcpStream) {
+    let listen = async {
+        socket.shutdown().await?;
+        let mut unread = vec![0; FAREWELL_BYTES];
+        while socket.read(&mut unread).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    // However it ends, it was polite.
+    let _ = timeout(FAREWELL_MAX, listen).await;
+}
+
+/// How many connections each region has.
+#[derive(Clone, Debug, Default)]
+struct Places(Arc<Mutex<BTreeMap<Option<Arc<str>>, usize>>>);
+
+/// One connection's place; free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    proved: Proved,
+    places: Places,
+}
+
+impl Places {
+    fn take(&self, proved: Proved) -> Result<Place, String> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = places.entry(proved.region.clone()).or_default();
+        if *taken >= CONNECTIONS_PER_REGION_MAX {
+            return Err(format!(
+                "the region has {CONNECTIONS_PER_REGION_MAX} connections already"
+            ));
+        }
+        *taken += 1;
+        Ok(Place {
+            proved,
+            places: self.clone(),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = places.get_mut(&self.proved.region) {
+            *taken -= 1;
+            if *taken == 0 {
+                places.remove(&self.proved.region);
+            }
+        }
+    }
+}

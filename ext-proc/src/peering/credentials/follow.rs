@@ -1,0 +1,40 @@
+//! Loads the files again when they change.
+
+use std::sync::Arc;
+
+use super::{Credentials, CredentialsError};
+use crate::config::TlsFiles;
+use crate::watched::Watched;
+
+/// What became of a change.
+pub type Followed = Result<(), CredentialsError>;
+
+impl Credentials {
+    /// Follows the files for ever, and tells `hook` of each load that was tried.
+    pub async fn follow(self: Arc<Self>, hook: impl Fn(&Followed) + Send + 'static) {
+        let TlsFiles {
+            certificate,
+            key,
+            ca,
+        } = self.files.clone();
+        let mut watched = Watched::new([certificate, key, ca]);
+        loop {
+            watched.changed().await;
+            let this = Arc::clone(&self);
+            let loaded = tokio::task::spawn_blocking(move || this.reload()).await;
+            // The runtime is shutting down.
+            let Ok(loaded) = loaded else { return };
+            match &loaded {
+                Ok(()) => tracing::info!(
+                    certificate = %self.files.certificate.display(),
+                    "certificates loaded"
+                ),
+                Err(error) => tracing::error!(
+                    %error,
+                    "new certificates refused; those loaded before stay in use until they expire"
+                ),
+            }
+            hook(&loaded);
+        }
+    }
+}

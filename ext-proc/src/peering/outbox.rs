@@ -1,0 +1,212 @@
+//! What is to be said on a link.
+//!
+//! A peer that reads slowly must not make this service grow, nor be asked what nobody wants to know any more: of pings
+//! only the newest is kept, and of everything else a few messages. What does not fit is handed back to who said it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use isotherm_router::region::Session;
+use prost::Message as _;
+use tokio::sync::Notify;
+
+use super::convert::to_wire;
+use super::{MESSAGE_BYTES_MAX, Said, wire};
+
+/// How many messages other than pings may wait, and how long they may be together, in bytes.
+const MESSAGES_MAX: usize = 64;
+const BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
+
+/// Why something was not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SayError {
+    /// The link is down, or it is another one than that which a ping names.
+    #[error("there is no such link")]
+    NoLink,
+    /// The other side does not read as fast as is spoken.
+    #[error("too much waits to be said")]
+    Full,
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
+    #[error("the message has more than {MESSAGE_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+/// What waits to be said on one link.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    session: Session,
+    waiting: Mutex<Waiting>,
+    ready: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    ping: Option<wire::Said>,
+    others: VecDeque<wire::Said>,
+    others_bytes: usize,
+    /// Since when an answer is waited for.
+    asked: Option<Instant>,
+}
+
+impl Outbox {
+    pub(super) fn new(session: Session) -> Self {
+        Self {
+            session,
+            waiting: Mutex::default(),
+            ready: Notify::new(),
+        }
+    }
+
+    pub(super) fn session(&self) -> Session {
+        self.session
+    }
+
+    pub(super) fn say(&self, said: &Said) -> Result<(), SayError> {
+        let is_ping = match said {
+            Said::Ping(ping) if ping.session != self.session => return Err(SayError::NoLink),
+            said => matches!(said, Said::Ping(_)),
+        };
+        let message = to_wire(self.session.0, said);
+        let bytes = message.encoded_len();
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(SayError::TooLong);
+        }
+        let mut waiting = self.waiting();
+        if is_ping {
+            waiting.ping = Some(message);
+            waiting.asked.get_or_insert_with(Instant::now);
+        } else {
+            if waiting.others.len() >= MESSAGES_MAX || waiting.others_bytes + bytes > BYTES_MAX {
+                return Err(SayError::Full);
+            }
+            waiting.others_bytes += bytes;
+            waiting.others.push_back(message);
+        }
+        drop(waiting);
+        self.ready.notify_one();
+        Ok(())
+    }
+
+    /// The next message; only one caller may wait for it.
+    pub(super) async fn next(&self) -> wire::Said {
+        loop {
+            // A note that nobody waits for is kept, so none is missed in between.
+            if let Some(message) = self.take() {
+                return message;
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    /// Since when an answer is waited for, if one is.
+    pub(super) fn asked(&self) -> Option<Instant> {
+        self.waiting().asked
+    }
+
+    /// The other side has said something.
+    pub(super) fn heard(&self) {
+        self.waiting().asked = None;
+    }
+
+    fn take(&self) -> Option<wire::Said> {
+        let mut waiting = self.waiting();
+        if let Some(ping) = waiting.ping.take() {
+            return Some(ping);
+        }
+        let message = waiting.others.pop_front()?;
+        waiting.others_bytes = waiting.others_bytes.saturating_sub(message.encoded_len());
+        Some(message)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isotherm_router::region::{Held, Ping, Stance};
+
+    use super::*;
+    use crate::peering::{Placed, PlacedAt};
+
+    const SESSION: Session = Session(7);
+
+    fn ping(seq: u64) -> Said {
+        Said::Ping(Ping {
+            session: SESSION,
+            seq,
+            has: Held::default(),
+            stance: Stance::default(),
+        })
+    }
+
+    fn placements(model_bytes: usize) -> Said {
+        Said::Placements(vec![Placed {
+            model: "m".repeat(model_bytes).into(),
+            at: PlacedAt::Region("eu".into()),
+            parent: None,
+            edges: Box::default(),
+        }])
+    }
+
+    fn seq(message: Option<wire::Said>) -> Option<u64> {
+        match message?.what? {
+            wire::What::Ping(ping) => Some(ping.seq),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_newest_ping_wins_and_goes_first() {
+        let outbox = Outbox::new(SESSION);
+        outbox.say(&placements(1)).unwrap();
+        for seq in 1..=1000 {
+            outbox.say(&ping(seq)).unwrap();
+        }
+        assert_eq!(seq(outbox.take()), Some(1000));
+        assert!(outbox.take().is_some());
+        assert!(outbox.take().is_none());
+    }
+
+    #[test]
+    fn a_ping_of_another_link_is_not_said() {
+        let outbox = Outbox::new(Session(8));
+        assert_eq!(outbox.say(&ping(1)), Err(SayError::NoLink));
+    }
+
+    #[test]
+    fn ten_thousand_batches_do_not_fit() {
+        let outbox = Outbox::new(SESSION);
+        let said = (0..10_000).filter(|_| outbox.say(&placements(10)).is_ok());
+        assert_eq!(said.count(), MESSAGES_MAX);
+        assert_eq!(outbox.say(&placements(10)), Err(SayError::Full));
+        outbox.say(&ping(1)).unwrap();
+        while outbox.take().is_some() {}
+        assert_eq!(outbox.waiting().others_bytes, 0);
+    }
+
+    #[test]
+    fn long_batches_do_not_fit_either() {
+        let outbox = Outbox::new(SESSION);
+        assert_eq!(
+            outbox.say(&placements(MESSAGE_BYTES_MAX)),
+            Err(SayError::TooLong)
+        );
+        let said = (0..10).filter(|_| outbox.say(&placements(MESSAGE_BYTES_MAX / 2)).is_ok());
+        assert_eq!(said.count(), 3);
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_first_ping_without_an_answer() {
+        let outbox = Outbox::new(SESSION);
+        assert_eq!(outbox.asked(), None);
+        outbox.say(&ping(1)).unwrap();
+        let asked = outbox.asked().unwrap();
+        outbox.say(&ping(2)).unwrap();
+        assert_eq!(outbox.asked(), Some(asked));
+        outbox.heard();
+        assert_eq!(outbox.asked(), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! What one side says to the other, in types of this program.
+
+use std::sync::Arc;
+
+use isotherm_fingerprint::Edge;
+use isotherm_router::region::{Heartbeat, Ping, Record};
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// The caller asks how the callee is.
+    Ping(Ping),
+    /// The callee answers one ping.
+    Heartbeat(Heartbeat),
+    /// Who a region's replicas are, and its heirs.
+    Record(Arc<Record>),
+    /// What a sibling has placed where.
+    Placements(Vec<Placed>),
+}
+
+/// A request that was placed. The numbers of replicas and peers differ between services, so they are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The pool, by the name of its model.
+    pub model: Arc<str>,
+    /// Where it was sent.
+    pub at: PlacedAt,
+    /// The last edge that the target was known to have before.
+    pub parent: Option<Edge>,
+    /// The edges behind it.
+    pub edges: Box<[Edge]>,
+}
+
+/// Where a request was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlacedAt {
+    /// To a replica of this region, by its address.
+    Replica(Arc<str>),
+    /// To another region, by its name.
+    Region(Arc<str>),
+}

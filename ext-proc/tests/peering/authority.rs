@@ -1,0 +1,102 @@
+//! Certificates for tests.
+
+use std::fs;
+use std::path::Path;
+
+use isotherm::config::TlsFiles;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    date_time_ymd,
+};
+use tempfile::TempDir;
+
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+/// A certificate and its key, in PEM.
+pub(crate) struct Issued {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// For a DNS name.
+    pub(crate) fn issue(&self, name: &str) -> Issued {
+        self.sign(params(name))
+    }
+
+    pub(crate) fn issue_expired(&self, name: &str) -> Issued {
+        let mut params = params(name);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Issued {
+        let key = KeyPair::generate().unwrap();
+        Issued {
+            certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    /// Files of a region, as they should be.
+    pub(crate) fn files(&self, region: &str) -> Files {
+        Files::new(&self.issue(&format!("{region}.isotherm")), &self.pem)
+    }
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    params
+}
+
+/// The three files, in a folder that goes with them.
+pub(crate) struct Files {
+    folder: TempDir,
+}
+
+impl Files {
+    pub(crate) fn new(issued: &Issued, ca: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Self { folder };
+        files.write(issued, ca);
+        files
+    }
+
+    pub(crate) fn write(&self, issued: &Issued, ca: &str) {
+        let paths = self.paths();
+        fs::write(paths.key, &issued.key).unwrap();
+        fs::write(paths.certificate, &issued.certificate).unwrap();
+        fs::write(paths.ca, ca).unwrap();
+    }
+
+    pub(crate) fn paths(&self) -> TlsFiles {
+        paths(self.folder.path())
+    }
+}
+
+pub(crate) fn paths(folder: &Path) -> TlsFiles {
+    TlsFiles {
+        certificate: folder.join("region.pem"),
+        key: folder.join("region.key"),
+        ca: folder.join("ca.pem"),
+    }
+}

@@ -1,0 +1,106 @@
+//! Ends of links that do what the program's own would not.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use isotherm::peering::wire::{Hello, Said, What};
+use isotherm::peering::{MESSAGE_BYTES_MAX, PROTOCOL};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::authority::Issued;
+
+fn chain(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
+    (vec![certificate], key)
+}
+
+/// Accepts one TLS connection, and does nothing with it. Asks for no certificate.
+pub(crate) async fn tls_server(
+    listener: TcpListener,
+    issued: &Issued,
+) -> std::io::Result<server::TlsStream<TcpStream>> {
+    let (chain, key) = chain(issued);
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let (socket, _) = listener.accept().await?;
+    TlsAcceptor::from(Arc::new(config)).accept(socket).await
+}
+
+/// Opens a TLS connection to `eu`, with a certificate or without.
+pub(crate) async fn tls_client(
+    address: SocketAddr,
+    ca: &str,
+    issued: Option<&Issued>,
+) -> std::io::Result<client::TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match issued.map(chain) {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let socket = TcpStream::connect(address).await?;
+    let name = "eu.isotherm".try_into().unwrap();
+    TlsConnector::from(Arc::new(config))
+        .connect(name, socket)
+        .await
+}
+
+pub(crate) const RAW_SESSION: u64 = 5;
+
+pub(crate) fn hello(region: &str) -> Said {
+    Said {
+        session: RAW_SESSION,
+        what: Some(What::Hello(Hello {
+            protocol: PROTOCOL,
+            region: region.to_owned(),
+            incarnation: 99,
+            software: String::new(),
+        })),
+    }
+}
+
+/// A stream without TLS, that says whatever is put in.
+pub(crate) async fn stream(
+    address: SocketAddr,
+    first: Said,
+) -> Result<(mpsc::Sender<Said>, Streaming<Said>), Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap())
+        .max_encoding_message_size(8 * MESSAGE_BYTES_MAX);
+    grpc.ready().await.unwrap();
+    let (say, says) = mpsc::channel(4);
+    say.send(first).await.unwrap();
+    let path = PathAndQuery::from_static("/isotherm.peering.v1.Peering/Converse");
+    let answers = grpc
+        .streaming(
+            Request::new(ReceiverStream::new(says)),
+            path,
+            ProstCodec::<Said, Said>::default(),
+        )
+        .await?;
+    Ok((say, answers.into_inner()))
+}
