@@ -34,6 +34,8 @@ pub struct Answered {
     pub e2e: Duration,
     /// How long the service held the request back, as `x-isotherm-decision` says.
     pub queued: Option<Duration>,
+    /// `x-isotherm-decision`, where the request went and why.
+    pub decision: Option<String>,
     /// What the engine counted.
     pub usage: Usage,
 }
@@ -134,10 +136,10 @@ impl Client {
             body.truncate(body.floor_char_boundary(SHOWN_BYTES_MAX));
             return Err(Failure::Status(status, body));
         }
-        let queued = response
+        let decision = response
             .headers()
             .get("x-isotherm-decision")
-            .and_then(|value| queued(value.to_str().ok()?));
+            .and_then(|value| Some(value.to_str().ok()?.to_owned()));
 
         let mut reader = Reader::default();
         let mut events = Events::default();
@@ -155,17 +157,24 @@ impl Client {
             text,
             ttft: ttft.unwrap_or(e2e),
             e2e,
-            queued,
+            queued: decision.as_deref().and_then(queued),
+            decision,
             usage,
         })
     }
 }
 
+/// What stands behind `name=` in a decision.
+#[must_use]
+pub fn member<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
+    decision
+        .split(';')
+        .find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
+}
+
 /// `queued_ms=12` in `replica=...;queued_ms=12;...`.
 fn queued(decision: &str) -> Option<Duration> {
-    let millis = decision
-        .split(';')
-        .find_map(|part| part.trim().strip_prefix("queued_ms="))?;
+    let millis = member(decision, "queued_ms")?;
     Duration::try_from_secs_f64(millis.parse::<f64>().ok()? / 1_000.0).ok()
 }
 

@@ -3,6 +3,7 @@
 //! A [`workload`] is drawn in full before the first request, so that every policy meets the same one. [`drive`] plays
 //! it through [`client`]s that stream and measure. [`report`] says what came out, for people and for programs.
 //! [`compare`] does this for one policy after the other, each on a fresh stack.
+//! [`regions`] compares three ways to serve clients of several regions, in the same manner.
 //! [`path`] is another thing: what a request costs on its way, against an upstream that answers at once.
 
 pub mod client;
@@ -10,6 +11,7 @@ pub mod compare;
 pub mod drive;
 pub mod path;
 mod progress;
+pub mod regions;
 pub mod report;
 pub mod scenario;
 pub mod spread;

@@ -1,12 +1,16 @@
 //! `isotherm-demo`: what `cargo xtask demo` and `cargo xtask up` run once everything is built.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isotherm_harness::{EngineOptions, Pool, Tools};
 use isotherm_load::compare::{compare, start};
+use isotherm_load::regions;
+use isotherm_load::regions::options::{RegionOptions, Topology};
+use isotherm_load::regions::report::Report;
+use isotherm_load::regions::world::World;
 use isotherm_load::scenario::{FleetOptions, MODEL, Options, speedup};
 use isotherm_load::up;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,6 +29,8 @@ enum Mode {
     Demo {
         #[command(flatten)]
         options: Options,
+        #[command(flatten)]
+        regions: RegionOptions,
         /// Where the report goes, instead of target/demo
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
@@ -33,6 +39,8 @@ enum Mode {
     Up {
         #[command(flatten)]
         fleet: FleetOptions,
+        #[command(flatten)]
+        topology: Topology,
         /// How many times faster than life the engines answer
         #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
         speedup: f64,
@@ -55,8 +63,28 @@ async fn main() -> ExitCode {
 
 async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     match mode {
-        Mode::Demo { options, output } => demo(&options, output).await,
-        Mode::Up { fleet, speedup } => up(&fleet, speedup).await,
+        Mode::Demo {
+            options,
+            regions,
+            output,
+        } => {
+            let output = match output {
+                Some(output) => output,
+                None => Tools::find()?.output.join("demo"),
+            };
+            match regions.topology.regions {
+                Some(_) => demo_of_regions(&options, &regions, &output).await,
+                None => demo(&options, &output).await,
+            }
+        }
+        Mode::Up {
+            fleet,
+            topology,
+            speedup,
+        } => match topology.regions {
+            Some(_) => up_of_regions(&fleet, &topology, speedup).await,
+            None => up(&fleet, speedup).await,
+        },
     }
 }
 
@@ -75,15 +103,27 @@ async fn up(fleet: &FleetOptions, speed: f64) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn demo(options: &Options, output: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    let output = output.map_or_else(|| Tools::find().map(|tools| tools.output.join("demo")), Ok)?;
+async fn up_of_regions(
+    fleet: &FleetOptions,
+    topology: &Topology,
+    speed: f64,
+) -> anyhow::Result<ExitCode> {
+    let plan = topology.forwarding(usize::from(fleet.replicas), speed);
+    let world = World::start(&plan).await?;
+    let regions = world.regions().context("regions that forward")?;
+    println!("{}", regions::up::instructions(regions, &plan)?);
+    interrupted().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn demo(options: &Options, output: &Path) -> anyhow::Result<ExitCode> {
     let scenario = options.scenario()?;
     eprintln!(
         "{}: {}",
         scenario.described.name, scenario.described.description
     );
     let report = compare(&scenario, &options.fleet.schemes()).await?;
-    let paths = report.write(&output)?;
+    let paths = report.write(output)?;
 
     println!("\n{}", report.table());
     if let Some(verdict) = report.verdict() {
@@ -92,12 +132,35 @@ async fn demo(options: &Options, output: Option<PathBuf>) -> anyhow::Result<Exit
     for path in paths {
         println!("{}", path.display());
     }
-    let failed: usize = report.runs.iter().map(|run| run.failed).sum();
-    Ok(if failed == 0 {
+    Ok(code(report.runs.iter().map(|run| run.failed).sum()))
+}
+
+async fn demo_of_regions(
+    options: &Options,
+    asked: &RegionOptions,
+    output: &Path,
+) -> anyhow::Result<ExitCode> {
+    let replicas = usize::from(options.fleet.replicas);
+    let mut trials = Vec::new();
+    for trial in asked.trials(replicas, options.speedup, options.seed) {
+        trials.push(regions::compare::compare(&trial).await?);
+    }
+    let report = Report::new(asked.setup(options.speedup, options.seed), trials);
+    let paths = report.write(output)?;
+    println!("\n{}", report.text());
+    for path in paths {
+        println!("{}", path.display());
+    }
+    Ok(code(report.failed()))
+}
+
+/// Failed requests are a failure of the demo.
+fn code(failed: usize) -> ExitCode {
+    if failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }
 
 /// Ctrl-C, or a polite `kill`.

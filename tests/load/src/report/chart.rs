@@ -16,11 +16,11 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),
 ];
-const GREY: RGBColor = RGBColor(90, 90, 90);
-const TEXT: RGBColor = RGBColor(34, 34, 34);
+pub(crate) const GREY: RGBColor = RGBColor(90, 90, 90);
+pub(crate) const TEXT: RGBColor = RGBColor(34, 34, 34);
 
 /// The colour of a run, as CSS.
-pub(super) fn colour(run: usize) -> String {
+pub(crate) fn colour(run: usize) -> String {
     let RGBColor(red, green, blue) = pick(run);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
@@ -97,6 +97,6 @@ fn draw(
     Ok(())
 }
 
-fn pick(run: usize) -> RGBColor {
+pub(crate) fn pick(run: usize) -> RGBColor {
     COLOURS.get(run % COLOURS.len()).copied().unwrap_or(GREY)
 }

@@ -5,7 +5,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::chart::{Group, bars, colour};
 use super::{Report, Run};
 
-const STYLE: &str = "
+/// Also for the report of several regions.
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; margin: 2rem auto; max-width: 1120px; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; }

@@ -13,6 +13,10 @@ use serde::Serialize;
 use crate::drive::Measured;
 use crate::stats::{Summary, round};
 
+pub(crate) use chart::{GREY, TEXT, colour, pick};
+pub(crate) use html::STYLE;
+pub(crate) use table::columns;
+
 /// A workload, and how each scheme did on it. This is `report.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

@@ -16,11 +16,16 @@ const HEADS: [&str; 11] = [
     "spread",
 ];
 
-/// One line per run; numbers flush right.
+/// One line per run.
 pub(super) fn render(runs: &[Run]) -> String {
     let mut rows = vec![HEADS.map(String::from)];
     rows.extend(runs.iter().map(cells));
-    let widths: Vec<usize> = (0..HEADS.len())
+    columns(&rows)
+}
+
+/// Lines of columns, the first flush left, numbers flush right, with a rule below the first line.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: Vec<usize> = (0..N)
         .map(|column| {
             rows.iter()
                 .filter_map(|row| row.get(column))

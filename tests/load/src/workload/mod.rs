@@ -1,5 +1,6 @@
 //! What clients ask, and when: known in full before the first request, so that every policy meets the same.
 
+pub(crate) mod draw;
 mod multi_turn;
 mod trace;
 

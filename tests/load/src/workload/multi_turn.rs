@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
+use super::draw::{draw, exponential, zipf};
 use super::{Answer, Content, Conversation, Pacing, Turn, Workload};
 
 /// The shape of such a workload. Times are in life; [`MultiTurn::workload`] divides them by its `speed`.
@@ -112,26 +113,8 @@ impl MultiTurn {
     }
 
     fn think(&self, random: &mut Pcg64Mcg, speed: f64) -> Duration {
-        let exponential = -(1.0 - random.random::<f64>()).ln();
-        self.think_mean.mul_f64(exponential.min(3.0)).div_f64(speed)
+        self.think_mean.mul_f64(exponential(random)).div_f64(speed)
     }
-}
-
-fn draw(random: &mut Pcg64Mcg, (least, most): (u32, u32)) -> u32 {
-    random.random_range(least..=most.max(least))
-}
-
-/// A rank below `count`, the k-th with a weight of 1/k.
-fn zipf(random: &mut Pcg64Mcg, count: usize) -> usize {
-    let weight = |rank: usize| 1.0 / (rank as f64 + 1.0);
-    let mut left = random.random::<f64>() * (0..count).map(weight).sum::<f64>();
-    for rank in 0..count {
-        left -= weight(rank);
-        if left <= 0.0 {
-            return rank;
-        }
-    }
-    count.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -162,19 +145,6 @@ mod tests {
         assert_eq!(
             slow.conversations[0].turns[1].content,
             fast.conversations[0].turns[1].content
-        );
-    }
-
-    #[test]
-    fn a_few_applications_are_the_most_popular() {
-        let mut random = Pcg64Mcg::seed_from_u64(1);
-        let mut counts = [0_u32; 10];
-        for _ in 0..10_000 {
-            counts[zipf(&mut random, 10)] += 1;
-        }
-        assert!(
-            counts[0] > 3 * counts[4] && counts[4] > counts[9] && counts[9] > 0,
-            "{counts:?}"
         );
     }
 }

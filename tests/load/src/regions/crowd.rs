@@ -1,0 +1,187 @@
+//! The clients of all regions, at work for a fixed time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::levels::Levels;
+use super::record::{Outcome, Record, Window};
+use super::talk::{Talk, Who};
+use super::world::Gate;
+use crate::workload::Conversation;
+
+/// Failures that are kept to be shown; there may be thousands of one cause.
+const FAILURES_SHOWN_MAX: usize = 5;
+
+/// Who asks, what, and for how long. Times are measured ones.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// Clients of each region over time.
+    pub levels: Levels,
+    /// What they say.
+    pub talk: Talk,
+    /// How many times faster than life everything goes.
+    pub speed: f64,
+    /// How long a client begins new requests.
+    pub length: Duration,
+    /// How much of that is to fill the caches.
+    pub warm_up: Duration,
+}
+
+impl Crowd {
+    /// The part that counts.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        Window {
+            from: self.warm_up,
+            to: self.length,
+        }
+    }
+}
+
+/// What happened so far; shared with whoever shows the progress.
+#[derive(Clone, Debug, Default)]
+pub struct Book(Arc<Mutex<Pages>>);
+
+/// The contents of a [`Book`].
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// Every request that has ended.
+    pub records: Vec<Record>,
+    /// Why the first of those without an answer have none.
+    pub failures: Vec<String>,
+}
+
+impl Book {
+    /// Looks into it. Nothing in it is left half done by a panic of another thread.
+    pub fn read(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, record: Record, failure: Option<String>) {
+        let mut pages = self.read();
+        pages.records.push(record);
+        if let Some(failure) = failure
+            && pages.failures.len() < FAILURES_SHOWN_MAX
+        {
+            pages.failures.push(failure);
+        }
+    }
+}
+
+/// Lets all clients work, and returns when the last answer has ended.
+pub async fn play(crowd: &Crowd, gates: &[Gate], book: &Book) {
+    let start = Instant::now();
+    let mut clients = JoinSet::new();
+    for (region, gate) in gates.iter().enumerate() {
+        for client in 0..crowd.levels.most(region) {
+            let life = Life {
+                crowd: crowd.clone(),
+                gate: gate.clone(),
+                region,
+                client,
+                start,
+                book: book.clone(),
+            };
+            clients.spawn(life.live());
+        }
+    }
+    while clients.join_next().await.is_some() {}
+}
+
+/// One client.
+struct Life {
+    crowd: Crowd,
+    gate: Gate,
+    region: usize,
+    client: usize,
+    start: Instant,
+    book: Book,
+}
+
+impl Life {
+    async fn live(self) {
+        let mut number = 0;
+        let length = self.crowd.length.as_secs_f64();
+        loop {
+            let now = self.start.elapsed().as_secs_f64() / length;
+            let Some(next) = self.crowd.levels.next(self.region, self.client, now) else {
+                return;
+            };
+            sleep_until((self.start + self.crowd.length.mul_f64(next)).into()).await;
+            let who = Who {
+                name: &self.gate.region,
+                region: u32::try_from(self.region).unwrap_or(u32::MAX),
+                client: u32::try_from(self.client).unwrap_or(u32::MAX),
+            };
+            let conversation = self.crowd.talk.conversation(who, number, self.crowd.speed);
+            number += 1;
+            if !self.pause(conversation.at).await {
+                return;
+            }
+            self.converse(conversation).await;
+        }
+    }
+
+    /// Waits; says whether the run still goes on then.
+    async fn pause(&self, time: Duration) -> bool {
+        let end = self.start + self.crowd.length;
+        let until = Instant::now() + time;
+        sleep_until(until.min(end).into()).await;
+        until < end
+    }
+
+    /// One conversation; it goes on after a failed turn as a person would who asks the next question.
+    async fn converse(&self, conversation: Conversation) {
+        let message = |role: &str, content: String| json!({ "role": role, "content": content });
+        let mut messages: Vec<Value> = conversation
+            .system
+            .iter()
+            .map(|system| message("system", system.render()))
+            .collect();
+        let mut last_served = None;
+        for turn in conversation.turns {
+            if !self.pause(turn.think).await {
+                return;
+            }
+            messages.push(message("user", turn.content.render()));
+            let sent = self.start.elapsed();
+            let asked = self
+                .gate
+                .client
+                .ask(&conversation.session, &messages, turn.answer);
+            let result = asked.await;
+            let mut record = Record {
+                home: self.region,
+                served: None,
+                sent,
+                ended: self.start.elapsed(),
+                follow_up: last_served.is_some(),
+                after_forwarded: last_served.is_some_and(|served| served != self.region),
+                outcome: None,
+            };
+            match result {
+                Ok(answered) => {
+                    record.served = answered
+                        .decision
+                        .as_deref()
+                        .and_then(|decision| self.gate.place(decision));
+                    record.outcome = Some(Outcome {
+                        ttft: answered.ttft,
+                        usage: answered.usage,
+                    });
+                    last_served = Some(record.served.unwrap_or(self.region));
+                    messages.push(message("assistant", answered.text));
+                    self.book.add(record, None);
+                }
+                Err(failure) => {
+                    messages.pop();
+                    self.book.add(record, Some(failure.to_string()));
+                }
+            }
+        }
+    }
+}

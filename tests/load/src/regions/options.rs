@@ -1,0 +1,171 @@
+//! What is asked on the command line.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use isotherm_harness::EngineOptions;
+use serde::Serialize;
+
+use super::crowd::Crowd;
+use super::levels::Levels;
+use super::report::Setup;
+use super::talk::Talk;
+use super::world::{Arrangement, Plan, REGIONS};
+use crate::stats::round;
+
+/// Ten times faster than life, as the demo of one region: two cores have time to spare.
+const SPEEDUP: f64 = 10.0;
+/// The replica of the paper.
+const PRESET: &str = "llama-3.1-8b-l4";
+/// What is left of the replicas when regions share them, in the day of turning peaks.
+const SHARED: (usize, usize) = (3, 4);
+/// Measured time of a run, s, and how much of it is to fill the caches.
+const SKEWED_S: (u32, u32) = (36, 8);
+const DAY_S: (u32, u32) = (60, 4);
+
+/// Several regions, and how far apart they are.
+#[derive(Args, Clone, Debug)]
+pub struct Topology {
+    /// Simulates so many regions (us, eu, asia), with a delay between them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=3))]
+    pub regions: Option<u8>,
+    /// From one region to another and back, by the engines' clock: with engines ten times faster than life, a tenth of it passes here
+    #[arg(long, value_name = "MS", default_value_t = 150.0, value_parser = round_trip, requires = "regions")]
+    pub round_trip_ms: f64,
+}
+
+impl Topology {
+    /// The delay that is injected, as time passes here.
+    #[must_use]
+    pub fn round_trip(&self, speed: f64) -> Duration {
+        Duration::from_secs_f64(self.round_trip_ms / 1_000.0 / speed)
+    }
+
+    /// Regions that forward to each other.
+    #[must_use]
+    pub fn forwarding(&self, replicas: usize, speed: f64) -> Plan {
+        Plan {
+            arrangement: Arrangement::Forwarding,
+            replicas,
+            engine: EngineOptions {
+                preset: PRESET.into(),
+                speed,
+                arguments: Vec::new(),
+            },
+            round_trip: self.round_trip(speed),
+        }
+    }
+}
+
+/// Region-local, forwarding and one central balancer are compared.
+#[derive(Args, Clone, Debug)]
+pub struct RegionOptions {
+    /// How many, and how far apart.
+    #[command(flatten)]
+    pub topology: Topology,
+    /// Clients of the regions (repeatable, or with commas) [default: skewed,day]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
+    pub clients: Vec<Clients>,
+    /// Who decides (repeatable, or with commas) [default: local,forwarding,central]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
+    pub arrangement: Vec<Arrangement>,
+    /// Seconds of each run, instead of 36 (skewed) and 60 (day)
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(5..=3_600), requires = "regions")]
+    pub seconds: Option<u32>,
+}
+
+/// How many clients there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Clients {
+    /// 120 in us, 40 in eu and asia, all the time.
+    Skewed,
+    /// A day in which each region peaks in turn.
+    Day,
+}
+
+/// One set of clients, and who serves them with what.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Which clients.
+    pub clients: Clients,
+    /// The same for all runs.
+    pub crowd: Crowd,
+    /// One run each.
+    pub plans: Vec<Plan>,
+}
+
+impl RegionOptions {
+    /// What is to be run, with `replicas` in each region where each has its own.
+    #[must_use]
+    pub fn trials(&self, replicas: usize, speedup: Option<f64>, seed: u64) -> Vec<Trial> {
+        let speed = speedup.unwrap_or(SPEEDUP);
+        let clients = match &self.clients[..] {
+            [] => &[Clients::Skewed, Clients::Day],
+            some => some,
+        };
+        let arrangements = match &self.arrangement[..] {
+            [] => &[
+                Arrangement::Local,
+                Arrangement::Forwarding,
+                Arrangement::Central,
+            ],
+            some => some,
+        };
+        let plan = |clients, arrangement| {
+            let shared = (replicas * SHARED.0 / SHARED.1).max(1);
+            let replicas = match (clients, arrangement) {
+                (Clients::Day, Arrangement::Forwarding | Arrangement::Central) => shared,
+                _ => replicas,
+            };
+            Plan {
+                arrangement,
+                ..self.topology.forwarding(replicas, speed)
+            }
+        };
+        let trial = |clients: &Clients| Trial {
+            clients: *clients,
+            crowd: self.crowd(*clients, speed, seed),
+            plans: arrangements
+                .iter()
+                .map(|arrangement| plan(*clients, *arrangement))
+                .collect(),
+        };
+        clients.iter().map(trial).collect()
+    }
+
+    /// For the report.
+    #[must_use]
+    pub fn setup(&self, speedup: Option<f64>, seed: u64) -> Setup {
+        let speed = speedup.unwrap_or(SPEEDUP);
+        Setup {
+            engine: PRESET.into(),
+            speed,
+            round_trip_ms: self.topology.round_trip_ms,
+            round_trip_measured_ms: round(self.topology.round_trip(speed).as_secs_f64() * 1_000.0),
+            seed,
+        }
+    }
+
+    fn crowd(&self, clients: Clients, speed: f64, seed: u64) -> Crowd {
+        let (levels, (seconds, warm_up)) = match clients {
+            Clients::Skewed => (Levels::skewed(REGIONS.len()), SKEWED_S),
+            Clients::Day => (Levels::day(REGIONS.len()), DAY_S),
+        };
+        let length = Duration::from_secs(self.seconds.unwrap_or(seconds).into());
+        Crowd {
+            levels,
+            talk: Talk::about_documents(seed),
+            speed,
+            length,
+            warm_up: length.mul_f64(f64::from(warm_up) / f64::from(seconds)),
+        }
+    }
+}
+
+fn round_trip(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=10_000.0).contains(&value) => Ok(value),
+        _ => Err("a number of milliseconds from 0 to 10000".into()),
+    }
+}

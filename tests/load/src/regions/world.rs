@@ -1,0 +1,282 @@
+//! Three ways to serve clients of several regions with the same replicas.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use isotherm_harness::envoy::edit_filter;
+use isotherm_harness::wire::{Weather, Wire};
+use isotherm_harness::{Document, EngineOptions, Pool, Regions, Stack, Tools, within};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::engines::Engines;
+use crate::client::{Client, member};
+use crate::scenario::{MODEL, probe_interval_ms};
+
+/// Their names, the first one being the one with the central balancer.
+pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
+/// Not this machine's two cores, but the replicas, are to be the bottleneck: one thread of Envoy for a region.
+const ENVOY_WORKERS: u16 = 1;
+/// At ten times the speed of life that is half a second of life; the probes of replicas are twice as frequent.
+const HEARTBEAT_MS: u64 = 50;
+/// Time for regions to find each other.
+const HEARD_MAX: Duration = Duration::from_secs(20);
+
+/// Who decides where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrangement {
+    /// Each region for itself: Envoy, the service and replicas.
+    Local,
+    /// The same, and a full region forwards to others.
+    Forwarding,
+    /// One Envoy and one service in the first region for all clients and all replicas.
+    Central,
+}
+
+impl Arrangement {
+    /// How it is called in tables and charts.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Local => "region-local",
+            Self::Forwarding => "forwarding",
+            Self::Central => "central in us",
+        }
+    }
+}
+
+/// What the regions are made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Who decides.
+    pub arrangement: Arrangement,
+    /// Replicas of each region.
+    pub replicas: usize,
+    /// What each of them is.
+    pub engine: EngineOptions,
+    /// From one region to another and back, measured time.
+    pub round_trip: Duration,
+}
+
+/// Where the clients of a region ask.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// The region's name.
+    pub region: String,
+    /// Asks there.
+    pub client: Client,
+    home: usize,
+    replicas: Arc<Vec<(String, usize)>>,
+}
+
+impl Gate {
+    /// The number of the region whose replica answered, from what `x-isotherm-decision` says.
+    #[must_use]
+    pub fn place(&self, decision: &str) -> Option<usize> {
+        if let Some(name) = member(decision, "region") {
+            return REGIONS.iter().position(|region| *region == name);
+        }
+        let replica = member(decision, "replica")?;
+        let found = self.replicas.iter().find(|(address, _)| address == replica);
+        Some(found.map_or(self.home, |(_, region)| *region))
+    }
+}
+
+/// Regions, running. They end when this is dropped.
+pub struct World {
+    /// One for each region.
+    pub gates: Vec<Gate>,
+    parts: Parts,
+    _engines: Vec<Engines>,
+}
+
+/// What serves.
+enum Parts {
+    /// Each region alone.
+    Alone { _stacks: Vec<Stack> },
+    /// Regions that know each other.
+    Together(Regions),
+    /// One region, and the way to it from others.
+    Far { _stack: Stack, _wires: Vec<Wire> },
+}
+
+impl World {
+    /// Starts all of it with empty caches, and waits until requests can go all the way.
+    ///
+    /// # Errors
+    /// When something does not become ready.
+    pub async fn start(plan: &Plan) -> anyhow::Result<Self> {
+        let tools = Tools::find()?;
+        let mut engines = Vec::new();
+        for region in REGIONS {
+            engines.push(Engines::start(&tools, region, plan.replicas, MODEL, &plan.engine).await?);
+        }
+        match plan.arrangement {
+            Arrangement::Local => local(plan, engines).await,
+            Arrangement::Central => central(plan, engines).await,
+            Arrangement::Forwarding => forwarding(plan, engines).await,
+        }
+    }
+
+    /// The regions, where they know each other.
+    #[must_use]
+    pub fn regions(&self) -> Option<&Regions> {
+        match &self.parts {
+            Parts::Together(regions) => Some(regions),
+            Parts::Alone { .. } | Parts::Far { .. } => None,
+        }
+    }
+}
+
+async fn local(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+    let mut stacks = Vec::new();
+    for (region, own) in REGIONS.iter().zip(&engines) {
+        stacks.push(stack(plan, region, own.addresses().to_vec()).await?);
+    }
+    let addresses: Vec<SocketAddr> = stacks.iter().map(|stack| stack.envoy().address()).collect();
+    Ok(World {
+        gates: gates(&addresses, &places(&engines))?,
+        parts: Parts::Alone { _stacks: stacks },
+        _engines: engines,
+    })
+}
+
+async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+    let (probe_ms, heartbeat_ms) = (probe_interval_ms(plan.engine.speed), heartbeat_ms(plan));
+    let mut builder = Regions::builder("regions-forwarding")
+        .round_trip(plan.round_trip)
+        .workers(ENVOY_WORKERS)
+        .service(move |_, config| {
+            set_probe(config, probe_ms)?;
+            config.set("region/heartbeat_ms", heartbeat_ms)
+        })
+        .envoy(|_, config| tell_decisions(config));
+    for (region, own) in REGIONS.iter().zip(&engines) {
+        let pool = Pool::new(MODEL).served_by(own.addresses().to_vec());
+        builder = builder.region(region, pool);
+    }
+    let regions = builder.start().await?;
+    let mut addresses = Vec::new();
+    for region in REGIONS {
+        hears_all(&regions, region).await?;
+        addresses.push(regions.region(region)?.envoy().address());
+    }
+    Ok(World {
+        gates: gates(&addresses, &places(&engines))?,
+        parts: Parts::Together(regions),
+        _engines: engines,
+    })
+}
+
+/// Waits until a region hears all others.
+async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
+    within(
+        HEARD_MAX,
+        &format!("{region} to hear the others"),
+        || async {
+            let seen = regions.seen_from(region).await?;
+            let peers = seen.get("peers").and_then(Value::as_array);
+            let heard = peers
+                .into_iter()
+                .flatten()
+                .filter(|peer| peer.get("standing").and_then(Value::as_str) == Some("heard"));
+            Ok((heard.count() == REGIONS.len() - 1).then_some(()))
+        },
+    )
+    .await
+}
+
+fn places(engines: &[Engines]) -> Vec<(SocketAddr, usize)> {
+    let of_region = |(region, own): (usize, &'_ Engines)| {
+        let own = own.addresses().to_vec();
+        own.into_iter().map(move |address| (address, region))
+    };
+    engines.iter().enumerate().flat_map(of_region).collect()
+}
+
+/// Replicas and clients of other regions than the first are a long wire away from the balancer.
+async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+    let weather = Weather::clear(plan.round_trip);
+    let (mut wires, mut places) = (Vec::new(), Vec::new());
+    for (region, own) in engines.iter().enumerate() {
+        for address in own.addresses() {
+            if region == 0 {
+                places.push((*address, region));
+            } else {
+                let wire = Wire::start(&weather, vec![*address]).await?;
+                places.push((wire.address(), region));
+                wires.push(wire);
+            }
+        }
+    }
+    let replicas = places.iter().map(|(address, _)| *address).collect();
+    let stack = stack(plan, "central", replicas).await?;
+    let envoy = stack.envoy().address();
+    let mut addresses = vec![envoy];
+    for _ in 1..engines.len() {
+        let wire = Wire::start(&weather, vec![envoy]).await?;
+        addresses.push(wire.address());
+        wires.push(wire);
+    }
+    Ok(World {
+        gates: gates(&addresses, &places)?,
+        parts: Parts::Far {
+            _stack: stack,
+            _wires: wires,
+        },
+        _engines: engines,
+    })
+}
+
+async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Result<Stack> {
+    let interval_ms = probe_interval_ms(plan.engine.speed);
+    Stack::builder(&format!("regions-{name}"))
+        .pool(Pool::new(MODEL).served_by(replicas))
+        .workers(ENVOY_WORKERS)
+        .service(move |config| set_probe(config, interval_ms))
+        .envoy(tell_decisions)
+        .start()
+        .await
+        .with_context(|| format!("the Envoy or service `{name}`"))
+}
+
+fn set_probe(config: &mut Document, interval_ms: u64) -> anyhow::Result<()> {
+    config.set("pools/0/probe", json!({ "interval_ms": interval_ms }))
+}
+
+/// So that clients learn where they were served.
+fn tell_decisions(config: &mut Document) -> anyhow::Result<()> {
+    edit_filter(config, "isotherm.response", |filter| {
+        filter.set("decision", true)
+    })
+}
+
+/// A heartbeat every 200 ms is the service's default; faster engines need it sooner, within reason.
+fn heartbeat_ms(plan: &Plan) -> u64 {
+    if plan.engine.speed > 1.0 {
+        HEARTBEAT_MS
+    } else {
+        200
+    }
+}
+
+fn gates(addresses: &[SocketAddr], places: &[(SocketAddr, usize)]) -> anyhow::Result<Vec<Gate>> {
+    let replicas: Vec<(String, usize)> = places
+        .iter()
+        .map(|(address, region)| (address.to_string(), *region))
+        .collect();
+    let replicas = Arc::new(replicas);
+    let gate = |(home, address): (usize, &SocketAddr)| {
+        Ok(Gate {
+            region: REGIONS.get(home).copied().unwrap_or_default().to_owned(),
+            client: Client::new(&format!("http://{address}"), MODEL)?,
+            home,
+            replicas: Arc::clone(&replicas),
+        })
+    };
+    addresses.iter().enumerate().map(gate).collect()
+}
