@@ -76,6 +76,8 @@ pub enum PeerAvailability {
     Refused,
     /// None of its replicas takes another request.
     NoReplica,
+    /// It has been forwarded as many since its last report as it takes lately, next to what other regions send it.
+    Paced,
     /// Its queue is too long, or is by now, with what was forwarded since its last report.
     LongQueue,
 }
@@ -92,6 +94,7 @@ impl PeerAvailability {
             Self::Failing => "failing",
             Self::Refused => "refused",
             Self::NoReplica => "no_replica",
+            Self::Paced => "paced",
             Self::LongQueue => "long_queue",
         }
     }

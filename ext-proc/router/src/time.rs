@@ -28,6 +28,13 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// This point in time, `by` earlier; the origin when that would be before it.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(by))
+    }
+
     /// This point in time, `by` later; saturates at the end of time.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {

@@ -3,27 +3,37 @@
 
 mod support;
 
-use isotherm_router::{End, PolicyName};
+use isotherm_router::{End, PeerReport, PolicyName};
 use proptest::prelude::*;
-use support::naive::{Naive, Op, Server};
+use support::naive::{Naive, Op, Reach, Server};
 
 /// Random operations, as often as they matter.
 fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
     let blocks = prop::collection::vec(0_u64..3, 0..10);
     let subset = prop::option::weighted(0.2, prop::collection::vec(0_usize..6, 0..4));
+    let reach = prop_oneof![
+        3 => Just(Reach::Home),
+        4 => Just(Reach::Regions(Vec::new())),
+        1 => prop::collection::vec(0_u16..4, 0..3).prop_map(Reach::Regions),
+        2 => Just(Reach::Guest),
+    ];
+    let end = prop_oneof![
+        8 => Just(End::Answered),
+        1 => Just(End::Refused),
+        2 => Just(End::Failed),
+    ];
     let op = prop_oneof![
-        12 => (blocks, 0_u64..8, subset).prop_map(|(blocks, session, subset)| Op::Arrive {
-            blocks,
-            session,
-            subset,
-        }),
+        12 => (blocks.clone(), 0_u64..8, subset, reach).prop_map(
+            |(blocks, session, subset, reach)| Op::Arrive {
+                blocks,
+                session,
+                subset,
+                reach,
+            }
+        ),
         8 => (
             any::<usize>(),
-            prop_oneof![
-                8 => Just(End::Answered),
-                1 => Just(End::Refused),
-                2 => Just(End::Failed),
-            ],
+            end.clone(),
             prop_oneof![
                 8 => Just(Server::Unsaid),
                 2 => (0_usize..6).prop_map(Server::Member),
@@ -38,6 +48,47 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
                 cached_percent,
             }),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, waiting)| Op::Abort { which, waiting }),
+        8 => (
+            0_u16..4,
+            (0_u32..3, 0_u32..6, 0_u32..7, 0.0_f32..9.0),
+            prop_oneof![3 => Just(0), 1 => 0_u64..800],
+            0_u64..300,
+        )
+            .prop_map(|(peer, (available, room, queue, drain_per_s), late_ms, round_trip_ms)| {
+                Op::PeerSays {
+                    peer,
+                    report: PeerReport {
+                        available,
+                        replicas: available,
+                        room,
+                        queue: queue.saturating_sub(1),
+                        drain_per_s,
+                    },
+                    late_ms,
+                    round_trip_ms,
+                }
+            }),
+        3 => (0_u16..4).prop_map(Op::AddPeer),
+        1 => (0_u16..4).prop_map(Op::RemovePeer),
+        1 => (0_u16..4).prop_map(Op::LosePeer),
+        3 => any::<usize>().prop_map(Op::Returns),
+        4 => (any::<usize>(), end, any::<bool>(), prop::option::of(0_u32..=100)).prop_map(
+            |(which, end, elsewhere, cached_percent)| Op::FinishAway {
+                which,
+                end,
+                elsewhere,
+                cached_percent,
+            }
+        ),
+        1 => any::<usize>().prop_map(Op::AbortAway),
+        3 => (any::<bool>(), 0_usize..6, blocks, 0_usize..10).prop_map(
+            |(to_peer, which, blocks, known)| Op::Shared {
+                to_peer,
+                which,
+                blocks,
+                known,
+            }
+        ),
         6 => (any::<usize>(), 0_u32..3, any::<bool>(), 0_u64..300).prop_map(
             |(which, pending, tells_all, late_ms)| Op::Probe {
                 which,

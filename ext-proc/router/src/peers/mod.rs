@@ -6,6 +6,7 @@
 
 mod choice;
 mod peer;
+mod window;
 
 pub(crate) use choice::Going;
 
@@ -137,7 +138,9 @@ impl Peers {
         now: Time,
     ) {
         let as_of = as_of.min(now);
-        self.change(id, now, |peer| peer.reported(report, as_of, round_trip));
+        self.change(id, now, |peer| {
+            peer.reported(report, as_of, round_trip, now);
+        });
     }
 
     /// A peer is not heard any more.
@@ -174,11 +177,18 @@ impl Peers {
         }
     }
 
-    /// Whether a request came back from this peer at or after a time.
-    pub(crate) fn returned_since(&self, whom: Whom, time: Time) -> bool {
-        self.current(whom)
-            .and_then(|slot| self.get(slot))
-            .is_some_and(|peer| peer.returned_since(time))
+    /// The client of a forwarded request went away.
+    pub(crate) fn aborted(&mut self, whom: Whom, sent: Sent, now: Time) {
+        if self.current(whom).is_some() {
+            self.change(whom.id, now, |peer| peer.aborted(sent, now));
+        }
+    }
+
+    /// A request that came back has ended, sent there at this time.
+    pub(crate) fn ended_elsewhere(&mut self, whom: Whom, sent: Sent, at: Time, now: Time) {
+        if self.current(whom).is_some() {
+            self.change(whom.id, now, |peer| peer.ended_elsewhere(sent, at, now));
+        }
     }
 
     /// A request did not reach the peer after all: takes back what recording it added.

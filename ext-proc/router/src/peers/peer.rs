@@ -6,21 +6,32 @@
 //!
 //! # A peer that does not do as it says
 //!
-//! A request that comes back refutes the report on which it was sent: nothing more goes there until a report that was asked for
-//! after that. Others that are under way at that moment come back for the same reason, so they say nothing new. When
-//! [report after report](crate::replica::Breaker) is refuted and no request ends well in between, the
-//! breaker opens, and the peer is tried with one request at a time after a back-off that doubles. So a peer that always
-//! claims room and always refuses costs a few detours, then one every 16 s; and two regions that found room in a third
-//! at the same moment, and overfilled it, have lost nothing but a round trip.
+//! A request that comes back refutes the report on which it was sent: nothing more goes there until a report that was asked
+//! for after that, and then only as many as the [window](super::window) says. Others that are under way at that moment
+//! come back for the same reason, so they say nothing new.
+//!
+//! A region that is full, and a moment too fast with its last report, refuses some and serves others. One that lies, or
+//! whose gateway is broken, refuses all. So what tells them apart is whether the peer *holds* requests of ours: those that
+//! left, did not come back, and have been away for longer than a refusal takes ([`TAKEN_AFTER`]). While it holds one, its
+//! circuit breaker (as a replica has it) is closed; while it holds none, each refuted report counts as a failure, so that after five in a row it is
+//! tried with one request at a time, after a back-off that doubles up to 16 s.
+//!
+//! Which of several requests came back is not known, and where a region has several services the return may reach
+//! another one than the request had left from. Both are as many in the long run, so they are counted and not told apart.
 
 use core::time::Duration;
 
+use super::window::Window;
 use crate::replica::{Breaker, Evidence, Pushes, Sent};
 use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
 
 /// The slowest that a queue is taken to drain, in requests a second: a peer that has not finished any request yet
 /// cannot tell.
 const DRAIN_PER_S_MIN: f32 = 0.1;
+
+/// How much later than a round trip a refused request is back at the latest; a gateway that does not answer at all is
+/// given up by the proxy in this time.
+const TAKEN_AFTER: Duration = Duration::from_secs(3);
 
 /// One peer region.
 #[derive(Debug)]
@@ -38,7 +49,13 @@ pub(crate) struct Peer {
     pushes: Pushes,
     /// Of these, what its last report does not know of.
     since: u32,
+    window: Window,
+    /// What this service sent and what came back to it, as far back as a refusal takes.
+    gone: Pushes,
+    back: Pushes,
     outstanding: u32,
+    /// How many of those are only open here because they came back and are served elsewhere.
+    came_back: u32,
     breaker: Breaker,
     /// Predicted hits in a row that did not happen.
     pub(super) false_hits: u32,
@@ -66,7 +83,11 @@ impl Peer {
             returned_at: None,
             pushes: Pushes::default(),
             since: 0,
+            window: Window::default(),
+            gone: Pushes::default(),
+            back: Pushes::default(),
             outstanding: 0,
+            came_back: 0,
             breaker: Breaker::default(),
             false_hits: 0,
             forwarded: 0,
@@ -75,10 +96,17 @@ impl Peer {
     }
 
     /// It said this when it was asked at `as_of`.
-    pub(super) fn reported(&mut self, report: PeerReport, as_of: Time, round_trip: Duration) {
+    pub(super) fn reported(
+        &mut self,
+        report: PeerReport,
+        as_of: Time,
+        round_trip: Duration,
+        now: Time,
+    ) {
         if self.heard.is_some_and(|heard| as_of < heard.as_of) {
             return;
         }
+        self.window.used(self.since, self.refuted.is_some());
         self.heard = Some(Heard {
             report,
             as_of,
@@ -90,6 +118,12 @@ impl Peer {
         }
         self.pushes.forget_before(as_of);
         self.since = self.pushes.since(as_of);
+        let refused_by = self.refused_by(now);
+        self.gone.forget_before(refused_by);
+        self.back.forget_before(refused_by);
+        if self.holds(now) {
+            self.breaker.proven();
+        }
     }
 
     pub(super) const fn lost(&mut self) {
@@ -99,6 +133,7 @@ impl Peer {
     /// A request goes there.
     pub(super) fn forwarded(&mut self, now: Time) -> Sent {
         self.pushed(now);
+        self.gone.push(now);
         self.outstanding = self.outstanding.saturating_add(1);
         self.forwarded += 1;
         self.breaker.sent(now)
@@ -114,21 +149,37 @@ impl Peer {
     pub(super) fn returned(&mut self, now: Time) {
         self.returned += 1;
         self.returned_at = Some(now);
-        if self.refuted.is_none() {
-            self.refuted = Some(now);
-            self.breaker.returned(now);
-        }
+        self.back.push(now);
+        self.came_back = self.came_back.saturating_add(1);
+        self.refute(now);
     }
 
-    /// A request that was sent there at `at` has ended, and says this of it.
+    /// A request that was sent there has ended there, and says this of it.
     pub(super) fn ended(&mut self, sent: Sent, evidence: Evidence, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.breaker.ended(sent, evidence, now);
     }
 
-    /// Whether one came back after this time.
-    pub(super) fn returned_since(&self, time: Time) -> bool {
-        self.returned_at.is_some_and(|at| at >= time)
+    /// The client of a request that was sent there went away; whether it had come back is not known.
+    pub(super) fn aborted(&mut self, sent: Sent, now: Time) {
+        if self.came_back > self.outstanding / 2 {
+            // More likely than not.
+            self.came_back -= 1;
+        }
+        self.ended(sent, Evidence::None, now);
+        self.came_back = self.came_back.min(self.outstanding);
+    }
+
+    /// A request that was sent there at `at` and came back has ended.
+    pub(super) fn ended_elsewhere(&mut self, sent: Sent, at: Time, now: Time) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.breaker.ended(sent, Evidence::None, now);
+        if self.returned_at.is_some_and(|returned| returned >= at) {
+            self.came_back = self.came_back.saturating_sub(1);
+        } else {
+            // A sibling took it in: this is the first that we hear of it.
+            self.refute(now);
+        }
     }
 
     /// Whether it has replicas for this pool and is heard: then it may have room some time.
@@ -151,11 +202,39 @@ impl Peer {
             PeerAvailability::Refused
         } else if heard.report.available == 0 {
             PeerAvailability::NoReplica
+        } else if !self.window.admits(self.since) {
+            PeerAvailability::Paced
         } else if self.queue() > rules.queue_max {
             PeerAvailability::LongQueue
         } else {
             PeerAvailability::Available
         }
+    }
+
+    /// A request came back from there: its report was not true, or is not any more.
+    fn refute(&mut self, now: Time) {
+        if self.refuted.is_some() {
+            return;
+        }
+        self.refuted = Some(now);
+        self.window.shrink(self.since);
+        if !self.holds(now) {
+            self.breaker.returned(now);
+        }
+    }
+
+    /// Whether it has taken a request of ours, and has it still.
+    fn holds(&self, now: Time) -> bool {
+        let refused_by = self.refused_by(now);
+        let gone = self.gone.since(refused_by);
+        let under_way = gone.saturating_sub(self.back.since(refused_by));
+        self.outstanding > self.came_back.saturating_add(under_way)
+    }
+
+    /// What left before this time would be back by now if it had been refused.
+    fn refused_by(&self, now: Time) -> Time {
+        let round_trip = self.heard.map_or(Duration::ZERO, |heard| heard.round_trip);
+        now.before(round_trip.saturating_add(TAKEN_AFTER))
     }
 
     /// When the passing of time alone changes whether it is available.

@@ -154,6 +154,14 @@ impl Breaker {
         self.ended(sent, Evidence::Failure, now);
     }
 
+    /// It is seen to serve: no doubt is left.
+    pub(crate) fn proven(&mut self) {
+        if !self.is_closed() {
+            self.epoch += 1;
+        }
+        self.state = State::default();
+    }
+
     /// The next trial need not wait.
     pub(crate) fn hasten(&mut self, now: Time) {
         if let State::Open { until, .. } = &mut self.state {

@@ -90,7 +90,7 @@ impl Headroom {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
-        let settled = Time::from_nanos(sent.as_nanos().saturating_sub(nanos(SETTLE)));
+        let settled = sent.before(SETTLE);
         let fresh = self.pushes.since(settled).saturating_sub(since);
         if load.pending > 0 {
             // Heard of late, so they count as young for longer.
@@ -164,10 +164,6 @@ impl Headroom {
         self.limit = taken_in.saturating_add(headroom);
         self.calm_limit = taken_in.saturating_add(headroom.min(CALM_WINDOW));
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -167,25 +167,21 @@ impl Router {
         end: End,
         tokens: Option<(u32, u32)>,
     ) {
-        let came_back = served != Served::Unsaid;
+        let edges = away.fingerprint.edges();
+        let (whom, now) = (away.whom, self.now);
+        if served != Served::Unsaid {
+            self.peers.ended_elsewhere(whom, away.sent, away.at, now);
+            self.peers.retract(whom, edges, &away.recorded);
+            return;
+        }
         let evidence = match end {
-            // Where a sibling took it in, this is the first that we hear of it.
-            _ if came_back && !self.peers.returned_since(away.whom, away.at) => Evidence::Failure,
-            _ if came_back => Evidence::None,
             End::Answered => Evidence::Success,
             End::Refused => Evidence::None,
             End::Failed => Evidence::Failure,
         };
-        self.peers.ended(away.whom, away.sent, evidence, self.now);
-        let edges = away.fingerprint.edges();
-        let ok = end == End::Answered;
-        if came_back || !ok {
-            self.peers.retract(away.whom, edges, &away.recorded);
-        }
-        if came_back {
-            return;
-        }
-        if !ok {
+        self.peers.ended(whom, away.sent, evidence, now);
+        if end != End::Answered {
+            self.peers.retract(whom, edges, &away.recorded);
             self.counters.finished_failed += 1;
             return;
         }
@@ -201,15 +197,14 @@ impl Router {
         if away.matched_bytes > 0 {
             let wrong = super::feedback::is_false_hit(away.matched_bytes, measured)
                 .then(|| edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured));
-            self.peers.predicted(away.whom, edges, wrong);
+            self.peers.predicted(whom, edges, wrong);
         }
     }
 
     /// The client of a forwarded request went away.
     pub(super) fn aborted_away(&mut self, id: RequestId) {
         if let Some(away) = self.away.remove(&id) {
-            let nothing = Evidence::None;
-            self.peers.ended(away.whom, away.sent, nothing, self.now);
+            self.peers.aborted(away.whom, away.sent, self.now);
             self.counters.aborted_in_flight += 1;
         }
     }

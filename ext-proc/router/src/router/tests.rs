@@ -149,3 +149,39 @@ fn a_line_for_one_replica_does_not_hold_up_another() {
     finish(&mut router, 10);
     assert_eq!(dispatched(&mut router), [(11, 1)]);
 }
+
+#[test]
+fn a_request_that_waits_for_its_home_is_not_forwarded_while_others_are_free() {
+    let mut router = loyal_pair();
+    let peer = crate::PeerId(0);
+    let spec = crate::PeerSpec { name: "eu".into() };
+    router.handle(Time::ZERO, Event::PeerAdded { peer, spec });
+    router.handle(
+        Time::ZERO,
+        Event::PeerReported {
+            peer,
+            report: crate::PeerReport {
+                available: 1,
+                replicas: 1,
+                room: 9,
+                ..crate::PeerReport::default()
+            },
+            as_of: Time::ZERO,
+            round_trip: Duration::ZERO,
+        },
+    );
+    let traveller = |id, home| Request {
+        scope: Scope::Regions {
+            tried: smallvec::SmallVec::new(),
+        },
+        ..request(id, home)
+    };
+    arrive(&mut router, 1, 0);
+    router.handle(Time::ZERO, Event::Arrived(traveller(2, 0)));
+    assert_eq!(dispatched(&mut router), [(1, 0)]);
+    assert_eq!(router.stats(Time::ZERO).queue_length, 1);
+    let foretold = router.explain(Time::ZERO, &traveller(3, 0)).choice;
+    assert!(matches!(foretold, crate::Choice::Wait { .. }));
+    arrive(&mut router, 4, 1);
+    assert_eq!(router.stats(Time::ZERO).counters.forwarded, 1);
+}

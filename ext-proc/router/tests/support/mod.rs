@@ -11,13 +11,15 @@
 
 pub mod engine;
 pub mod naive;
+pub mod peers;
 pub mod pool;
 pub mod script;
+pub mod world;
 
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Edge, Fingerprint};
-use isotherm_router::{Request, RequestId, Scope, SessionKey, Tier};
+use isotherm_router::{PeerId, Request, RequestId, Scope, SessionKey, Tier};
 
 /// Bytes between two edges.
 pub const EDGE_BYTES: u32 = 256;
@@ -52,5 +54,23 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         output_tokens_max: None,
         subset: None,
         scope: Scope::default(),
+    }
+}
+
+/// The same, free to leave its region for any but those that it has come back from.
+pub fn traveller(id: u64, session: u64, blocks: &[u64], tried: &[u16]) -> Request {
+    Request {
+        scope: Scope::Regions {
+            tried: tried.iter().copied().map(PeerId).collect(),
+        },
+        ..request(id, session, blocks)
+    }
+}
+
+/// The same, come from another region.
+pub fn guest(id: u64, session: u64, blocks: &[u64]) -> Request {
+    Request {
+        scope: Scope::Guest,
+        ..request(id, session, blocks)
     }
 }

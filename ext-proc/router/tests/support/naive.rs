@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use isotherm_router::{
-    Availability, Choice, Decision, Effect, End, Event, Eviction, IndexLimits, Load, PolicyName,
-    Push, QueueLimits, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
-    RouterConfig, Served, Time,
+    Availability, Choice, Decision, Effect, End, Event, Eviction, Forwarding, IndexLimits, Load,
+    PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Placement, PolicyName, Push,
+    QueueLimits, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
+    Scope, Served, Target, Time,
 };
 
-use super::request;
+use super::peers::{self, Peers};
+use super::{prompt, request};
 
 /// Failures in a row after which a replica is left out.
 const FAILURES_MAX: u32 = 5;
@@ -19,6 +21,15 @@ const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
 const TRIAL_MS: u64 = 10_000;
 /// Enough to break any replica that takes requests.
 const BREAKS: u32 = 2 * FAILURES_MAX;
+
+/// How far a request may go.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    Home,
+    /// Anywhere but to those.
+    Regions(Vec<u16>),
+    Guest,
+}
 
 /// Who is said to have served.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +46,7 @@ pub enum Op {
         blocks: Vec<u64>,
         session: u64,
         subset: Option<Vec<usize>>,
+        reach: Reach,
     },
     Finish {
         which: usize,
@@ -45,6 +57,31 @@ pub enum Op {
     Abort {
         which: usize,
         waiting: bool,
+    },
+    /// The peer refuses a forwarded request: it comes back.
+    Returns(usize),
+    FinishAway {
+        which: usize,
+        end: End,
+        elsewhere: bool,
+        cached_percent: Option<u32>,
+    },
+    AbortAway(usize),
+    AddPeer(u16),
+    RemovePeer(u16),
+    LosePeer(u16),
+    PeerSays {
+        peer: u16,
+        report: PeerReport,
+        late_ms: u64,
+        round_trip_ms: u64,
+    },
+    /// A sibling places a prompt, of which it knew so many blocks to be there.
+    Shared {
+        to_peer: bool,
+        which: usize,
+        blocks: Vec<u64>,
+        known: usize,
     },
     Probe {
         which: usize,
@@ -190,6 +227,7 @@ pub struct Naive {
     replicas: BTreeMap<ReplicaId, Replica>,
     waiting: Vec<(Request, Time)>,
     in_flight: BTreeMap<RequestId, Flight>,
+    peers: Peers,
     /// Whether all that are healthy fail.
     all_fail: bool,
     answered: BTreeSet<RequestId>,
@@ -201,7 +239,8 @@ pub struct Naive {
 
 impl Naive {
     pub fn new() -> Self {
-        let config = RouterConfig::default();
+        let mut config = RouterConfig::default();
+        config.region.share = true;
         let mut naive = Self {
             router: Router::new(config.clone(), 5),
             config,
@@ -209,6 +248,7 @@ impl Naive {
             replicas: BTreeMap::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            peers: Peers::default(),
             all_fail: false,
             answered: BTreeSet::new(),
             next_request: 0,
@@ -228,7 +268,8 @@ impl Naive {
                 blocks,
                 session,
                 subset,
-            } => self.arrive(blocks, *session, subset.as_deref()),
+                reach,
+            } => self.arrive(blocks, *session, subset.as_deref(), reach),
             Op::Finish {
                 which,
                 end,
@@ -236,6 +277,58 @@ impl Naive {
                 cached_percent,
             } => self.finish_one(*which, *end, *served, *cached_percent),
             Op::Abort { which, waiting } => self.abort(*which, *waiting),
+            Op::Returns(which) => self.returns(*which),
+            Op::FinishAway {
+                which,
+                end,
+                elsewhere,
+                cached_percent,
+            } => self.finish_away(*which, *end, *elsewhere, *cached_percent),
+            Op::AbortAway(which) => {
+                if let Some((id, _)) = self.peers.take_away(*which) {
+                    self.event(Event::Aborted { id });
+                }
+            }
+            Op::AddPeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.add(peer);
+                let spec = PeerSpec {
+                    name: format!("region-{id}"),
+                };
+                self.event(Event::PeerAdded { peer, spec });
+            }
+            Op::RemovePeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.remove(peer);
+                self.event(Event::PeerRemoved { peer });
+            }
+            Op::LosePeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.lose(peer);
+                self.event(Event::PeerLost { peer });
+            }
+            Op::PeerSays {
+                peer,
+                report,
+                late_ms,
+                round_trip_ms,
+            } => {
+                let peer = PeerId(*peer);
+                let as_of = self.now.before(Duration::from_millis(*late_ms));
+                self.peers.says(peer, *report, as_of);
+                self.event(Event::PeerReported {
+                    peer,
+                    report: *report,
+                    as_of,
+                    round_trip: Duration::from_millis(*round_trip_ms),
+                });
+            }
+            Op::Shared {
+                to_peer,
+                which,
+                blocks,
+                known,
+            } => self.shared(*to_peer, *which, blocks, *known),
             Op::Probe {
                 which,
                 pending,
@@ -315,6 +408,7 @@ impl Naive {
                         bytes_max: *bytes_max,
                         eviction: if *lru { Eviction::Lru } else { Eviction::Fifo },
                     },
+                    region: self.config.region,
                     ..RouterConfig::default()
                 };
                 self.router.reconfigure(self.now, self.config.clone());
@@ -345,11 +439,23 @@ impl Naive {
         self.replicas.keys().nth(which % n).copied()
     }
 
-    fn arrive(&mut self, blocks: &[u64], session: u64, subset: Option<&[usize]>) {
+    fn arrive(&mut self, blocks: &[u64], session: u64, subset: Option<&[usize]>, reach: &Reach) {
         let mut request = request(self.next_request, session, blocks);
         self.next_request += 1;
+        request.scope = match reach {
+            Reach::Home => Scope::Home,
+            Reach::Guest => Scope::Guest,
+            Reach::Regions(tried) => Scope::Regions {
+                tried: tried.iter().copied().map(PeerId).collect(),
+            },
+        };
         let number = |which: &usize| ReplicaId(u32::try_from(*which).unwrap());
         request.subset = subset.map(|subset| subset.iter().map(number).collect());
+        if let Reach::Regions(tried) = reach
+            && let Some(last) = tried.last()
+        {
+            self.peers.came_back(PeerId(*last), self.now);
+        }
         let foretold = self.router.explain(self.now, &request);
         let explained: BTreeSet<ReplicaId> =
             foretold.candidates.iter().map(|c| c.replica).collect();
@@ -379,7 +485,7 @@ impl Naive {
             return;
         };
         for _ in 0..BREAKS {
-            self.arrive(&[], 0, Some(&[replica.0 as usize]));
+            self.arrive(&[], 0, Some(&[replica.0 as usize]), &Reach::Home);
             let at_it = |(_, flight): &(&RequestId, &Flight)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {
@@ -497,6 +603,7 @@ impl Naive {
     /// Takes the effects, and checks them and everything else.
     fn settle(&mut self, mut foretold: Option<Choice>) {
         self.look_whether_all_fail();
+        let (mut placed, mut left) = (0, false);
         while let Some(effect) = self.router.poll_effect() {
             self.log.push(effect.clone());
             match effect {
@@ -506,31 +613,118 @@ impl Naive {
                         let (replica, reason) = (decision.replica, decision.reason);
                         assert_eq!(choice, Choice::Dispatch { replica, reason });
                     }
+                    placed += 1;
                     self.dispatched(id, &decision);
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
-                Effect::Forward { .. } => unreachable!("nothing may leave the region"),
+                Effect::Forward { id, forwarding } => {
+                    let newest = RequestId(self.next_request - 1);
+                    if let Some(choice) = foretold.take_if(|_| id == newest) {
+                        let (peer, reason) = (forwarding.peer, forwarding.reason);
+                        assert_eq!(choice, Choice::Forward { peer, reason });
+                    }
+                    placed += 1;
+                    left = true;
+                    self.forwarded(id, &forwarding);
+                }
             }
         }
+        let free = self.router.stats(self.now).available_replicas;
+        assert!(!left || free == 0, "{free} replicas were free here");
+        let told = std::iter::from_fn(|| self.router.poll_placement()).count();
+        assert_eq!(told, placed, "siblings hear of each");
         self.check();
     }
 
-    fn dispatched(&mut self, id: RequestId, decision: &Decision) {
+    /// Takes one that waits, after a look at who came before.
+    fn take_waiting(
+        &mut self,
+        id: RequestId,
+        could: impl Fn(&Self, &Request) -> bool,
+    ) -> (Request, Time) {
         assert!(self.answered.insert(id), "{id:?} was answered twice");
         let at = self
             .waiting
             .iter()
             .position(|(request, _)| request.id == id);
-        let at = at.expect("only who waits is dispatched");
+        let at = at.expect("only who waits is sent");
         for (older, _) in &self.waiting[..at] {
-            assert!(
-                !self.is_eligible(older, decision.replica),
-                "{:?} came first and could have gone to {:?}",
-                older.id,
-                decision.replica
-            );
+            assert!(!could(self, older), "{:?} came first", older.id);
         }
-        let (request, arrived) = self.waiting.remove(at);
+        self.waiting.remove(at)
+    }
+
+    fn forwarded(&mut self, id: RequestId, forwarding: &Forwarding) {
+        let peer = forwarding.peer;
+        let may_go = |request: &Request| peers::may_leave_for(request, peer);
+        let (request, arrived) = self.take_waiting(id, |_, older| may_go(older));
+        assert_eq!(forwarding.queued_for, self.now.since(arrived));
+        assert!(may_go(&request), "{request:?} to {peer:?}");
+        let tau = self.config.region;
+        self.peers.forwarded(request, forwarding, self.now, &tau);
+    }
+
+    fn returns(&mut self, which: usize) {
+        if let Some((peer, request)) = self.peers.refused(which)
+            && let Scope::Regions { tried } = &request.scope
+        {
+            let mut tried: Vec<u16> = tried.iter().map(|peer| peer.0).collect();
+            tried.push(peer.0);
+            let session = request.session.unwrap().0;
+            let blocks = self.peers.blocks_of(&request);
+            self.arrive(&blocks, session, None, &Reach::Regions(tried));
+        }
+    }
+
+    fn finish_away(&mut self, which: usize, end: End, elsewhere: bool, cached: Option<u32>) {
+        let Some((id, away)) = self.peers.take_away(which) else {
+            return;
+        };
+        if elsewhere {
+            self.peers.ended_elsewhere(&away, self.now);
+        }
+        self.event(Event::Finished {
+            id,
+            served: if elsewhere {
+                Served::Stranger
+            } else {
+                Served::Unsaid
+            },
+            end,
+            ttft_us: None,
+            prompt_tokens: cached.map(|_| 640),
+            cached_tokens: cached.map(|percent| 640 * percent / 100),
+            completion_tokens: None,
+        });
+    }
+
+    fn shared(&mut self, to_peer: bool, which: usize, blocks: &[u64], known: usize) {
+        let prompt = prompt(blocks);
+        let edges = prompt.edges();
+        let known = known.min(edges.len());
+        let target = if to_peer {
+            let peer = PeerId(u16::try_from(which % 4).unwrap());
+            self.peers.sibling_forwarded(peer, edges, self.now);
+            Target::Peer(peer)
+        } else {
+            let Some(id) = self.replica(which) else {
+                return;
+            };
+            let replica = self.replicas.get_mut(&id).unwrap();
+            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+            replica.pushes.push(self.now);
+            Target::Replica(id)
+        };
+        self.event(Event::Shared(Placement {
+            target,
+            parent: edges[..known].last().copied(),
+            edges: edges[known..].into(),
+        }));
+    }
+
+    fn dispatched(&mut self, id: RequestId, decision: &Decision) {
+        let could = |naive: &Self, older: &Request| naive.is_eligible(older, decision.replica);
+        let (request, arrived) = self.take_waiting(id, could);
         assert_eq!(decision.queued_for, self.now.since(arrived));
         assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
         assert!(self.is_eligible(&request, decision.replica));
@@ -586,7 +780,11 @@ impl Naive {
                 assert!(!all.any(|replica| self.is_eligible(&request, *replica)));
             }
             RejectReason::NoReplica => assert_eq!(staying().count(), 0),
-            RejectReason::RegionFull => unreachable!("nobody is a guest"),
+            RejectReason::RegionFull => {
+                assert_eq!(request.scope, Scope::Guest);
+                let tau = usize::try_from(self.config.region.queue_max).unwrap();
+                assert!(self.waiting.len() > tau);
+            }
             RejectReason::ShuttingDown => {}
         }
     }
@@ -656,10 +854,18 @@ impl Naive {
         let stats = self.router.stats(self.now);
         assert_eq!(stats.queue_length, self.waiting.len());
         assert_eq!(stats.in_flight, self.in_flight.len());
-        assert!(
-            stats.index.bytes <= self.config.index.bytes_max,
-            "{stats:?}"
-        );
+        let bytes = stats.index.bytes + stats.peer_index.bytes;
+        assert!(bytes <= self.config.index.bytes_max, "{stats:?}");
+        assert_eq!(stats.forwarded_in_flight, self.peers.away());
+        let peers: Vec<PeerStatus> = self.router.peers(self.now).collect();
+        self.peers.check(&peers, self.now, &self.config.region);
+        let open = |peer: &&PeerStatus| peer.availability == PeerAvailability::Available;
+        for peer in peers.iter().filter(open) {
+            for (request, _) in &self.waiting {
+                let idles = peers::may_leave_for(request, peer.id) && stats.available_replicas == 0;
+                assert!(!idles, "{:?} could leave for {peer:?}", request.id);
+            }
+        }
         assert!(stats.index.entries >= stats.index.nodes);
         let statuses: Vec<_> = self.router.replicas(self.now).collect();
         assert_eq!(statuses.len(), self.replicas.len());

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    Availability, Decision, Effect, End, Event, Load, RejectReason, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, Served, Stats, Time,
+    Availability, Decision, Effect, End, Event, Forwarding, Load, PeerId, PeerReport, PeerSpec,
+    PeerStatus, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
+    Served, Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -71,6 +72,54 @@ impl Script {
     pub fn probe_fails(&mut self, id: u32) {
         let replica = ReplicaId(id);
         self.event(Event::ProbeFailed { replica });
+    }
+
+    /// A peer region of this name joins.
+    pub fn add_peer(&mut self, id: u16) {
+        let spec = PeerSpec {
+            name: format!("region-{id}"),
+        };
+        let peer = PeerId(id);
+        self.event(Event::PeerAdded { peer, spec });
+    }
+
+    /// A peer is asked now, and says this at once.
+    pub fn peer_says(&mut self, id: u16, report: PeerReport) {
+        self.peer_at(id, 100, report);
+    }
+
+    /// The same, from so far away.
+    pub fn peer_at(&mut self, id: u16, round_trip_ms: u64, report: PeerReport) {
+        self.event(Event::PeerReported {
+            peer: PeerId(id),
+            report,
+            as_of: self.now,
+            round_trip: Duration::from_millis(round_trip_ms),
+        });
+    }
+
+    pub fn peer(&self, id: u16) -> PeerStatus {
+        let mut all = self.router.peers(self.now);
+        all.find(|peer| peer.id == PeerId(id)).unwrap()
+    }
+
+    /// What was forwarded since the last time, in order.
+    pub fn forwardings(&mut self) -> Vec<(u64, Forwarding)> {
+        self.effects()
+            .into_iter()
+            .filter_map(|effect| match effect {
+                Effect::Forward { id, forwarding } => Some((id.0, forwarding)),
+                Effect::Dispatch { .. } | Effect::Reject { .. } => None,
+            })
+            .collect()
+    }
+
+    /// The same: which request, and where to.
+    pub fn forwarded(&mut self) -> Vec<(u64, u16)> {
+        self.forwardings()
+            .into_iter()
+            .map(|(id, forwarding)| (id, forwarding.peer.0))
+            .collect()
     }
 
     pub fn arrive(&mut self, request: Request) {

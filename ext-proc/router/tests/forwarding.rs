@@ -1,0 +1,634 @@
+//! Requests that leave for another region, and those that come from one.
+
+mod support;
+
+use std::time::Duration;
+
+use isotherm_router::{
+    Choice, End, Event, PeerAvailability, PeerId, PeerReport, PolicyName, Push, QueueLimits,
+    Reason, RejectReason, ReplicaId, Request, RouterConfig, Served,
+};
+use support::script::Script;
+use support::{guest, request, traveller};
+
+const EU: u16 = 1;
+const ASIA: u16 = 2;
+
+fn config() -> RouterConfig {
+    RouterConfig {
+        push: Push::Outstanding { max: 1 },
+        ..RouterConfig::default()
+    }
+}
+
+/// A region with so many free replicas, each of which takes one request; eu and asia have plenty of room.
+fn region(replicas: u32) -> Script {
+    region_with(config(), replicas)
+}
+
+fn region_with(config: RouterConfig, replicas: u32) -> Script {
+    let mut script = Script::new(config, replicas);
+    script.add_peer(EU);
+    script.add_peer(ASIA);
+    script.peer_at(EU, 90, roomy());
+    script.peer_at(ASIA, 200, roomy());
+    script
+}
+
+/// One whose replicas are all taken, by requests from `u64::MAX` downwards.
+fn full(replicas: u32) -> Script {
+    full_with(config(), replicas)
+}
+
+fn full_with(config: RouterConfig, replicas: u32) -> Script {
+    let mut script = region_with(config, replicas);
+    for i in 0..replicas {
+        script.arrive(request(taken(i), 0, &[]));
+    }
+    assert_eq!(script.sent().len(), replicas as usize);
+    script
+}
+
+fn taken(replica: u32) -> u64 {
+    u64::MAX - u64::from(replica)
+}
+
+fn room(room: u32) -> PeerReport {
+    PeerReport {
+        available: 2,
+        replicas: 4,
+        room,
+        queue: 0,
+        drain_per_s: 10.0,
+    }
+}
+
+fn roomy() -> PeerReport {
+    room(100)
+}
+
+fn no_room() -> PeerReport {
+    PeerReport {
+        available: 0,
+        ..room(0)
+    }
+}
+
+fn any(id: u64) -> Request {
+    traveller(id, id, &[id, id, id, id], &[])
+}
+
+#[test]
+fn a_local_replica_comes_first() {
+    let mut script = region(1);
+    script.arrive(any(1));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.arrive(any(2));
+    assert_eq!(script.forwarded(), [(2, EU)]);
+}
+
+#[test]
+fn a_request_that_must_stay_waits_here() {
+    let mut script = full(1);
+    script.arrive(request(1, 1, &[1]));
+    assert_eq!(script.effects(), []);
+    let pinned = Request {
+        subset: Some(Box::new([ReplicaId(0)])),
+        ..any(2)
+    };
+    script.arrive(pinned);
+    assert_eq!(script.effects(), [], "all that it may use are here");
+    script.finish(taken(0));
+    assert_eq!(script.sent(), [(1, 0)]);
+}
+
+#[test]
+fn the_longest_match_decides_when_it_is_half_of_the_prompt() {
+    let mut script = full(1);
+    script.peer_says(EU, no_room());
+    script.arrive(traveller(1, 1, &[1, 2], &[]));
+    assert_eq!(script.forwarded(), [(1, ASIA)]);
+    script.peer_at(EU, 90, roomy());
+    script.arrive(traveller(2, 2, &[1, 2, 3, 4], &[]));
+    let went = script.forwardings();
+    let (_, forwarding) = &went[0];
+    assert_eq!(forwarding.peer, PeerId(ASIA), "its cache is warm");
+    assert_eq!(forwarding.reason, Reason::Prefix);
+    assert_eq!(forwarding.matched_bytes, 512);
+    assert_eq!(forwarding.matched_tokens, 128);
+    script.arrive(traveller(3, 3, &[1, 2, 5, 6, 7], &[]));
+    let went = script.forwardings();
+    assert_eq!(went[0].1.peer, PeerId(EU), "the match is too short");
+    assert_eq!(went[0].1.reason, Reason::Soonest);
+}
+
+#[test]
+fn a_warm_peer_without_room_is_passed_by() {
+    let mut script = full(1);
+    script.arrive(traveller(1, 1, &[1, 2], &[]));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.peer_says(EU, no_room());
+    script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
+    assert_eq!(script.forwarded(), [(2, ASIA)]);
+}
+
+#[test]
+fn without_a_match_the_soonest_one_is_chosen_queue_and_round_trip_together() {
+    let mut script = full(1);
+    script.arrive(any(1));
+    let went = script.forwardings();
+    assert_eq!(went[0].1.peer, PeerId(EU));
+    assert_eq!(went[0].1.estimated_ttft, Duration::from_millis(90));
+    let queued = PeerReport {
+        queue: 3,
+        ..roomy()
+    };
+    script.peer_at(EU, 90, queued);
+    script.arrive(any(2));
+    let went = script.forwardings();
+    assert_eq!(went[0].1.peer, PeerId(ASIA), "200 ms against 90 + 3/10 s");
+    let fast = PeerReport {
+        drain_per_s: 100.0,
+        ..queued
+    };
+    script.peer_at(EU, 90, fast);
+    script.arrive(any(3));
+    let went = script.forwardings();
+    assert_eq!(went[0].1.peer, PeerId(EU));
+    assert_eq!(went[0].1.estimated_ttft, Duration::from_millis(120));
+}
+
+#[test]
+fn a_ring_of_peers_keeps_a_session_together() {
+    let ring = RouterConfig {
+        policy: PolicyName::ConsistentHash,
+        ..config()
+    };
+    let mut script = full_with(ring, 1);
+    let mut used = [0; 3];
+    for session in 0..100 {
+        let at = (0..3).map(|turn| {
+            let id = 3 * session + turn;
+            script.sleep(1);
+            script.peer_at(EU, 90, roomy());
+            script.peer_at(ASIA, 200, roomy());
+            script.arrive(traveller(id, session, &[id], &[]));
+            let went = script.forwardings();
+            script.finish(id);
+            assert_eq!(went[0].1.reason, Reason::Ring);
+            went[0].1.peer.0
+        });
+        let at: Vec<u16> = at.collect();
+        assert_eq!(at, [at[0]; 3]);
+        used[usize::from(at[0])] += 1;
+    }
+    assert!(used[1] > 20 && used[2] > 20, "{used:?}");
+}
+
+#[test]
+fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    script.peer_says(EU, room(3));
+    script.sleep(1);
+    for id in 0..20 {
+        script.arrive(any(id));
+    }
+    let tau = usize::try_from(script_tau()).unwrap();
+    assert_eq!(script.forwarded().len(), 3 + tau + 1);
+    let eu = script.peer(EU);
+    assert_eq!(eu.availability, PeerAvailability::LongQueue);
+    assert_eq!(eu.forwarded_since, 8);
+    // It was asked before all that, so its answer knows nothing of it.
+    let asked = script.now;
+    script.sleep(100);
+    script.event(Event::PeerReported {
+        peer: PeerId(EU),
+        report: room(3),
+        as_of: isotherm_router::Time::from_nanos(asked.as_nanos() - 500_000),
+        round_trip: Duration::from_millis(100),
+    });
+    assert_eq!(script.forwarded(), []);
+    script.peer_says(EU, room(2));
+    assert_eq!(
+        script.forwarded().len(),
+        2 + tau + 1,
+        "asked after all that"
+    );
+}
+
+fn script_tau() -> u32 {
+    config().region.queue_max
+}
+
+#[test]
+fn an_older_report_changes_nothing() {
+    let mut script = full(1);
+    script.event(Event::PeerLost { peer: PeerId(ASIA) });
+    script.sleep(200);
+    script.peer_says(EU, no_room());
+    let late = isotherm_router::Time::from_nanos(script.now.as_nanos() - 1);
+    script.event(Event::PeerReported {
+        peer: PeerId(EU),
+        report: roomy(),
+        as_of: late,
+        round_trip: Duration::from_millis(90),
+    });
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), []);
+    assert_eq!(script.peer(EU).availability, PeerAvailability::NoReplica);
+}
+
+#[test]
+fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
+    let mut script = full(1);
+    script.peer_says(EU, no_room());
+    script.peer_says(ASIA, no_room());
+    script.arrive(any(1));
+    script.arrive(request(2, 2, &[2]));
+    script.arrive(any(3));
+    script.arrive(any(4));
+    assert_eq!(script.effects(), []);
+    script.sleep(100);
+    let one = PeerReport {
+        queue: script_tau(),
+        ..room(1)
+    };
+    script.peer_says(EU, one);
+    let went = script.forwardings();
+    assert_eq!(went.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(went[0].1.queued_for, Duration::from_millis(100));
+    script.finish(taken(0));
+    assert_eq!(script.sent(), [(2, 0)], "and here it goes on in order");
+}
+
+#[test]
+fn local_room_serves_those_who_wait_before_any_peer_does() {
+    let mut script = full(1);
+    script.peer_says(EU, no_room());
+    script.peer_says(ASIA, no_room());
+    script.arrive(any(1));
+    script.finish(taken(0));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.peer_says(EU, roomy());
+    assert_eq!(script.effects(), []);
+}
+
+#[test]
+fn a_peer_that_is_not_heard_gets_nothing_until_its_next_report() {
+    let mut script = full(1);
+    script.event(Event::PeerLost { peer: PeerId(EU) });
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), [(1, ASIA)]);
+    script.sleep(600);
+    assert_eq!(script.peer(ASIA).availability, PeerAvailability::Stale);
+    script.arrive(any(2));
+    assert_eq!(script.forwarded(), []);
+    script.peer_says(EU, roomy());
+    assert_eq!(script.forwarded(), [(2, EU)]);
+}
+
+#[test]
+fn a_report_grows_old_by_itself() {
+    let mut script = full(1);
+    let due = script.router.poll_timeout().unwrap();
+    assert_eq!(due.since(script.now), Duration::from_millis(600));
+    script.sleep(600);
+    assert_eq!(script.stats().available_peers, 0);
+}
+
+#[test]
+fn a_guest_is_never_forwarded_and_waits_in_a_short_queue_only() {
+    let mut script = full(1);
+    for id in 0..u64::from(script_tau()) + 1 {
+        script.arrive(guest(id, id, &[id]));
+    }
+    assert_eq!(script.effects(), []);
+    script.arrive(guest(9, 9, &[9]));
+    assert_eq!(script.rejects(), [(9, RejectReason::RegionFull)]);
+    script.arrive(request(10, 10, &[10]));
+    assert_eq!(script.effects(), [], "its own may still wait");
+    script.finish(taken(0));
+    assert_eq!(script.sent(), [(0, 0)]);
+    let counters = script.stats().counters;
+    assert_eq!((counters.guests, counters.guests_refused), (6, 1));
+}
+
+#[test]
+fn a_guest_that_a_replica_is_free_for_does_not_mind_the_queue() {
+    let mut script = full(2);
+    for id in 0..10 {
+        let pinned = Request {
+            subset: Some(Box::new([ReplicaId(0)])),
+            ..request(id, id, &[id])
+        };
+        script.arrive(pinned);
+    }
+    script.finish(taken(1));
+    script.arrive(guest(10, 10, &[10]));
+    assert_eq!(script.sent(), [(10, 1)]);
+}
+
+#[test]
+fn a_request_that_comes_back_goes_elsewhere_and_never_there_again() {
+    let mut script = full(1);
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.sleep(90);
+    script.arrive(traveller(2, 1, &[1, 1, 1, 1], &[EU]));
+    assert_eq!(script.forwarded(), [(2, ASIA)]);
+    script.sleep(90);
+    script.arrive(traveller(3, 1, &[1, 1, 1, 1], &[EU, ASIA]));
+    script.sleep(10);
+    script.peer_says(EU, roomy());
+    script.peer_says(ASIA, roomy());
+    assert_eq!(script.forwarded(), [], "it waits here");
+    script.finish(taken(0));
+    assert_eq!(script.sent(), [(3, 0)]);
+    assert_eq!(script.stats().counters.returned, 2);
+}
+
+#[test]
+fn a_request_that_came_back_finds_a_free_local_replica() {
+    let mut script = full(1);
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.finish(taken(0));
+    script.arrive(traveller(2, 1, &[1, 1, 1, 1], &[EU]));
+    assert_eq!(script.sent(), [(2, 0)]);
+}
+
+#[test]
+fn a_request_that_comes_back_refutes_the_report_that_it_was_sent_on() {
+    let mut script = full(1);
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.sleep(90);
+    let asked = script.now;
+    script.arrive(traveller(2, 1, &[1], &[EU]));
+    assert_eq!(script.forwarded(), [(2, ASIA)]);
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
+    script.sleep(50);
+    script.event(Event::PeerReported {
+        peer: PeerId(EU),
+        report: roomy(),
+        as_of: asked,
+        round_trip: Duration::from_millis(90),
+    });
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
+    script.peer_says(EU, roomy());
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Available);
+}
+
+#[test]
+fn a_peer_that_always_claims_room_and_always_refuses_is_left_alone() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    let mut id = 0;
+    let (mut went_there, mut believed) = (0, 0);
+    // A minute under heartbeats every 200 ms, with ten requests between two.
+    for _ in 0..300 {
+        script.sleep(20);
+        let before = went_there;
+        script.peer_at(EU, 90, roomy());
+        for _ in 0..10 {
+            script.arrive(any(id));
+            script.sleep(18);
+            id += 1;
+            for _ in script.forwarded() {
+                went_there += 1;
+                script.arrive(traveller(id, id, &[id], &[EU]));
+                id += 1;
+            }
+            assert_eq!(script.forwarded(), [], "it does not go there twice");
+        }
+        believed += usize::from(went_there > before);
+    }
+    // Five refuted reports, then trials after 1, 2, 4, 8, 16 and 16 seconds.
+    assert!((9..=12).contains(&believed), "{believed} reports");
+    // Those who had waited between two reports left on the next one.
+    assert!(went_there <= 5 * 10 + 7, "{went_there} of {id}");
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
+}
+
+#[test]
+fn one_good_answer_and_a_peer_is_trusted_again() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    let back = |script: &mut Script, id: u64| {
+        script.sleep(10);
+        script.peer_at(EU, 90, roomy());
+        script.arrive(any(id));
+        assert_eq!(script.forwarded(), [(id, EU)]);
+        script.sleep(10);
+        script.arrive(traveller(1_000 + id, id, &[id], &[EU]));
+        script.finish_as(id, End::Answered, Served::Stranger, None);
+    };
+    for id in 0..5 {
+        back(&mut script, id);
+    }
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
+    assert_eq!(script.stats().counters.finished_ok, 0, "counted elsewhere");
+    script.sleep(1_000);
+    script.peer_at(EU, 90, roomy());
+    script.arrive(any(10));
+    script.arrive(any(11));
+    assert_eq!(script.forwarded(), [(10, EU)], "one at a time");
+    script.finish(10);
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Paced);
+    script.sleep(10);
+    script.peer_at(EU, 90, roomy());
+    assert_eq!(script.forwarded(), [(11, EU)], "and more with each report");
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Available);
+}
+
+#[test]
+fn a_peer_that_refuses_some_and_serves_others_is_only_full() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    for id in 0..3 {
+        script.arrive(any(id));
+    }
+    assert_eq!(script.forwarded().len(), 3);
+    for _ in 0..20 {
+        script.sleep(200);
+        script.peer_at(EU, 90, roomy());
+    }
+    for id in 10..30 {
+        script.arrive(any(id));
+        assert_eq!(script.forwarded(), [(id, EU)]);
+        script.sleep(90);
+        script.arrive(traveller(1_000 + id, id, &[id], &[EU]));
+        assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
+        script.sleep(110);
+        script.peer_at(EU, 90, roomy());
+    }
+    assert_eq!(script.peer(EU).returned, 20);
+    for id in 0..3 {
+        script.finish(id);
+    }
+}
+
+#[test]
+fn a_return_that_a_sibling_took_in_counts_all_the_same() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    for id in 0..5 {
+        script.sleep(10);
+        script.peer_at(EU, 90, roomy());
+        script.arrive(any(id));
+        assert_eq!(script.forwarded(), [(id, EU)]);
+        script.finish_as(id, End::Answered, Served::Stranger, None);
+    }
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
+}
+
+#[test]
+fn a_forwarded_request_that_failed_leaves_no_trace_in_the_index() {
+    for (end, served) in [
+        (End::Failed, Served::Unsaid),
+        (End::Answered, Served::Stranger),
+    ] {
+        let mut script = full(1);
+        script.arrive(traveller(1, 1, &[1, 2], &[]));
+        assert_eq!(script.forwarded(), [(1, EU)]);
+        script.finish_as(1, end, served, None);
+        script.sleep(1);
+        script.peer_at(EU, 90, roomy());
+        script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
+        let went = script.forwardings();
+        assert_eq!(went[0].1.matched_bytes, 0, "{end:?} {served:?}");
+    }
+}
+
+#[test]
+fn a_region_that_does_not_keep_what_it_is_sent_loses_its_call() {
+    let mut script = full(1);
+    let blocks: Vec<u64> = (0..20).collect();
+    for id in 0..6 {
+        script.peer_at(EU, 90, roomy());
+        script.peer_at(ASIA, 200, roomy());
+        script.arrive(traveller(id, 1, &blocks, &[]));
+        let went = script.forwardings();
+        let expected = if id == 0 || id == 4 { 0 } else { 20 * 256 };
+        assert_eq!(went[0].1.matched_bytes, expected, "{id}");
+        script.finish_as(id, End::Answered, Served::Unsaid, Some((1_280, 0)));
+        script.sleep(1);
+    }
+    let counters = script.stats().counters;
+    assert_eq!(counters.forwarded_prompt_tokens, 6 * 1_280);
+    assert_eq!(counters.forwarded_cached_tokens, 0);
+}
+
+#[test]
+fn without_any_replica_of_its_own_a_region_sends_all_away() {
+    let mut script = region(0);
+    script.arrive(any(1));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.peer_says(EU, no_room());
+    script.peer_says(ASIA, no_room());
+    script.arrive(any(2));
+    assert_eq!(
+        script.effects(),
+        [],
+        "a peer has replicas: it waits for one"
+    );
+    script.arrive(request(3, 3, &[3]));
+    assert_eq!(script.rejects(), [(3, RejectReason::NoReplica)]);
+    let none = PeerReport::default();
+    script.peer_says(EU, none);
+    script.peer_says(ASIA, none);
+    script.arrive(any(4));
+    assert_eq!(script.rejects(), [(4, RejectReason::NoReplica)]);
+}
+
+#[test]
+fn a_full_queue_refuses_only_what_cannot_leave() {
+    let tight = RouterConfig {
+        queue: QueueLimits {
+            length_max: 1,
+            wait_max: Duration::from_secs(5),
+        },
+        ..config()
+    };
+    let mut script = full_with(tight, 1);
+    script.arrive(request(1, 1, &[1]));
+    script.arrive(request(2, 2, &[2]));
+    assert_eq!(script.rejects(), [(2, RejectReason::QueueFull)]);
+    script.arrive(any(3));
+    assert_eq!(script.forwarded(), [(3, EU)]);
+}
+
+#[test]
+fn who_gives_up_is_forgotten_at_home_too() {
+    let mut script = full(1);
+    script.arrive(any(1));
+    assert_eq!(script.stats().forwarded_in_flight, 1);
+    assert_eq!(script.peer(EU).outstanding, 1);
+    script.abort(1);
+    assert_eq!(script.stats().forwarded_in_flight, 0);
+    assert_eq!(script.peer(EU).outstanding, 0);
+    script.finish(1);
+    assert_eq!(script.stats().counters.finished_ok, 0);
+}
+
+#[test]
+fn a_peer_that_left_and_came_again_is_another_one() {
+    let mut script = full(1);
+    script.arrive(traveller(1, 1, &[1, 2], &[]));
+    assert_eq!(script.forwarded(), [(1, EU)]);
+    script.event(Event::PeerRemoved { peer: PeerId(EU) });
+    script.add_peer(EU);
+    assert_eq!(script.peer(EU).availability, PeerAvailability::NeverHeard);
+    script.peer_at(EU, 90, roomy());
+    script.finish(1);
+    assert_eq!(script.peer(EU).outstanding, 0);
+    script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
+    assert_eq!(script.forwardings()[0].1.matched_bytes, 0);
+}
+
+#[test]
+fn an_explanation_names_the_region_and_what_it_offers() {
+    let mut script = full(1);
+    script.arrive(traveller(1, 1, &[1, 2], &[]));
+    script.effects();
+    let explained = script
+        .router
+        .explain(script.now, &traveller(2, 1, &[1, 2, 3], &[]));
+    let reason = Reason::Prefix;
+    let peer = PeerId(EU);
+    assert_eq!(explained.choice, Choice::Forward { peer, reason });
+    let matched: Vec<u32> = explained.peers.iter().map(|p| p.matched_bytes).collect();
+    assert_eq!(matched, [512, 0]);
+    let ttft = explained.peers[1].estimated_ttft;
+    assert_eq!(ttft, Some(Duration::from_millis(200)));
+    let stays = script.router.explain(script.now, &request(3, 1, &[1]));
+    assert!(stays.peers.is_empty());
+    assert!(matches!(stays.choice, Choice::Wait { .. }));
+}
+
+#[test]
+fn a_report_says_what_peers_need_to_know() {
+    let mut script = Script::new(
+        RouterConfig {
+            push: Push::Outstanding { max: 5 },
+            ..RouterConfig::default()
+        },
+        2,
+    );
+    let report = script.router.report(script.now);
+    assert_eq!((report.available, report.replicas), (2, 2));
+    assert_eq!((report.room, report.queue), (10, 0));
+    assert!(report.drain_per_s.abs() < f32::EPSILON, "not known yet");
+    for id in 0..12 {
+        script.arrive(request(id, id, &[id]));
+    }
+    script.sleep(2_000);
+    script.finish(0);
+    script.finish(1);
+    script.finish(2);
+    let report = script.router.report(script.now);
+    assert_eq!((report.room, report.queue), (1, 0));
+    // Nine are at it and there is room for one more; each takes two seconds.
+    assert!((report.drain_per_s - 5.0).abs() < 0.01, "{report:?}");
+}

@@ -1,0 +1,194 @@
+//! A naive model of peer regions: what must hold for one to be forwarded a request, whatever else does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use isotherm_fingerprint::Edge;
+use isotherm_router::{
+    Forwarding, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Request, RequestId,
+    Scope, Time,
+};
+
+use super::prompt;
+
+/// Whether this request may go to that region at all.
+pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
+    match &request.scope {
+        Scope::Regions { tried } => request.subset.is_none() && !tried.contains(&peer),
+        Scope::Home | Scope::Guest => false,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    heard: Option<(PeerReport, Time)>,
+    lost: bool,
+    /// When something came back that its report had promised room for, and when anything did last.
+    refuted: Option<Time>,
+    returned: Option<Time>,
+    /// When it was forwarded a request, by us or a sibling.
+    pushes: Vec<Time>,
+    /// The hashes of all prefixes that it was ever sent.
+    sent: BTreeSet<u64>,
+}
+
+/// A request at a peer.
+#[derive(Clone, Debug)]
+pub struct Away {
+    peer: PeerId,
+    at: Time,
+    request: Request,
+    /// It came back; its end is still to come.
+    refused: bool,
+}
+
+/// All peers.
+#[derive(Debug, Default)]
+pub struct Peers {
+    peers: BTreeMap<PeerId, Peer>,
+    away: BTreeMap<RequestId, Away>,
+}
+
+impl Peers {
+    pub fn add(&mut self, id: PeerId) {
+        self.peers.entry(id).or_default();
+    }
+
+    pub fn remove(&mut self, id: PeerId) {
+        self.peers.remove(&id);
+    }
+
+    pub fn lose(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.lost = true;
+        }
+    }
+
+    pub fn says(&mut self, id: PeerId, report: PeerReport, as_of: Time) {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if peer.heard.is_some_and(|(_, last)| as_of < last) {
+            return;
+        }
+        peer.heard = Some((report, as_of));
+        peer.lost = false;
+        peer.refuted = peer.refuted.filter(|at| as_of <= *at);
+    }
+
+    pub fn came_back(&mut self, id: PeerId, now: Time) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.returned = Some(now);
+            peer.refuted = peer.refuted.or(Some(now));
+        }
+    }
+
+    pub fn ended_elsewhere(&mut self, away: &Away, now: Time) {
+        if let Some(peer) = self.peers.get_mut(&away.peer)
+            && peer.returned.is_none_or(|at| at < away.at)
+        {
+            peer.refuted = peer.refuted.or(Some(now));
+        }
+    }
+
+    pub fn sibling_forwarded(&mut self, id: PeerId, edges: &[Edge], now: Time) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.pushes.push(now);
+            peer.sent.extend(edges.iter().map(|edge| edge.hash));
+        }
+    }
+
+    pub fn away(&self) -> usize {
+        self.away.len()
+    }
+
+    /// Takes one that is away, or came back and has not ended.
+    pub fn take_away(&mut self, which: usize) -> Option<(RequestId, Away)> {
+        let id = *self.away.keys().nth(which % self.away.len().max(1))?;
+        let away = self.away.remove(&id)?;
+        Some((id, away))
+    }
+
+    /// One that is away is refused there; where, and which.
+    pub fn refused(&mut self, which: usize) -> Option<(PeerId, Request)> {
+        let there = self.away.values().filter(|away| !away.refused).count();
+        let mut all = self.away.values_mut().filter(|away| !away.refused);
+        let away = all.nth(which % there.max(1))?;
+        away.refused = true;
+        Some((away.peer, away.request.clone()))
+    }
+
+    /// Blocks that give the prompt of a request: the models' requests have few.
+    pub fn blocks_of(&self, request: &Request) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        for edge in request.fingerprint.edges() {
+            let next = (0..3).find(|block| {
+                let longer: Vec<u64> = blocks.iter().copied().chain([*block]).collect();
+                prompt(&longer).edges().last() == Some(edge)
+            });
+            blocks.push(next.expect("a prompt of the model"));
+        }
+        blocks
+    }
+
+    pub fn forwarded(
+        &mut self,
+        request: Request,
+        forwarding: &Forwarding,
+        now: Time,
+        rules: &RegionRules,
+    ) {
+        let peer = self.peers.get_mut(&forwarding.peer).expect("a peer");
+        assert!(peer.may_be_forwarded(now, rules), "{forwarding:?} {peer:?}");
+        let edges = request.fingerprint.edges();
+        assert!(
+            edges
+                .iter()
+                .take_while(|edge| edge.end_bytes <= forwarding.matched_bytes)
+                .all(|edge| peer.sent.contains(&edge.hash)),
+            "a match with what it was never sent"
+        );
+        assert!(forwarding.matched_bytes <= request.fingerprint.total_bytes());
+        peer.pushes.push(now);
+        peer.sent.extend(edges.iter().map(|edge| edge.hash));
+        let away = Away {
+            peer: forwarding.peer,
+            at: now,
+            request,
+            refused: false,
+        };
+        self.away.insert(away.request.id, away);
+    }
+
+    pub fn check(&self, statuses: &[PeerStatus], now: Time, rules: &RegionRules) {
+        assert_eq!(statuses.len(), self.peers.len());
+        for status in statuses {
+            let peer = &self.peers[&status.id];
+            let available = status.availability == PeerAvailability::Available;
+            assert!(
+                !available || peer.may_be_forwarded(now, rules),
+                "{status:?}"
+            );
+            if let Some((_, as_of)) = peer.heard {
+                assert_eq!(status.as_of, Some(as_of));
+                let since = peer.pushes.iter().filter(|at| **at >= as_of).count();
+                assert!(status.forwarded_since as usize >= since, "{status:?}");
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// What must hold at least.
+    fn may_be_forwarded(&self, now: Time, rules: &RegionRules) -> bool {
+        let Some((report, as_of)) = self.heard else {
+            return false;
+        };
+        let since = self.pushes.iter().filter(|at| **at >= as_of).count();
+        let beyond = u32::try_from(since).unwrap().saturating_sub(report.room);
+        !self.lost
+            && now < as_of.after(rules.stale_after)
+            && self.refuted.is_none()
+            && report.available > 0
+            && report.queue.saturating_add(beyond) <= rules.queue_max
+    }
+}
