@@ -23,6 +23,11 @@ use crate::headers::{self, Edit, Headers};
 use tail::Tail;
 use usage::Usage;
 
+/// How the decision begins to send a request to another region.
+const ELSEWHERE: &[u8] = b"region=";
+/// The longest decision of the next service that is told, in bytes: three regions decide at most.
+const NEXT_BYTES_MAX: usize = 2_048;
+
 /// A moment on the host's clock, in nanoseconds. Only differences count.
 pub type Nanoseconds = u64;
 
@@ -90,10 +95,9 @@ impl ResponseFlow {
         if !self.report_is_the_clients && headers::get(headers, orca::REPORT_HEADER).is_some() {
             edits.push(Edit::Remove(orca::REPORT_HEADER.to_owned()));
         }
+        let decision = self.decision.take();
         edits.extend(
-            self.decision
-                .take()
-                .map(|decision| Edit::Set(names::DECISION, decision)),
+            decision.map(|decision| Edit::Set(names::DECISION, followed(decision, headers))),
         );
         edits
     }
@@ -156,6 +160,18 @@ fn may_tell_usage(status: Option<u16>, headers: &Headers) -> bool {
         headers::is_json(&media_type) || media_type == "text/event-stream"
     });
     succeeded && of_a_type_that_has_it && !headers::is_encoded(headers)
+}
+
+/// What this service decided, and after it what the next one did: the region that the request went to, or this one's own
+/// again when it came back. A replica decides nothing, so nothing that an engine writes under this name is passed on.
+fn followed(mut decision: Vec<u8>, headers: &Headers) -> Vec<u8> {
+    let next = headers::get(headers, names::DECISION)
+        .filter(|next| decision.starts_with(ELSEWHERE) && next.len() <= NEXT_BYTES_MAX);
+    if let Some(next) = next {
+        decision.extend_from_slice(b", ");
+        decision.extend_from_slice(next);
+    }
+    decision
 }
 
 #[cfg(test)]

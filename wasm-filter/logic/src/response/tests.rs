@@ -149,6 +149,24 @@ fn the_decision_is_told_to_the_client_only_when_configured() {
 }
 
 #[test]
+fn what_another_region_decided_follows_and_what_an_engine_says_does_not() {
+    let told = |own: &str, next: &str| {
+        let request = from_pairs(&[("x-isotherm-decision", own)]);
+        let response = from_pairs(&[(":status", "200"), ("x-isotherm-decision", next)]);
+        let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: true }, &request, 0);
+        flow.headers(&response)
+    };
+    let set = |value: &str| [Edit::set("x-isotherm-decision", value)];
+    let next = "replica=b;origin=us";
+    assert_eq!(
+        told("region=eu", next),
+        set("region=eu, replica=b;origin=us")
+    );
+    assert_eq!(told("region=eu", &"x".repeat(10_000)), set("region=eu"));
+    assert_eq!(told("replica=a", next), set("replica=a"));
+}
+
+#[test]
 fn without_headers_there_is_no_outcome() {
     let (flow, _) = start(&[]);
     assert_eq!(flow.outcome(None), None);
