@@ -10,6 +10,8 @@ mod core;
 mod directory;
 mod fleet;
 mod pool;
+#[cfg(test)]
+mod region_tests;
 mod roster;
 mod shared;
 #[cfg(test)]

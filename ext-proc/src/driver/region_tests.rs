@@ -1,0 +1,200 @@
+//! Pools among regions: who is told what, and who looks after whose replicas.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_router::{Availability, Load, PeerReport, Scope};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::config;
+use crate::metrics::Metrics;
+
+const REGION: &str = "
+region: { name: us, plaintext: true, listen: '127.0.0.1:9004', siblings: ['127.0.0.1:9005'],
+          peers: [{ name: eu, address: '127.0.0.1:9014' }, { name: asia, address: '127.0.0.1:9024' }] }";
+const POOLS: &str = "pools: [{ model: m, push: outstanding, outstanding_max: 1 }]";
+
+const ROOM: PeerReport = PeerReport {
+    available: 1,
+    replicas: 2,
+    room: 1,
+    queue: 0,
+    drain_per_s: 1.0,
+};
+
+fn fleet(text: &str) -> Fleet {
+    let config = config::parse(text).unwrap();
+    let metrics = Metrics::register(&mut Registry::default());
+    Fleet::new(&config, Arc::new(metrics), Clock::start())
+}
+
+/// The pool of a region with two peers.
+fn pool() -> (Fleet, Arc<Pool>) {
+    let fleet = fleet(&format!("{POOLS}{REGION}"));
+    let pool = fleet.pool_for("m").unwrap();
+    (fleet, pool)
+}
+
+fn addr(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn names(pool: &Pool) -> Vec<String> {
+    let mut names: Vec<_> = pool.peers().into_iter().map(|peer| peer.name).collect();
+    names.sort();
+    names
+}
+
+fn adopted(pool: &Pool) -> Vec<bool> {
+    let members = pool.members();
+    let members = members.borrow();
+    let adopted = members.iter().map(|member| member.adopted_from.is_some());
+    adopted.collect()
+}
+
+fn prompt() -> Ask {
+    let edge = Edge {
+        hash: 7,
+        end_bytes: 1024,
+    };
+    Ask {
+        fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+        scope: Scope::Regions {
+            tried: [].into_iter().collect(),
+        },
+        ..Ask::default()
+    }
+}
+
+#[tokio::test]
+async fn every_pool_knows_the_peers_of_the_configuration_also_after_a_reload() {
+    let (fleet, pool) = pool();
+    assert_eq!(names(&pool), ["asia", "eu"]);
+    let directory = pool.directory().unwrap();
+    let asia = directory.named("asia").unwrap().id;
+    pool.peer_reported(asia, ROOM, pool.clock().now(), Duration::ZERO);
+
+    let text = "pools: [{ model: m }, { model: other }]
+region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
+          peers: [{ name: asia, address: '127.0.0.1:9024', cluster: x }, { name: africa, address: '127.0.0.1:9034' }] }";
+    fleet.apply(&config::parse(text).unwrap());
+    for model in ["m", "other"] {
+        assert_eq!(names(&fleet.pool_for(model).unwrap()), ["africa", "asia"]);
+    }
+    let now = pool.directory().unwrap();
+    assert_eq!(&**now.own(), "us", "only a restart changes that");
+    let known = now.named("asia").unwrap();
+    assert_eq!((known.id, &*known.cluster), (asia, "x"));
+    let mut peers = pool.peers().into_iter();
+    let report = peers.find(|peer| peer.id == asia).unwrap().report;
+    assert_eq!(report, Some(ROOM), "it stayed, and so did what it said");
+    fleet.apply(&config::parse(POOLS).unwrap());
+    assert_eq!(names(&pool), ["africa", "asia"]);
+}
+
+#[tokio::test]
+async fn a_pool_without_regions_hears_of_nobody() {
+    let fleet = fleet(POOLS);
+    let pool = fleet.pool_for("m").unwrap();
+    fleet.apply(&config::parse(&format!("{POOLS}{REGION}")).unwrap());
+    assert!(pool.directory().is_none() && pool.peers().is_empty());
+    let report = pool.report();
+    assert_eq!((report.replicas, report.queue), (0, 0));
+}
+
+#[tokio::test]
+async fn what_was_adopted_goes_back_and_what_is_configured_here_stays() {
+    let (_fleet, pool) = pool();
+    let directory = pool.directory().unwrap();
+    let [eu, asia] = ["eu", "asia"].map(|name| directory.named(name).unwrap().id);
+    pool.add_replica(addr(1)).unwrap();
+    for port in [2, 3] {
+        let id = pool.adopt_replica(addr(port), eu).unwrap();
+        pool.probed(id, Load::default(), pool.clock().now());
+    }
+    assert_eq!(adopted(&pool), [false, true, true]);
+    assert_eq!(pool.replicas()[1].availability, Availability::Available);
+    assert_eq!(
+        pool.adopt_replica(addr(1), eu),
+        Err(MembershipError::Exists(addr(1)))
+    );
+    // The configuration names one of them.
+    pool.add_replica(addr(2)).unwrap();
+    assert_eq!(adopted(&pool), [false, false, true]);
+    assert!(pool.release_replica(addr(3), asia).is_err());
+    for (port, goes) in [(1, false), (2, false), (3, true)] {
+        assert_eq!(pool.release_replica(addr(port), eu).is_ok(), goes, "{port}");
+    }
+    assert_eq!(adopted(&pool), [false, false]);
+}
+
+#[tokio::test]
+async fn what_one_sibling_places_the_other_one_knows() {
+    let ((_a, here), (_b, there)) = (pool(), pool());
+    for pool in [&here, &there] {
+        for port in [1, 2] {
+            let id = pool.add_replica(addr(port)).unwrap();
+            pool.probed(id, Load::default(), pool.clock().now());
+        }
+    }
+    let (_running, progress) = here.submit(&prompt());
+    let Progress::Decided(Verdict::Go(route)) = progress else {
+        panic!("{progress:?}");
+    };
+    let placements = here.take_placements(10);
+    assert_eq!(placements.len(), 1);
+    assert_eq!(placements[0].target, SharedTarget::Replica(route.chosen));
+    assert!(here.take_placements(10).is_empty(), "told once");
+    there.shared(placements);
+    let candidates = there.explain(&prompt()).candidates;
+    let matched = candidates.iter().map(|candidate| {
+        let chosen = candidate.name == route.chosen.to_string();
+        (chosen, candidate.matched_bytes)
+    });
+    let mut matched: Vec<_> = matched.collect();
+    matched.sort_unstable();
+    assert_eq!(matched, [(false, 0), (true, 1024)]);
+    assert!(there.take_placements(10).is_empty(), "it is not told on");
+}
+
+#[tokio::test]
+async fn what_one_sibling_forwards_the_other_one_knows() {
+    let ((_a, here), (_b, there)) = (pool(), pool());
+    let report = |pool: &Pool, name: &str| {
+        let peer = pool.directory().unwrap().named(name).unwrap().id;
+        pool.peer_reported(peer, ROOM, pool.clock().now(), Duration::ZERO);
+    };
+    report(&here, "asia");
+    let (_running, progress) = here.submit(&prompt());
+    let Progress::Decided(Verdict::Forward(forward)) = progress else {
+        panic!("{progress:?}");
+    };
+    assert_eq!(&*forward.peer.name, "asia");
+    let placements = here.take_placements(10);
+    let target = SharedTarget::Peer("asia".into());
+    assert_eq!(placements.first().map(|p| &p.target), Some(&target));
+    report(&there, "asia");
+    there.shared(placements);
+    let regions = there.explain(&prompt()).peers;
+    let asia = regions.iter().find(|region| region.name == "asia").unwrap();
+    assert_eq!(asia.matched_bytes, 1024);
+}
+
+#[tokio::test]
+async fn a_placement_with_somebody_unknown_is_dropped() {
+    let (_fleet, pool) = pool();
+    let placement = |target| SharedPlacement {
+        target,
+        parent: None,
+        edges: Box::new([]),
+    };
+    let strangers = [
+        SharedTarget::Replica(addr(9)),
+        SharedTarget::Peer("mars".into()),
+    ];
+    pool.shared(strangers.map(placement));
+    assert_eq!(pool.stats().counters.shared_received, 0);
+}
