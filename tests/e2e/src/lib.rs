@@ -5,18 +5,25 @@
 //! core or two, so only a few run at once: see [`turn`].
 
 pub mod admin;
+pub mod census;
 pub mod client;
 pub mod fixture;
+pub mod liar;
 pub mod load;
 pub mod multiplex;
+pub mod regions;
+pub mod replay;
 pub mod reply;
 pub mod turn;
 pub mod upstream;
 
+pub use census::Census;
 pub use client::{Answer, Client, chat};
 pub use fixture::{as_shipped, patient, scripted, showing_decisions};
+pub use liar::{Claim, Liar};
 pub use load::Load;
 pub use multiplex::Multiplex;
+pub use replay::Replay;
 pub use upstream::{Action, Upstream};
 
 /// The model that every stack of these tests serves.

@@ -1,0 +1,250 @@
+//! Several regions of scripted replicas, and waiting for what they think of each other.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use isotherm_harness::{Pool, Regions, RegionsBuilder, Service, Stack, envoy, within};
+use serde_json::{Value, json};
+
+use crate::{MODEL, PATIENCE, Upstream};
+
+/// How long a region must have been healthy before it gets its replicas back, in these tests.
+pub const GIVE_BACK_AFTER: Duration = Duration::from_secs(2);
+
+const SERVICE: &str = "static_resources/clusters/name=isotherm";
+const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
+/// Longer than any machine forgets a process.
+const PATIENT: &str = "20s";
+
+/// Regions of scripted replicas that each get `outstanding_max` requests at a time. Their Envoys are patient with their
+/// own services, as in [`crate::scripted`], and as shipped towards each other.
+#[must_use]
+pub fn scripted(
+    name: &str,
+    regions: &[(&str, &[&Upstream])],
+    outstanding_max: u32,
+) -> RegionsBuilder {
+    let mut builder = Regions::builder(name);
+    for (region, replicas) in regions {
+        let addresses = replicas.iter().map(|replica| replica.address());
+        builder = builder.region(
+            region,
+            Pool::new(MODEL).served_by(addresses).push("outstanding"),
+        );
+    }
+    builder
+        .service(move |_, config| {
+            config.set("pools/0/outstanding_max", outstanding_max)?;
+            let give_back_after_ms = u64::try_from(GIVE_BACK_AFTER.as_millis())?;
+            config.set("region/give_back_after_ms", give_back_after_ms)
+        })
+        .envoy(|_, document| {
+            let filter = "isotherm.ext_proc";
+            envoy::set_in_filter(document, filter, "message_timeout", &json!(PATIENT))?;
+            document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
+            document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
+            let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
+            document.set(&keepalive, PATIENT)?;
+            envoy::edit_filter(document, "isotherm.response", |filter| {
+                filter.set("decision", true)
+            })
+        })
+}
+
+/// One series of the service's metrics page: the sum of those that have all of these labels.
+///
+/// # Errors
+/// When the service does not answer.
+pub async fn series(
+    service: &Service,
+    name: &str,
+    labels: &[(&str, &str)],
+) -> anyhow::Result<Option<f64>> {
+    let page = service.metrics().await?;
+    let of_name = page
+        .lines()
+        .filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let matching = of_name.filter(|line| {
+        labels
+            .iter()
+            .all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
+    });
+    let values: Vec<f64> = matching
+        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .collect();
+    Ok((!values.is_empty()).then(|| values.iter().sum()))
+}
+
+/// How many requests `region` has sent to `peer`.
+///
+/// # Errors
+/// When the service does not answer.
+pub async fn forwarded(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
+    whole(regions, region, "isotherm_forwarded_total", peer).await
+}
+
+/// How many of those came back.
+///
+/// # Errors
+/// When the service does not answer.
+pub async fn returned(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
+    whole(regions, region, "isotherm_returned_total", peer).await
+}
+
+async fn whole(regions: &Regions, region: &str, name: &str, peer: &str) -> anyhow::Result<u64> {
+    let mut sum = 0.0;
+    for service in regions.region(region)?.services() {
+        sum += series(service, name, &[("region", peer)])
+            .await?
+            .unwrap_or(0.0);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a counter"
+    )]
+    Ok(sum as u64)
+}
+
+/// What `region` says of `peer`: a member of `GET /api/regions`.
+///
+/// # Errors
+/// When it does not answer, or does not know the peer.
+pub async fn peer(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<Value> {
+    let seen = regions.seen_from(region).await?;
+    let peers = seen.get("peers").and_then(Value::as_array);
+    let found = peers.and_then(|peers| {
+        let named = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(peer);
+        peers.iter().find(named)
+    });
+    found
+        .cloned()
+        .with_context(|| format!("no {peer} in {seen}"))
+}
+
+/// What `region` makes of `peer`: `heard`, `lost` and so on.
+///
+/// # Errors
+/// When it does not answer, or does not know the peer.
+pub async fn standing(regions: &Regions, region: &str, of: &str) -> anyhow::Result<String> {
+    let peer = peer(regions, region, of).await?;
+    let standing = peer.get("standing").and_then(Value::as_str);
+    standing
+        .map(str::to_owned)
+        .with_context(|| format!("no standing in {peer}"))
+}
+
+/// Waits until `region` makes one of these of `peer`.
+///
+/// # Errors
+/// When it never does.
+pub async fn becomes(
+    regions: &Regions,
+    region: &str,
+    peer: &str,
+    wanted: &[&str],
+) -> anyhow::Result<()> {
+    let what = format!("{region} to find {peer} {wanted:?}");
+    within(PATIENCE, &what, || async {
+        let now = standing(regions, region, peer).await?;
+        Ok(wanted.contains(&&*now).then_some(()))
+    })
+    .await
+}
+
+/// Waits until each of these hears each other one, with a gateway, and may forward to it.
+///
+/// # Errors
+/// When they never do.
+pub async fn meet(regions: &Regions, names: &[&str]) -> anyhow::Result<()> {
+    for region in names {
+        for peer in names.iter().filter(|peer| *peer != region) {
+            becomes(regions, region, peer, &["heard"]).await?;
+            available(regions, region, peer).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until `region` would forward to `peer`.
+///
+/// # Errors
+/// When it never would.
+pub async fn available(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
+    let service = regions.region(region)?.service();
+    within(
+        PATIENCE,
+        &format!("{peer} to be available to {region}"),
+        || async {
+            let value = series(service, "isotherm_peer_available", &[("region", peer)]).await?;
+            Ok(value.filter(|value| *value > 0.5).map(|_| ()))
+        },
+    )
+    .await
+}
+
+/// Whose replicas a region looks after, its own included: the addresses in `GET /api/replicas`.
+///
+/// # Errors
+/// When the service does not answer.
+pub async fn looks_after(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
+    let mut all = Vec::new();
+    for service in stack.services().filter(|service| service.process().is_ok()) {
+        let replicas = service.replicas().await?;
+        let addresses = replicas.as_array().into_iter().flatten();
+        all.extend(addresses.filter_map(|replica| {
+            let address = replica.get("address")?.as_str()?;
+            address.parse::<SocketAddr>().ok()
+        }));
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// Waits until a region looks after exactly these replicas.
+///
+/// # Errors
+/// When it never does.
+pub async fn owns(regions: &Regions, region: &str, wanted: &[&Upstream]) -> anyhow::Result<()> {
+    let mut wanted: Vec<SocketAddr> = wanted.iter().map(|replica| replica.address()).collect();
+    wanted.sort_unstable();
+    let what = format!("{region} to look after {wanted:?}");
+    within(PATIENCE, &what, || async {
+        let now = looks_after(regions.region(region)?).await?;
+        Ok((now == wanted).then_some(()))
+    })
+    .await
+}
+
+/// Waits until every other region knows who is the first to look after the replicas of `of`.
+///
+/// # Errors
+/// When they never do.
+pub async fn first_heir(regions: &Regions, of: &str, first: &str) -> anyhow::Result<()> {
+    for region in regions.names().filter(|region| *region != of) {
+        let what = format!("{region} to know {first} as the first heir of {of}");
+        within(PATIENCE, &what, || async {
+            let peer = peer(regions, region, of).await?;
+            let heir = peer.pointer("/heirs/0").and_then(Value::as_str);
+            Ok((heir == Some(first)).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Waits until `by` knows the replicas of another region, and who may look after them.
+///
+/// # Errors
+/// When it never does.
+pub async fn recorded(regions: &Regions, by: &str, of: &str, replicas: u64) -> anyhow::Result<()> {
+    let what = format!("{by} to have the record of {of}");
+    within(PATIENCE, &what, || async {
+        let peer = peer(regions, by, of).await?;
+        let known = peer.get("replicas").and_then(Value::as_u64) == Some(replicas);
+        Ok((known && peer.pointer("/heirs/0").is_some()).then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,175 @@
+//! Peers that are not what they seem: one that never answers, one with a wrong certificate, one in the network that
+//! repeats what was said before.
+
+use std::time::Duration;
+
+use isotherm_e2e::regions::{becomes, forwarded, looks_after, meet, peer, scripted, series};
+use isotherm_e2e::{Action, Answer, Client, PATIENCE, Replay, Upstream, admin, chat, turn};
+use isotherm_harness::{Authority, Regions, within};
+use tokio::net::TcpListener;
+
+/// Longer than anyone waits before it adopts what it holds for dead.
+const LONG_ENOUGH: Duration = Duration::from_secs(3);
+
+/// us is full, and so its request goes to another region: which one.
+async fn goes_to(regions: &Regions, us: &Upstream, prompt: &str) -> anyhow::Result<String> {
+    us.always(Action::Hold);
+    let client = Client::new(&regions.region("us")?.url(""))?;
+    let busy = tokio::spawn({
+        let client = client.clone();
+        async move { client.chat("busy", &chat("what keeps us busy")).await }
+    });
+    us.holds(1).await?;
+    let answer = client.chat(prompt, &chat(prompt)).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    us.always(Action::Answer);
+    us.let_go(1);
+    assert_eq!(busy.await??.status, 200);
+    Ok(answer.served_by().unwrap_or_default().to_owned())
+}
+
+async fn three() -> anyhow::Result<[Upstream; 3]> {
+    Ok([
+        Upstream::start("us").await?,
+        Upstream::start("eu").await?,
+        Upstream::start("asia").await?,
+    ])
+}
+
+#[tokio::test]
+async fn a_peer_that_accepts_and_never_answers_gets_nothing() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let [us, eu, asia] = three().await?;
+    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let regions = scripted("never-answers", &sites, 1).start().await?;
+    meet(&regions, &["us", "eu", "asia"]).await?;
+    // The kernel accepts; nobody ever reads.
+    let mute = TcpListener::bind("127.0.0.1:0").await?;
+    let link = regions.link("us", "eu")?;
+    link.weather().cut();
+    link.peering().lead_to(vec![mute.local_addr()?]);
+    becomes(&regions, "us", "eu", &["lost"]).await?;
+    link.weather().heal();
+
+    tokio::time::sleep(LONG_ENOUGH).await;
+
+    becomes(&regions, "us", "eu", &["lost"]).await?;
+    for number in 0..4 {
+        isotherm_e2e::regions::available(&regions, "us", "asia").await?;
+        assert_eq!(goes_to(&regions, &us, &format!("n{number}")).await?, "asia");
+    }
+    assert_eq!(forwarded(&regions, "us", "eu").await?, 0);
+    let own = looks_after(regions.region("us")?).await?;
+    assert_eq!(own, [us.address()], "asia hears eu, so eu lives");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let [us, eu, asia] = three().await?;
+    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let regions = scripted("certificate", &sites, 1).start().await?;
+    let all = ["us", "eu", "asia"];
+    meet(&regions, &all).await?;
+    let files = regions.certificates("eu");
+    let stranger = Authority::new()?;
+
+    // Of an authority that nobody knows; and of ours, but another region's.
+    for wrong in ["stranger", "other name"] {
+        if wrong == "stranger" {
+            stranger.issue("eu", &files)?;
+        } else {
+            regions.authority().issue("asia", &files)?;
+        }
+        reconnect(&regions, "eu")?;
+
+        within(PATIENCE, "us to refuse eu", || async {
+            // A connection of before the change may still have come through.
+            let link = peer(&regions, "us", "eu").await?["link"].clone();
+            if link != "refused" {
+                reconnect(&regions, "eu")?;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            Ok((link == "refused").then_some(()))
+        })
+        .await
+        .map_err(|error| error.context(wrong))?;
+        tokio::time::sleep(LONG_ENOUGH).await;
+        let before = forwarded(&regions, "us", "eu").await?;
+        assert_eq!(goes_to(&regions, &us, wrong).await?, "asia");
+        assert_eq!(forwarded(&regions, "us", "eu").await?, before);
+        // It lives, and so its replicas stay its own.
+        for (region, own) in [("us", &us), ("eu", &eu), ("asia", &asia)] {
+            let replicas = looks_after(regions.region(region)?).await?;
+            assert_eq!(replicas, [own.address()], "{region}");
+        }
+
+        regions.authority().issue("eu", &files)?;
+        meet(&regions, &all).await?;
+    }
+    Ok(())
+}
+
+/// Ends all connections from and to a region, so that new ones are made.
+fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
+    for other in regions.names().filter(|other| *other != region) {
+        for link in regions.between(region, other)? {
+            link.weather().cut();
+            link.weather().heal();
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
+    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let regions = scripted("replay", &sites, 1).plaintext().start().await?;
+    let link = regions.link("us", "eu")?;
+    let eu_service = regions.region("eu")?;
+    let mut config = eu_service.service().config_path();
+    config.set_file_name("isotherm.yaml");
+    let config = isotherm_harness::Document::read(&config)?;
+    let listen = config.get("region/listen")?.as_str().unwrap_or_default();
+    let replay = Replay::start(listen.parse()?).await?;
+    link.weather().cut();
+    link.peering().lead_to(vec![replay.address()]);
+    link.weather().heal();
+    meet(&regions, &["us", "eu"]).await?;
+    // Idle heartbeats have passed; now eu has no room, and us hears that.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    eu.always(Action::Hold);
+    let client = Client::new(&regions.region("eu")?.url(""))?;
+    let busy = tokio::spawn(async move { client.chat("busy", &chat("what keeps eu busy")).await });
+    eu.holds(1).await?;
+    let service = regions.region("us")?.service();
+    let room = async || series(service, "isotherm_peer_room", &[("region", "eu")]).await;
+    within(PATIENCE, "us to hear that eu is full", || async {
+        Ok(room().await?.filter(|room| *room < 0.5).map(|_| ()))
+    })
+    .await?;
+
+    replay.begin();
+
+    within(PATIENCE, "a hundred repetitions", || async {
+        let said = room().await?;
+        assert_eq!(said, Some(0.0), "an old heartbeat was believed");
+        Ok((replay.repeated() >= 100).then_some(()))
+    })
+    .await?;
+
+    // And they keep nobody alive.
+    regions.region("eu")?.service().freeze()?;
+    let answered = replay.repeated();
+    becomes(&regions, "us", "eu", &["lost", "dead"]).await?;
+    assert!(replay.repeated() > answered);
+    regions.region("eu")?.service().thaw()?;
+    becomes(&regions, "us", "eu", &["heard"]).await?;
+    eu.open();
+    let answer: Answer = busy.await??;
+    assert_eq!(answer.status, 200);
+    admin::becomes(regions.region("eu")?.service(), "queue_length", 0).await
+}

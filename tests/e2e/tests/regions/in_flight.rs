@@ -1,0 +1,118 @@
+//! Requests that were handed to a region which then dies, before their first byte: they go elsewhere.
+
+use isotherm_e2e::regions::{forwarded, meet, scripted};
+use isotherm_e2e::{Action, Answer, Client, Upstream, admin, chat, turn};
+use isotherm_harness::Regions;
+use tokio::task::JoinHandle;
+
+type Asked = JoinHandle<anyhow::Result<Answer>>;
+
+struct World {
+    us: Upstream,
+    eu: Upstream,
+    asia: Upstream,
+    regions: Regions,
+}
+
+/// us is full; the one request that eu takes is held there, and two wait in its queue. All three came from us, when it
+/// did not reach asia, which has room.
+async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> {
+    let [us, eu, asia] = [
+        Upstream::start("us").await?,
+        Upstream::start("eu").await?,
+        Upstream::start("asia").await?,
+    ];
+    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let regions = scripted(name, &sites, 1)
+        .service(|_, config| config.set("region/adopt", false))
+        .start()
+        .await?;
+    meet(&regions, &["us", "eu", "asia"]).await?;
+    us.always(Action::Hold);
+    eu.always(Action::Hold);
+    let client = Client::new(&regions.region("us")?.url(""))?;
+    let ask = |number: usize| -> Asked {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let body = chat(&format!("number {number}"));
+            client.chat(&format!("s{number}"), &body).await
+        })
+    };
+    let busy = ask(0);
+    us.holds(1).await?;
+    regions.link("us", "asia")?.weather().cut();
+    isotherm_e2e::regions::becomes(&regions, "us", "asia", &["lost"]).await?;
+    let mut asked = vec![ask(1)];
+    eu.holds(1).await?;
+    asked.extend([ask(2), ask(3)]);
+    admin::becomes(regions.region("eu")?.service(), "queue_length", 2).await?;
+    assert_eq!(forwarded(&regions, "us", "eu").await?, 3);
+    regions.link("us", "asia")?.weather().heal();
+    meet(&regions, &["us", "asia"]).await?;
+    let world = World {
+        us,
+        eu,
+        asia,
+        regions,
+    };
+    Ok((world, busy, asked))
+}
+
+async fn served_by(asked: Vec<Asked>) -> anyhow::Result<Vec<String>> {
+    let mut served = Vec::new();
+    for answer in asked {
+        let answer = answer.await??;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        served.push(answer.served_by().unwrap_or_default().to_owned());
+    }
+    Ok(served)
+}
+
+/// asia takes one at a time, and us stays full: some may wait in us until asia is free again. None comes back to eu.
+#[tokio::test]
+async fn what_waits_in_a_region_goes_on_elsewhere_when_its_envoy_dies() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let (mut world, busy, asked) = handed_to_eu("envoy-dies").await?;
+
+    world.regions.region_mut("eu")?.envoy_mut().kill()?;
+
+    assert_eq!(served_by(asked).await?, ["asia"; 3]);
+    assert_eq!(world.asia.seen().len(), 3, "each was sent on once");
+    assert_eq!(world.eu.seen().len(), 1, "two waited in its queue");
+    world.us.open();
+    assert_eq!(busy.await??.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_in_a_region_goes_on_elsewhere_when_its_service_dies() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let (mut world, busy, mut asked) = handed_to_eu("service-dies").await?;
+
+    world.regions.region_mut("eu")?.service_mut().kill()?;
+
+    let waited = asked.split_off(1);
+    assert_eq!(served_by(waited).await?, ["asia"; 2]);
+    // What had a replica keeps it.
+    world.eu.open();
+    assert_eq!(served_by(asked).await?, ["eu"]);
+    assert_eq!((world.asia.seen().len(), world.eu.seen().len()), (2, 1));
+    world.us.open();
+    assert_eq!(busy.await??.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_network_that_falls_silent_goes_on_elsewhere() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let (world, busy, asked) = handed_to_eu("silence").await?;
+
+    // As seen from us, eu accepts everything and never answers.
+    world.regions.link("us", "eu")?.weather().silence();
+
+    assert_eq!(served_by(asked).await?, ["asia"; 3]);
+    assert_eq!(world.asia.seen().len(), 3, "each was sent on once");
+    world.us.open();
+    assert_eq!(busy.await??.status, 200);
+    Ok(())
+}

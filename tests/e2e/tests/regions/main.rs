@@ -1,0 +1,9 @@
+//! Several regions, each with an Envoy and services of its own, and the network between them.
+
+mod adoption;
+mod conversation;
+mod forwarding;
+mod hostile;
+mod in_flight;
+mod partition;
+mod siblings;

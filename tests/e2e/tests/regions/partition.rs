@@ -1,0 +1,69 @@
+//! The network between two regions breaks, while a third reaches both.
+
+use std::time::Duration;
+
+use isotherm_e2e::load::all_good;
+use isotherm_e2e::regions::{becomes, looks_after, meet, scripted};
+use isotherm_e2e::{Census, Load, Upstream, chat, turn};
+use isotherm_harness::{Link, Regions};
+
+/// Longer than anyone waits before it adopts what it holds for dead: three heartbeats, three probes.
+const LONG_ENOUGH: Duration = Duration::from_secs(3);
+
+async fn keep_their_own(regions: &Regions, sites: &[(&str, &Upstream)]) -> anyhow::Result<()> {
+    for (region, own) in sites {
+        let replicas = looks_after(regions.region(region)?).await?;
+        assert_eq!(replicas, [own.address()], "{region}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_partition_takes_nobodys_replicas_and_heals() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let [us, eu, asia] = [
+        Upstream::start("us").await?,
+        Upstream::start("eu").await?,
+        Upstream::start("asia").await?,
+    ];
+    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let regions = scripted("partition", &sites, 2).start().await?;
+    let all = ["us", "eu", "asia"];
+    let own = [("us", &us), ("eu", &eu), ("asia", &asia)];
+    meet(&regions, &all).await?;
+    let census = Census::start(&regions)?;
+    let mut loads = Vec::new();
+    for region in all {
+        // More than the replica takes at a time, so that requests travel.
+        let prompt =
+            |client: usize, turn: usize| chat(&format!("Request {turn} of {client}. ").repeat(20));
+        loads.push(Load::start(&regions.region(region)?.url(""), 4, prompt)?);
+    }
+
+    type Fault = fn(&Link);
+    let faults: [Fault; 2] = [|link| link.weather().silence(), |link| link.weather().cut()];
+    for fault in faults {
+        regions.between("us", "eu")?.into_iter().for_each(fault);
+
+        becomes(&regions, "us", "eu", &["lost"]).await?;
+        becomes(&regions, "eu", "us", &["lost"]).await?;
+        tokio::time::sleep(LONG_ENOUGH).await;
+        keep_their_own(&regions, &own).await?;
+        for load in &loads {
+            load.more(20).await?;
+        }
+
+        for link in regions.between("us", "eu")? {
+            link.weather().heal();
+        }
+
+        meet(&regions, &all).await?;
+        keep_their_own(&regions, &own).await?;
+    }
+
+    for load in loads {
+        all_good(&load.stop().await?)?;
+    }
+    assert_eq!(census.end()?, 0, "replicas adopted at the most");
+    Ok(())
+}
