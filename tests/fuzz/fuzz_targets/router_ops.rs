@@ -1,14 +1,14 @@
 //! Any operations on the router in any order, watched by the naive model of its own tests: nothing is lost or sent
-//! twice, order and bounds are kept, and nobody waits while a replica would take him.
+//! twice, order and bounds are kept, and nobody waits while a replica or a peer region would take him.
 #![no_main]
 
 #[path = "../../../ext-proc/router/tests/support/mod.rs"]
 mod support;
 
 use arbitrary::{Result, Unstructured};
+use isotherm_router::{End, PeerReport};
 use libfuzzer_sys::fuzz_target;
-use isotherm_router::End;
-use support::naive::{Naive, Op, Server};
+use support::naive::{Naive, Op, Reach, Server};
 
 /// The most operations in a run.
 const OPS_MAX: usize = 400;
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match input.int_in_range(0_u8..=41)? {
+    Ok(match input.int_in_range(0_u8..=62)? {
         0..=10 => Op::Arrive {
             blocks: blocks(input)?,
             session: input.int_in_range(0..=7)?,
@@ -41,6 +41,16 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                 Some(which.collect::<Result<_>>()?)
             } else {
                 None
+            },
+            reach: match input.int_in_range(0_u8..=9)? {
+                0..=2 => Reach::Home,
+                3..=6 => Reach::Regions(Vec::new()),
+                7 => {
+                    let length = input.int_in_range(0..=3)?;
+                    let tried = (0..length).map(|_| peer(input));
+                    Reach::Regions(tried.collect::<Result<_>>()?)
+                }
+                _ => Reach::Guest,
             },
         },
         11..=18 => Op::Finish {
@@ -81,6 +91,46 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         },
         39 => Op::Timeout,
         40 => Op::Breaks(small(input)?),
+        41..=47 => Op::PeerSays {
+            peer: peer(input)?,
+            report: {
+                let available = input.int_in_range(0..=2)?;
+                PeerReport {
+                    available,
+                    replicas: available,
+                    room: input.int_in_range(0..=5)?,
+                    queue: input.int_in_range(0..=6)?,
+                    drain_per_s: input.arbitrary()?,
+                }
+            },
+            late_ms: if input.ratio(1, 4)? {
+                input.int_in_range(0..=800)?
+            } else {
+                0
+            },
+            round_trip_ms: input.int_in_range(0..=300)?,
+        },
+        48..=49 => Op::AddPeer(peer(input)?),
+        50 => Op::RemovePeer(peer(input)?),
+        51 => Op::LosePeer(peer(input)?),
+        52..=54 => Op::Returns(small(input)?),
+        55..=57 => Op::FinishAway {
+            which: small(input)?,
+            end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,
+            elsewhere: input.arbitrary()?,
+            cached_percent: if input.arbitrary()? {
+                Some(input.int_in_range(0..=100)?)
+            } else {
+                None
+            },
+        },
+        58 => Op::AbortAway(small(input)?),
+        59..=61 => Op::Shared {
+            to_peer: input.arbitrary()?,
+            which: small(input)?,
+            blocks: blocks(input)?,
+            known: small(input)?,
+        },
         _ => Op::Reconfigure {
             policy: small(input)?,
             push: input.int_in_range(0..=4)?,
@@ -95,6 +145,11 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
 fn blocks(input: &mut Unstructured<'_>) -> Result<Vec<u64>> {
     let length = input.int_in_range(0..=BLOCKS_MAX)?;
     (0..length).map(|_| input.int_in_range(0..=2)).collect()
+}
+
+/// One of the four regions that there can be.
+fn peer(input: &mut Unstructured<'_>) -> Result<u16> {
+    input.int_in_range(0..=3)
 }
 
 /// Which of a few.
