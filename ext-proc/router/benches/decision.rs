@@ -19,8 +19,9 @@ use std::time::Instant;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::{
-    Effect, End, Event, IndexLimits, Load, PolicyName, Push, QueueLimits, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, Scope, Served, SessionKey, Tier, Time,
+    Effect, End, Event, IndexLimits, Load, PeerId, PeerReport, PeerSpec, PolicyName, Push,
+    QueueLimits, RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
+    Scope, Served, SessionKey, Tier, Time,
 };
 
 const SYSTEM_EDGES: u32 = 16;
@@ -62,6 +63,7 @@ struct Bench {
     next_request: u64,
     /// Edges of each conversation so far.
     conversations: Vec<u32>,
+    scope: Scope,
 }
 
 impl Bench {
@@ -72,6 +74,7 @@ impl Bench {
             now: 1,
             next_request: 0,
             conversations: Vec::new(),
+            scope: Scope::Home,
         };
         for id in 0..replicas {
             let replica = ReplicaId(id);
@@ -95,6 +98,62 @@ impl Bench {
             }
         }
         bench
+    }
+
+    /// A pool that is full, in one of several regions that all have room; an index over peers with this many nodes.
+    fn full(policy: PolicyName, replicas: u32, peers: u16, nodes: usize) -> Self {
+        let config = RouterConfig {
+            push: Push::Outstanding { max: 1 },
+            region: RegionRules {
+                stale_after: Duration::from_secs(1_000_000),
+                ..RouterConfig::default().region
+            },
+            ..config(policy, 1 << 30)
+        };
+        let mut bench = Self::new(config, replicas, 0);
+        for _ in 0..replicas {
+            let request = bench.request(Kind::Mixed);
+            bench.decide(request);
+        }
+        // Those stay; the ones below are another run of identities, so that `settle` does not end them.
+        bench.next_request += 8;
+        bench.scope = Scope::Regions {
+            tried: smallvec::SmallVec::new(),
+        };
+        for id in 0..peers {
+            let peer = PeerId(id);
+            let spec = PeerSpec {
+                name: format!("region-{id}"),
+            };
+            bench.event(Event::PeerAdded { peer, spec });
+            bench.heartbeat(id);
+        }
+        while bench.router.stats(Time::ZERO).peer_index.nodes < nodes {
+            bench.settle();
+            let request = bench.request(Kind::Mixed);
+            assert!(matches!(
+                bench.decide(request),
+                Some(Effect::Forward { .. })
+            ));
+            bench.heartbeat(u16::try_from(bench.next_request % u64::from(peers)).unwrap());
+        }
+        bench
+    }
+
+    fn heartbeat(&mut self, id: u16) {
+        let draw = self.numbers.next();
+        self.event(Event::PeerReported {
+            peer: PeerId(id),
+            report: PeerReport {
+                available: 10,
+                replicas: 100,
+                room: 1_000_000,
+                queue: u32::try_from(draw % 3).unwrap(),
+                drain_per_s: 50.0,
+            },
+            as_of: Time::from_nanos(self.now),
+            round_trip: Duration::from_micros(50_000 + draw % 100_000),
+        });
     }
 
     fn event(&mut self, event: Event) {
@@ -135,7 +194,7 @@ impl Bench {
             prompt_tokens: *length * 150,
             output_tokens_max: None,
             subset: None,
-            scope: Scope::default(),
+            scope: self.scope.clone(),
         }
     }
 
@@ -254,6 +313,22 @@ fn policies(c: &mut Criterion) {
     }
 }
 
+/// A pool that is full among fifty regions that have room; and what their heartbeats cost it.
+fn regions(c: &mut Criterion) {
+    for policy in [PolicyName::PrefixTree, PolicyName::ConsistentHash] {
+        let mut bench = Bench::full(policy, 100, 50, 100_000);
+        let name = format!("{policy}, 50 peers");
+        measure(c, "forward", &name, &mut bench, Kind::Mixed);
+    }
+    let mut bench = Bench::full(PolicyName::PrefixTree, 100, 50, 100_000);
+    c.bench_function("forward/heartbeat of one of 50 peers", |b| {
+        b.iter(|| {
+            bench.now += 1_000;
+            bench.heartbeat(u16::try_from(bench.now / 1_000 % 50).unwrap());
+        });
+    });
+}
+
 /// With a hundred thousand waiting: one finishes and the oldest goes, one more comes and waits.
 fn queue(c: &mut Criterion) {
     let mut config = config(PolicyName::PrefixTree, 1 << 30);
@@ -298,6 +373,6 @@ criterion_group! {
         .sample_size(50)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2));
-    targets = decisions, policies, queue
+    targets = decisions, policies, regions, queue
 }
 criterion_main!(benches);

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use isotherm_router::{
-    Choice, Event, PolicyName, Push, RejectReason, ReplicaId, Request, RouterConfig,
+    Choice, Effect, Event, PeerReport, PolicyName, Push, RejectReason, ReplicaId, Request,
+    RouterConfig,
 };
-use support::request;
 use support::script::Script;
+use support::{guest, request, traveller};
 
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Blind];
 
@@ -239,6 +240,113 @@ fn an_explanation_is_what_happens() {
                 script.sleep(50);
                 script.probe_all(0..4);
                 script.sent();
+            }
+        }
+    });
+}
+
+/// Three peer regions with some room each.
+fn with_peers(script: &mut Script) {
+    for peer in 0..3 {
+        script.add_peer(peer);
+    }
+    peers_report(script);
+}
+
+fn peers_report(script: &mut Script) {
+    for peer in 0..3 {
+        let report = PeerReport {
+            available: 1,
+            replicas: 1,
+            room: 4,
+            queue: 0,
+            drain_per_s: 1.0,
+        };
+        script.peer_at(peer, 50 * (1 + u64::from(peer)), report);
+    }
+}
+
+fn free(id: u64) -> Request {
+    traveller(id, id, &[id, id + 1, id + 2], &[])
+}
+
+#[test]
+fn what_finds_no_room_here_leaves_and_nothing_else_does() {
+    everywhere(2, |name, push, mut script| {
+        with_peers(&mut script);
+        for id in 0..12 {
+            script.arrive(free(id));
+        }
+        let here = if push == Push::Blind { 12 } else { 4 };
+        let (mut stayed, mut left) = (Vec::new(), Vec::new());
+        for effect in script.effects() {
+            match effect {
+                Effect::Dispatch { id, .. } => stayed.push(id.0),
+                Effect::Forward { id, .. } => left.push(id.0),
+                Effect::Reject { .. } => panic!("{name}: {effect:?}"),
+            }
+        }
+        assert_eq!(stayed, (0..here).collect::<Vec<_>>(), "{name}");
+        assert_eq!(left, (here..12).collect::<Vec<_>>(), "{name}");
+    });
+}
+
+#[test]
+fn without_replicas_all_leave_until_the_peers_are_full_too() {
+    everywhere(0, |name, _, mut script| {
+        with_peers(&mut script);
+        let mut used = BTreeSet::new();
+        for id in 0..40 {
+            script.arrive(free(id));
+            used.extend(script.forwarded().into_iter().map(|(_, peer)| peer));
+        }
+        assert_eq!(used.len(), 3, "{name}");
+        // Room for four, and tau and one more in the queue, at each.
+        assert_eq!(script.stats().counters.forwarded, 3 * 9, "{name}");
+        assert_eq!(script.stats().queue_length, 13, "{name}");
+        script.sleep(1);
+        peers_report(&mut script);
+        assert_eq!(script.forwarded().len(), 13, "{name}");
+    });
+}
+
+#[test]
+fn an_explanation_is_what_happens_between_regions_too() {
+    everywhere(2, |name, _, mut script| {
+        with_peers(&mut script);
+        for id in 0..60 {
+            let blocks = [id % 5, 1, 2, id];
+            let request = match id % 4 {
+                0 => guest(id, id % 5, &blocks),
+                1 => traveller(id, id % 5, &blocks, &[1]),
+                2 => Request {
+                    subset: Some(Box::new([ReplicaId(0)])),
+                    ..traveller(id, id % 5, &blocks, &[])
+                },
+                _ => traveller(id, id % 5, &blocks, &[]),
+            };
+            let choice = script.router.explain(script.now, &request).choice;
+            script.arrive(request);
+            let happened = script.effects();
+            let foretold = match (&choice, happened.first()) {
+                (Choice::Dispatch { replica, reason }, Some(Effect::Dispatch { decision, .. })) => {
+                    (decision.replica, decision.reason) == (*replica, *reason)
+                }
+                (Choice::Forward { peer, reason }, Some(Effect::Forward { forwarding, .. })) => {
+                    (forwarding.peer, forwarding.reason) == (*peer, *reason)
+                }
+                (Choice::Reject { reason }, Some(Effect::Reject { reason: why, .. })) => {
+                    reason == why
+                }
+                (Choice::Wait { .. }, first) => first.is_none(),
+                (_, _) => false,
+            };
+            assert!(foretold, "{name}: {choice:?}, but {happened:?}");
+            if id % 7 == 6 {
+                script.sleep(50);
+                script.probe_all(0..2);
+                peers_report(&mut script);
+                script.effects();
             }
         }
     });
