@@ -324,3 +324,6 @@ fn short(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(NAME_BYTES_MAX));
     text
 }
+
+#[cfg(test)]
+mod tests;

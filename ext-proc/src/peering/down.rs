@@ -4,6 +4,7 @@
 //! only must not be used may not. So whatever proves that somebody is there is [`Refused`], and a failure of this
 //! machine's own proves nothing about the other ([`Local`]).
 
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 
@@ -184,6 +185,9 @@ impl Down {
     /// A gRPC status: the other's own word, or what became of the connection.
     pub(super) fn status(status: &tonic::Status) -> Self {
         use tonic::Code;
+        if let Some(why) = foreign(status) {
+            return Self::Refused(Refused::Protocol(why));
+        }
         match status.code() {
             Code::Ok => Self::Unreachable(Unreachable::Closed),
             // What a connection that breaks turns into, and a service that stops.
@@ -205,6 +209,26 @@ impl Down {
 /// The TLS error in an error of the connection.
 pub(super) fn tls_error(error: &io::Error) -> Option<&tokio_rustls::rustls::Error> {
     error.get_ref()?.downcast_ref()
+}
+
+/// What in an error shows that the other side speaks, and not HTTP/2.
+fn foreign(status: &tonic::Status) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = status.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let wrong = matches!(
+                error.reason(),
+                Some(
+                    h2::Reason::PROTOCOL_ERROR
+                        | h2::Reason::FRAME_SIZE_ERROR
+                        | h2::Reason::HTTP_1_1_REQUIRED
+                )
+            );
+            return wrong.then(|| error.to_string());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// Whether it is this machine that fails: no route, no address, no more files. What comes from the other's side, or

@@ -271,3 +271,6 @@ pub enum Target {
     #[prost(string, tag = "3")]
     Region(String),
 }
+
+#[cfg(test)]
+mod proto;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use isotherm::config::TlsFiles;
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,
 };
 use tempfile::TempDir;
@@ -23,8 +23,13 @@ pub(crate) struct Issued {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::named("an authority")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         Self {
@@ -35,11 +40,15 @@ impl Authority {
 
     /// For a DNS name.
     pub(crate) fn issue(&self, name: &str) -> Issued {
-        self.sign(params(name))
+        self.issue_for(&[name])
+    }
+
+    pub(crate) fn issue_for(&self, names: &[&str]) -> Issued {
+        self.sign(params(names))
     }
 
     pub(crate) fn issue_expired(&self, name: &str) -> Issued {
-        let mut params = params(name);
+        let mut params = params(&[name]);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
         self.sign(params)
@@ -59,8 +68,9 @@ impl Authority {
     }
 }
 
-fn params(name: &str) -> CertificateParams {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+fn params(names: &[&str]) -> CertificateParams {
+    let names: Vec<_> = names.iter().copied().map(String::from).collect();
+    let mut params = CertificateParams::new(names).unwrap();
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,
         ExtendedKeyUsagePurpose::ClientAuth,

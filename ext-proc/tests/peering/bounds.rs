@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use isotherm::peering::wire::{Members, Record, Said as WireSaid, What};
 use isotherm::peering::{
-    Dialer, MESSAGE_BYTES_MAX, Own, Peer, Placed, PlacedAt, Protection, Said, SayError,
+    Dialer, Down, LinkEvent, MESSAGE_BYTES_MAX, Own, Peer, Placed, PlacedAt, Protection, Refused,
+    Said, SayError,
 };
 use isotherm_fingerprint::Edge;
 use tokio::sync::mpsc;
@@ -71,7 +72,7 @@ async fn a_caller_that_does_not_listen_is_not_answered_into_the_blue() {
     };
     let us = Dialer::spawn(plain("us", &["eu"]), peer, pace(), (), tell);
     let event = events.recv().await.unwrap().event;
-    let isotherm::peering::LinkEvent::Up { session, .. } = event else {
+    let LinkEvent::Up { session, .. } = event else {
         panic!("not up: {event:?}");
     };
     // Each answer has some 30 KB, so that a few hundred would be ten megabytes.
@@ -136,21 +137,44 @@ async fn a_region_has_so_many_connections_and_no_more() {
     let files = authority.files("eu");
     let eu = crate::service::own("eu", files.paths(), &["us"]);
     let eu = Service::start(eu).await;
-    let us = authority.issue("us.isotherm");
+    let raw_us = authority.issue("us.isotherm");
+    let connect = || raw::tls_client(eu.address, &authority.pem, Some(&raw_us));
+    let files_us = authority.files("us");
+    let us = crate::service::own("us", files_us.paths(), &["eu"]);
     let mut open = Vec::new();
-    while eu.recorder.turned_away.lock().unwrap().is_empty() {
+    // A service that finds no room is told so, and does not take the region for dead.
+    let why = loop {
+        assert!(open.len() < 100);
+        open.push(connect().await.unwrap());
+        let mut us = Calling::start(&us, "eu", eu.address, pace());
+        if let LinkEvent::Down { why, .. } = us.next().await {
+            break why;
+        }
+    };
+    assert!(open.len() >= 60, "{}", open.len());
+    assert!(
+        matches!(why, Down::Refused(Refused::Status { .. })),
+        "{why}"
+    );
+    // Whoever does not care is cut off.
+    while !eu
+        .recorder
+        .turned_away
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|why| why.contains("far"))
+    {
         assert!(open.len() < 200);
-        open.push(raw::tls_client(eu.address, &authority.pem, Some(&us)).await);
+        open.extend(connect().await);
+        tokio::task::yield_now().await;
     }
-    assert!(eu.recorder.turned_away.lock().unwrap()[0].contains("connections already"));
     // The own region has room all the same, and so has `us` when some are gone.
     let sibling = crate::service::own("eu", files.paths(), &[]);
     Calling::start(&sibling, "eu", eu.address, pace())
         .up()
         .await;
     drop(open);
-    let files = authority.files("us");
-    let us = crate::service::own("us", files.paths(), &["eu"]);
     Calling::start(&us, "eu", eu.address, pace())
         .up_again()
         .await;

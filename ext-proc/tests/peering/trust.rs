@@ -94,18 +94,24 @@ async fn a_record_of_ten_thousand_replicas_travels_whole() {
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_refused() {
-    let (_files, eu) = eu(&Authority::new()).await;
-    let files = Authority::new().files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    let why = us.down().await;
-    assert!(tls(&why).contains("UnknownIssuer"), "{why}");
-    assert_eq!(eu.recorder.count(), 0);
+    // Of another name, and one that only calls itself the same.
+    for (name, expected) in [
+        ("another", "UnknownIssuer"),
+        ("an authority", "BadSignature"),
+    ] {
+        let (_files, eu) = eu(&Authority::named(name)).await;
+        let files = Authority::new().files("us");
+        let us = own("us", files.paths(), &["eu"]);
+        let mut us = Calling::start(&us, "eu", eu.address, pace());
+        let why = us.down().await;
+        assert!(tls(&why).contains(expected), "{why}");
+        assert_eq!(eu.recorder.count(), 0);
+    }
 }
 
 #[tokio::test]
 async fn a_caller_of_another_authority_is_refused_and_told_so() {
-    let (ours, other) = (Authority::new(), Authority::new());
+    let (ours, other) = (Authority::new(), Authority::named("another"));
     let (_files, eu) = eu(&ours).await;
     // It believes both, so that it is the server that objects.
     let both = format!("{}{}", ours.pem, other.pem);
@@ -169,10 +175,12 @@ async fn a_peer_is_let_in_when_it_becomes_one_and_cut_off_when_it_is_none_any_mo
 }
 
 #[tokio::test]
-async fn a_certificate_for_everybody_says_nothing_of_who_calls() {
+async fn a_certificate_for_several_regions_says_nothing_of_who_calls() {
     let authority = Authority::new();
-    let (_files, eu) = eu(&authority).await;
-    let files = Files::new(&authority.issue("*.isotherm"), &authority.pem);
+    let files = authority.files("eu");
+    let eu = Service::start(own("eu", files.paths(), &["us", "asia"])).await;
+    let both = authority.issue_for(&["us.isotherm", "asia.isotherm"]);
+    let files = Files::new(&both, &authority.pem);
     let us = own("us", files.paths(), &["eu"]);
     let mut us = Calling::start(&us, "eu", eu.address, pace());
     tls(&us.down().await);
@@ -249,6 +257,8 @@ fn a_service_does_not_start_with_what_others_would_refuse() {
         &authority.pem
     )));
     assert!(unfit(load(&right, &Authority::new().pem)));
+
+    assert!(unfit(load(&authority.issue("*.isotherm"), &authority.pem)));
 
     let wrong = |result| matches!(result, Err(CredentialsError::Content { .. }));
     let other_key = Issued {

@@ -133,6 +133,11 @@ impl<A> Shared<A> {
         proved: Option<Proved>,
         inbound: &mut Streaming<wire::Said>,
     ) -> Result<Caller, Status> {
+        let proved = proved.ok_or_else(|| Status::internal("the connection is not known"))?;
+        if !proved.has_room {
+            let why = "the region has too many connections";
+            return Err(Status::resource_exhausted(why));
+        }
         let first = timeout(self.greeting_max, inbound.message());
         let first = first
             .await
@@ -153,7 +158,6 @@ impl<A> Shared<A> {
             let own = self.own.region();
             Status::permission_denied(format!("the region is no peer of `{own}`"))
         })?;
-        let proved = proved.ok_or_else(|| Status::internal("the connection is not known"))?;
         if proved.region.is_some_and(|proved| proved != region) {
             let why = "the certificate is another region's than the Hello";
             return Err(Status::permission_denied(why));

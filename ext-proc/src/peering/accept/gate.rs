@@ -22,6 +22,8 @@ use crate::peering::{Own, Protection};
 const HANDSHAKES_MAX: usize = 128;
 /// The most connections of one region: many services, each twice while it dials again. Without TLS, of all.
 const CONNECTIONS_PER_REGION_MAX: usize = 64;
+/// As many again are let in to be told that there is no room. One that is just cut off would take this service for dead.
+const TURNED_AWAY_PER_REGION_MAX: usize = 64;
 
 /// How long somebody who is turned away has to read why, and how much is read of it meanwhile, in bytes: a socket that
 /// is closed with something unread tears down what was sent on it.
@@ -39,6 +41,8 @@ pub(super) type Entered = Io<Place>;
 pub(super) struct Proved {
     pub(super) region: Option<Arc<str>>,
     pub(super) from: SocketAddr,
+    /// Whether its region has room for one more.
+    pub(super) has_room: bool,
 }
 
 impl Connected for Entered {
@@ -102,7 +106,7 @@ impl<A: Answer> Gate<A> {
         // A link lives without it, only slower.
         let _ = socket.set_nodelay(true);
         let Protection::Tls(credentials) = self.own.protection() else {
-            let place = self.places.take(Proved { region: None, from })?;
+            let place = self.places.take(None, from)?;
             return Ok(Io::plain(socket, place));
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.current().server));
@@ -116,10 +120,7 @@ impl<A: Answer> Gate<A> {
         let certificate = tls.get_ref().1.peer_certificates();
         let certificate = certificate.and_then(<[_]>::first).ok_or("no certificate")?;
         let region = region_of(certificate, self.own.known()).map_err(|error| error.to_string())?;
-        let place = self.places.take(Proved {
-            region: Some(region),
-            from,
-        })?;
+        let place = self.places.take(Some(region), from)?;
         Ok(Io::tls(tls, place))
     }
 
@@ -153,15 +154,18 @@ pub(super) struct Place {
 }
 
 impl Places {
-    fn take(&self, proved: Proved) -> Result<Place, String> {
+    fn take(&self, region: Option<Arc<str>>, from: SocketAddr) -> Result<Place, &'static str> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = places.entry(proved.region.clone()).or_default();
-        if *taken >= CONNECTIONS_PER_REGION_MAX {
-            return Err(format!(
-                "the region has {CONNECTIONS_PER_REGION_MAX} connections already"
-            ));
+        let taken = places.entry(region.clone()).or_default();
+        if *taken >= CONNECTIONS_PER_REGION_MAX + TURNED_AWAY_PER_REGION_MAX {
+            return Err("the region has far too many connections");
         }
         *taken += 1;
+        let proved = Proved {
+            region,
+            from,
+            has_room: *taken <= CONNECTIONS_PER_REGION_MAX,
+        };
         Ok(Place {
             proved,
             places: self.clone(),

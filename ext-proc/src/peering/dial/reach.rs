@@ -4,7 +4,7 @@
 //! failed, and keep the connection in a task of its own for as long as it likes.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt as _, stream};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use isotherm_router::region::{Incarnation, Session};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tonic::codegen::{Service, http};
@@ -193,19 +193,14 @@ fn says(hello: wire::Said, outbox: Arc<Outbox>) -> impl Stream<Item = wire::Said
 struct Connection {
     requests: http2::SendRequest<tonic::body::Body>,
     fault: Fault,
-    driver: AbortHandle,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+    _tasks: Running,
 }
 
 impl Connection {
     async fn open(io: Io<()>, until: Instant, within: Duration) -> Result<Self, Down> {
         let fault = io.fault();
-        let opening = http2::Builder::new(TokioExecutor::new())
+        let tasks = Running(Tasks::default());
+        let opening = http2::Builder::new(tasks.0.clone())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
@@ -215,20 +210,24 @@ impl Connection {
             .handshake(TokioIo::new(io));
         let (requests, connection) = match timeout_at(until, opening).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return Err(broken(&fault, error.to_string())),
+            Ok(Err(error)) => {
+                return Err(refused_by_tls(&fault)
+                    .unwrap_or_else(|| Down::Unreachable(Unreachable::Broken(error.to_string()))));
+            }
             Err(_) => {
                 let (step, after_ms) = (Step::Hello, millis(within));
                 return Err(Down::Unreachable(Unreachable::Timeout { step, after_ms }));
             }
         };
-        let driver = tokio::spawn(async move {
+        let drive = async move {
             // How it ends is seen on the stream.
             let _ = connection.await;
-        });
+        };
+        tasks.0.execute(drive);
         Ok(Self {
             requests,
             fault,
-            driver: driver.abort_handle(),
+            _tasks: tasks,
         })
     }
 
@@ -251,17 +250,40 @@ impl Connection {
     }
 
     fn why(&self, status: &Status) -> Down {
-        match self.fault.get() {
-            Some(tls) => Down::Refused(Refused::Tls(tls.to_owned())),
-            None => Down::status(status),
-        }
+        refused_by_tls(&self.fault).unwrap_or_else(|| Down::status(status))
     }
 }
 
-fn broken(fault: &Fault, why: String) -> Down {
-    match fault.get() {
-        Some(tls) => Down::Refused(Refused::Tls(tls.to_owned())),
-        None => Down::Unreachable(Unreachable::Broken(why)),
+fn refused_by_tls(fault: &Fault) -> Option<Down> {
+    let why = fault.get()?.to_owned();
+    Some(Down::Refused(Refused::Tls(why)))
+}
+
+/// What hyper runs for one connection. It would let the connection live until every stream has ended in good order, with
+/// a peer that does not answer for ever; here all of it ends when the link is dropped.
+#[derive(Clone, Debug, Default)]
+struct Tasks(Arc<Mutex<JoinSet<()>>>);
+
+impl Tasks {
+    fn execute(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.spawn(task);
+    }
+}
+
+/// Ends all tasks when it is dropped. They hold clones of what holds them, so that alone is not enough.
+struct Running(Tasks);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut tasks = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.abort_all();
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        Self::execute(self, task);
     }
 }
 

@@ -1,0 +1,205 @@
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+const SESSION: u64 = 77;
+
+fn there_and_back(said: &Said) -> Option<Said> {
+    let bytes = to_wire(SESSION, said).encode_to_vec();
+    from_wire(wire::Said::decode(&*bytes).unwrap()).unwrap()
+}
+
+fn stance_of(regions: &[&str]) -> Stance {
+    let set = || regions.iter().map(|name| RegionName::from(*name)).collect();
+    Stance {
+        incarnation: Incarnation(u64::MAX),
+        number: 3,
+        gateway: true,
+        holds: set(),
+        yields: set(),
+        asks: BTreeSet::new(),
+    }
+}
+
+const HELD: Held = Held {
+    replicas: 4,
+    heirs: 5,
+    settled: true,
+};
+
+fn examples() -> Vec<Said> {
+    let edge = |n: u32| Edge {
+        hash: u64::MAX - u64::from(n),
+        end_bytes: n,
+    };
+    let placed = |at, parent| Placed {
+        model: "llama".into(),
+        at,
+        parent,
+        edges: (1..300).map(edge).collect(),
+    };
+    let view = |sight| View {
+        region: "asia".into(),
+        sight,
+        has: HELD,
+    };
+    vec![
+        Said::Ping(Ping {
+            session: Session(SESSION),
+            seq: 9,
+            has: HELD,
+            stance: stance_of(&["asia", "eu"]),
+        }),
+        Said::Heartbeat(Heartbeat {
+            session: Session(SESSION),
+            answers: 9,
+            version: "1.2.3".into(),
+            stance: stance_of(&[]),
+            pools: vec![(
+                "llama".into(),
+                PeerReport {
+                    available: 1,
+                    replicas: 2,
+                    room: u32::MAX,
+                    queue: 4,
+                    drain_per_s: 0.25,
+                },
+            )],
+            views: vec![
+                view(Sight::Silent),
+                view(Sight::Alive {
+                    gateway: true,
+                    round_trip: Duration::from_micros(150_250),
+                }),
+            ],
+        }),
+        Said::Record(Arc::new(Record {
+            region: "us".into(),
+            version: 2,
+            pools: vec![Members {
+                model: "llama".into(),
+                replicas: vec!["10.0.0.1:8000".into(), "[::1]:8000".into()],
+            }],
+            heirs: Heirs {
+                version: 3,
+                order: vec!["eu".into(), "asia".into()],
+                prior: Some(Vec::new()),
+            },
+        })),
+        Said::Record(Arc::new(Record {
+            region: "us".into(),
+            version: 0,
+            pools: Vec::new(),
+            heirs: Heirs::default(),
+        })),
+        Said::Placements(vec![
+            placed(PlacedAt::Replica("10.0.0.1:8000".into()), None),
+            placed(PlacedAt::Region("eu".into()), Some(edge(0))),
+        ]),
+    ]
+}
+
+#[test]
+fn what_is_said_is_what_is_heard() {
+    for said in examples() {
+        assert_eq!(there_and_back(&said).as_ref(), Some(&said));
+    }
+}
+
+#[test]
+fn what_a_later_version_says_is_passed_over() {
+    // Field 15, which no kind of message has.
+    let said = wire::Said::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
+    assert_eq!(from_wire(said), Ok(None));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let said = |what| {
+        from_wire(wire::Said {
+            session: 1,
+            what: Some(what),
+        })
+    };
+    let ping = wire::Ping::default();
+    assert_eq!(said(What::Ping(ping)), Err(Nonsense::Missing("the stance")));
+
+    let rate = |drain_per_s| {
+        let pool = wire::PoolReport {
+            model: "m".into(),
+            drain_per_s,
+            ..wire::PoolReport::default()
+        };
+        said(What::Heartbeat(wire::Heartbeat {
+            stance: Some(wire::Stance::default()),
+            pools: vec![pool],
+            ..wire::Heartbeat::default()
+        }))
+    };
+    assert!(rate(1.0).is_ok());
+    for wrong in [f32::NAN, f32::INFINITY, -1.0] {
+        assert_eq!(rate(wrong), Err(Nonsense::Rate));
+    }
+
+    let record = |region: String| {
+        said(What::Record(wire::Record {
+            region,
+            ..wire::Record::default()
+        }))
+    };
+    assert!(record("r".repeat(NAME_BYTES_MAX)).is_ok());
+    assert_eq!(record(String::new()), Err(Nonsense::Name));
+    assert_eq!(record("r".repeat(NAME_BYTES_MAX + 1)), Err(Nonsense::Name));
+
+    let placed = |hashes, ends_bytes| {
+        let placement = wire::Placement {
+            model: "m".into(),
+            target: Some(wire::Target::Region("eu".into())),
+            parent: None,
+            hashes,
+            ends_bytes,
+        };
+        said(What::Placements(wire::Placements {
+            placements: vec![placement],
+        }))
+    };
+    assert!(placed(vec![1; EDGES_MAX], vec![1; EDGES_MAX]).is_ok());
+    assert_eq!(placed(vec![1, 2], vec![1]), Err(Nonsense::Edges));
+    let many = vec![1; EDGES_MAX + 1];
+    let refused = placed(many.clone(), vec![1; many.len()]);
+    assert!(matches!(refused, Err(Nonsense::Many { of: "edges", .. })));
+}
+
+proptest! {
+    /// Whatever bytes come in, there is an answer; and what was understood can be said again.
+    #[test]
+    fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        hear(&bytes);
+    }
+
+    /// The same for messages of which a few bytes have been changed.
+    #[test]
+    fn no_changed_message_does_harm(
+        which in 0..5_usize,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = to_wire(SESSION, &examples()[which]).encode_to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        hear(&bytes);
+    }
+}
+
+fn hear(bytes: &[u8]) {
+    let Ok(message) = wire::Said::decode(bytes) else {
+        return;
+    };
+    let session = message.session;
+    if let Ok(Some(said)) = from_wire(message) {
+        let again = from_wire(to_wire(session, &said));
+        assert_eq!(again, Ok(Some(said)));
+    }
+}
