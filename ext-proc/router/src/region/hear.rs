@@ -11,7 +11,8 @@ impl Regions {
         let now = self.now;
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.broken = None;
-            peer.pulse.up(session);
+            peer.attempt_failed = false;
+            peer.pulse.up(session, now);
             peer.contact(now);
             self.ping(id);
         }
@@ -24,6 +25,7 @@ impl Regions {
         };
         peer.pulse.down();
         peer.broken = Some(why);
+        peer.attempt_failed = true;
         match why {
             Broken::Unreachable => peer.proof.failed(began, now),
             Broken::Refused => peer.contact(now),

@@ -17,8 +17,8 @@ pub(super) struct Peer {
     pub(super) name: RegionName,
     /// Why the link is down, where that is known.
     pub(super) broken: Option<Broken>,
-    /// When a new dial was last asked for.
-    pub(super) redialled: Time,
+    /// Whether the last attempt to dial has failed and no other was asked for yet.
+    pub(super) attempt_failed: bool,
     pub(super) pulse: Pulse,
     pub(super) voices: Voices,
     pub(super) proof: Proof,
@@ -64,7 +64,7 @@ impl Peer {
             record: record.unwrap_or_else(|| Arc::new(records::empty(name.clone()))),
             name,
             broken: None,
-            redialled: now,
+            attempt_failed: false,
             pulse: Pulse::default(),
             voices: Voices::default(),
             proof: Proof::new(now),

@@ -18,7 +18,7 @@ const SMOOTHING: u32 = 8;
 /// What is heard from one peer.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    session: Option<Session>,
+    session: Option<(Session, Time)>,
     asked: VecDeque<(u64, Time)>,
     answered: u64,
     as_of: Option<Time>,
@@ -27,9 +27,9 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// The link is up; what was asked on an earlier one will not be answered.
-    pub(super) fn up(&mut self, session: Session) {
+    pub(super) fn up(&mut self, session: Session, now: Time) {
         self.down();
-        self.session = Some(session);
+        self.session = Some((session, now));
     }
 
     /// The link is down.
@@ -40,7 +40,13 @@ impl Pulse {
 
     /// The link that is up.
     pub(super) fn session(&self) -> Option<Session> {
+        self.session.map(|(session, _)| session)
+    }
+
+    /// Whether the link has been up for this long.
+    pub(super) fn up_for(&self, now: Time, at_least: Duration) -> bool {
         self.session
+            .is_some_and(|(_, since)| now.since(since) >= at_least)
     }
 
     /// A ping goes out.
@@ -59,7 +65,7 @@ impl Pulse {
         now: Time,
         age_max: Duration,
     ) -> Option<Time> {
-        if self.session != Some(session) || answers <= self.answered {
+        if self.session() != Some(session) || answers <= self.answered {
             return None;
         }
         let &(_, asked) = self.asked.iter().find(|(seq, _)| *seq == answers)?;
@@ -104,7 +110,7 @@ mod tests {
 
     fn pulse() -> Pulse {
         let mut pulse = Pulse::default();
-        pulse.up(Session(7));
+        pulse.up(Session(7), at(0));
         for (seq, ms) in [(1, 0), (2, 200), (3, 400)] {
             pulse.ask(seq, at(ms));
         }
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn a_new_link_forgets_what_was_asked_on_the_old_one() {
         let mut pulse = pulse();
-        pulse.up(Session(8));
+        pulse.up(Session(8), at(410));
         assert_eq!(pulse.answer(Session(8), 3, at(450), AGE_MAX), None);
         assert_eq!(pulse.answer(Session(7), 3, at(450), AGE_MAX), None);
     }

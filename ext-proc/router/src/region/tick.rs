@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::Regions;
 use super::claim::Down;
 use super::event::{Effect, Released};
 use super::message::Sight;
 use super::records::addresses;
-use super::{Broken, Regions};
 use crate::PeerId;
 
 /// Replicas that are asked as witnesses, of one region.
@@ -137,18 +137,20 @@ impl Regions {
         }
     }
 
-    /// A link that is up and silent may be a dead one: only a new one tells. And a proof needs attempts.
+    /// A link that is up and silent may be a dead one: only a new one tells. And a proof needs attempts, so the pause after
+    /// a failed one is cut short; one that goes on is left alone, because only its end tells anything.
     fn redial(&mut self, id: PeerId) {
-        let (now, pause) = (self.now, self.silence_max());
+        let (now, silence_max) = (self.now, self.silence_max());
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let stalled = peer.pulse.session().is_some() && !peer.answers();
-        let pursued = peer.broken == Some(Broken::Unreachable)
-            && peer.proof.pursued()
-            && !peer.proof.proved();
-        if (stalled || pursued) && now.since(peer.redialled) >= pause {
-            peer.redialled = now;
+        let stalled = !peer.answers() && peer.pulse.up_for(now, silence_max);
+        let pursued = peer.attempt_failed && peer.proof.pursued() && !peer.proof.proved();
+        if stalled {
+            peer.pulse.down();
+        }
+        if stalled || pursued {
+            peer.attempt_failed = false;
             self.effects.push_back(Effect::Redial { peer: id });
         }
     }
