@@ -1,0 +1,164 @@
+//! Dialling, as the driver does it: an attempt that fails is followed by a pause that grows, and a new dial on request.
+
+use isotherm_router::region::{Broken, Event};
+
+use super::links::{Link, LinkId, Way};
+use super::{Due, MS, Nanos, World};
+
+/// How long an attempt lasts at most.
+const ATTEMPT_MAX: Nanos = 2_000 * MS;
+/// When a connection that is not acknowledged is tried again within one attempt.
+const AGAIN_AFTER: Nanos = 1_000 * MS;
+const PAUSE_MIN: Nanos = 400 * MS;
+pub const PAUSE_MAX: Nanos = 2_000 * MS;
+
+#[derive(Clone, Debug, Default)]
+pub struct Dialler {
+    pub up: Option<LinkId>,
+    attempt: u64,
+    began: Nanos,
+    dialling: bool,
+    pause: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// The first packet reaches the other side, or not.
+    Knock { again: bool },
+    /// The handshake ends.
+    Shake,
+    /// Nobody is at home.
+    Refused,
+    /// The attempt has lasted too long.
+    Timeout,
+    /// The pause ends.
+    Paused,
+}
+
+impl World {
+    pub fn dial(&mut self, from: usize, to: usize) {
+        let dialler = &mut self.dials[from][to];
+        dialler.attempt += 1;
+        dialler.began = self.now;
+        dialler.dialling = true;
+        self.step(from, to, self.delay[from][to], Step::Knock { again: false });
+        self.step(from, to, ATTEMPT_MAX, Step::Timeout);
+    }
+
+    /// A new dial on request: drops what is there, also an attempt that goes on.
+    pub fn redial(&mut self, from: usize, to: usize) {
+        self.drop_link(from, to);
+        self.dials[from][to].pause = PAUSE_MIN;
+        self.dial(from, to);
+    }
+
+    pub fn stop_dialling(&mut self, from: usize) {
+        for to in 0..self.regions.len() {
+            self.dials[from][to].attempt += 1;
+            self.dials[from][to].up = None;
+            self.dials[from][to].dialling = false;
+            self.dials[from][to].pause = PAUSE_MIN;
+        }
+    }
+
+    pub fn pause(&mut self, from: usize, to: usize) {
+        let dialler = &mut self.dials[from][to];
+        dialler.attempt += 1;
+        dialler.dialling = false;
+        let pause = dialler.pause.clamp(PAUSE_MIN, PAUSE_MAX);
+        dialler.pause = (pause * 2).min(PAUSE_MAX);
+        let pause = pause * self.random.between(50, 100) / 100;
+        self.step(from, to, pause, Step::Paused);
+    }
+
+    fn step(&mut self, from: usize, to: usize, after: Nanos, step: Step) {
+        let attempt = self.dials[from][to].attempt;
+        let due = Due::Dial {
+            from,
+            to,
+            attempt,
+            step,
+        };
+        self.at(self.now + after, due);
+    }
+
+    pub fn dial_step(&mut self, from: usize, to: usize, attempt: u64, step: Step) {
+        if self.dials[from][to].attempt != attempt || self.regions[from].service.is_none() {
+            return;
+        }
+        if self.regions[from].frozen {
+            let due = Due::Dial {
+                from,
+                to,
+                attempt,
+                step,
+            };
+            self.at(self.now + 50 * MS, due);
+            return;
+        }
+        let open = self.open(from, to);
+        let runs = self.regions[to].service.is_some();
+        match step {
+            Step::Paused => self.dial(from, to),
+            Step::Timeout => {
+                if self.dials[from][to].dialling {
+                    self.failed(from, to, Broken::Unreachable);
+                }
+            }
+            Step::Knock { again } => {
+                if open && runs {
+                    let shake = 3 * self.delay[from][to];
+                    self.step(from, to, shake, Step::Shake);
+                } else if open && self.regions[to].host {
+                    self.step(from, to, self.delay[to][from], Step::Refused);
+                } else if !again {
+                    self.step(from, to, AGAIN_AFTER, Step::Knock { again: true });
+                }
+            }
+            Step::Refused => self.failed(from, to, Broken::Unreachable),
+            Step::Shake => {
+                if !open || !self.runs(to) {
+                    // A packet of the handshake is lost, or the other side stands still: tried again.
+                    self.step(from, to, 300 * MS, Step::Shake);
+                } else if !(self.regions[from].trusted && self.regions[to].trusted) {
+                    self.failed(from, to, Broken::Refused);
+                } else {
+                    self.connected(from, to);
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, from: usize, to: usize, why: Broken) {
+        let began = self.local(from, self.dials[from][to].began);
+        let peer = Self::id(from, to);
+        self.call(from, Event::LinkDown { peer, why, began });
+        if self.regions[from].service.is_some() && self.dials[from][to].dialling {
+            self.pause(from, to);
+        }
+    }
+
+    fn connected(&mut self, from: usize, to: usize) {
+        self.next += 1;
+        let id = self.next;
+        let life = |at: &super::Region| at.service.as_ref().map(|service| service.life);
+        let link = Link {
+            from,
+            to,
+            from_life: life(&self.regions[from]),
+            to_life: life(&self.regions[to]),
+            began: self.dials[from][to].began,
+            asks: Way::default(),
+            answers: Way::default(),
+        };
+        self.links.insert(id, link);
+        self.sweep();
+        let dialler = &mut self.dials[from][to];
+        dialler.attempt += 1;
+        dialler.dialling = false;
+        dialler.pause = PAUSE_MIN;
+        dialler.up = Some(id);
+        let (peer, session) = (Self::id(from, to), Self::session(id));
+        self.call(from, Event::LinkUp { peer, session });
+    }
+}
