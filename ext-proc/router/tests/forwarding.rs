@@ -6,77 +6,13 @@ use std::time::Duration;
 
 use isotherm_router::{
     Choice, End, Event, PeerAvailability, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    Reason, RejectReason, ReplicaId, Request, RouterConfig, Served,
+    Reason, RejectReason, ReplicaId, Request, RouterConfig, Served, Time,
+};
+use support::home::{
+    ASIA, EU, any, config, full, full_with, no_room, region, room, roomy, script_tau, taken,
 };
 use support::script::Script;
 use support::{guest, request, traveller};
-
-const EU: u16 = 1;
-const ASIA: u16 = 2;
-
-fn config() -> RouterConfig {
-    RouterConfig {
-        push: Push::Outstanding { max: 1 },
-        ..RouterConfig::default()
-    }
-}
-
-/// A region with so many free replicas, each of which takes one request; eu and asia have plenty of room.
-fn region(replicas: u32) -> Script {
-    region_with(config(), replicas)
-}
-
-fn region_with(config: RouterConfig, replicas: u32) -> Script {
-    let mut script = Script::new(config, replicas);
-    script.add_peer(EU);
-    script.add_peer(ASIA);
-    script.peer_at(EU, 90, roomy());
-    script.peer_at(ASIA, 200, roomy());
-    script
-}
-
-/// One whose replicas are all taken, by requests from `u64::MAX` downwards.
-fn full(replicas: u32) -> Script {
-    full_with(config(), replicas)
-}
-
-fn full_with(config: RouterConfig, replicas: u32) -> Script {
-    let mut script = region_with(config, replicas);
-    for i in 0..replicas {
-        script.arrive(request(taken(i), 0, &[]));
-    }
-    assert_eq!(script.sent().len(), replicas as usize);
-    script
-}
-
-fn taken(replica: u32) -> u64 {
-    u64::MAX - u64::from(replica)
-}
-
-fn room(room: u32) -> PeerReport {
-    PeerReport {
-        available: 2,
-        replicas: 4,
-        room,
-        queue: 0,
-        drain_per_s: 10.0,
-    }
-}
-
-fn roomy() -> PeerReport {
-    room(100)
-}
-
-fn no_room() -> PeerReport {
-    PeerReport {
-        available: 0,
-        ..room(0)
-    }
-}
-
-fn any(id: u64) -> Request {
-    traveller(id, id, &[id, id, id, id], &[])
-}
 
 #[test]
 fn a_local_replica_comes_first() {
@@ -205,7 +141,7 @@ fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
     script.event(Event::PeerReported {
         peer: PeerId(EU),
         report: room(3),
-        as_of: isotherm_router::Time::from_nanos(asked.as_nanos() - 500_000),
+        as_of: Time::from_nanos(asked.as_nanos() - 500_000),
         round_trip: Duration::from_millis(100),
     });
     assert_eq!(script.forwarded(), []);
@@ -217,17 +153,13 @@ fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
     );
 }
 
-fn script_tau() -> u32 {
-    config().region.queue_max
-}
-
 #[test]
 fn an_older_report_changes_nothing() {
     let mut script = full(1);
     script.event(Event::PeerLost { peer: PeerId(ASIA) });
     script.sleep(200);
     script.peer_says(EU, no_room());
-    let late = isotherm_router::Time::from_nanos(script.now.as_nanos() - 1);
+    let late = Time::from_nanos(script.now.as_nanos() - 1);
     script.event(Event::PeerReported {
         peer: PeerId(EU),
         report: roomy(),
@@ -327,178 +259,6 @@ fn a_guest_that_a_replica_is_free_for_does_not_mind_the_queue() {
     script.finish(taken(1));
     script.arrive(guest(10, 10, &[10]));
     assert_eq!(script.sent(), [(10, 1)]);
-}
-
-#[test]
-fn a_request_that_comes_back_goes_elsewhere_and_never_there_again() {
-    let mut script = full(1);
-    script.arrive(any(1));
-    assert_eq!(script.forwarded(), [(1, EU)]);
-    script.sleep(90);
-    script.arrive(traveller(2, 1, &[1, 1, 1, 1], &[EU]));
-    assert_eq!(script.forwarded(), [(2, ASIA)]);
-    script.sleep(90);
-    script.arrive(traveller(3, 1, &[1, 1, 1, 1], &[EU, ASIA]));
-    script.sleep(10);
-    script.peer_says(EU, roomy());
-    script.peer_says(ASIA, roomy());
-    assert_eq!(script.forwarded(), [], "it waits here");
-    script.finish(taken(0));
-    assert_eq!(script.sent(), [(3, 0)]);
-    assert_eq!(script.stats().counters.returned, 2);
-}
-
-#[test]
-fn a_request_that_came_back_finds_a_free_local_replica() {
-    let mut script = full(1);
-    script.arrive(any(1));
-    assert_eq!(script.forwarded(), [(1, EU)]);
-    script.finish(taken(0));
-    script.arrive(traveller(2, 1, &[1, 1, 1, 1], &[EU]));
-    assert_eq!(script.sent(), [(2, 0)]);
-}
-
-#[test]
-fn a_request_that_comes_back_refutes_the_report_that_it_was_sent_on() {
-    let mut script = full(1);
-    script.arrive(any(1));
-    assert_eq!(script.forwarded(), [(1, EU)]);
-    script.sleep(90);
-    let asked = script.now;
-    script.arrive(traveller(2, 1, &[1], &[EU]));
-    assert_eq!(script.forwarded(), [(2, ASIA)]);
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
-    script.sleep(50);
-    script.event(Event::PeerReported {
-        peer: PeerId(EU),
-        report: roomy(),
-        as_of: asked,
-        round_trip: Duration::from_millis(90),
-    });
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
-    script.peer_says(EU, roomy());
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Available);
-}
-
-#[test]
-fn a_peer_that_always_claims_room_and_always_refuses_is_left_alone() {
-    let mut script = full(1);
-    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
-    let mut id = 0;
-    let (mut went_there, mut believed) = (0, 0);
-    // A minute under heartbeats every 200 ms, with ten requests between two.
-    for _ in 0..300 {
-        script.sleep(20);
-        let before = went_there;
-        script.peer_at(EU, 90, roomy());
-        for _ in 0..10 {
-            script.arrive(any(id));
-            script.sleep(18);
-            id += 1;
-            for _ in script.forwarded() {
-                went_there += 1;
-                script.arrive(traveller(id, id, &[id], &[EU]));
-                id += 1;
-            }
-            assert_eq!(script.forwarded(), [], "it does not go there twice");
-        }
-        believed += usize::from(went_there > before);
-    }
-    // Five refuted reports, then trials after 1, 2, 4, 8, 16 and 16 seconds.
-    assert!((9..=12).contains(&believed), "{believed} reports");
-    // Those who had waited between two reports left on the next one.
-    assert!(went_there <= 5 * 10 + 7, "{went_there} of {id}");
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
-}
-
-#[test]
-fn one_good_answer_and_a_peer_is_trusted_again() {
-    let mut script = full(1);
-    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
-    let back = |script: &mut Script, id: u64| {
-        script.sleep(10);
-        script.peer_at(EU, 90, roomy());
-        script.arrive(any(id));
-        assert_eq!(script.forwarded(), [(id, EU)]);
-        script.sleep(10);
-        script.arrive(traveller(1_000 + id, id, &[id], &[EU]));
-        script.finish_as(id, End::Answered, Served::Stranger, None);
-    };
-    for id in 0..5 {
-        back(&mut script, id);
-    }
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
-    assert_eq!(script.stats().counters.finished_ok, 0, "counted elsewhere");
-    script.sleep(1_000);
-    script.peer_at(EU, 90, roomy());
-    script.arrive(any(10));
-    script.arrive(any(11));
-    assert_eq!(script.forwarded(), [(10, EU)], "one at a time");
-    script.finish(10);
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Paced);
-    script.sleep(10);
-    script.peer_at(EU, 90, roomy());
-    assert_eq!(script.forwarded(), [(11, EU)], "and more with each report");
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Available);
-}
-
-#[test]
-fn a_peer_that_refuses_some_and_serves_others_is_only_full() {
-    let mut script = full(1);
-    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
-    for id in 0..3 {
-        script.arrive(any(id));
-    }
-    assert_eq!(script.forwarded().len(), 3);
-    for _ in 0..20 {
-        script.sleep(200);
-        script.peer_at(EU, 90, roomy());
-    }
-    for id in 10..30 {
-        script.arrive(any(id));
-        assert_eq!(script.forwarded(), [(id, EU)]);
-        script.sleep(90);
-        script.arrive(traveller(1_000 + id, id, &[id], &[EU]));
-        assert_eq!(script.peer(EU).availability, PeerAvailability::Refused);
-        script.sleep(110);
-        script.peer_at(EU, 90, roomy());
-    }
-    assert_eq!(script.peer(EU).returned, 20);
-    for id in 0..3 {
-        script.finish(id);
-    }
-}
-
-#[test]
-fn a_return_that_a_sibling_took_in_counts_all_the_same() {
-    let mut script = full(1);
-    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
-    for id in 0..5 {
-        script.sleep(10);
-        script.peer_at(EU, 90, roomy());
-        script.arrive(any(id));
-        assert_eq!(script.forwarded(), [(id, EU)]);
-        script.finish_as(id, End::Answered, Served::Stranger, None);
-    }
-    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
-}
-
-#[test]
-fn a_forwarded_request_that_failed_leaves_no_trace_in_the_index() {
-    for (end, served) in [
-        (End::Failed, Served::Unsaid),
-        (End::Answered, Served::Stranger),
-    ] {
-        let mut script = full(1);
-        script.arrive(traveller(1, 1, &[1, 2], &[]));
-        assert_eq!(script.forwarded(), [(1, EU)]);
-        script.finish_as(1, end, served, None);
-        script.sleep(1);
-        script.peer_at(EU, 90, roomy());
-        script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
-        let went = script.forwardings();
-        assert_eq!(went[0].1.matched_bytes, 0, "{end:?} {served:?}");
-    }
 }
 
 #[test]

@@ -178,9 +178,9 @@ impl Peers {
     }
 
     /// The client of a forwarded request went away.
-    pub(crate) fn aborted(&mut self, whom: Whom, sent: Sent, now: Time) {
+    pub(crate) fn aborted(&mut self, whom: Whom, sent: Sent, came_back: bool, now: Time) {
         if self.current(whom).is_some() {
-            self.change(whom.id, now, |peer| peer.aborted(sent, now));
+            self.change(whom.id, now, |peer| peer.aborted(sent, came_back, now));
         }
     }
 

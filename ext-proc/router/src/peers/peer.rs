@@ -16,8 +16,8 @@
 //! circuit breaker (as a replica has it) is closed; while it holds none, each refuted report counts as a failure, so that after five in a row it is
 //! tried with one request at a time, after a back-off that doubles up to 16 s.
 //!
-//! Which of several requests came back is not known, and where a region has several services the return may reach
-//! another one than the request had left from. Both are as many in the long run, so they are counted and not told apart.
+//! Where a region has several services, a request may come back to another one than it had left from. In the long run each
+//! sees as many of the others' as they see of its own, so returns are counted and not told apart.
 
 use core::time::Duration;
 
@@ -157,17 +157,16 @@ impl Peer {
     /// A request that was sent there has ended there, and says this of it.
     pub(super) fn ended(&mut self, sent: Sent, evidence: Evidence, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.came_back = self.came_back.min(self.outstanding);
         self.breaker.ended(sent, evidence, now);
     }
 
-    /// The client of a request that was sent there went away; whether it had come back is not known.
-    pub(super) fn aborted(&mut self, sent: Sent, now: Time) {
-        if self.came_back > self.outstanding / 2 {
-            // More likely than not.
-            self.came_back -= 1;
+    /// The client of a request that was sent there went away.
+    pub(super) fn aborted(&mut self, sent: Sent, came_back: bool, now: Time) {
+        if came_back {
+            self.came_back = self.came_back.saturating_sub(1);
         }
         self.ended(sent, Evidence::None, now);
-        self.came_back = self.came_back.min(self.outstanding);
     }
 
     /// A request that was sent there at `at` and came back has ended.

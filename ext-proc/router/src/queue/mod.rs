@@ -27,6 +27,7 @@ pub(crate) struct Place(u64);
 /// A request that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
+    pub(crate) place: Place,
     pub(crate) request: Request,
     pub(crate) arrived: Time,
     /// How many later ones went first.
@@ -69,10 +70,16 @@ impl Queue {
         self.places.contains_key(&id)
     }
 
-    /// Puts a request at the end.
-    pub(crate) fn push(&mut self, waiting: Waiting) -> Place {
+    /// The place behind everybody that has had one.
+    pub(crate) fn next_place(&mut self) -> Place {
         let place = Place(self.next);
         self.next += 1;
+        place
+    }
+
+    /// Puts a request at its place: at the end, unless it has been away.
+    pub(crate) fn push(&mut self, waiting: Waiting) -> Place {
+        let place = waiting.place;
         self.places.insert(waiting.request.id, place);
         if let Some(tried) = tried_of(&waiting.request) {
             self.leaving.entry(tried).or_default().insert(place);
@@ -235,6 +242,7 @@ mod tests {
 
     fn waiting(id: u64, pinned: Option<&[u16]>) -> Waiting {
         Waiting {
+            place: Place(id),
             request: Request {
                 id: RequestId(id),
                 fingerprint: Arc::new(Fingerprint::default()),

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::forward::Ticket;
 use super::{Flight, Router};
 use crate::index::Match;
 use crate::policy::{Placement, View, least_loaded};
@@ -23,21 +24,23 @@ struct Settled {
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
         let id = request.id;
-        if self.queue.contains(id)
-            || self.in_flight.contains_key(&id)
-            || self.away.contains_key(&id)
-        {
+        if self.queue.contains(id) || self.in_flight.contains_key(&id) || self.away.contains(id) {
             return;
         }
         self.counters.arrived += 1;
-        self.came(&request);
+        let Ticket {
+            place,
+            arrived,
+            is_back,
+        } = self.received(&request);
         let pinned = self.pinned(&request);
         if let Some(reason) = self.refusal(&request, pinned.as_deref()) {
             self.reject(request.id, reason);
             return;
         }
         let waiting = Waiting {
-            arrived: self.now,
+            place,
+            arrived,
             request,
             passed_over: 0,
             pinned,
@@ -49,7 +52,10 @@ impl Router {
         } else if self.is_too_full_for(&waiting.request) {
             self.counters.guests_refused += 1;
             self.reject(waiting.request.id, RejectReason::RegionFull);
-        } else if self.queue.len() >= self.config.queue.length_max {
+        } else if arrived.after(self.config.queue.wait_max) <= self.now {
+            // It came back from a peer too late to wait any more.
+            self.reject(waiting.request.id, RejectReason::WaitedTooLong);
+        } else if !is_back && self.queue.len() >= self.config.queue.length_max {
             self.reject(waiting.request.id, RejectReason::QueueFull);
         } else {
             self.counters.queued += 1;

@@ -30,7 +30,7 @@ impl Router {
         end: End,
         tokens: Option<(u32, u32)>,
     ) {
-        if let Some(away) = self.away.remove(&id) {
+        if let Some(away) = self.away.remove(id) {
             self.finished_away(&away, served, end, tokens);
             return;
         }
@@ -119,7 +119,7 @@ impl Router {
         if let Some(place) = self.queue.place_of(id) {
             self.queue.remove(place);
             self.counters.aborted_waiting += 1;
-        } else if self.away.contains_key(&id) {
+        } else if self.away.contains(id) {
             self.aborted_away(id);
         } else if let Some(flight) = self.in_flight.remove(&id) {
             // What the engine computed until then is in its cache.

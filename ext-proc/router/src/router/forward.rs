@@ -4,30 +4,26 @@
 //! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
 
 use super::admit::share_of;
+use super::away::Away;
 use super::{Flight, Router};
-use crate::index::Recorded;
-use crate::peers::{Going, Whom};
-use crate::queue::Waiting;
-use crate::replica::{Evidence, Sent};
+use crate::peers::Going;
+use crate::queue::{Place, Waiting};
+use crate::replica::Evidence;
 use crate::{
     Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Request, RequestId, Scope, Served,
     Target, Time,
 };
-use isotherm_fingerprint::Fingerprint;
-use std::sync::Arc;
 
 /// How much a finished request moves the learned time that one takes.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
-/// A request that was forwarded to a peer.
-#[derive(Debug)]
-pub(super) struct Away {
-    whom: Whom,
-    sent: Sent,
-    at: Time,
-    fingerprint: Arc<Fingerprint>,
-    matched_bytes: u32,
-    recorded: Recorded,
+/// Where an arriving request stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    pub(super) place: Place,
+    pub(super) arrived: Time,
+    /// Whether it was here before: then it is not refused for want of a place.
+    pub(super) is_back: bool,
 }
 
 impl Request {
@@ -69,19 +65,38 @@ impl Router {
         self.peers.everybody(now)
     }
 
-    /// Counts what an arriving request says by where it comes from.
-    pub(super) fn came(&mut self, request: &Request) {
+    /// Since when a request is on its way, and its place in the order of arrival: one that comes back has them already.
+    /// Counts it by where it comes from.
+    pub(super) fn received(&mut self, request: &Request) -> Ticket {
         match &request.scope {
             Scope::Home => {}
             Scope::Guest => self.counters.guests += 1,
             Scope::Regions { tried } => {
-                if let Some(last) = tried.last()
-                    && self.peers.returned(*last, self.now)
-                {
-                    self.counters.returned += 1;
+                let from = tried.last();
+                if let Some(known) = from.and_then(|from| self.came_back(*from, request)) {
+                    return known;
                 }
             }
         }
+        Ticket {
+            place: self.queue.next_place(),
+            arrived: self.now,
+            is_back: false,
+        }
+    }
+
+    fn came_back(&mut self, from: PeerId, request: &Request) -> Option<Ticket> {
+        if self.peers.returned(from, self.now) {
+            self.counters.returned += 1;
+        }
+        let away = self.away.came_back(from, request)?;
+        let edges = away.fingerprint.edges();
+        self.peers.retract(away.whom, edges, &away.recorded);
+        Some(Ticket {
+            place: away.place,
+            arrived: away.arrived,
+            is_back: true,
+        })
     }
 
     /// Whether a guest would make the queue longer than guests may.
@@ -124,7 +139,10 @@ impl Router {
 
     pub(super) fn forward(&mut self, waiting: Waiting, going: &Going) {
         let Waiting {
-            request, arrived, ..
+            request,
+            arrived,
+            place,
+            ..
         } = waiting;
         let edges = request.fingerprint.edges();
         let Some((whom, sent, recorded)) = self.peers.forwarded(going, edges, self.now) else {
@@ -150,10 +168,14 @@ impl Router {
             Away {
                 whom,
                 sent,
-                at: self.now,
+                left: self.now,
+                place,
+                arrived,
                 fingerprint: request.fingerprint,
+                session: request.session,
                 matched_bytes,
                 recorded,
+                came_back: false,
             },
         );
     }
@@ -170,8 +192,10 @@ impl Router {
         let edges = away.fingerprint.edges();
         let (whom, now) = (away.whom, self.now);
         if served != Served::Unsaid {
-            self.peers.ended_elsewhere(whom, away.sent, away.at, now);
-            self.peers.retract(whom, edges, &away.recorded);
+            self.peers.ended_elsewhere(whom, away.sent, away.left, now);
+            if !away.came_back {
+                self.peers.retract(whom, edges, &away.recorded);
+            }
             return;
         }
         let evidence = match end {
@@ -203,8 +227,9 @@ impl Router {
 
     /// The client of a forwarded request went away.
     pub(super) fn aborted_away(&mut self, id: RequestId) {
-        if let Some(away) = self.away.remove(&id) {
-            self.peers.aborted(away.whom, away.sent, self.now);
+        if let Some(away) = self.away.remove(id) {
+            let (whom, sent) = (away.whom, away.sent);
+            self.peers.aborted(whom, sent, away.came_back, self.now);
             self.counters.aborted_in_flight += 1;
         }
     }

@@ -4,6 +4,7 @@
 //! keeps those who must wait, the index remembers who was sent what.
 
 mod admit;
+mod away;
 mod explain;
 mod feedback;
 mod forward;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
+use self::away::Abroad;
 use crate::index::{PrefixIndex, Recorded};
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -46,7 +48,7 @@ pub struct Router {
     queue: Queue,
     peers: Peers,
     in_flight: BTreeMap<RequestId, Flight>,
-    away: BTreeMap<RequestId, forward::Away>,
+    away: Abroad,
     /// Placements for siblings, oldest first.
     outbox: VecDeque<Placement>,
     effects: VecDeque<Effect>,
@@ -82,7 +84,7 @@ impl Router {
             queue: Queue::default(),
             peers: Peers::new(config.region, config.index),
             in_flight: BTreeMap::new(),
-            away: BTreeMap::new(),
+            away: Abroad::default(),
             outbox: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),

@@ -10,6 +10,7 @@
 )]
 
 pub mod engine;
+pub mod home;
 pub mod naive;
 pub mod peers;
 pub mod pool;

@@ -10,7 +10,7 @@ use isotherm_router::{
     Scope, Served, Target, Time,
 };
 
-use super::peers::{self, Peers};
+use super::peers::{self, Peers, Since};
 use super::{prompt, request};
 
 /// Failures in a row after which a replica is left out.
@@ -225,7 +225,7 @@ pub struct Naive {
     config: RouterConfig,
     now: Time,
     replicas: BTreeMap<ReplicaId, Replica>,
-    waiting: Vec<(Request, Time)>,
+    waiting: Vec<(Request, Since)>,
     in_flight: BTreeMap<RequestId, Flight>,
     peers: Peers,
     /// Whether all that are healthy fail.
@@ -469,7 +469,18 @@ impl Naive {
             let known = |replica: &&ReplicaId| self.replicas.contains_key(replica);
             subset.iter().filter(known).copied().collect()
         });
-        self.waiting.push((resolved, self.now));
+        let mut since = Since {
+            place: resolved.id.0,
+            arrived: self.now,
+        };
+        if let Scope::Regions { tried } = &resolved.scope
+            && let Some(last) = tried.last()
+        {
+            since = self.peers.takes_back(*last, &resolved).unwrap_or(since);
+        }
+        let behind = |(_, other): &(Request, Since)| *other < since;
+        let at = self.waiting.partition_point(behind);
+        self.waiting.insert(at, (resolved, since));
         self.event_foretold(Event::Arrived(request), Some(foretold.choice));
     }
 
@@ -641,7 +652,7 @@ impl Naive {
         &mut self,
         id: RequestId,
         could: impl Fn(&Self, &Request) -> bool,
-    ) -> (Request, Time) {
+    ) -> (Request, Since) {
         assert!(self.answered.insert(id), "{id:?} was answered twice");
         let at = self
             .waiting
@@ -657,15 +668,16 @@ impl Naive {
     fn forwarded(&mut self, id: RequestId, forwarding: &Forwarding) {
         let peer = forwarding.peer;
         let may_go = |request: &Request| peers::may_leave_for(request, peer);
-        let (request, arrived) = self.take_waiting(id, |_, older| may_go(older));
-        assert_eq!(forwarding.queued_for, self.now.since(arrived));
+        let (request, since) = self.take_waiting(id, |_, older| may_go(older));
+        assert_eq!(forwarding.queued_for, self.now.since(since.arrived));
         assert!(may_go(&request), "{request:?} to {peer:?}");
-        let tau = self.config.region;
-        self.peers.forwarded(request, forwarding, self.now, &tau);
+        let rules = self.config.region;
+        self.peers
+            .forwarded(request, since, forwarding, self.now, &rules);
     }
 
     fn returns(&mut self, which: usize) {
-        if let Some((peer, request)) = self.peers.refused(which)
+        if let Some((peer, request)) = self.peers.to_refuse(which)
             && let Scope::Regions { tried } = &request.scope
         {
             let mut tried: Vec<u16> = tried.iter().map(|peer| peer.0).collect();
@@ -724,8 +736,8 @@ impl Naive {
 
     fn dispatched(&mut self, id: RequestId, decision: &Decision) {
         let could = |naive: &Self, older: &Request| naive.is_eligible(older, decision.replica);
-        let (request, arrived) = self.take_waiting(id, could);
-        assert_eq!(decision.queued_for, self.now.since(arrived));
+        let (request, since) = self.take_waiting(id, could);
+        assert_eq!(decision.queued_for, self.now.since(since.arrived));
         assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
         assert!(self.is_eligible(&request, decision.replica));
         assert!(decision.fallbacks.len() <= self.config.fallbacks_max);
@@ -766,7 +778,8 @@ impl Naive {
             .waiting
             .iter()
             .position(|(request, _)| request.id == id);
-        let (request, arrived) = self.waiting.remove(at.expect("only who waits is refused"));
+        let (request, since) = self.waiting.remove(at.expect("only who waits is refused"));
+        let arrived = since.arrived;
         let staying = || self.replicas.values().filter(|r| !r.draining);
         match reason {
             RejectReason::QueueFull => {
@@ -883,8 +896,8 @@ impl Naive {
                 assert!(!eligible, "{:?} waits for nothing", request.id);
             }
         }
-        for (request, arrived) in &self.waiting {
-            assert!(arrived.after(self.config.queue.wait_max) > self.now);
+        for (request, since) in &self.waiting {
+            assert!(since.arrived.after(self.config.queue.wait_max) > self.now);
             assert!(!self.answered.contains(&request.id));
         }
     }

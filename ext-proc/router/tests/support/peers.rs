@@ -31,11 +31,19 @@ struct Peer {
     sent: BTreeSet<u64>,
 }
 
+/// Since when a request is on its way, and its place in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Since {
+    pub place: u64,
+    pub arrived: Time,
+}
+
 /// A request at a peer.
 #[derive(Clone, Debug)]
 pub struct Away {
     peer: PeerId,
     at: Time,
+    pub since: Since,
     request: Request,
     /// It came back; its end is still to come.
     refused: bool,
@@ -108,13 +116,22 @@ impl Peers {
         Some((id, away))
     }
 
-    /// One that is away is refused there; where, and which.
-    pub fn refused(&mut self, which: usize) -> Option<(PeerId, Request)> {
-        let there = self.away.values().filter(|away| !away.refused).count();
-        let mut all = self.away.values_mut().filter(|away| !away.refused);
-        let away = all.nth(which % there.max(1))?;
-        away.refused = true;
+    /// One that is away is to be refused there; where, and which.
+    pub fn to_refuse(&self, which: usize) -> Option<(PeerId, Request)> {
+        let there = || self.away.values().filter(|away| !away.refused);
+        let away = there().nth(which % there().count().max(1))?;
         Some((away.peer, away.request.clone()))
+    }
+
+    /// A request came back from a peer: since when it had been on its way, when one like it left from here.
+    pub fn takes_back(&mut self, from: PeerId, request: &Request) -> Option<Since> {
+        let alike = |away: &&mut Away| {
+            let same = away.request.fingerprint == request.fingerprint;
+            !away.refused && away.peer == from && same && away.request.session == request.session
+        };
+        let away = self.away.values_mut().find(alike)?;
+        away.refused = true;
+        Some(away.since)
     }
 
     /// Blocks that give the prompt of a request: the models' requests have few.
@@ -133,6 +150,7 @@ impl Peers {
     pub fn forwarded(
         &mut self,
         request: Request,
+        since: Since,
         forwarding: &Forwarding,
         now: Time,
         rules: &RegionRules,
@@ -153,6 +171,7 @@ impl Peers {
         let away = Away {
             peer: forwarding.peer,
             at: now,
+            since,
             request,
             refused: false,
         };

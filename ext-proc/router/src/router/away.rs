@@ -1,0 +1,89 @@
+//! Requests that are at peer regions, and how one that comes back is recognised.
+//!
+//! A request that comes back is a new one to the service: nothing in it says under which identity it left. But it asks for the
+//! same, so it is found by its prompt, its session and the peer. Among equals it does not matter which one it is. What is
+//! found gets its place in the order of arrival back, so that a detour costs no more than its time. What left through
+//! a sibling is not found, and comes last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+
+use crate::index::Recorded;
+use crate::peers::Whom;
+use crate::queue::Place;
+use crate::replica::Sent;
+use crate::{PeerId, Request, RequestId, SessionKey, Time};
+
+/// A request that was forwarded to a peer.
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) whom: Whom,
+    pub(super) sent: Sent,
+    /// When it left.
+    pub(super) left: Time,
+    pub(super) place: Place,
+    pub(super) arrived: Time,
+    pub(super) fingerprint: Arc<Fingerprint>,
+    pub(super) session: Option<SessionKey>,
+    pub(super) matched_bytes: u32,
+    pub(super) recorded: Recorded,
+    /// It came back, and goes on under another identity.
+    pub(super) came_back: bool,
+}
+
+/// What two requests that ask for the same have in common.
+type Likeness = (PeerId, Option<SessionKey>, u32, Option<u64>);
+
+/// All requests that are at peer regions.
+#[derive(Debug, Default)]
+pub(super) struct Abroad {
+    away: BTreeMap<RequestId, Away>,
+    /// Those that have not come back, by what they ask for.
+    alike: BTreeSet<(Likeness, RequestId)>,
+}
+
+impl Abroad {
+    pub(super) fn len(&self) -> usize {
+        self.away.len()
+    }
+
+    pub(super) fn contains(&self, id: RequestId) -> bool {
+        self.away.contains_key(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: RequestId, away: Away) {
+        self.alike.insert((likeness_of(&away), id));
+        self.away.insert(id, away);
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Away> {
+        let away = self.away.remove(&id)?;
+        self.alike.remove(&(likeness_of(&away), id));
+        Some(away)
+    }
+
+    /// This request came back from this peer: as which one it had left, the oldest one of those like it.
+    pub(super) fn came_back(&mut self, from: PeerId, request: &Request) -> Option<&Away> {
+        let like = likeness(from, request.session, &request.fingerprint);
+        let first = (like, RequestId(0));
+        let found = *self.alike.range(first..).next()?;
+        if found.0 != like {
+            return None;
+        }
+        self.alike.remove(&found);
+        let away = self.away.get_mut(&found.1)?;
+        away.came_back = true;
+        Some(away)
+    }
+}
+
+fn likeness_of(away: &Away) -> Likeness {
+    likeness(away.whom.id, away.session, &away.fingerprint)
+}
+
+fn likeness(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) -> Likeness {
+    let last = prompt.edges().last().map(|edge| edge.hash);
+    (peer, session, prompt.total_bytes(), last)
+}
