@@ -7,6 +7,7 @@
 
 mod engine;
 mod fetch;
+mod knock;
 mod pace;
 mod page;
 mod prober;
@@ -22,6 +23,7 @@ use fetch::Fetcher;
 
 pub use engine::Engine;
 pub use fetch::ProbeError;
+pub(crate) use knock::Knocker;
 pub use reading::{PageError, read, recognise};
 
 /// Probes every replica of every pool, through reloads, until the fleet is gone or the task is aborted.

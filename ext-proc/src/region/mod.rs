@@ -1,8 +1,225 @@
-//! This service among the regions: drives the core's `Regions` (`isotherm_router`) over the links of [`crate::peering`].
+//! This service among the regions: drives the core's [`Regions`] over the links of [`crate::peering`].
 //!
-//! `Handle` is what the admin interface and the metrics hold: `status()` tells how the regions are ([`Status`]), and
-//! `declare_lost(name)` is an operator's word that a region is gone.
+//! The core decides who is heard, who is dead and whose replicas are adopted here; this module gives it time, links,
+//! witnesses and a memory on disk, tells the pools what peers report, and moves adopted replicas into and out of them.
+//! What the regions are told of this one:
+//!
+//! - its pools: replicas as this service sees them, queues summed over the services of the region;
+//! - its replicas, without those that it has adopted;
+//! - whether it has a gateway: whether an Envoy is connected to this service or to a sibling that is heard.
+//!
+//! [`Handle`] is what the admin interface and the metrics hold.
 
+mod adopt;
+mod answer;
+mod handle;
+mod links;
+mod pools;
+mod share;
+mod shared;
+mod sibling;
 mod status;
+mod store;
+mod witness;
+mod work;
 
-pub use status::{LinkState, PeerState, SiblingState, Standing, Status};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use isotherm_router::region::{Incarnation, Regions};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::config::{Config, RegionConfig, Security};
+use crate::driver::Fleet;
+use crate::peering::{Acceptor, Credentials, Link, Own, Pace, Protection};
+use adopt::Adoptions;
+use answer::Answering;
+use links::{LinkKey, Links};
+use shared::{Shared, regions_config};
+use store::{Store, Writer};
+
+pub use handle::{Handle, UnknownRegion};
+pub use status::{LinkState, PeerState, SharedCounts, SiblingState, Status};
+
+/// How many events of links may wait. A link whose events are not taken waits itself.
+const EVENTS_MAX: usize = 1_024;
+/// How long a stop waits until the streams have ended and the memory is on disk.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// A service that is ready to take part: its socket is open, its certificates are good, its memory is read.
+#[derive(Debug)]
+pub struct Region {
+    shared: Arc<Shared>,
+    own: Arc<Own>,
+    config: RegionConfig,
+    listener: TcpListener,
+    events: mpsc::Receiver<Link<LinkKey>>,
+    writer: Writer,
+}
+
+/// A service that takes part. It leaves when this is dropped, or better with [`Running::stop`].
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    stopping: watch::Sender<bool>,
+    acceptor: JoinHandle<()>,
+    writer: JoinHandle<()>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Region {
+    /// Prepares to take part with the pools of `fleet`. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be listened on, or the certificates are none that other regions would accept.
+    pub async fn bind(
+        config: &RegionConfig,
+        drain_max: Duration,
+        fleet: &Arc<Fleet>,
+    ) -> anyhow::Result<Self> {
+        let protection = match &config.security {
+            Security::Plaintext => Protection::Plaintext,
+            Security::Tls(files) => {
+                let credentials = Credentials::load(&config.name, files.clone());
+                Protection::Tls(Arc::new(credentials.context("region.tls")?))
+            }
+        };
+        let listener = TcpListener::bind(config.listen).await;
+        let listener =
+            listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
+        // The standard library seeds its hashers from the system.
+        let incarnation = RandomState::new().hash_one(());
+        let own = Arc::new(Own::new(&config.name, incarnation, protection));
+        let incarnation = Incarnation(incarnation);
+        let (store, writer, records) = Store::open(config.state_file.clone(), &config.name);
+        let table = fleet.table();
+        let peers = table
+            .directory()
+            .into_iter()
+            .flat_map(|known| known.peers());
+        let core_config = regions_config(config, peers.map(|peer| (peer.id, &*peer.name)));
+        let regions = Regions::new(core_config, incarnation, records, fleet.clock().now());
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let links = Links::new(Arc::clone(&own), sender);
+        let adoptions = Adoptions::new(Arc::clone(fleet), drain_max);
+        let shared = Shared::new(
+            Arc::clone(fleet),
+            config.clone(),
+            incarnation,
+            regions,
+            links,
+            adoptions,
+            store,
+        );
+        Ok(Self {
+            shared,
+            own,
+            config: config.clone(),
+            listener,
+            events,
+            writer,
+        })
+    }
+
+    /// Where other services reach it, with the port that the system chose.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// What the admin interface and the metrics hold.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
+    /// Takes part: dials peers and siblings, and answers them. `config` is the whole configuration, now and whenever a
+    /// reload has applied another one; `envoys` counts the Envoys that are connected to this service.
+    ///
+    /// # Errors
+    ///
+    /// Without TLS, when others than this machine reach the socket.
+    pub fn start(
+        self,
+        mut config: watch::Receiver<Arc<Config>>,
+        envoys: watch::Receiver<usize>,
+    ) -> anyhow::Result<Running> {
+        let (stopping, stopped) = watch::channel(false);
+        let answering = Arc::new(Answering::new(&self.shared, &self.config.name));
+        let pace = Pace::of(self.config.heartbeat);
+        let acceptor = Acceptor::new(Arc::clone(&self.own), self.listener, pace, answering)?;
+        let acceptor = tokio::spawn(async move {
+            if let Err(error) = acceptor.run(stopped).await {
+                tracing::error!(%error, "no region is answered any more");
+            }
+        });
+        let current = config.borrow_and_update().region.clone();
+        let current = current.unwrap_or_else(|| self.config.clone());
+        work::apply(&self.shared, &current);
+        let shared = Arc::downgrade(&self.shared);
+        let mut tasks = vec![
+            spawn(work::hear(shared.clone(), self.events)),
+            spawn(work::keep_time(shared.clone())),
+            spawn(work::beat(shared.clone())),
+            spawn(work::follow_members(shared.clone())),
+            spawn(work::follow_pools(shared.clone())),
+            spawn(work::follow_config(shared.clone(), current, config)),
+            spawn(work::follow_envoys(shared.clone(), envoys)),
+            spawn(share::follow(shared)),
+        ];
+        if let Protection::Tls(credentials) = self.own.protection() {
+            let credentials = Arc::clone(credentials);
+            // What became of it has been logged.
+            tasks.push(spawn(credentials.follow(|_| {})));
+        }
+        Ok(Running {
+            shared: self.shared,
+            stopping,
+            acceptor,
+            writer: tokio::spawn(self.writer.run()),
+            tasks,
+        })
+    }
+}
+
+impl Running {
+    /// Gives everything back, and ends all links, so that peers notice at once.
+    pub async fn stop(mut self) {
+        self.shared.shut_down();
+        self.stopping.send_replace(true);
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+        let stopped = async {
+            // They end by themselves, or have failed and said so.
+            drop((&mut self.acceptor).await);
+            drop((&mut self.writer).await);
+        };
+        if tokio::time::timeout(STOP_MAX, stopped).await.is_err() {
+            tracing::warn!("links to other regions did not end in time");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.acceptor.abort();
+        self.writer.abort();
+    }
+}
+
+fn spawn(work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    tokio::spawn(work).abort_handle()
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use isotherm_router::PeerId;
+use isotherm_router::region::{Blocked, RegionsCounters, Standing};
 
 /// How the regions are now.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,10 +12,16 @@ pub struct Status {
     pub name: String,
     /// Whether an Envoy of this region is connected, to this service or to a sibling that is heard.
     pub gateway: bool,
+    /// Who may adopt this region's replicas, first choice first.
+    pub heirs: Vec<String>,
     /// The other regions, in the order of their names.
     pub peers: Vec<PeerState>,
     /// The other services of this region, in the order of the configuration.
     pub siblings: Vec<SiblingState>,
+    /// What has happened since the start.
+    pub counters: RegionsCounters,
+    /// What was shared with siblings since the start.
+    pub shared: SharedCounts,
 }
 
 /// How another region is.
@@ -32,18 +39,20 @@ pub struct PeerState {
     pub link: LinkState,
     /// What that and its heartbeats make of it.
     pub standing: Standing,
-    /// Round trip, as measured with its last heartbeat.
+    /// Round trip, smoothed.
     pub round_trip: Option<Duration>,
     /// How long ago its last heartbeat was asked for.
     pub heartbeat_age: Option<Duration>,
-    /// Whether it had an Envoy connected when it was heard last.
-    pub gateway: bool,
+    /// The version of its software.
+    pub version: Option<String>,
     /// How many replicas it has, by its record, in all pools.
     pub replicas: usize,
-    /// How many of them this service has adopted.
+    /// How many of them are in this service's pools.
     pub adopted: usize,
-    /// Who may adopt them, first choice first.
-    pub heirs: Vec<String>,
+    /// Other regions that say they hold its replicas.
+    pub held_by: Vec<String>,
+    /// While it is down: why its replicas are not adopted here.
+    pub blocked: Option<Blocked>,
 }
 
 /// How another service of this region is.
@@ -53,12 +62,23 @@ pub struct SiblingState {
     pub address: String,
     /// The link to it.
     pub link: LinkState,
-    /// Round trip, as measured with its last heartbeat.
+    /// Round trip of its last heartbeat.
     pub round_trip: Option<Duration>,
     /// How long ago its last heartbeat was asked for.
     pub heartbeat_age: Option<Duration>,
-    /// Requests that wait there, in all pools, as it said last.
+    /// Requests that wait there, in all pools, as it said last; zero where that is too long ago.
     pub queue: u32,
+}
+
+/// Placements told to siblings, and heard from them. A message counts once for each sibling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedCounts {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that were not, because the link was down or behind.
+    pub dropped: u64,
+    /// Messages received.
+    pub received: u64,
 }
 
 /// The state of a link that this service dials.
@@ -92,48 +112,6 @@ impl LinkState {
         match self {
             Self::Dialling | Self::Up => None,
             Self::Unreachable(why) | Self::Refused(why) => Some(why),
-        }
-    }
-}
-
-/// What is made of another region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// Nothing was heard of it since the start.
-    NeverHeard,
-    /// It is heard.
-    Heard,
-    /// It is heard, and has no Envoy: no requests can enter there.
-    WithoutGateway,
-    /// It is not heard any more; why is not known.
-    Lost,
-    /// It is dead: it is not heard, or has no Envoy, while its replicas answer.
-    Dead,
-    /// An operator has said that it is lost.
-    DeclaredLost,
-}
-
-impl Standing {
-    /// Every standing.
-    pub const ALL: [Self; 6] = [
-        Self::NeverHeard,
-        Self::Heard,
-        Self::WithoutGateway,
-        Self::Lost,
-        Self::Dead,
-        Self::DeclaredLost,
-    ];
-
-    /// A short name for metrics and tables.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NeverHeard => "never_heard",
-            Self::Heard => "heard",
-            Self::WithoutGateway => "without_gateway",
-            Self::Lost => "lost",
-            Self::Dead => "dead",
-            Self::DeclaredLost => "declared_lost",
         }
     }
 }

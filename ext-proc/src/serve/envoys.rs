@@ -30,7 +30,6 @@ pub(super) struct Envoys(watch::Sender<usize>);
 
 impl Envoys {
     /// The count, now and whenever it changes.
-    #[expect(dead_code, reason = "read once the regions are driven")]
     pub(super) fn count(&self) -> watch::Receiver<usize> {
         self.0.subscribe()
     }

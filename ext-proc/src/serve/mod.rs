@@ -28,6 +28,7 @@ use crate::driver::{Clock, Fleet};
 use crate::extproc::ExtProc;
 use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics};
 use crate::probe;
+use crate::region::Region;
 use crate::shutdown;
 use crate::source::Source;
 use envoys::Envoys;
@@ -57,6 +58,7 @@ pub struct Server {
     registry: Arc<Registry>,
     sockets: Vec<Socket>,
     admin: TcpListener,
+    region: Option<Region>,
 }
 
 impl Server {
@@ -79,6 +81,10 @@ impl Server {
         let admin = TcpListener::bind(config.admin.listen).await;
         let admin =
             admin.with_context(|| format!("cannot listen on {} (admin)", config.admin.listen))?;
+        let region = match &config.region {
+            Some(region) => Some(Region::bind(region, config.drain_max, &fleet).await?),
+            None => None,
+        };
         Ok(Self {
             config,
             file,
@@ -88,6 +94,7 @@ impl Server {
             registry: Arc::new(registry),
             sockets,
             admin,
+            region,
         })
     }
 
@@ -107,6 +114,12 @@ impl Server {
     /// When the system does not say.
     pub fn admin_address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
+    }
+
+    /// This service among the regions, where there are others.
+    #[must_use]
+    pub fn region(&self) -> Option<&Region> {
+        self.region.as_ref()
     }
 
     /// The pools.
@@ -133,6 +146,11 @@ impl Server {
         let health = ready::announce(Arc::clone(&self.fleet), serving, stopped.clone()).await;
 
         let envoys = Envoys::default();
+        let region = self.region.map(|region| {
+            let config = source.reloader().config();
+            region.start(config, envoys.count())
+        });
+        let region = region.transpose()?;
         let services = grpc::Services {
             ext_proc: ExtProc::new(Arc::clone(&self.fleet), self.metrics.clone(), unix_time_s()),
             endpoints: Endpoints::server(Arc::clone(&self.fleet), self.metrics, stopped.clone()),
@@ -172,6 +190,10 @@ impl Server {
             }
         }
         stopping.send_replace(true);
+        if let Some(region) = region {
+            // First of all: peers must not send any more requests.
+            region.stop().await;
+        }
         self.fleet.shut_down();
         drop(source);
         if tokio::time::timeout(drain_max, all(&mut listeners))

@@ -137,10 +137,6 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
             region(|old, new| old.security != new.security),
         ),
         (
-            "region.heartbeat_ms",
-            region(|old, new| old.heartbeat != new.heartbeat),
-        ),
-        (
             "region.state_file",
             region(|old, new| old.state_file != new.state_file),
         ),

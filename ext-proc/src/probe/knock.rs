@@ -1,0 +1,29 @@
+//! Asks whether anybody is there at all, whatever the answer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::fetch::{Fetcher, ProbeError};
+
+/// A page that most engines have. One that has not answers as well, and that is all that is asked for.
+const PATH: &str = "/metrics";
+
+/// Knocks at replicas. Clones share their connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Knocker(Fetcher);
+
+impl Knocker {
+    pub(crate) fn new() -> Self {
+        Self(Fetcher::new())
+    }
+
+    /// Whether the replica at `addr` answers at all.
+    pub(crate) async fn knock(&self, addr: SocketAddr, timeout: Duration) -> bool {
+        match self.0.get(addr, PATH, timeout).await {
+            Ok(_) | Err(ProbeError::Status { .. } | ProbeError::TooLarge | ProbeError::Page(_)) => {
+                true
+            }
+            Err(ProbeError::Timeout(_) | ProbeError::Connection(_)) => false,
+        }
+    }
+}

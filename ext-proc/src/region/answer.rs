@@ -1,0 +1,78 @@
+//! Answers those who call: peers with heartbeats and this region's record, siblings with what is this service's own.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use isotherm_router::region::Session;
+
+use super::Shared;
+use super::share;
+use crate::peering::{Answer, Caller, Said};
+
+/// What the acceptor of links hands over to. It does not keep the service.
+#[derive(Debug)]
+pub(super) struct Answering {
+    shared: Weak<Shared>,
+    own: Arc<str>,
+}
+
+impl Answering {
+    pub(super) fn new(shared: &Arc<Shared>, own: &str) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            own: own.into(),
+        }
+    }
+
+    fn respond(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
+        let Some(shared) = self.shared.upgrade() else {
+            return Vec::new();
+        };
+        if session != caller.session {
+            return Vec::new();
+        }
+        if caller.region == self.own {
+            return match said {
+                Said::Ping(ping) => vec![shared.answer_sibling(&ping)],
+                Said::Placements(placed) => {
+                    share::receive(&shared, placed);
+                    Vec::new()
+                }
+                // Siblings read the same configuration: they have no records for each other.
+                Said::Heartbeat(_) | Said::Record(_) => Vec::new(),
+            };
+        }
+        let table = shared.fleet().table();
+        let directory = table.directory();
+        let peer = directory.and_then(|directory| directory.named(&caller.region));
+        match (peer, said) {
+            (Some(peer), Said::Ping(ping)) => shared.answer_peer(peer.id, &ping),
+            // Who calls asks; records and heartbeats are answers, and placements are between siblings.
+            (_, Said::Ping(_) | Said::Heartbeat(_) | Said::Record(_) | Said::Placements(_)) => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Answer for Answering {
+    fn opened(&self, caller: &Caller) {
+        tracing::debug!(region = %caller.region, "region calls");
+    }
+
+    async fn hear(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
+        self.respond(caller, session, said)
+    }
+
+    fn closed(&self, caller: &Caller) {
+        tracing::debug!(region = %caller.region, "region calls no more");
+    }
+
+    fn turned_away(&self, from: Option<SocketAddr>, why: &str) {
+        tracing::warn!(
+            from = from.map(|from| from.to_string()),
+            why,
+            "a caller was turned away"
+        );
+    }
+}

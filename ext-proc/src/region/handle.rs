@@ -1,0 +1,103 @@
+//! What the admin interface and the metrics hold of the regions.
+
+use std::sync::Arc;
+
+use isotherm_router::PeerId;
+use isotherm_router::region::{Event, PeerRegion, RegionName, RegionsStatus};
+
+use super::Shared;
+use super::links::{PeerLink, SiblingLink};
+use super::shared::Core;
+use super::status::{PeerState, SiblingState, Status};
+
+/// This service among the regions. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Handle(pub(super) Arc<Shared>);
+
+/// A region that is not in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a peer of this region; `isotherm regions` shows who is")]
+pub struct UnknownRegion(pub String);
+
+impl Handle {
+    /// How the regions are now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let core = self.0.lock();
+        let now = self.0.clock().now();
+        let silence_max = core.config.silence_max();
+        let RegionsStatus {
+            name,
+            gateway,
+            heirs,
+            peers,
+            counters,
+            ..
+        } = core.regions.status(now);
+        let mut peers: Vec<_> = peers
+            .into_iter()
+            .filter_map(|peer| Some(state(&core, core.links.peers.get(&peer.id)?, peer)))
+            .collect();
+        peers.sort_by(|a, b| a.name.cmp(&b.name));
+        let siblings = core.links.siblings.iter().map(|link| {
+            let SiblingLink {
+                address, sibling, ..
+            } = link;
+            let timing = sibling.timing(now);
+            let reports = sibling.reports(now, silence_max).iter();
+            SiblingState {
+                address: address.to_string(),
+                link: link.state.clone(),
+                round_trip: timing.map(|(round_trip, _)| round_trip),
+                heartbeat_age: timing.map(|(_, age)| age),
+                queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
+            }
+        });
+        Status {
+            name: name.to_string(),
+            gateway,
+            heirs: names(&heirs),
+            peers,
+            siblings: siblings.collect(),
+            counters,
+            shared: core.counts,
+        }
+    }
+
+    /// An operator says that no part of a region runs any more, so that its replicas may be adopted without proof; or,
+    /// with `lost: false`, takes that back.
+    ///
+    /// # Errors
+    ///
+    /// When it is not a peer.
+    pub fn declare_lost(&self, region: &str, lost: bool) -> Result<(), UnknownRegion> {
+        let table = self.0.fleet().table();
+        let peer = table.directory().and_then(|known| known.named(region));
+        let peer: PeerId = peer.ok_or_else(|| UnknownRegion(region.to_owned()))?.id;
+        tracing::warn!(region, lost, "an operator says whether a region is lost");
+        self.0.handle(Event::Declared { peer, lost });
+        Ok(())
+    }
+}
+
+fn state(core: &Core, link: &PeerLink, peer: PeerRegion) -> PeerState {
+    PeerState {
+        id: peer.id,
+        name: peer.name.to_string(),
+        address: link.config.address.to_string(),
+        cluster: link.config.cluster.clone(),
+        link: link.state.clone(),
+        standing: peer.standing,
+        round_trip: peer.round_trip,
+        heartbeat_age: peer.heartbeat_age,
+        version: peer.version,
+        replicas: peer.replicas,
+        adopted: core.adoptions.count(peer.id),
+        held_by: names(&peer.held_by),
+        blocked: peer.blocked,
+    }
+}
+
+fn names(regions: &[RegionName]) -> Vec<String> {
+    regions.iter().map(ToString::to_string).collect()
+}

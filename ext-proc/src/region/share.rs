@@ -1,0 +1,101 @@
+//! Placements, shared between the services of one region so that any of them routes like the others.
+//!
+//! They are gathered for a few milliseconds and told to every sibling, in messages of bounded length. A sibling that is
+//! not there, or does not keep up, misses some: its index is then a little poorer, and nothing else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Shared;
+use super::pools::pool_of;
+use crate::driver::{Pool, SharedPlacement, SharedTarget, Table};
+use crate::peering::{Placed, PlacedAt, Said};
+
+/// How long placements are gathered.
+const GATHER: Duration = Duration::from_millis(10);
+/// How many go into one message: with the longest chains that a header holds, half of what a message may have.
+const BATCH_MAX: usize = 128;
+/// How many messages of one pool go out in a row; what is more waits for the next round.
+const BATCHES_MAX: usize = 8;
+
+/// Tells siblings what is placed here, until the service is gone.
+pub(super) async fn follow(shared: Weak<Shared>) {
+    let mut ticks = tokio::time::interval(GATHER);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        for pool in shared.fleet().table().pools() {
+            for _ in 0..BATCHES_MAX {
+                let placements = pool.take_placements(BATCH_MAX);
+                let whole = placements.len() == BATCH_MAX;
+                send(&shared, pool, placements);
+                if !whole {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn send(shared: &Shared, pool: &Pool, placements: Vec<SharedPlacement>) {
+    if placements.is_empty() {
+        return;
+    }
+    let placed = placements.into_iter().map(|placement| Placed {
+        model: Arc::clone(pool.name()),
+        at: match placement.target {
+            SharedTarget::Replica(address) => PlacedAt::Replica(address.to_string().into()),
+            SharedTarget::Peer(region) => PlacedAt::Region(region),
+        },
+        parent: placement.parent,
+        edges: placement.edges,
+    });
+    let said = Said::Placements(placed.collect());
+    let mut core = shared.lock();
+    let core = &mut *core;
+    for link in &core.links.siblings {
+        match link.tell(&said) {
+            Ok(()) => core.counts.sent += 1,
+            Err(_) => core.counts.dropped += 1,
+        }
+    }
+}
+
+/// A sibling told what it has placed.
+pub(super) fn receive(shared: &Shared, placed: Vec<Placed>) {
+    shared.lock().counts.received += 1;
+    let table = shared.fleet().table();
+    for (name, placements) in by_pool(&table, placed) {
+        if let Some(pool) = pool_of(&table, &name) {
+            pool.shared(placements);
+        }
+    }
+}
+
+fn by_pool(table: &Table, placed: Vec<Placed>) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
+    let mut pools: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for placed in placed {
+        let target = match placed.at {
+            PlacedAt::Replica(address) => match address.parse::<SocketAddr>() {
+                Ok(address) => SharedTarget::Replica(address),
+                Err(_) => continue,
+            },
+            PlacedAt::Region(region) => SharedTarget::Peer(region),
+        };
+        if let Some(pool) = pool_of(table, &placed.model) {
+            let placement = SharedPlacement {
+                target,
+                parent: placed.parent,
+                edges: placed.edges,
+            };
+            let pool = pools.entry(Arc::clone(pool.name())).or_default();
+            pool.push(placement);
+        }
+    }
+    pools
+}

@@ -1,0 +1,344 @@
+//! The records of the regions on disk, so that a restart remembers whose replicas are where.
+//!
+//! One JSON file, written as a whole beside the old one and then renamed over it: a crash leaves the old or the new one.
+//! Writes are put together, since a region whose replicas come and go changes its record often. A file that cannot be
+//! read is moved out of the way and said loudly, but never stops a start: what it held is heard again from the regions
+//! that live.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use isotherm_router::region::{Heirs, Members, Record, RegionName};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// The version of the file's format.
+const FORMAT: u32 = 1;
+/// The largest file that is read or written, in bytes.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How many regions a file may tell of: all peers, and this one.
+const RECORDS_MAX: usize = 257;
+/// The shortest time between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+type Records = BTreeMap<RegionName, Arc<Record>>;
+
+/// What is to be on disk. Whoever holds the [`Writer`] brings it there.
+#[derive(Debug)]
+pub(super) struct Store(watch::Sender<Arc<Records>>);
+
+impl Store {
+    /// Reads what a file remembers for `region`. Without a file nothing is kept.
+    pub(super) fn open(file: Option<PathBuf>, region: &str) -> (Self, Writer, Vec<Record>) {
+        let records = file.as_deref().map(|file| read_or_set_aside(file, region));
+        let records = records.unwrap_or_default();
+        let known = records
+            .iter()
+            .map(|record| (record.region.clone(), Arc::new(record.clone())))
+            .collect();
+        let (sender, receiver) = watch::channel(Arc::new(known));
+        let writer = Writer {
+            region: region.to_owned(),
+            file,
+            records: receiver,
+        };
+        (Self(sender), writer, records)
+    }
+
+    /// Keeps a record in place of an older one of the same region. Of regions that are not `known` any more, the record
+    /// is kept for as long as there is room: they may come back.
+    pub(super) fn keep(&self, record: Arc<Record>, known: impl Fn(&RegionName) -> bool) {
+        self.0.send_modify(|records| {
+            let records = Arc::make_mut(records);
+            records.insert(record.region.clone(), record);
+            if records.len() > RECORDS_MAX {
+                records.retain(|region, _| known(region));
+            }
+        });
+    }
+}
+
+/// Writes the file whenever the records change.
+#[derive(Debug)]
+pub(super) struct Writer {
+    region: String,
+    file: Option<PathBuf>,
+    records: watch::Receiver<Arc<Records>>,
+}
+
+impl Writer {
+    /// Runs until the [`Store`] is dropped; what was kept last is written before it ends.
+    pub(super) async fn run(mut self) {
+        let Some(file) = self.file else { return };
+        let mut failing = false;
+        loop {
+            let last = self.records.changed().await.is_err();
+            if last && !self.records.has_changed().unwrap_or(true) {
+                return;
+            }
+            let records = Arc::clone(&self.records.borrow_and_update());
+            let (to, region) = (file.clone(), self.region.clone());
+            let written = tokio::task::spawn_blocking(move || write(&to, &region, &records));
+            let written = written.await.unwrap_or_else(|error| Err(error.into()));
+            match written {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!(file = %file.display(), "the state of the regions is kept again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if !failing {
+                        tracing::error!(file = %file.display(), error = %format!("{error:#}"),
+                            "the state of the regions cannot be kept: a restart will not know whose replicas are where");
+                    }
+                    failing = true;
+                }
+            }
+            if last {
+                return;
+            }
+            tokio::time::sleep(WRITE_INTERVAL).await;
+        }
+    }
+}
+
+fn read_or_set_aside(file: &Path, region: &str) -> Vec<Record> {
+    match read(file, region) {
+        Ok(records) => records,
+        Err(error) => {
+            let aside = beside(file, "broken");
+            let moved = std::fs::rename(file, &aside);
+            tracing::error!(
+                file = %file.display(),
+                error = %format!("{error:#}"),
+                moved_to = %aside.display(),
+                move_failed = moved.err().map(|error| error.to_string()),
+                "the state of the regions is unreadable and was set aside; it is learned again from those that live"
+            );
+            Vec::new()
+        }
+    }
+}
+
+fn read(file: &Path, region: &str) -> anyhow::Result<Vec<Record>> {
+    let opened = match File::open(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let mut text = Vec::new();
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    ensure!(
+        text.len() as u64 <= FILE_BYTES_MAX,
+        "larger than {FILE_BYTES_MAX} bytes"
+    );
+    let Format { format } = serde_json::from_slice(&text).context("not a state file")?;
+    if format != FORMAT {
+        bail!("format {format}, where this version writes {FORMAT}");
+    }
+    let state: State = serde_json::from_slice(&text)?;
+    ensure!(
+        state.region == region,
+        "it belongs to the region `{}`, and this is `{region}`",
+        state.region
+    );
+    ensure!(
+        state.records.len() <= RECORDS_MAX,
+        "more than {RECORDS_MAX} regions"
+    );
+    Ok(state.records.into_iter().map(Record::from).collect())
+}
+
+fn write(file: &Path, region: &str, records: &Records) -> anyhow::Result<()> {
+    let state = State {
+        format: FORMAT,
+        region: region.to_owned(),
+        records: records.values().map(|record| (&**record).into()).collect(),
+    };
+    let text = serde_json::to_vec(&state)?;
+    ensure!(
+        text.len() as u64 <= FILE_BYTES_MAX,
+        "it would have more than {FILE_BYTES_MAX} bytes"
+    );
+    let new = beside(file, "new");
+    let mut opened =
+        File::create(&new).with_context(|| format!("cannot write {}", new.display()))?;
+    opened.write_all(&text)?;
+    opened.sync_all()?;
+    std::fs::rename(&new, file)?;
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // The name, too, must be there after a power failure; some file systems cannot promise it.
+    drop(File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()));
+    Ok(())
+}
+
+/// `file` with another ending added.
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// What every version of the format has.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    format: u32,
+    region: String,
+    records: Vec<StoredRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredRecord {
+    region: String,
+    version: u64,
+    pools: Vec<StoredMembers>,
+    heirs: StoredHeirs,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredMembers {
+    model: String,
+    replicas: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredHeirs {
+    version: u64,
+    order: Vec<String>,
+    prior: Option<Vec<String>>,
+}
+
+impl From<StoredRecord> for Record {
+    fn from(stored: StoredRecord) -> Self {
+        let names = |names: Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
+        let members = |members: StoredMembers| Members {
+            model: members.model.into(),
+            replicas: members.replicas.into_iter().map(Arc::from).collect(),
+        };
+        Self {
+            region: stored.region.as_str().into(),
+            version: stored.version,
+            pools: stored.pools.into_iter().map(members).collect(),
+            heirs: Heirs {
+                version: stored.heirs.version,
+                order: names(stored.heirs.order),
+                prior: stored.heirs.prior.map(names),
+            },
+        }
+    }
+}
+
+impl From<&Record> for StoredRecord {
+    fn from(record: &Record) -> Self {
+        let names = |names: &Vec<RegionName>| names.iter().map(ToString::to_string).collect();
+        let members = |members: &Members| StoredMembers {
+            model: members.model.to_string(),
+            replicas: members.replicas.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            region: record.region.to_string(),
+            version: record.version,
+            pools: record.pools.iter().map(members).collect(),
+            heirs: StoredHeirs {
+                version: record.heirs.version,
+                order: names(&record.heirs.order),
+                prior: record.heirs.prior.as_ref().map(names),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(region: &str, version: u64) -> Record {
+        Record {
+            region: region.into(),
+            version,
+            pools: vec![Members {
+                model: "m".into(),
+                replicas: vec!["10.0.0.1:8000".into()],
+            }],
+            heirs: Heirs {
+                version: 7,
+                order: vec!["us".into(), "asia".into()],
+                prior: Some(vec!["asia".into()]),
+            },
+        }
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("state.json");
+        (folder, file)
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_last_is_there_after_a_restart() {
+        let (_folder, file) = folder();
+        let (store, writer, records) = Store::open(Some(file.clone()), "us");
+        assert!(records.is_empty());
+        for (region, version) in [("eu", 1), ("asia", 1), ("eu", 2)] {
+            store.keep(Arc::new(record(region, version)), |_| true);
+        }
+        let running = tokio::spawn(writer.run());
+        drop(store);
+        running.await.unwrap();
+        let (store, _, records) = Store::open(Some(file), "us");
+        assert_eq!(records, [record("asia", 1), record("eu", 2)]);
+        drop(store);
+    }
+
+    #[test]
+    fn regions_that_are_gone_make_way_when_there_are_too_many() {
+        let (store, ..) = Store::open(None, "us");
+        for n in 0..RECORDS_MAX {
+            store.keep(Arc::new(record(&format!("r{n}"), 1)), |_| true);
+        }
+        assert_eq!(store.0.borrow().len(), RECORDS_MAX);
+        let known = |region: &RegionName| matches!(region.as_str(), "r1" | "new");
+        store.keep(Arc::new(record("new", 1)), known);
+        assert_eq!(store.0.borrow().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_means_nothing_is_set_aside() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{\"format\":2}",
+            "{\"format\":1,\"region\":\"eu\",\"records\":[]}",
+            "{\"format\":1,\"region\":\"us\",\"records\":[{\"region\":\"eu\"}]}",
+        ] {
+            let (folder, file) = folder();
+            std::fs::write(&file, text).unwrap();
+            let (.., records) = Store::open(Some(file.clone()), "us");
+            assert!(records.is_empty(), "{text}");
+            assert!(!file.exists(), "{text}");
+            let aside = std::fs::read_to_string(folder.path().join("state.json.broken"));
+            assert_eq!(aside.unwrap(), text);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_written_to_fails_nothing() {
+        let (store, writer, _) = Store::open(Some("/nowhere/at/all.json".into()), "us");
+        store.keep(Arc::new(record("eu", 1)), |_| true);
+        drop(store);
+        writer.run().await;
+    }
+}

@@ -1,0 +1,91 @@
+//! Asks replicas of a region that fell silent whether they are there.
+//!
+//! A region that cannot be heard may be dead, or only cut off. Its replicas tell: when they answer, the way there works,
+//! so it is its service that is gone. Any answer to a probe will do, whatever its status; a connection that is refused
+//! is none, since it says nothing of what a request would find.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use isotherm_router::PeerId;
+use isotherm_router::region::Event;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::Shared;
+use crate::probe::Knocker;
+
+/// How many replicas of one region are asked at a time.
+const ADDRESSES_MAX: usize = 8;
+/// How many are asked at a time in all.
+const KNOCKS_MAX: usize = 64;
+/// How many intervals a replica has to answer.
+const PATIENCE_INTERVALS: u32 = 3;
+
+/// What all witnesses share.
+#[derive(Clone, Debug)]
+pub(super) struct Witnesses {
+    knocker: Knocker,
+    places: Arc<Semaphore>,
+}
+
+impl Witnesses {
+    pub(super) fn new() -> Self {
+        Self {
+            knocker: Knocker::new(),
+            places: Arc::new(Semaphore::new(KNOCKS_MAX)),
+        }
+    }
+
+    /// Asks replicas of `peer` with each interval, until the task is aborted.
+    pub(super) async fn ask(
+        self,
+        shared: Weak<Shared>,
+        peer: PeerId,
+        addresses: Vec<Arc<str>>,
+        interval: Duration,
+    ) {
+        let addresses: Vec<SocketAddr> = addresses
+            .iter()
+            .filter_map(|address| address.parse().ok())
+            .take(ADDRESSES_MAX)
+            .collect();
+        loop {
+            let next = Instant::now() + interval;
+            let Some(clock) = shared.upgrade().map(|shared| shared.clock()) else {
+                return;
+            };
+            let sent = clock.now();
+            let alive = self.any(&addresses, interval * PATIENCE_INTERVALS).await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            shared.handle(Event::Witness { peer, sent, alive });
+            drop(shared);
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Whether any of them answers.
+    async fn any(&self, addresses: &[SocketAddr], patience: Duration) -> bool {
+        let knocks = addresses.iter().map(|address| async {
+            // The semaphore is never closed.
+            let _place = self.places.acquire().await;
+            self.knocker.knock(*address, patience).await
+        });
+        let mut knocks: FuturesUnordered<_> = knocks.collect();
+        let any = async {
+            while let Some(answered) = knocks.next().await {
+                if answered {
+                    return true;
+                }
+            }
+            false
+        };
+        // Also where many others are being asked, the core must hear in time.
+        tokio::time::timeout(patience, any).await.unwrap_or(false)
+    }
+}

@@ -1,0 +1,157 @@
+//! The tasks that feed the core. None keeps the service: each ends when it is gone.
+
+use std::sync::{Arc, Weak};
+
+use isotherm_router::PeerId;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::Shared;
+use super::links::LinkKey;
+use super::pools::own_members;
+use crate::config::{Config, PeerConfig, RegionConfig};
+use crate::driver::Table;
+use crate::peering::Link;
+
+/// Takes what happens to links.
+pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<LinkKey>>) {
+    while let Some(event) = events.recv().await {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        shared.link(event);
+    }
+}
+
+/// Makes time pass for the core.
+pub(super) async fn keep_time(shared: Weak<Shared>) {
+    let Some(alarm) = shared.upgrade().map(|shared| shared.alarm()) else {
+        return;
+    };
+    while let Some(due) = next(&shared) {
+        let timeout = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = timeout => if let Some(shared) = shared.upgrade() { shared.tick() },
+            () = alarm.notified() => {}
+        }
+    }
+}
+
+/// `None` when the service is gone; `Some(None)` when nothing is due.
+fn next(shared: &Weak<Shared>) -> Option<Option<Instant>> {
+    let shared = shared.upgrade()?;
+    let due = shared.deadline();
+    let due = due.and_then(|time| shared.clock().instant_of(time));
+    Some(due.map(Instant::from_std))
+}
+
+/// Asks the siblings with each interval.
+pub(super) async fn beat(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        strong.beat();
+        let next = Instant::now() + strong.lock().config.heartbeat;
+        drop(strong);
+        sleep_until(next).await;
+    }
+}
+
+/// Tells the core who this region's own replicas are.
+pub(super) async fn follow_members(shared: Weak<Shared>) {
+    let Some(mut revision) = shared.upgrade().map(|shared| shared.fleet().revision()) else {
+        return;
+    };
+    loop {
+        revision.mark_unchanged();
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        if let Some(pools) = own_members(&strong.fleet().table()) {
+            strong.members(pools);
+        }
+        drop(strong);
+        if revision.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes adopted replicas into pools that come.
+pub(super) async fn follow_pools(shared: Weak<Shared>) {
+    let Some(mut table) = shared.upgrade().map(|shared| shared.fleet().watch()) else {
+        return;
+    };
+    while table.changed().await.is_ok() {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        shared.drive(|core, _| core.adoptions.pools_changed());
+    }
+}
+
+/// Dials those that the configuration names, through reloads.
+pub(super) async fn follow_config(
+    shared: Weak<Shared>,
+    mut applied: RegionConfig,
+    mut config: watch::Receiver<Arc<Config>>,
+) {
+    while config.changed().await.is_ok() {
+        let region = config.borrow_and_update().region.clone();
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        // A section that a reload takes out, or puts in, waits for a restart.
+        if let Some(new) = region
+            && applied != new
+        {
+            apply(&shared, &new);
+            applied = new;
+        }
+    }
+}
+
+/// Dials those that a configuration names, and keeps to the rest of it, apart from what only a restart changes.
+pub(super) fn apply(shared: &Shared, config: &RegionConfig) {
+    let running = shared.lock().config.clone();
+    let config = RegionConfig {
+        name: running.name,
+        listen: running.listen,
+        security: running.security,
+        state_file: running.state_file,
+        ..config.clone()
+    };
+    let peers = identities(&config, &shared.fleet().table());
+    shared.apply(&config, &peers);
+}
+
+/// Peers by the identities that the pools know them by. A region cannot be its own peer.
+fn identities(region: &RegionConfig, table: &Table) -> Vec<(PeerId, PeerConfig)> {
+    let id = |peer: &PeerConfig| Some(table.directory()?.named(&peer.name)?.id);
+    let peers = region.peers.iter();
+    let others = peers.filter(|peer| peer.name != region.name);
+    others
+        .filter_map(|peer| Some((id(peer)?, peer.clone())))
+        .collect()
+}
+
+/// Tells the core whether an Envoy is connected.
+pub(super) async fn follow_envoys(shared: Weak<Shared>, mut envoys: watch::Receiver<usize>) {
+    loop {
+        let count = *envoys.borrow_and_update();
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        strong.own_gateway(count > 0);
+        drop(strong);
+        if envoys.changed().await.is_err() {
+            return;
+        }
+    }
+}

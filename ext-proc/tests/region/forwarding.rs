@@ -1,0 +1,90 @@
+//! What regions tell each other reaches the pools, and stops reaching them.
+
+use isotherm::driver::Ask;
+use isotherm_router::PeerAvailability;
+use isotherm_router::region::Standing;
+
+use super::world::{Node, connect, connected, eventually, place};
+
+#[tokio::test]
+async fn a_full_region_forwards_to_one_that_says_it_has_room() {
+    let us = Node::start("us", "").await;
+    let eu = Node::start("eu", "").await;
+    connected(&[&us, &eu]).await;
+
+    let (_running, progress) = us.submit(Ask::default());
+    assert_eq!(place(&progress), us.engines[0].addr.to_string());
+    let (_forwarded, progress) = us.submit(Ask::default());
+    assert_eq!(place(&progress), "eu");
+
+    // The region's own requests fill it: it says so, and gets no more.
+    let (_running, _) = eu.submit(Ask::default());
+    eventually("us knows that eu is full", || {
+        us.availability("eu") == Some(PeerAvailability::NoReplica)
+    })
+    .await;
+
+    let eu_seen = us.sees("eu").unwrap();
+    assert_eq!(eu_seen.standing, Standing::Up);
+    assert_eq!(eu_seen.replicas, 1, "by its record");
+    assert!(eu_seen.round_trip.is_some() && eu_seen.heartbeat_age.is_some());
+    assert_eq!(
+        (eu_seen.cluster.as_str(), eu_seen.link.as_str()),
+        ("region-eu", "up")
+    );
+}
+
+#[tokio::test]
+async fn a_region_that_is_killed_gets_nothing_more_and_one_that_returns_does() {
+    let us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    connected(&[&us, &eu]).await;
+    eu.kill();
+    eventually("us has lost eu", || {
+        us.availability("eu") == Some(PeerAvailability::Lost)
+    })
+    .await;
+    let seen = us.sees("eu").unwrap();
+    assert_eq!(seen.link.as_str(), "unreachable", "{seen:?}");
+    eu.run().await;
+    connected(&[&us, &eu]).await;
+}
+
+#[tokio::test]
+async fn a_region_that_stops_in_good_order_is_noticed_by_its_link_not_by_its_silence() {
+    // Silence alone would take half a minute.
+    let us = Node::start("us", "heartbeat_ms: 10000").await;
+    let mut eu = Node::start("eu", "heartbeat_ms: 10000").await;
+    connected(&[&us, &eu]).await;
+    let stopping = std::time::Instant::now();
+    eu.stop().await;
+    eventually("us has lost eu", || {
+        us.availability("eu") == Some(PeerAvailability::Lost)
+    })
+    .await;
+    assert!(
+        stopping.elapsed().as_secs() < 20,
+        "{:?}",
+        stopping.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn peers_come_and_go_with_the_configuration() {
+    let us = Node::start("us", "").await;
+    let eu = Node::start("eu", "").await;
+    let asia = Node::start("asia", "").await;
+    connected(&[&us, &eu]).await;
+    assert!(us.sees("asia").is_none());
+    connected(&[&us, &eu, &asia]).await;
+    connect(&[&us, &asia]);
+    eventually("us does not know eu any more", || {
+        us.sees("eu").is_none() && us.availability("eu").is_none()
+    })
+    .await;
+    eventually("eu is not answered any more", || {
+        eu.availability("us") != Some(PeerAvailability::Available)
+    })
+    .await;
+    connected(&[&us, &asia]).await;
+}

@@ -1,0 +1,16 @@
+//! Several regions: services that hear each other over loopback, fall silent, and look after each other's replicas.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what a test relies on and does not get is its failure"
+)]
+
+#[path = "../fake/mod.rs"]
+pub mod fake;
+mod forwarding;
+mod recovery;
+mod siblings;
+mod world;

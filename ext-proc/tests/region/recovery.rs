@@ -1,0 +1,148 @@
+//! Replicas of a region that died: adopted by one region, remembered over restarts, and given back.
+
+use std::time::Duration;
+
+use isotherm::region::Status;
+use isotherm_router::region::Standing;
+
+use super::world::{Node, connect, connected, eventually, throughout};
+
+/// Waits until a region would be adopted if it died: everybody has its record, with both lists of heirs.
+async fn settled(nodes: &[&Node]) {
+    connected(nodes).await;
+    // A list of heirs counts once there is one before it; both are there within a few rounds of heartbeats.
+    for node in nodes {
+        for other in nodes.iter().filter(|other| other.name != node.name) {
+            let what = format!("{} has the record of {}", node.name, other.name);
+            eventually(&what, || {
+                node.sees(other.name).is_some_and(|seen| seen.replicas == 1)
+                    && std::fs::read_to_string(node.state_file())
+                        .is_ok_and(|text| text.contains(&other.engines[0].addr.to_string()))
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
+    let us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    eu.kill();
+    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    let seen = us.sees("eu").unwrap();
+    assert_eq!((seen.standing, seen.adopted), (Standing::Dead, 1));
+    eventually("requests can go there", || {
+        us.pool()
+            .replicas()
+            .iter()
+            .all(|replica| replica.availability.as_str() == "available")
+    })
+    .await;
+
+    eu.run().await;
+    connect(&[&us, &eu]);
+    eventually("us gives it back", || !us.holds(&eu)).await;
+    assert_eq!(us.sees("eu").unwrap().adopted, 0);
+    assert_eq!(us.members(), [(us.engines[0].addr, false)]);
+}
+
+#[tokio::test]
+async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
+    let us = Node::start("us", "").await;
+    let eu = Node::start("eu", "").await;
+    let mut asia = Node::start("asia", "").await;
+    settled(&[&us, &eu, &asia]).await;
+    asia.kill();
+    eventually("somebody adopts asia's replica", || {
+        us.holds(&asia) || eu.holds(&asia)
+    })
+    .await;
+    throughout("only one has it", Duration::from_secs(3), || {
+        !(us.holds(&asia) && eu.holds(&asia))
+    })
+    .await;
+    let (heir, other) = if us.holds(&asia) {
+        (&us, &eu)
+    } else {
+        (&eu, &us)
+    };
+    eventually("the other one is told", || {
+        other.sees("asia").unwrap().held_by == [heir.name]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_region_whose_envoy_dies_is_looked_after_and_gets_its_replica_back() {
+    let us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    eu.kill_envoy();
+    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    assert_eq!(us.sees("eu").unwrap().standing, Standing::NoGateway);
+    eu.connect_envoy().await;
+    eventually("us gives it back", || !us.holds(&eu)).await;
+}
+
+#[tokio::test]
+async fn a_restart_remembers_whose_replicas_are_where() {
+    let mut us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    let eu_was_at = eu.links();
+    eu.kill();
+    us.kill();
+    let text = std::fs::read_to_string(us.state_file()).unwrap();
+    assert!(text.contains(&eu.engines[0].addr.to_string()), "{text}");
+
+    // Started with the old address of its peer, where nobody listens.
+    us.run_without_envoy(&[("eu", eu_was_at)], &[]);
+    us.connect_envoy().await;
+    eventually("the record comes from the file", || {
+        us.sees("eu").is_some_and(|eu| eu.replicas == 1)
+    })
+    .await;
+    eventually("us adopts what it remembers", || us.holds(&eu)).await;
+}
+
+#[tokio::test]
+async fn a_region_with_a_broken_memory_starts_and_learns_anew() {
+    let mut us = Node::start("us", "").await;
+    let eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    us.kill();
+    std::fs::write(us.state_file(), "{ not a state").unwrap();
+    us.run().await;
+    settled(&[&us, &eu]).await;
+    let aside = us.state_file().with_extension("json.broken");
+    assert_eq!(std::fs::read_to_string(aside).unwrap(), "{ not a state");
+}
+
+#[tokio::test]
+async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost() {
+    let us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    assert!(us.handle().declare_lost("nobody", true).is_err());
+    eu.kill();
+    let engine = eu.engines.remove(0);
+    let address = engine.addr;
+    drop(engine);
+    eventually("eu is lost", || {
+        us.sees("eu").unwrap().standing == Standing::Lost
+    })
+    .await;
+    throughout("it is not dead", Duration::from_secs(3), || {
+        us.sees("eu").unwrap().standing == Standing::Lost
+    })
+    .await;
+    us.handle().declare_lost("eu", true).unwrap();
+    eventually("it is declared lost", || {
+        us.sees("eu").unwrap().standing == Standing::DeclaredLost
+    })
+    .await;
+    let Status { peers, .. } = us.status();
+    assert_eq!(peers[0].adopted, 0, "nobody answers at {address}");
+}

@@ -1,0 +1,126 @@
+//! Two services of one region: they share what lies where, and speak for each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use isotherm::driver::Ask;
+use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_router::Scope;
+use isotherm_router::region::Standing;
+
+use super::fake::{FakeEngine, vllm};
+use super::world::{Node, eventually, place};
+
+/// Two services over the same two replicas.
+async fn twins() -> (Node, Node, [FakeEngine; 2]) {
+    let engines = [
+        FakeEngine::start(vllm(0)).await,
+        FakeEngine::start(vllm(0)).await,
+    ];
+    let mut first = Node::with("us", "", Vec::new());
+    let mut second = Node::with("us", "", Vec::new());
+    first.run_without_envoy(&[], &[]);
+    second.run_without_envoy(&[], &[]);
+    tell(&first, &second, &[], &engines);
+    for node in [&first, &second] {
+        eventually("the sibling is heard", || {
+            let siblings = node.status().siblings;
+            siblings.len() == 1 && siblings[0].heartbeat_age.is_some()
+        })
+        .await;
+        eventually("the replicas are there", || {
+            let replicas = node.pool().replicas();
+            replicas.len() == 2
+                && replicas
+                    .iter()
+                    .all(|replica| replica.availability.as_str() == "available")
+        })
+        .await;
+    }
+    (first, second, engines)
+}
+
+fn tell(first: &Node, second: &Node, peers: &[(&str, SocketAddr)], engines: &[FakeEngine]) {
+    let addresses: Vec<_> = engines.iter().map(|engine| engine.addr).collect();
+    first.write(peers, &[second.links()], &addresses);
+    second.write(peers, &[first.links()], &addresses);
+}
+
+fn prompt(hash: u64) -> Ask {
+    let edges = (1..=4)
+        .map(|n| Edge {
+            hash: hash * 10 + n,
+            end_bytes: u32::try_from(n).unwrap() * 1_024,
+        })
+        .collect();
+    Ask {
+        fingerprint: Arc::new(Fingerprint::new(edges, 4_096).unwrap()),
+        ..Ask::default()
+    }
+}
+
+/// How much of a prompt a service knows to lie at a replica.
+fn known(node: &Node, ask: &Ask, at: &str) -> u32 {
+    let candidates = node.pool().explain(ask).candidates;
+    let found = candidates.iter().find(|candidate| candidate.name == at);
+    found.map_or(0, |candidate| candidate.matched_bytes)
+}
+
+#[tokio::test]
+async fn what_one_places_the_other_knows() {
+    let (first, second, _engines) = twins().await;
+    for (from, to, hash) in [(&first, &second, 1), (&second, &first, 2)] {
+        let ask = prompt(hash);
+        let (ticket, progress) = from.submit(ask.clone());
+        let at = place(&progress);
+        eventually("the sibling knows where the prompt lies", || {
+            known(to, &ask, &at) == 4_096
+        })
+        .await;
+        drop(ticket);
+    }
+    assert!(first.status().shared.sent > 0 && first.status().shared.received > 0);
+}
+
+#[tokio::test]
+async fn queues_add_up_and_one_envoy_is_enough() {
+    let (mut first, mut second, engines) = twins().await;
+    let eu = Node::start("eu", "").await;
+    // The other region hears one of the two; the Envoy is connected to the other.
+    second.connect_envoy().await;
+    tell(&first, &second, &[("eu", eu.links())], &engines);
+    let own: Vec<_> = eu.engines.iter().map(|engine| engine.addr).collect();
+    eu.write(&[("us", first.links())], &[], &own);
+    eventually("us has a gateway", || {
+        eu.sees("us").is_some_and(|us| us.standing == Standing::Up)
+    })
+    .await;
+
+    let stay = || Ask {
+        scope: Scope::Home,
+        ..Ask::default()
+    };
+    let mut requests: Vec<_> = (0..2).map(|_| second.pool().submit(&stay())).collect();
+    requests.extend((0..7).map(|_| second.pool().submit(&stay())));
+    let queue = || {
+        let peers = eu.pool().peers();
+        peers[0].report.map_or(0, |report| report.queue)
+    };
+    eventually("eu hears of the queue of the one it does not hear", || {
+        queue() == 7
+    })
+    .await;
+    requests.clear();
+    eventually("and of its end", || queue() == 0).await;
+
+    second.kill();
+    eventually("the gateway went with it", || {
+        eu.sees("us").unwrap().standing == Standing::NoGateway
+    })
+    .await;
+    first.connect_envoy().await;
+    eventually("there is one again", || {
+        eu.sees("us").unwrap().standing == Standing::Up
+    })
+    .await;
+}
