@@ -3,6 +3,7 @@
 mod converse;
 mod gate;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -106,10 +107,7 @@ impl<A: Answer> Acceptor<A> {
     /// # Errors
     ///
     /// When the server fails.
-    pub async fn run(
-        self,
-        mut stopping: watch::Receiver<bool>,
-    ) -> Result<(), tonic::transport::Error> {
+    pub async fn run(self, stopping: watch::Receiver<bool>) -> Result<(), tonic::transport::Error> {
         let (through, incoming) = mpsc::channel(WAITING_MAX);
         let gate = Gate::new(
             Arc::clone(&self.own),
@@ -122,6 +120,7 @@ impl<A: Answer> Acceptor<A> {
             self.answer,
             stopping.clone(),
         );
+        let mut ending = stopping.clone();
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .initial_stream_window_size(WINDOW_BYTES)
@@ -133,12 +132,21 @@ impl<A: Answer> Acceptor<A> {
                 ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>),
                 async move {
                     // Whoever is gone will not say more.
-                    drop(stopping.wait_for(|stopping| *stopping).await);
+                    drop(ending.wait_for(|stopping| *stopping).await);
                 },
             );
+        let mut closing = stopping;
+        let gate = async move {
+            tokio::select! {
+                () = gate.open(self.listener, through) => {}
+                // Closes the listener: who calls now is refused at once, and does not wait for a service that goes.
+                _ = closing.wait_for(|stopping| *stopping) => {}
+            }
+            std::future::pending::<Infallible>().await
+        };
         tokio::select! {
             served = server => served,
-            () = gate.open(self.listener, through) => Ok(()),
+            never = gate => match never {},
         }
     }
 }

@@ -43,6 +43,23 @@ pub(super) enum Nonsense {
     Edges,
 }
 
+/// Whether the other side will take a message of this many of everything. It would end the stream of one that has more,
+/// and of the next one again.
+pub(super) fn has_bounds(said: &Said) -> bool {
+    match said {
+        Said::Ping(_) => true,
+        Said::Heartbeat(said) => said.pools.len() <= POOLS_MAX && said.views.len() <= REGIONS_MAX,
+        Said::Record(said) => {
+            let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
+            replicas <= REPLICAS_MAX && said.pools.len() <= POOLS_MAX
+        }
+        Said::Placements(said) => {
+            let edges = |placed: &Placed| placed.edges.len() <= EDGES_MAX;
+            said.len() <= PLACEMENTS_MAX && said.iter().all(edges)
+        }
+    }
+}
+
 /// A message on the wire.
 pub(super) fn to_wire(session: u64, said: &Said) -> wire::Said {
     let what = match said {

@@ -13,6 +13,7 @@ mod verify;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
@@ -69,6 +70,7 @@ pub struct Credentials {
 pub(super) struct Loaded {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
+    expires: Option<SystemTime>,
 }
 
 impl Credentials {
@@ -98,6 +100,12 @@ impl Credentials {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(loaded);
         Ok(())
+    }
+
+    /// When the certificate in use expires, where the system's clock can say it.
+    #[must_use]
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.current().expires
     }
 
     pub(super) fn known(&self) -> &Known {

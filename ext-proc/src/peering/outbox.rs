@@ -11,7 +11,7 @@ use isotherm_router::region::Session;
 use prost::Message as _;
 use tokio::sync::Notify;
 
-use super::convert::to_wire;
+use super::convert::{has_bounds, to_wire};
 use super::{MESSAGE_BYTES_MAX, Said, wire};
 
 /// How many messages other than pings may wait, and how long they may be together, in bytes.
@@ -27,8 +27,8 @@ pub enum SayError {
     /// The other side does not read as fast as is spoken.
     #[error("too much waits to be said")]
     Full,
-    /// The message is longer than [`MESSAGE_BYTES_MAX`].
-    #[error("the message has more than {MESSAGE_BYTES_MAX} bytes")]
+    /// The message is longer than [`MESSAGE_BYTES_MAX`], or has more of something than the other side takes.
+    #[error("the message is too long")]
     TooLong,
 }
 
@@ -69,7 +69,7 @@ impl Outbox {
         };
         let message = to_wire(self.session.0, said);
         let bytes = message.encoded_len();
-        if bytes > MESSAGE_BYTES_MAX {
+        if bytes > MESSAGE_BYTES_MAX || !has_bounds(said) {
             return Err(SayError::TooLong);
         }
         let mut waiting = self.waiting();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use isotherm::config::TlsFiles;
 use rcgen::{
@@ -68,9 +69,15 @@ impl Authority {
     }
 }
 
+/// When certificates expire that have not expired yet: the start of the year 2100.
+pub(crate) fn expires() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_800)
+}
+
 fn params(names: &[&str]) -> CertificateParams {
     let names: Vec<_> = names.iter().copied().map(String::from).collect();
     let mut params = CertificateParams::new(names).unwrap();
+    params.not_after = date_time_ymd(2100, 1, 1);
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,
         ExtendedKeyUsagePurpose::ClientAuth,

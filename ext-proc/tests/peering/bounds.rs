@@ -62,6 +62,17 @@ async fn of_ten_thousand_batches_a_sibling_that_is_stuck_gets_as_many_as_it_has_
 }
 
 #[tokio::test]
+async fn what_the_other_side_would_not_take_is_not_said() {
+    let eu = Service::start(plain("eu", &[])).await;
+    let mut sibling = Calling::start(&plain("eu", &[]), "eu", eu.address, pace());
+    sibling.up().await;
+    assert_eq!(sibling.dialer.say(&batch(100_000)), Err(SayError::TooLong));
+    assert_eq!(sibling.dialer.say(&batch(1_000)), Err(SayError::TooLong));
+    sibling.dialer.say(&batch(500)).unwrap();
+    eventually(|| eu.recorder.count() == 1).await;
+}
+
+#[tokio::test]
 async fn a_caller_that_does_not_listen_is_not_answered_into_the_blue() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);

@@ -139,6 +139,24 @@ async fn a_peer_that_restarts_is_found_again_at_the_same_address() {
 }
 
 #[tokio::test]
+async fn a_service_that_stops_lets_nobody_in_any_more() {
+    let (authority, _files, us) = us();
+    let files = authority.files("eu");
+    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
+    // Somebody keeps it from ending: a connection that nobody closes.
+    let issued = authority.issue("us.isotherm");
+    let open = raw::tls_client(eu.address, &authority.pem, Some(&issued)).await;
+    let mut us = Calling::start(&us, "eu", eu.address, pace());
+    us.up().await;
+    eu.begin_to_stop();
+    assert_eq!(unreachable(us.down().await), Unreachable::Closed);
+    // What had been accepted at that moment may still have to break.
+    while !matches!(unreachable(us.down().await), Unreachable::Connect { .. }) {}
+    drop(open);
+    eu.stop().await;
+}
+
+#[tokio::test]
 async fn a_name_with_several_addresses_is_tried_through() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");

@@ -160,9 +160,13 @@ impl Service {
         }
     }
 
+    pub(crate) fn begin_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Stops it in good order.
     pub(crate) async fn stop(mut self) {
-        self.stop.send_replace(true);
+        self.begin_to_stop();
         tokio::time::timeout(PATIENCE, &mut self.task)
             .await
             .unwrap()

@@ -7,7 +7,7 @@ use isotherm_router::region::{Heirs, Members, Record};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::authority::{Authority, Files, Issued};
+use crate::authority::{self, Authority, Files, Issued};
 use crate::raw;
 use crate::service::{Calling, Service, eventually, own, own_with, pace};
 
@@ -248,6 +248,9 @@ fn a_service_does_not_start_with_what_others_would_refuse() {
         Credentials::load("eu", files.paths()).map(|_| ())
     };
     let right = authority.issue("eu.isotherm");
+    let files = Files::new(&right, &authority.pem);
+    let expires = Credentials::load("eu", files.paths()).unwrap().expires();
+    assert_eq!(expires, Some(authority::expires()));
     assert_eq!(load(&right, &authority.pem), Ok(()));
 
     let unfit = |result| matches!(result, Err(CredentialsError::Certificate { .. }));

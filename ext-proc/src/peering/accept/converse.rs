@@ -19,9 +19,9 @@ use tonic_prost::ProstCodec;
 
 use super::gate::Proved;
 use super::{Answer, Caller};
-use crate::peering::convert::{from_wire, to_wire};
+use crate::peering::convert::{from_wire, has_bounds, to_wire};
 use crate::peering::wire::{self, What};
-use crate::peering::{MESSAGE_BYTES_MAX, METHOD, Own, PROTOCOL, SERVICE, hello};
+use crate::peering::{MESSAGE_BYTES_MAX, METHOD, Own, PROTOCOL, SERVICE, Said, hello};
 
 /// The service; clones share everything.
 pub(super) struct Peering<A>(Arc<Shared<A>>);
@@ -207,8 +207,7 @@ impl<A: Answer> Conversation<A> {
             self.answers.extend(
                 answers
                     .iter()
-                    .map(|answer| to_wire(self.caller.session.0, answer))
-                    .filter(fits),
+                    .filter_map(|answer| fitting(self.caller.session, answer)),
             );
         }
     }
@@ -226,16 +225,13 @@ impl<A: Answer> Drop for Conversation<A> {
     }
 }
 
-/// A message that is too long would end the stream, and the next one as well.
-fn fits(message: &wire::Said) -> bool {
+/// An answer on the wire. One that is too long would end the stream, and the next one as well.
+fn fitting(session: Session, answer: &Said) -> Option<wire::Said> {
+    let message = to_wire(session.0, answer);
     let bytes = message.encoded_len();
-    let fits = bytes <= MESSAGE_BYTES_MAX;
-    if !fits {
-        tracing::error!(
-            bytes,
-            bytes_max = MESSAGE_BYTES_MAX,
-            "an answer is too long and is not sent"
-        );
+    if bytes <= MESSAGE_BYTES_MAX && has_bounds(answer) {
+        return Some(message);
     }
-    fits
+    tracing::error!(bytes, "an answer is too long and is not sent");
+    None
 }

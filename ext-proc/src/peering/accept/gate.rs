@@ -1,6 +1,7 @@
 //! The way in: TCP, TLS, who it is, and whether there is room.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -94,7 +95,9 @@ impl<A: Answer> Gate<A> {
                 let _permit = permit;
                 match timeout(this.greeting_max, this.enter(socket, from)).await {
                     // A server that is gone stops.
-                    Ok(Ok(entered)) => drop(through.send(entered).await),
+                    Ok(Ok(Some(entered))) => drop(through.send(entered).await),
+                    // A health check, say.
+                    Ok(Ok(None)) => tracing::debug!(%from, "a caller hung up"),
                     Ok(Err(why)) => this.turn_away(from, &why),
                     Err(_) => this.turn_away(from, "the TLS handshake took too long"),
                 }
@@ -102,16 +105,18 @@ impl<A: Answer> Gate<A> {
         }
     }
 
-    async fn enter(&self, socket: TcpStream, from: SocketAddr) -> Result<Entered, String> {
+    /// `None`: the caller hung up.
+    async fn enter(&self, socket: TcpStream, from: SocketAddr) -> Result<Option<Entered>, String> {
         // A link lives without it, only slower.
         let _ = socket.set_nodelay(true);
         let Protection::Tls(credentials) = self.own.protection() else {
             let place = self.places.take(None, from)?;
-            return Ok(Io::plain(socket, place));
+            return Ok(Some(Io::plain(socket, place)));
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.current().server));
         let tls = match acceptor.accept(socket).into_fallible().await {
             Ok(tls) => tls,
+            Err((error, _)) if hung_up(&error) => return Ok(None),
             Err((error, socket)) => {
                 farewell(socket).await;
                 return Err(error.to_string());
@@ -121,7 +126,7 @@ impl<A: Answer> Gate<A> {
         let certificate = certificate.and_then(<[_]>::first).ok_or("no certificate")?;
         let region = region_of(certificate, self.own.known()).map_err(|error| error.to_string())?;
         let place = self.places.take(Some(region), from)?;
-        Ok(Io::tls(tls, place))
+        Ok(Some(Io::tls(tls, place)))
     }
 
     fn turn_away(&self, from: SocketAddr, why: &str) {
@@ -130,13 +135,20 @@ impl<A: Answer> Gate<A> {
     }
 }
 
+fn hung_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
+}
+
 /// Gives the other side time to read the alert that was sent.
 async fn farewell(mut socket: TcpStream) {
     let listen = async {
         socket.shutdown().await?;
         let mut unread = vec![0; FAREWELL_BYTES];
         while socket.read(&mut unread).await? > 0 {}
-        std::io::Result::Ok(())
+        io::Result::Ok(())
     };
     // However it ends, it was polite.
     let _ = timeout(FAREWELL_MAX, listen).await;

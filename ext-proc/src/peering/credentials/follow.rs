@@ -1,6 +1,7 @@
 //! Loads the files again when they change.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{Credentials, CredentialsError};
 use crate::config::TlsFiles;
@@ -27,6 +28,7 @@ impl Credentials {
             match &loaded {
                 Ok(()) => tracing::info!(
                     certificate = %self.files.certificate.display(),
+                    expires_in_days = self.days_left(),
                     "certificates loaded"
                 ),
                 Err(error) => tracing::error!(
@@ -36,5 +38,10 @@ impl Credentials {
             }
             hook(&loaded);
         }
+    }
+
+    fn days_left(&self) -> Option<u64> {
+        let left = self.expires()?.duration_since(SystemTime::now()).ok()?;
+        Some(left.as_secs() / (24 * 60 * 60))
     }
 }

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, Error, RootCertStore, ServerConfig, version,
+};
 
 use super::verify::KnownRegion;
 use super::{CredentialsError, Loaded};
@@ -57,7 +60,9 @@ pub(super) fn load(
         .verify_chain(leaf, others, now)
         .map_err(|error| unfit(format!("as a client's: {error}")))?;
 
-    let unmatched = |error: tokio_rustls::rustls::Error| content(&files.key, &error);
+    let expires = expiry(|at| servers.verify_server_cert(leaf, others, &name, &[], at));
+
+    let unmatched = |error: Error| content(&files.key, &error);
     let mut client = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unmatched)?
@@ -79,7 +84,21 @@ pub(super) fn load(
     Ok(Loaded {
         client: Arc::new(client),
         server: Arc::new(server),
+        expires,
     })
+}
+
+/// When a certificate expires that is valid now. No parser of certificates is at hand but the verifier: it says since
+/// when one is invalid that is used in a thousand years.
+fn expiry<T>(verify: impl FnOnce(UnixTime) -> Result<T, Error>) -> Option<SystemTime> {
+    const THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
+    let then = UnixTime::since_unix_epoch(THOUSAND_YEARS);
+    let Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) =
+        verify(then)
+    else {
+        return None;
+    };
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(not_after.as_secs()))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, CredentialsError> {
