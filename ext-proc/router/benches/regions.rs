@@ -1,0 +1,314 @@
+//! What it costs one service to hear of the others: 50 regions, four pools in each, from 500 to 50,000 replicas in all.
+//!
+//! A heartbeat is applied to the end: it is believed, taken in, and fed to the router of each pool, which holds its own
+//! region's share of the replicas. Answering a peer's ping, and the decisions that fall due once an interval, are timed
+//! on their own. What is measured grows with the regions; it must not grow with the replicas.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a bench: criterion's macros make undocumented items, and it reads the clock"
+)]
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use isotherm_router::region::{
+    Effect, Event, Heartbeat, Held, Incarnation, Members, Ping, Record, Regions, RegionsConfig,
+    Session, Sight, Stance, View,
+};
+use isotherm_router::{
+    Event as PoolEvent, Load, PeerId, PeerReport, PeerSpec, ReplicaId, ReplicaSpec, Router,
+    RouterConfig, Time,
+};
+
+const INTERVAL: Duration = Duration::from_millis(200);
+const MODELS: [&str; 4] = ["llama", "qwen", "gemma", "mixtral"];
+
+fn name(region: u16) -> String {
+    format!("region-{region}")
+}
+
+/// One service, region 0, with the routers of its pools.
+struct Service {
+    regions: Regions,
+    routers: BTreeMap<Arc<str>, Router>,
+    peers: u16,
+    now: Time,
+    /// The newest ping to each peer.
+    asked: BTreeMap<PeerId, Ping>,
+    records: BTreeMap<PeerId, Held>,
+    seq: u64,
+    /// Whose turn it is.
+    turn: u16,
+}
+
+impl Service {
+    fn new(regions: u16, replicas_in_all: u32) -> Self {
+        let peers = regions - 1;
+        let each = replicas_in_all / u32::from(regions) / 4;
+        let config = RegionsConfig {
+            name: name(0).as_str().into(),
+            interval: INTERVAL,
+            adopt: true,
+            give_back_after: Duration::from_secs(10),
+            version: "bench".into(),
+            peers: (1..=peers)
+                .map(|id| (PeerId(id), name(id).as_str().into()))
+                .collect(),
+        };
+        let now = Time::from_nanos(1);
+        let mut service = Self {
+            regions: Regions::new(config, Incarnation(1), [], now),
+            routers: MODELS
+                .iter()
+                .map(|model| (Arc::from(*model), router(each, peers)))
+                .collect(),
+            peers,
+            now,
+            asked: BTreeMap::new(),
+            records: BTreeMap::new(),
+            seq: 0,
+            turn: 0,
+        };
+        service.tell(Event::Gateway { up: true });
+        let pools = members(0, each);
+        service.tell(Event::Members { pools });
+        for id in 1..=peers {
+            let peer = PeerId(id);
+            let session = Session(u64::from(id));
+            service.tell(Event::LinkUp { peer, session });
+            let record = Record {
+                region: name(id).as_str().into(),
+                version: 1,
+                pools: members(id, each),
+                heirs: isotherm_router::region::Heirs {
+                    version: 2,
+                    order: (0..=peers).map(|id| name(id).as_str().into()).collect(),
+                    prior: Some((0..=peers).map(|id| name(id).as_str().into()).collect()),
+                },
+            };
+            service.records.insert(peer, record.held());
+            service.tell(Event::Record { peer, record });
+        }
+        service
+    }
+
+    /// Tells the core something and does what it wants: the routers hear of the peers.
+    fn tell(&mut self, event: Event) {
+        self.regions.handle(self.now, event);
+        self.follow();
+    }
+
+    fn follow(&mut self) {
+        while let Some(effect) = self.regions.poll_effect() {
+            match effect {
+                Effect::Ping { peer, ping } => {
+                    self.asked.insert(peer, ping);
+                }
+                Effect::Reported {
+                    peer,
+                    pools,
+                    as_of,
+                    round_trip,
+                } => {
+                    for (model, report) in pools {
+                        if let Some(router) = self.routers.get_mut(&model) {
+                            let event = PoolEvent::PeerReported {
+                                peer,
+                                report,
+                                as_of,
+                                round_trip,
+                            };
+                            router.handle(self.now, event);
+                        }
+                    }
+                }
+                other => {
+                    black_box(other);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, by: Duration) {
+        self.now = self.now.after(by);
+        self.regions.handle_timeout(self.now);
+        self.follow();
+    }
+
+    /// The next peer in turn.
+    fn next(&mut self) -> PeerId {
+        self.turn = self.turn % self.peers + 1;
+        PeerId(self.turn)
+    }
+
+    /// What a peer answers to the newest ping.
+    fn heartbeat(&self, peer: PeerId) -> Heartbeat {
+        let ping = &self.asked[&peer];
+        let report = PeerReport {
+            available: u32::from(peer.0) % 3,
+            replicas: 25,
+            room: 40,
+            queue: u32::try_from(ping.seq % 4).unwrap(),
+            drain_per_s: 12.5,
+        };
+        Heartbeat {
+            session: ping.session,
+            answers: ping.seq,
+            version: "bench".into(),
+            stance: stance(peer),
+            pools: MODELS
+                .iter()
+                .map(|model| (Arc::from(*model), report))
+                .collect(),
+            views: (0..=self.peers)
+                .filter(|id| *id != peer.0)
+                .map(|id| View {
+                    region: name(id).as_str().into(),
+                    sight: Sight::Alive {
+                        gateway: true,
+                        round_trip: Duration::from_millis(80),
+                    },
+                    has: self.records.get(&PeerId(id)).copied().unwrap_or_default(),
+                })
+                .collect(),
+        }
+    }
+
+    fn ping(&mut self, peer: PeerId) -> Ping {
+        self.seq += 1;
+        Ping {
+            session: Session(u64::from(peer.0)),
+            seq: self.seq,
+            has: Held {
+                replicas: 9,
+                heirs: 2,
+                settled: true,
+            },
+            stance: stance(peer),
+        }
+    }
+}
+
+fn stance(peer: PeerId) -> Stance {
+    Stance {
+        incarnation: Incarnation(u64::from(peer.0)),
+        number: 1,
+        gateway: true,
+        ..Stance::default()
+    }
+}
+
+fn members(region: u16, each: u32) -> Vec<Members> {
+    let address = |n| Arc::from(format!("10.{region}.{}.{}:8000", n / 256, n % 256).as_str());
+    MODELS
+        .iter()
+        .map(|model| Members {
+            model: Arc::from(*model),
+            replicas: (0..each).map(address).collect(),
+        })
+        .collect()
+}
+
+fn router(replicas: u32, peers: u16) -> Router {
+    let mut router = Router::new(RouterConfig::default(), 1);
+    let now = Time::from_nanos(1);
+    for id in 0..replicas {
+        let replica = ReplicaId(id);
+        let spec = ReplicaSpec {
+            name: format!("10.0.{}.{}:8000", id / 256, id % 256),
+        };
+        router.handle(now, PoolEvent::Added { replica, spec });
+        let (load, sent) = (Load::default(), now);
+        router.handle(
+            now,
+            PoolEvent::Probed {
+                replica,
+                load,
+                sent,
+            },
+        );
+    }
+    for id in 1..=peers {
+        let spec = PeerSpec { name: name(id) };
+        let peer = PeerId(id);
+        router.handle(now, PoolEvent::PeerAdded { peer, spec });
+    }
+    router
+}
+
+fn heartbeats(c: &mut Criterion) {
+    for (regions, replicas) in [(10, 1_000), (50, 500), (50, 5_000), (50, 50_000)] {
+        let label = format!("{regions}-regions-{replicas}-replicas");
+        let mut service = Service::new(regions, replicas);
+        c.benchmark_group("heartbeat")
+            .bench_function(BenchmarkId::from_parameter(&label), |b| {
+                b.iter_custom(|iterations| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..iterations {
+                        let peer = service.next();
+                        if peer.0 == 1 {
+                            service.wait(INTERVAL);
+                        }
+                        let heartbeat = service.heartbeat(peer);
+                        let start = Instant::now();
+                        service.tell(Event::Heartbeat { peer, heartbeat });
+                        spent += start.elapsed();
+                    }
+                    spent
+                });
+            });
+        let believed = service.regions.status(service.now).counters;
+        assert_eq!(
+            believed.heartbeats_refused, 0,
+            "only what counts is measured"
+        );
+        c.benchmark_group("answer")
+            .bench_function(BenchmarkId::from_parameter(&label), |b| {
+                b.iter_custom(|iterations| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..iterations {
+                        let peer = service.next();
+                        let ping = service.ping(peer);
+                        let reports = vec![(Arc::from(MODELS[0]), PeerReport::default())];
+                        let start = Instant::now();
+                        black_box(service.regions.answer(service.now, peer, &ping, reports));
+                        spent += start.elapsed();
+                    }
+                    spent
+                });
+            });
+        // All is well at first; then nobody answers any more, and every region is one that might be adopted.
+        for (state, answered) in [("well", true), ("all-lost", false)] {
+            c.benchmark_group("tick")
+                .bench_function(BenchmarkId::new(state, &label), |b| {
+                    b.iter_custom(|iterations| {
+                        let mut spent = Duration::ZERO;
+                        for _ in 0..iterations {
+                            service.now = service.now.after(INTERVAL);
+                            let start = Instant::now();
+                            service.regions.handle_timeout(service.now);
+                            spent += start.elapsed();
+                            service.follow();
+                            for id in (1..=service.peers).filter(|_| answered) {
+                                let heartbeat = service.heartbeat(PeerId(id));
+                                let peer = PeerId(id);
+                                service.tell(Event::Heartbeat { peer, heartbeat });
+                            }
+                        }
+                        spent
+                    });
+                });
+        }
+    }
+}
+
+criterion_group!(benches, heartbeats);
+criterion_main!(benches);
