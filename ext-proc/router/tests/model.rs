@@ -5,7 +5,8 @@ mod support;
 
 use isotherm_router::{End, PeerReport, PolicyName};
 use proptest::prelude::*;
-use support::naive::{Naive, Op, Reach, Server};
+use support::naive::Naive;
+use support::naive::ops::{Op, Reach, Server};
 
 /// Random operations, as often as they matter.
 fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {

@@ -8,7 +8,8 @@ mod support;
 use arbitrary::{Result, Unstructured};
 use isotherm_router::{End, PeerReport};
 use libfuzzer_sys::fuzz_target;
-use support::naive::{Naive, Op, Reach, Server};
+use support::naive::Naive;
+use support::naive::ops::{Op, Reach, Server};
 
 /// The most operations in a run.
 const OPS_MAX: usize = 400;

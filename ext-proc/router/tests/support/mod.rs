@@ -12,7 +12,6 @@
 pub mod engine;
 pub mod home;
 pub mod naive;
-pub mod peers;
 pub mod pool;
 pub mod script;
 pub mod world;

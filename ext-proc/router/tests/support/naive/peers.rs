@@ -8,7 +8,7 @@ use isotherm_router::{
     Scope, Time,
 };
 
-use super::prompt;
+use super::super::prompt;
 
 /// Whether this request may go to that region at all.
 pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {

@@ -1,0 +1,109 @@
+//! What must hold at every moment.
+
+use isotherm_router::{Availability, PeerAvailability, PeerStatus, Push, ReplicaId, Request, Time};
+
+use super::Naive;
+use super::peers;
+use super::replica::Replica;
+
+impl Naive {
+    /// Whether a replica may serve a request at all.
+    pub(super) fn is_eligible(&self, request: &Request, replica: ReplicaId) -> bool {
+        let staying = self.replicas.get(&replica).is_some_and(|r| !r.draining);
+        let subset = request.subset.as_deref();
+        staying && subset.is_none_or(|subset| subset.contains(&replica))
+    }
+
+    pub(super) fn is_healthy(&self, replica: &Replica) -> bool {
+        let stale_after = self.config.probe_stale_after;
+        let stale = |(sent, _): (Time, u32)| sent.after(stale_after) <= self.now;
+        !replica.draining && !replica.failed && !replica.probe.is_some_and(stale)
+    }
+
+    pub(super) fn look_whether_all_fail(&mut self) {
+        let healthy = || self.replicas.values().filter(|r| self.is_healthy(r));
+        let one_answers = healthy().any(|r| r.failing.left_out.is_none());
+        let all_fail = healthy().count() > 0 && !one_answers;
+        let one_is_back = self.all_fail && one_answers;
+        self.all_fail = all_fail;
+        let left_out = self
+            .replicas
+            .values_mut()
+            .filter_map(|r| r.failing.left_out.as_mut())
+            .filter(|left_out| one_is_back && !left_out.on_trial);
+        for left_out in left_out {
+            left_out.until = left_out.until.min(self.now);
+        }
+    }
+
+    /// Whether how its requests end allows one more.
+    pub(super) fn may_be_tried(&self, replica: &Replica) -> bool {
+        let left_out = replica.failing.left_out;
+        self.all_fail || left_out.is_none_or(|left_out| left_out.until <= self.now)
+    }
+
+    /// Whether the mode allows one more; for `pending` what must hold at least.
+    pub(super) fn may_be_pushed(&self, id: ReplicaId) -> bool {
+        let replica = &self.replicas[&id];
+        match self.config.push {
+            Push::Blind => {
+                let anybody = self.replicas.values().any(|r| self.is_healthy(r));
+                !replica.draining
+                    && (!anybody || self.is_healthy(replica) && self.may_be_tried(replica))
+            }
+            Push::Outstanding { max } => {
+                self.is_healthy(replica)
+                    && self.may_be_tried(replica)
+                    && replica.outstanding < max.max(1)
+            }
+            Push::Pending => {
+                let Some((sent, 0)) = replica.probe else {
+                    return false;
+                };
+                let pushed = replica.pushes.iter().filter(|at| **at >= sent).count();
+                let left = replica.leaves.iter().filter(|at| **at >= sent).count();
+                let window = (2 * replica.largest_round).max(2);
+                self.is_healthy(replica) && self.may_be_tried(replica) && pushed < window + left
+            }
+        }
+    }
+
+    pub(super) fn check(&self) {
+        let stats = self.router.stats(self.now);
+        assert_eq!(stats.queue_length, self.waiting.len());
+        assert_eq!(stats.in_flight, self.in_flight.len());
+        let bytes = stats.index.bytes + stats.peer_index.bytes;
+        assert!(bytes <= self.config.index.bytes_max, "{stats:?}");
+        assert_eq!(stats.forwarded_in_flight, self.peers.away());
+        let peers: Vec<PeerStatus> = self.router.peers(self.now).collect();
+        self.peers.check(&peers, self.now, &self.config.region);
+        let open = |peer: &&PeerStatus| peer.availability == PeerAvailability::Available;
+        for peer in peers.iter().filter(open) {
+            for (request, _) in &self.waiting {
+                let idles = peers::may_leave_for(request, peer.id) && stats.available_replicas == 0;
+                assert!(!idles, "{:?} could leave for {peer:?}", request.id);
+            }
+        }
+        assert!(stats.index.entries >= stats.index.nodes);
+        let statuses: Vec<_> = self.router.replicas(self.now).collect();
+        assert_eq!(statuses.len(), self.replicas.len());
+        for status in statuses {
+            let replica = &self.replicas[&status.id];
+            assert_eq!(status.outstanding, replica.outstanding);
+            let available = status.availability == Availability::Available;
+            if self.config.push == Push::Pending {
+                assert!(!available || self.may_be_pushed(status.id), "{status:?}");
+            } else {
+                assert_eq!(available, self.may_be_pushed(status.id), "{status:?}");
+            }
+            for (request, _) in self.waiting.iter().filter(|_| available) {
+                let eligible = self.is_eligible(request, status.id);
+                assert!(!eligible, "{:?} waits for nothing", request.id);
+            }
+        }
+        for (request, since) in &self.waiting {
+            assert!(since.arrived.after(self.config.queue.wait_max) > self.now);
+            assert!(!self.answered.contains(&request.id));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the router does, and whether it may.
+
+use std::collections::BTreeSet;
+
+use isotherm_router::{
+    Choice, Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Scope,
+};
+
+use super::Naive;
+use super::peers::Since;
+use super::replica::Flight;
+
+impl Naive {
+    pub(super) fn event(&mut self, event: Event) {
+        self.event_foretold(event, None);
+    }
+
+    pub(super) fn event_foretold(&mut self, event: Event, choice: Option<Choice>) {
+        self.router.handle(self.now, event);
+        self.settle(choice);
+    }
+
+    /// Takes the effects, and checks them and everything else.
+    pub(super) fn settle(&mut self, mut foretold: Option<Choice>) {
+        self.look_whether_all_fail();
+        let (mut placed, mut left) = (0, false);
+        while let Some(effect) = self.router.poll_effect() {
+            self.log.push(effect.clone());
+            match effect {
+                Effect::Dispatch { id, decision } => {
+                    let newest = RequestId(self.next_request - 1);
+                    if let Some(choice) = foretold.take_if(|_| id == newest) {
+                        let (replica, reason) = (decision.replica, decision.reason);
+                        assert_eq!(choice, Choice::Dispatch { replica, reason });
+                    }
+                    placed += 1;
+                    self.dispatched(id, &decision);
+                }
+                Effect::Reject { id, reason, .. } => self.rejected(id, reason),
+                Effect::Forward { id, forwarding } => {
+                    let newest = RequestId(self.next_request - 1);
+                    if let Some(choice) = foretold.take_if(|_| id == newest) {
+                        let (peer, reason) = (forwarding.peer, forwarding.reason);
+                        assert_eq!(choice, Choice::Forward { peer, reason });
+                    }
+                    placed += 1;
+                    left = true;
+                    self.forwarded(id, &forwarding);
+                }
+            }
+        }
+        let free = self.router.stats(self.now).available_replicas;
+        assert!(!left || free == 0, "{free} replicas were free here");
+        let told = std::iter::from_fn(|| self.router.poll_placement()).count();
+        assert_eq!(told, placed, "siblings hear of each");
+        self.check();
+    }
+
+    /// Takes one that waits, after a look at who came before.
+    pub(super) fn take_waiting(
+        &mut self,
+        id: RequestId,
+        could: impl Fn(&Self, &Request) -> bool,
+    ) -> (Request, Since) {
+        assert!(self.answered.insert(id), "{id:?} was answered twice");
+        let at = self
+            .waiting
+            .iter()
+            .position(|(request, _)| request.id == id);
+        let at = at.expect("only who waits is sent");
+        for (older, _) in &self.waiting[..at] {
+            assert!(!could(self, older), "{:?} came first", older.id);
+        }
+        self.waiting.remove(at)
+    }
+
+    pub(super) fn dispatched(&mut self, id: RequestId, decision: &Decision) {
+        let could = |naive: &Self, older: &Request| naive.is_eligible(older, decision.replica);
+        let (request, since) = self.take_waiting(id, could);
+        assert_eq!(decision.queued_for, self.now.since(since.arrived));
+        assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
+        assert!(self.is_eligible(&request, decision.replica));
+        assert!(decision.fallbacks.len() <= self.config.fallbacks_max);
+        let mut named: Vec<ReplicaId> = decision.fallbacks.to_vec();
+        named.push(decision.replica);
+        assert!(named.iter().all(|r| self.is_eligible(&request, *r)));
+        for fallback in &decision.fallbacks {
+            let fails = self.replicas[fallback].failing.left_out.is_some();
+            assert!(self.all_fail || !fails, "{fallback:?} fails itself");
+        }
+        assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len());
+
+        assert!(self.may_be_pushed(decision.replica), "{decision:?}");
+        let replica = self.replicas.get_mut(&decision.replica).unwrap();
+        let edges = request.fingerprint.edges();
+        assert!(
+            edges
+                .iter()
+                .take_while(|edge| edge.end_bytes <= decision.matched_bytes)
+                .all(|edge| replica.sent.contains(&edge.hash)),
+            "a match with what it was never sent"
+        );
+        replica.sent.extend(edges.iter().map(|edge| edge.hash));
+        replica.outstanding += 1;
+        replica.pushes.push(self.now);
+        let flight = Flight {
+            replica: decision.replica,
+            request,
+            epoch: replica.failing.epoch,
+            is_trial: replica.failing.sent(self.now),
+        };
+        self.in_flight.insert(id, flight);
+    }
+
+    pub(super) fn rejected(&mut self, id: RequestId, reason: RejectReason) {
+        assert!(self.answered.insert(id), "{id:?} was answered twice");
+        let at = self
+            .waiting
+            .iter()
+            .position(|(request, _)| request.id == id);
+        let (request, since) = self.waiting.remove(at.expect("only who waits is refused"));
+        let arrived = since.arrived;
+        let staying = || self.replicas.values().filter(|r| !r.draining);
+        match reason {
+            RejectReason::QueueFull => {
+                assert!(self.waiting.len() >= self.config.queue.length_max);
+            }
+            RejectReason::WaitedTooLong | RejectReason::NoHealthyReplica => {
+                assert!(arrived.after(self.config.queue.wait_max) <= self.now);
+            }
+            RejectReason::EmptySubset => {
+                let mut all = self.replicas.keys();
+                assert!(!all.any(|replica| self.is_eligible(&request, *replica)));
+            }
+            RejectReason::NoReplica => assert_eq!(staying().count(), 0),
+            RejectReason::RegionFull => {
+                assert_eq!(request.scope, Scope::Guest);
+                let tau = usize::try_from(self.config.region.queue_max).unwrap();
+                assert!(self.waiting.len() > tau);
+            }
+            RejectReason::ShuttingDown => {}
+        }
+    }
+}

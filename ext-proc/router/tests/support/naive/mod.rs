@@ -1,0 +1,83 @@
+//! A naive model of the router: lists, searched from end to end.
+
+mod check;
+mod effects;
+pub mod ops;
+mod peers;
+mod regions;
+mod replica;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use isotherm_router::{Effect, Event, ReplicaId, Request, RequestId, Router, RouterConfig, Time};
+
+use self::ops::Op;
+use self::peers::{Peers, Since};
+use self::replica::{Flight, Replica};
+
+/// The model, with the router that it watches.
+pub struct Naive {
+    router: Router,
+    config: RouterConfig,
+    now: Time,
+    replicas: BTreeMap<ReplicaId, Replica>,
+    waiting: Vec<(Request, Since)>,
+    in_flight: BTreeMap<RequestId, Flight>,
+    peers: Peers,
+    /// Whether all that are healthy fail.
+    all_fail: bool,
+    answered: BTreeSet<RequestId>,
+    next_request: u64,
+    next_replica: u32,
+    /// All effects, in order.
+    pub log: Vec<Effect>,
+}
+
+impl Naive {
+    pub fn new() -> Self {
+        let mut config = RouterConfig::default();
+        config.region.share = true;
+        let mut naive = Self {
+            router: Router::new(config.clone(), 5),
+            config,
+            now: Time::ZERO,
+            replicas: BTreeMap::new(),
+            waiting: Vec::new(),
+            in_flight: BTreeMap::new(),
+            peers: Peers::default(),
+            all_fail: false,
+            answered: BTreeSet::new(),
+            next_request: 0,
+            next_replica: 0,
+            log: Vec::new(),
+        };
+        for _ in 0..3 {
+            naive.apply(&Op::Add);
+        }
+        naive.apply(&Op::ProbeAll);
+        naive
+    }
+
+    /// Nothing more comes: everybody who waits must be answered by the passing of time alone.
+    pub fn finish(&mut self) {
+        for _ in 0..10_000 {
+            if self.waiting.is_empty() {
+                break;
+            }
+            let time = self.router.poll_timeout().expect("a deadline");
+            self.now = self.now.max(time);
+            self.router.handle_timeout(self.now);
+            self.settle(None);
+        }
+        assert!(self.waiting.is_empty(), "{:?}", self.waiting);
+        let answered = u64::try_from(self.answered.len()).unwrap();
+        assert!(answered <= self.next_request);
+        self.event(Event::Shutdown);
+    }
+
+    pub(super) fn replica(&self, which: usize) -> Option<ReplicaId> {
+        let n = self.replicas.len().max(1);
+        self.replicas.keys().nth(which % n).copied()
+    }
+}

@@ -1,0 +1,256 @@
+//! Operations, and what each does.
+
+use std::time::Duration;
+
+use isotherm_router::{
+    End, Event, Eviction, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
+    ReplicaId, ReplicaSpec, RouterConfig,
+};
+
+use super::Naive;
+use super::replica::Replica;
+
+/// How far a request may go.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    Home,
+    /// Anywhere but to those.
+    Regions(Vec<u16>),
+    Guest,
+}
+
+/// Who is said to have served.
+#[derive(Clone, Copy, Debug)]
+pub enum Server {
+    Unsaid,
+    Member(usize),
+    Stranger,
+}
+
+/// One operation. Numbers choose among what exists at that moment, going round.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Arrive {
+        blocks: Vec<u64>,
+        session: u64,
+        subset: Option<Vec<usize>>,
+        reach: Reach,
+    },
+    Finish {
+        which: usize,
+        end: End,
+        served: Server,
+        cached_percent: Option<u32>,
+    },
+    Abort {
+        which: usize,
+        waiting: bool,
+    },
+    /// The peer refuses a forwarded request: it comes back.
+    Returns(usize),
+    FinishAway {
+        which: usize,
+        end: End,
+        elsewhere: bool,
+        cached_percent: Option<u32>,
+    },
+    AbortAway(usize),
+    AddPeer(u16),
+    RemovePeer(u16),
+    LosePeer(u16),
+    PeerSays {
+        peer: u16,
+        report: PeerReport,
+        late_ms: u64,
+        round_trip_ms: u64,
+    },
+    /// A sibling places a prompt, of which it knew so many blocks to be there.
+    Shared {
+        to_peer: bool,
+        which: usize,
+        blocks: Vec<u64>,
+        known: usize,
+    },
+    Probe {
+        which: usize,
+        pending: u32,
+        tells_all: bool,
+        late_ms: u64,
+    },
+    ProbeAll,
+    ProbeFails(usize),
+    /// Whatever is sent to it fails at once.
+    Breaks(usize),
+    Add,
+    Remove(usize),
+    Drain(usize),
+    Sleep {
+        ms: u64,
+    },
+    Timeout,
+    Reconfigure {
+        policy: usize,
+        push: u32,
+        lru: bool,
+        bytes_max: usize,
+        length_max: usize,
+        wait_ms: u64,
+    },
+}
+
+impl Naive {
+    pub fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Arrive {
+                blocks,
+                session,
+                subset,
+                reach,
+            } => self.arrive(blocks, *session, subset.as_deref(), reach),
+            Op::Finish {
+                which,
+                end,
+                served,
+                cached_percent,
+            } => self.finish_one(*which, *end, *served, *cached_percent),
+            Op::Abort { which, waiting } => self.abort(*which, *waiting),
+            Op::Returns(which) => self.returns(*which),
+            Op::FinishAway {
+                which,
+                end,
+                elsewhere,
+                cached_percent,
+            } => self.finish_away(*which, *end, *elsewhere, *cached_percent),
+            Op::AbortAway(which) => {
+                if let Some((id, _)) = self.peers.take_away(*which) {
+                    self.event(Event::Aborted { id });
+                }
+            }
+            Op::AddPeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.add(peer);
+                let spec = PeerSpec {
+                    name: format!("region-{id}"),
+                };
+                self.event(Event::PeerAdded { peer, spec });
+            }
+            Op::RemovePeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.remove(peer);
+                self.event(Event::PeerRemoved { peer });
+            }
+            Op::LosePeer(id) => {
+                let peer = PeerId(*id);
+                self.peers.lose(peer);
+                self.event(Event::PeerLost { peer });
+            }
+            Op::PeerSays {
+                peer,
+                report,
+                late_ms,
+                round_trip_ms,
+            } => {
+                let peer = PeerId(*peer);
+                let as_of = self.now.before(Duration::from_millis(*late_ms));
+                self.peers.says(peer, *report, as_of);
+                self.event(Event::PeerReported {
+                    peer,
+                    report: *report,
+                    as_of,
+                    round_trip: Duration::from_millis(*round_trip_ms),
+                });
+            }
+            Op::Shared {
+                to_peer,
+                which,
+                blocks,
+                known,
+            } => self.shared(*to_peer, *which, blocks, *known),
+            Op::Probe {
+                which,
+                pending,
+                tells_all,
+                late_ms,
+            } => {
+                if let Some(replica) = self.replica(*which) {
+                    self.probe(replica, *pending, *tells_all, *late_ms);
+                }
+            }
+            Op::ProbeAll => {
+                let all: Vec<ReplicaId> = self.replicas.keys().copied().collect();
+                for replica in all {
+                    self.probe(replica, 0, true, 0);
+                }
+            }
+            Op::ProbeFails(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.get_mut(&replica).unwrap().failed = true;
+                    self.event(Event::ProbeFailed { replica });
+                }
+            }
+            Op::Breaks(which) => self.breaks(*which),
+            Op::Add => {
+                let replica = ReplicaId(self.next_replica);
+                self.next_replica += 1;
+                self.replicas.insert(replica, Replica::default());
+                let spec = ReplicaSpec {
+                    name: format!("10.0.0.{}:8000", replica.0),
+                };
+                self.event(Event::Added { replica, spec });
+            }
+            Op::Remove(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.remove(&replica);
+                    self.event(Event::Removed { replica });
+                }
+            }
+            Op::Drain(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.get_mut(&replica).unwrap().draining = true;
+                    self.event(Event::Draining { replica });
+                }
+            }
+            Op::Sleep { ms } => {
+                self.now = self.now.after(Duration::from_millis(*ms));
+                self.router.handle_timeout(self.now);
+                self.settle(None);
+            }
+            Op::Timeout => {
+                if let Some(time) = self.router.poll_timeout() {
+                    self.now = self.now.max(time);
+                    self.router.handle_timeout(self.now);
+                    self.settle(None);
+                }
+            }
+            Op::Reconfigure {
+                policy,
+                push,
+                lru,
+                bytes_max,
+                length_max,
+                wait_ms,
+            } => {
+                self.config = RouterConfig {
+                    policy: PolicyName::ALL[policy % PolicyName::ALL.len()],
+                    push: match push {
+                        0 => Push::Blind,
+                        1 | 2 => Push::Outstanding { max: *push },
+                        _ => Push::Pending,
+                    },
+                    queue: QueueLimits {
+                        length_max: *length_max,
+                        wait_max: Duration::from_millis(*wait_ms),
+                    },
+                    index: IndexLimits {
+                        bytes_max: *bytes_max,
+                        eviction: if *lru { Eviction::Lru } else { Eviction::Fifo },
+                    },
+                    region: self.config.region,
+                    ..RouterConfig::default()
+                };
+                self.router.reconfigure(self.now, self.config.clone());
+                self.settle(None);
+            }
+        }
+    }
+}

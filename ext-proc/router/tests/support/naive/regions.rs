@@ -1,0 +1,87 @@
+//! What goes on between regions, and between siblings.
+
+use isotherm_router::{
+    End, Event, Forwarding, PeerId, Placement, Request, RequestId, Scope, Served, Target,
+};
+
+use super::super::prompt;
+use super::Naive;
+use super::ops::Reach;
+use super::peers;
+
+impl Naive {
+    pub(super) fn returns(&mut self, which: usize) {
+        if let Some((peer, request)) = self.peers.to_refuse(which)
+            && let Scope::Regions { tried } = &request.scope
+        {
+            let mut tried: Vec<u16> = tried.iter().map(|peer| peer.0).collect();
+            tried.push(peer.0);
+            let session = request.session.unwrap().0;
+            let blocks = self.peers.blocks_of(&request);
+            self.arrive(&blocks, session, None, &Reach::Regions(tried));
+        }
+    }
+
+    pub(super) fn finish_away(
+        &mut self,
+        which: usize,
+        end: End,
+        elsewhere: bool,
+        cached: Option<u32>,
+    ) {
+        let Some((id, away)) = self.peers.take_away(which) else {
+            return;
+        };
+        if elsewhere {
+            self.peers.ended_elsewhere(&away, self.now);
+        }
+        self.event(Event::Finished {
+            id,
+            served: if elsewhere {
+                Served::Stranger
+            } else {
+                Served::Unsaid
+            },
+            end,
+            ttft_us: None,
+            prompt_tokens: cached.map(|_| 640),
+            cached_tokens: cached.map(|percent| 640 * percent / 100),
+            completion_tokens: None,
+        });
+    }
+
+    pub(super) fn shared(&mut self, to_peer: bool, which: usize, blocks: &[u64], known: usize) {
+        let prompt = prompt(blocks);
+        let edges = prompt.edges();
+        let known = known.min(edges.len());
+        let target = if to_peer {
+            let peer = PeerId(u16::try_from(which % 4).unwrap());
+            self.peers.sibling_forwarded(peer, edges, self.now);
+            Target::Peer(peer)
+        } else {
+            let Some(id) = self.replica(which) else {
+                return;
+            };
+            let replica = self.replicas.get_mut(&id).unwrap();
+            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+            replica.pushes.push(self.now);
+            Target::Replica(id)
+        };
+        self.event(Event::Shared(Placement {
+            target,
+            parent: edges[..known].last().copied(),
+            edges: edges[known..].into(),
+        }));
+    }
+
+    pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &Forwarding) {
+        let peer = forwarding.peer;
+        let may_go = |request: &Request| peers::may_leave_for(request, peer);
+        let (request, since) = self.take_waiting(id, |_, older| may_go(older));
+        assert_eq!(forwarding.queued_for, self.now.since(since.arrived));
+        assert!(may_go(&request), "{request:?} to {peer:?}");
+        let rules = self.config.region;
+        self.peers
+            .forwarded(request, since, forwarding, self.now, &rules);
+    }
+}

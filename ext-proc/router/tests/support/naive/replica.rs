@@ -1,0 +1,124 @@
+//! One replica, and how its requests end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use isotherm_router::{ReplicaId, Request, Time};
+
+/// Failures in a row after which a replica is left out.
+pub(super) const FAILURES_MAX: u32 = 5;
+/// For how long at first, and at most.
+pub(super) const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
+/// How long one trial keeps the next away.
+pub(super) const TRIAL_MS: u64 = 10_000;
+/// Enough to break any replica that takes requests.
+pub(super) const BREAKS: u32 = 2 * FAILURES_MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct Replica {
+    pub(super) draining: bool,
+    pub(super) failed: bool,
+    /// When its last good probe was sent, and what it said.
+    pub(super) probe: Option<(Time, u32)>,
+    pub(super) outstanding: u32,
+    /// When it was pushed a request, and when one left it.
+    pub(super) pushes: Vec<Time>,
+    pub(super) leaves: Vec<Time>,
+    /// When the last probe without a pending request was sent, and the largest number pushed between two such.
+    pub(super) clear: Option<Time>,
+    pub(super) largest_round: usize,
+    pub(super) failing: Failing,
+    /// The hashes of all prefixes that it was ever sent.
+    pub(super) sent: BTreeSet<u64>,
+}
+
+/// How its requests end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Failing {
+    pub(super) in_a_row: u32,
+    /// Since the last change of `left_out` from or to `None`, or of its back-off.
+    pub(super) epoch: u64,
+    pub(super) left_out: Option<LeftOut>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeftOut {
+    pub(super) back_off_ms: u64,
+    pub(super) until: Time,
+    pub(super) on_trial: bool,
+}
+
+/// A request at a replica.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) replica: ReplicaId,
+    pub(super) request: Request,
+    pub(super) epoch: u64,
+    pub(super) is_trial: bool,
+}
+
+/// What the end of a request says of a replica: whether it failed, where it says anything.
+pub(super) type Evidence = Option<bool>;
+
+impl Failing {
+    pub(super) fn count(&mut self, now: Time, failed: Evidence) {
+        self.in_a_row = match failed {
+            Some(true) => self.in_a_row + 1,
+            Some(false) => 0,
+            None => self.in_a_row,
+        };
+        if self.in_a_row >= FAILURES_MAX {
+            self.leave_out(now, BACK_OFF_MS.0);
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, now: Time, back_off_ms: u64) {
+        self.epoch += 1;
+        self.left_out = Some(LeftOut {
+            back_off_ms,
+            until: now.after(Duration::from_millis(back_off_ms)),
+            on_trial: false,
+        });
+    }
+
+    pub(super) fn ended(&mut self, now: Time, flight: &Flight, failed: Evidence) {
+        if flight.epoch != self.epoch {
+            return;
+        }
+        let Some(left_out) = &mut self.left_out else {
+            self.count(now, failed);
+            return;
+        };
+        match failed {
+            Some(false) => {
+                *self = Self {
+                    epoch: self.epoch + 1,
+                    ..Self::default()
+                }
+            }
+            Some(true) if left_out.on_trial => {
+                let twice = (2 * left_out.back_off_ms).min(BACK_OFF_MS.1);
+                self.leave_out(now, twice);
+            }
+            None if left_out.on_trial && flight.is_trial => {
+                left_out.on_trial = false;
+                left_out.until = now;
+            }
+            Some(true) | None => {}
+        }
+    }
+
+    /// Whether a request that it is sent now is a trial.
+    pub(super) fn sent(&mut self, now: Time) -> bool {
+        let due = self
+            .left_out
+            .as_mut()
+            .filter(|left_out| left_out.until <= now);
+        if let Some(left_out) = due {
+            left_out.on_trial = true;
+            left_out.until = now.after(Duration::from_millis(TRIAL_MS));
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,205 @@
+//! Requests that come and end, and probes.
+
+use std::collections::BTreeSet;
+
+use isotherm_router::{
+    End, Event, Load, PeerId, ReplicaId, Request, RequestId, Scope, Served, Time,
+};
+
+use super::super::request;
+use super::Naive;
+use super::ops::Reach;
+use super::ops::Server;
+use super::peers::Since;
+use super::replica::BREAKS;
+use super::replica::Evidence;
+use super::replica::Flight;
+
+impl Naive {
+    pub(super) fn arrive(
+        &mut self,
+        blocks: &[u64],
+        session: u64,
+        subset: Option<&[usize]>,
+        reach: &Reach,
+    ) {
+        let mut request = request(self.next_request, session, blocks);
+        self.next_request += 1;
+        request.scope = match reach {
+            Reach::Home => Scope::Home,
+            Reach::Guest => Scope::Guest,
+            Reach::Regions(tried) => Scope::Regions {
+                tried: tried.iter().copied().map(PeerId).collect(),
+            },
+        };
+        let number = |which: &usize| ReplicaId(u32::try_from(*which).unwrap());
+        request.subset = subset.map(|subset| subset.iter().map(number).collect());
+        if let Reach::Regions(tried) = reach
+            && let Some(last) = tried.last()
+        {
+            self.peers.came_back(PeerId(*last), self.now);
+        }
+        let foretold = self.router.explain(self.now, &request);
+        let explained: BTreeSet<ReplicaId> =
+            foretold.candidates.iter().map(|c| c.replica).collect();
+        for replica in self.replicas.keys() {
+            let eligible = self.is_eligible(&request, *replica);
+            assert!(!eligible || explained.contains(replica));
+        }
+        // Those of the subset that do not exist (yet) do not count, also when their number is given out later.
+        let mut resolved = request.clone();
+        resolved.subset = request.subset.as_deref().map(|subset| {
+            let known = |replica: &&ReplicaId| self.replicas.contains_key(replica);
+            subset.iter().filter(known).copied().collect()
+        });
+        let mut since = Since {
+            place: resolved.id.0,
+            arrived: self.now,
+        };
+        if let Scope::Regions { tried } = &resolved.scope
+            && let Some(last) = tried.last()
+        {
+            since = self.peers.takes_back(*last, &resolved).unwrap_or(since);
+        }
+        let behind = |(_, other): &(Request, Since)| *other < since;
+        let at = self.waiting.partition_point(behind);
+        self.waiting.insert(at, (resolved, since));
+        self.event_foretold(Event::Arrived(request), Some(foretold.choice));
+    }
+
+    pub(super) fn finish_one(
+        &mut self,
+        which: usize,
+        end: End,
+        server: Server,
+        cached: Option<u32>,
+    ) {
+        let n = self.in_flight.len().max(1);
+        if let Some(id) = self.in_flight.keys().nth(which % n).copied() {
+            self.finish_this(id, end, server, cached);
+        }
+    }
+
+    pub(super) fn breaks(&mut self, which: usize) {
+        let Some(replica) = self.replica(which) else {
+            return;
+        };
+        for _ in 0..BREAKS {
+            self.arrive(&[], 0, Some(&[replica.0 as usize]), &Reach::Home);
+            let at_it = |(_, flight): &(&RequestId, &Flight)| flight.replica == replica;
+            let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
+            if let Some(id) = last {
+                self.finish_this(id, End::Failed, Server::Unsaid, None);
+            }
+        }
+    }
+
+    pub(super) fn finish_this(
+        &mut self,
+        id: RequestId,
+        end: End,
+        server: Server,
+        cached: Option<u32>,
+    ) {
+        let member = match server {
+            Server::Member(which) => self.replica(which),
+            Server::Unsaid | Server::Stranger => None,
+        };
+        let served = match (server, member) {
+            (Server::Stranger, _) => Served::Stranger,
+            (_, Some(replica)) => Served::By(replica),
+            (_, None) => Served::Unsaid,
+        };
+        let chosen = self.in_flight[&id].replica;
+        let failed = match end {
+            End::Answered => Some(false),
+            End::Refused => None,
+            End::Failed => Some(true),
+        };
+        let elsewhere = served != Served::Unsaid && served != Served::By(chosen);
+        let request = self.leave(id, if elsewhere { Some(true) } else { failed });
+        if let Some(other) = member.filter(|_| elsewhere) {
+            let failing = &mut self.replicas.get_mut(&other).unwrap().failing;
+            if failing.left_out.is_none() {
+                failing.count(self.now, failed);
+            }
+        }
+        if let Some(served) = member
+            && let Some(request) = request
+            && let Some(replica) = self.replicas.get_mut(&served)
+        {
+            let edges = request.fingerprint.edges();
+            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+        }
+        let prompt_tokens = cached.map(|_| 640);
+        self.event(Event::Finished {
+            id,
+            served,
+            end,
+            ttft_us: None,
+            prompt_tokens,
+            cached_tokens: cached.map(|percent| 640 * percent / 100),
+            completion_tokens: None,
+        });
+    }
+
+    pub(super) fn abort(&mut self, which: usize, waiting: bool) {
+        let id = if waiting {
+            let n = self.waiting.len().max(1);
+            self.waiting.get(which % n).map(|(request, _)| request.id)
+        } else {
+            let n = self.in_flight.len().max(1);
+            self.in_flight.keys().nth(which % n).copied()
+        };
+        let Some(id) = id else {
+            return;
+        };
+        self.waiting.retain(|(request, _)| request.id != id);
+        self.answered.insert(id);
+        self.leave(id, None);
+        self.event(Event::Aborted { id });
+    }
+
+    pub(super) fn leave(&mut self, id: RequestId, failed: Evidence) -> Option<Request> {
+        let flight = self.in_flight.remove(&id)?;
+        if let Some(replica) = self.replicas.get_mut(&flight.replica) {
+            replica.failing.ended(self.now, &flight, failed);
+            replica.outstanding -= 1;
+            replica.leaves.push(self.now);
+        }
+        Some(flight.request)
+    }
+
+    pub(super) fn probe(
+        &mut self,
+        replica: ReplicaId,
+        pending: u32,
+        tells_all: bool,
+        late_ms: u64,
+    ) {
+        let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
+        let sent = Time::from_nanos(late);
+        let state = self.replicas.get_mut(&replica).unwrap();
+        if state.probe.is_none_or(|(last, _)| sent >= last) {
+            state.probe = Some((sent, pending));
+            state.failed = false;
+            if pending == 0 {
+                let from = state.clear.unwrap_or(Time::ZERO);
+                let round = state.pushes.iter().filter(|at| **at >= from).count();
+                state.largest_round = state.largest_round.max(round);
+                state.clear = Some(sent);
+            }
+        }
+        let load = Load {
+            pending,
+            running: tells_all.then_some(state.outstanding.saturating_sub(pending)),
+            kv_usage: tells_all.then_some(0.9),
+            kv_capacity_tokens: tells_all.then_some(2_000),
+        };
+        self.event(Event::Probed {
+            replica,
+            load,
+            sent,
+        });
+    }
+}
