@@ -96,6 +96,7 @@ async fn changes_want_the_token_and_reading_does_not() {
         "/metrics",
         "/api/pools",
         "/api/replicas",
+        "/api/regions",
     ] {
         let (status, body) = service.ask_text("GET", path, None, "").await;
         assert_eq!(status, 200, "{path}: {body}");
@@ -181,6 +182,150 @@ async fn readiness_follows_the_service() {
     let (status, body) = service.ask("GET", "/readyz", None, "").await;
     assert_eq!((status, &body["ready"]), (503, &json!(false)));
     assert_eq!(service.ask("GET", "/healthz", None, "").await.0, 200);
+}
+
+/// The region `us`, whose only peer `eu` listens on `eu` when it does.
+fn region(own: u16, eu: u16) -> String {
+    format!(
+        "
+admin: {{ token_file: token }}
+pools: [{{ model: llama }}]
+region:
+  name: us
+  plaintext: true
+  listen: '127.0.0.1:{own}'
+  peers: [{{ name: eu, address: '127.0.0.1:{eu}' }}]
+"
+    )
+}
+
+#[tokio::test]
+async fn regions_are_shown_as_they_are_heard() {
+    let [us, eu] = [free_port().await, free_port().await];
+    let service = Service::start(&region(us, eu)).await;
+    let seen = || async { service.ask("GET", "/api/regions", None, "").await.1 };
+    let is = |what: &'static str, value: &'static str| {
+        let seen = &seen;
+        async move {
+            for _ in 0..1000 {
+                if seen().await["peers"][0][what] == value {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            panic!("{what} never became {value}: {}", seen().await);
+        }
+    };
+    is("link", "unreachable").await;
+    let now = seen().await;
+    assert_eq!(
+        (&now["name"], &now["gateway"]),
+        (&json!("us"), &json!(true))
+    );
+    let peer = &now["peers"][0];
+    assert_eq!(peer["standing"], "never_heard");
+    assert_eq!(peer["cluster"], "region-eu");
+    assert!(
+        peer["why"].as_str().is_some_and(|why| !why.is_empty()),
+        "{now}"
+    );
+    assert_eq!(peer["pools"][0]["availability"], "never_heard");
+
+    let other = region(eu, us)
+        .replace("name: us", "name: x")
+        .replace("name: eu", "name: us")
+        .replace("name: x", "name: eu");
+    let _eu = Service::start(&other).await;
+    is("standing", "heard").await;
+    is("link", "up").await;
+    eventually("a report is in", || {
+        let pool = &service.fleet.pools()[0];
+        pool.peers()[0].report.is_some()
+    })
+    .await;
+    let now = seen().await;
+    let peer = &now["peers"][0];
+    assert!(peer["round_trip_ms"].as_f64().is_some(), "{now}");
+    assert!(peer["heartbeat_age_ms"].as_u64().is_some(), "{now}");
+    assert_eq!(peer["pools"][0]["said"]["replicas"], 0);
+    let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+    for line in [
+        "isotherm_region_link_up{region=\"eu\",state=\"up\"} 1.0",
+        "isotherm_region_standing{region=\"eu\",standing=\"heard\"} 1.0",
+        "isotherm_region_gateway{region=\"us\"} 1.0",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(
+        page.contains("isotherm_region_round_trip_seconds{region=\"eu\"} "),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
+    let service = Service::start(&region(0, 1)).await;
+    let standing = || async {
+        let (_, seen) = service.ask("GET", "/api/regions", None, "").await;
+        seen["peers"][0]["standing"].clone()
+    };
+    let path = "/api/regions/eu/lost";
+    for (method, token, status) in [
+        ("POST", None, 401),
+        ("POST", Some("wrong"), 401),
+        ("DELETE", None, 401),
+        ("GET", Some(TOKEN), 405),
+        ("POST", Some(TOKEN), 204),
+    ] {
+        assert_ne!(standing().await, "declared_lost");
+        assert_eq!(service.ask(method, path, token, "").await.0, status);
+    }
+    assert_eq!(standing().await, "declared_lost");
+    assert_eq!(service.ask("DELETE", path, Some(TOKEN), "").await.0, 204);
+    assert_ne!(standing().await, "declared_lost");
+    let mars = service.ask("POST", "/api/regions/mars/lost", Some(TOKEN), "");
+    let (status, body) = mars.await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (404, &json!("unknown_region"))
+    );
+    assert!(message(&body).contains("isotherm regions"), "{body}");
+}
+
+#[tokio::test]
+async fn a_service_on_its_own_shows_no_regions() {
+    let service = Service::start(WITH_TOKEN).await;
+    let (status, seen) = service.ask("GET", "/api/regions", None, "").await;
+    assert_eq!((status, &seen["name"]), (200, &json!(null)));
+    assert_eq!(seen["pools"][0]["pool"], "llama");
+    let lost = service.ask("POST", "/api/regions/eu/lost", Some(TOKEN), "");
+    let (status, body) = lost.await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (409, &json!("no_regions"))
+    );
+}
+
+#[tokio::test]
+async fn an_adopted_replica_is_shown_with_its_region() {
+    let service = Service::start(&region(0, 1)).await;
+    let pool = &service.fleet.pools()[0];
+    let eu = pool.directory().unwrap().named("eu").unwrap().id;
+    pool.adopt_replica("127.0.0.1:1".parse().unwrap(), eu)
+        .unwrap();
+    let (_, replicas) = service.ask("GET", "/api/replicas", None, "").await;
+    assert_eq!(replicas[0]["adopted_from"], "eu");
+    let (_, seen) = service.ask("GET", "/api/regions", None, "").await;
+    assert_eq!(seen["peers"][0]["pools"][0]["adopted"], 1);
+    let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+    let line = "isotherm_adopted_replicas{pool=\"llama\",region=\"eu\"} 1.0";
+    assert!(page.contains(line), "{page}");
+}
+
+/// A port that nobody listened on a moment ago.
+async fn free_port() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 #[tokio::test]

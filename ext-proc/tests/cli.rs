@@ -194,6 +194,35 @@ async fn explain_shows_every_candidate_and_top_the_state() {
 }
 
 #[tokio::test]
+async fn regions_are_listed_and_declared_lost() {
+    let service = Service::start(
+        "
+admin: { token_file: token }
+region: { name: us, plaintext: true, listen: '127.0.0.1:0', peers: [{ name: eu, address: '127.0.0.1:1' }] }",
+    )
+    .await;
+    let admin = service.admin.to_string();
+    let token = service.folder().join("token");
+    let with = ["--admin", &admin, "--token-file", token.to_str().unwrap()];
+    let text = out(&isotherm(&[&["regions"], &with[..]].concat(), "").await);
+    assert!(
+        text.contains("us      this one") && text.contains("eu      never_heard"),
+        "{text}"
+    );
+    let top = out(&isotherm(&["top", "--once", "--admin", &admin], "").await);
+    assert!(top.contains("never_heard"), "{top}");
+    let lost = isotherm(&[&["regions", "lost", "eu"], &with[..]].concat(), "").await;
+    assert!(out(&lost).contains("eu is taken for lost"));
+    let text = out(&isotherm(&["regions", "list", "--admin", &admin], "").await);
+    assert!(text.contains("eu      declared_lost"), "{text}");
+    out(&isotherm(&[&["regions", "found", "eu"], &with[..]].concat(), "").await);
+    let text = out(&isotherm(&["regions", "--admin", &admin], "").await);
+    assert!(!text.contains("declared_lost"), "{text}");
+    let unknown = isotherm(&[&["regions", "lost", "mars"], &with[..]].concat(), "").await;
+    assert!(error(&unknown).contains("`mars` is not a peer"));
+}
+
+#[tokio::test]
 async fn a_token_that_cannot_be_read_is_named_where_it_matters() {
     let service = Service::start("admin: { token_file: token }").await;
     let admin = service.admin.to_string();

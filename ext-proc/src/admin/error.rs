@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Json, Response};
 
 use super::view;
 use crate::driver::MembershipError;
+use crate::region::UnknownRegion;
 use crate::source::ReloadError;
 
 /// An error as the client sees it.
@@ -27,7 +28,7 @@ impl ApiError {
 
     pub(super) fn no_such_page() -> Self {
         let message = "no such page; there are /healthz, /readyz, /metrics, /api/pools, /api/replicas, \
-             /api/explain and /api/reload";
+             /api/regions, /api/explain and /api/reload";
         Self::new(StatusCode::NOT_FOUND, "no_such_page", message)
     }
 
@@ -78,6 +79,12 @@ impl From<MembershipError> for ApiError {
             MembershipError::Full => (StatusCode::CONFLICT, "pool_full"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<UnknownRegion> for ApiError {
+    fn from(error: UnknownRegion) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_region", error.to_string())
     }
 }
 

@@ -10,6 +10,8 @@
 //! | `POST /api/replicas` `{"pool": MODEL, "address": "ip:port"}` | adds a replica |
 //! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes one; what it has in flight ends as it ends |
 //! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | gives it nothing new |
+//! | `GET /api/regions` | the regions: links, heartbeats, pools, and who looks after whose replicas |
+//! | `POST /api/regions/{name}/lost` | an operator's word that a region is gone: its replicas may be adopted; `DELETE` takes that back |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | says where a request would go now, and why; nothing changes |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
@@ -23,6 +25,7 @@ mod error;
 mod explain;
 mod health;
 mod pools;
+mod regions;
 mod replicas;
 mod server;
 pub mod view;
@@ -40,6 +43,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::driver::Fleet;
+use crate::region;
 use crate::source::Reloader;
 use auth::Authorized;
 use error::ApiError;
@@ -56,6 +60,8 @@ pub struct Admin {
     pub fleet: Arc<Fleet>,
     /// The figures.
     pub registry: Arc<Registry>,
+    /// The other regions, where there are any.
+    pub regions: Option<region::Handle>,
     /// What applies the configuration file again.
     pub reloader: Arc<Reloader>,
     /// Where the bearer token is.
@@ -80,6 +86,11 @@ impl Admin {
             .route("/api/replicas", get(replicas::list).post(replicas::add))
             .route("/api/replicas/{address}", delete(replicas::remove))
             .route("/api/replicas/{address}/drain", post(replicas::drain))
+            .route("/api/regions", get(regions::show))
+            .route(
+                "/api/regions/{name}/lost",
+                post(regions::lost).delete(regions::not_lost),
+            )
             .route("/api/reload", post(reload))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .route("/api/explain", explain)

@@ -1,17 +1,20 @@
 //! `/api/replicas`: who there is, and coming and going at run time.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::{ReplicaStatus, Time};
+use isotherm_router::{ReplicaId, ReplicaStatus, Time};
 
 use super::auth::Authorized;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
 use super::{Shared, view};
+use crate::driver::{Member, Pool};
 
 type PoolOf = Result<Query<PoolQuery>, QueryRejection>;
 
@@ -27,12 +30,11 @@ pub(super) async fn list(
     let mut replicas = Vec::new();
     for pool in pools {
         let now = pool.clock().now();
-        let statuses = pool.replicas();
-        replicas.extend(
-            statuses
-                .into_iter()
-                .map(|status| view_of(pool.name(), status, now)),
-        );
+        let adopted = adopted(&pool);
+        replicas.extend(pool.replicas().into_iter().map(|status| {
+            let region = adopted.get(&status.id).map(ToString::to_string);
+            view_of(pool.name(), status, region, now)
+        }));
     }
     Ok(Json(replicas))
 }
@@ -87,13 +89,32 @@ fn parse(address: &str) -> Result<SocketAddr, ApiError> {
     }
 }
 
-fn view_of(pool: &str, status: ReplicaStatus, now: Time) -> view::ReplicaView {
+/// Which replicas belong to another region, and to which.
+fn adopted(pool: &Pool) -> BTreeMap<ReplicaId, Arc<str>> {
+    let Some(directory) = pool.directory() else {
+        return BTreeMap::new();
+    };
+    let members = Arc::clone(&pool.members().borrow());
+    let region = |member: &Member| {
+        let region = directory.get(member.adopted_from?)?;
+        Some((member.id, Arc::clone(&region.name)))
+    };
+    members.iter().filter_map(region).collect()
+}
+
+fn view_of(
+    pool: &str,
+    status: ReplicaStatus,
+    adopted_from: Option<String>,
+    now: Time,
+) -> view::ReplicaView {
     let age = status.probed.map(|sent| now.since(sent).as_millis());
     view::ReplicaView {
         pool: pool.to_owned(),
         address: status.name,
         availability: status.availability.as_str().to_owned(),
         draining: status.draining,
+        adopted_from,
         outstanding: status.outstanding,
         pending: status.load.map(|load| load.pending),
         running: status.load.and_then(|load| load.running),

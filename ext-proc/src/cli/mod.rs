@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod explain;
+mod regions;
 mod replicas;
 mod table;
 mod top;
@@ -42,6 +43,8 @@ enum Command {
     Top(top::Top),
     /// See and change the replicas of the running service.
     Replicas(replicas::Replicas),
+    /// See the other regions, or say that one is lost.
+    Regions(regions::Regions),
     /// Print the reference of the configuration file, as Markdown.
     #[command(hide = true)]
     ConfigReference,
@@ -78,6 +81,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => explain::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,
+        Command::Regions(args) => regions::run(args).await,
         Command::ConfigReference => {
             print!("{}", reference::markdown());
             Ok(ExitCode::SUCCESS)

@@ -83,9 +83,10 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
 }
 
 /// The names of the columns of [`row`].
-pub(super) const HEADER: [&str; 9] = [
+pub(super) const HEADER: [&str; 10] = [
     "POOL",
     "REPLICA",
+    "OF",
     "STATE",
     "OUTSTANDING",
     "PENDING",
@@ -96,10 +97,13 @@ pub(super) const HEADER: [&str; 9] = [
 ];
 
 /// One replica as a row.
-pub(super) fn row(replica: &view::ReplicaView) -> [String; 9] {
+///
+/// Only what is adopted belongs to somebody; a table of replicas that are all this region's own shows `-`.
+pub(super) fn row(replica: &view::ReplicaView) -> [String; 10] {
     [
         replica.pool.clone(),
         replica.address.clone(),
+        or_dash(replica.adopted_from.as_ref()),
         replica.availability.clone(),
         replica.outstanding.to_string(),
         or_dash(replica.pending),

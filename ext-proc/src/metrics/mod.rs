@@ -58,6 +58,22 @@
 //! | `isotherm_placements_unattached_total` | counter | `pool` | of these, those that continue a prefix which is not known here |
 //! | `isotherm_placements_unknown_total` | counter | `pool` | placements that they told, with a replica or a region that is unknown here |
 //! | `isotherm_placements_dropped_total` | counter | `pool` | placements that they were not told in time |
+//! | `isotherm_region_link_up` | gauge | `region`, `state` | 1 when the link to another region is up; `state` is `up`, `dialling`, `unreachable` or `refused` |
+//! | `isotherm_region_standing` | gauge | `region`, `standing` | 1 for what is made of it: `heard`, `without_gateway`, `never_heard`, `lost`, `refused` (it lives and must not be used), `dead` or `declared_lost` |
+//! | `isotherm_region_round_trip_seconds` | gauge | `region` | round trip to it |
+//! | `isotherm_region_heartbeat_age_seconds` | gauge | `region` | how long ago its last heartbeat was asked for |
+//! | `isotherm_region_gateway` | gauge | `region` | 1 while an Envoy of this region (the label) is connected |
+//! | `isotherm_sibling_link_up` | gauge | `sibling`, `state` | 1 when the link to another service of this region is up |
+//! | `isotherm_sibling_heartbeat_age_seconds` | gauge | `sibling` | how long ago its last heartbeat was asked for |
+//! | `isotherm_heartbeats_total` | counter | | heartbeats of other regions that were believed |
+//! | `isotherm_heartbeats_refused_total` | counter | | heartbeats that were not: late, repeated, never asked for |
+//! | `isotherm_records_refused_total` | counter | | records of other regions' replicas that were not believed |
+//! | `isotherm_regions_lost_total` | counter | | times that a region was lost |
+//! | `isotherm_adoptions_total` | counter | | times that this region adopted another one's replicas |
+//! | `isotherm_adoption_conflicts_total` | counter | | times that another region held the same replicas: should stay zero |
+//! | `isotherm_sharing_sent_total` | counter | | messages with placements to the other services of this region |
+//! | `isotherm_sharing_received_total` | counter | | messages with placements from them |
+//! | `isotherm_sharing_dropped_total` | counter | | messages with placements that were lost on a link that was down or behind |
 //! | `isotherm_probe_duration_seconds` | histogram | `pool` | how long probes took, good and bad |
 //! | `isotherm_probe_failures_total` | counter | `pool`, `reason` | probes that failed: `timeout`, `connection`, `status`, `too_large`, `page` |
 
@@ -65,6 +81,7 @@ mod fleet;
 mod forwarding;
 mod page;
 pub(crate) mod probe;
+mod regions;
 
 use std::time::Duration;
 
@@ -78,6 +95,7 @@ use prometheus_client::registry::Registry;
 
 pub use fleet::FleetCollector;
 pub use probe::ProbeMetrics;
+pub use regions::RegionCollector;
 
 /// What every name begins with.
 pub const PREFIX: &str = "isotherm";

@@ -170,6 +170,13 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
+    /// A counter without labels.
+    pub(super) fn total(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
     /// A gauge with labels of its own.
     pub(super) fn labelled<const N: usize>(
         &mut self,

@@ -26,7 +26,7 @@ use crate::config::{Config, Listen};
 use crate::discovery::Endpoints;
 use crate::driver::{Clock, Fleet};
 use crate::extproc::ExtProc;
-use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics};
+use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics, RegionCollector};
 use crate::probe;
 use crate::region::Region;
 use crate::shutdown;
@@ -85,6 +85,8 @@ impl Server {
             Some(region) => Some(Region::bind(region, config.drain_max, &fleet).await?),
             None => None,
         };
+        let regions = region.as_ref().map(Region::handle);
+        registry.register_collector(Box::new(RegionCollector::new(regions)));
         Ok(Self {
             config,
             file,
@@ -146,6 +148,7 @@ impl Server {
         let health = ready::announce(Arc::clone(&self.fleet), serving, stopped.clone()).await;
 
         let envoys = Envoys::default();
+        let regions = self.region.as_ref().map(Region::handle);
         let region = self.region.map(|region| {
             let config = source.reloader().config();
             region.start(config, envoys.count())
@@ -169,6 +172,7 @@ impl Server {
         let admin = Admin {
             fleet: Arc::clone(&self.fleet),
             registry: self.registry,
+            regions,
             reloader: Arc::clone(source.reloader()),
             token_file: admin_config.token_file,
             serving: is_serving,

@@ -12,8 +12,9 @@ use hyper_util::rt::TokioExecutor;
 use isotherm::admin::Admin;
 use isotherm::config::{self, Config};
 use isotherm::driver::{Clock, Fleet};
-use isotherm::metrics::{FleetCollector, Metrics, ProbeMetrics};
+use isotherm::metrics::{FleetCollector, Metrics, ProbeMetrics, RegionCollector};
 use isotherm::probe;
+use isotherm::region::{Region, Running};
 use isotherm::source::Source;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -36,6 +37,7 @@ pub struct Service {
     pub file: PathBuf,
     _folder: tempfile::TempDir,
     _source: Source,
+    _region: Option<Running>,
 }
 
 impl Service {
@@ -55,6 +57,16 @@ impl Service {
         let probes = ProbeMetrics::register(&mut registry);
         let fleet = Arc::new(Fleet::new(&config, metrics, Clock::start()));
         registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&fleet))));
+        let region = match &config.region {
+            Some(region) => Some(
+                Region::bind(region, config.drain_max, &fleet)
+                    .await
+                    .unwrap(),
+            ),
+            None => None,
+        };
+        let regions = region.as_ref().map(Region::handle);
+        registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
         drop(probe::spawn(&fleet, probes));
         let token_file = config.admin.token_file.clone();
         let source = Source::start(&fleet, config, Some(file.clone()));
@@ -64,11 +76,16 @@ impl Service {
         let interface = Admin {
             fleet: Arc::clone(&fleet),
             registry: Arc::new(registry),
+            regions,
             reloader: Arc::clone(source.reloader()),
             token_file,
             serving: is_serving,
         };
         tokio::spawn(interface.serve(listener, std::future::pending()));
+        // One Envoy is connected all the time.
+        let (_, envoys) = watch::channel(1);
+        let config = source.reloader().config();
+        let region = region.map(|region| region.start(config, envoys).unwrap());
         Self {
             fleet,
             admin,
@@ -76,6 +93,7 @@ impl Service {
             file,
             _folder: folder,
             _source: source,
+            _region: region,
         }
     }
 

@@ -8,6 +8,7 @@ use ratatui::widgets::{Block, Cell, Row, Table};
 
 use super::snapshot::Window;
 use crate::admin::view::{PoolView, ReplicaView};
+use crate::cli::regions;
 use crate::cli::replicas;
 use crate::cli::table::{self, or_dash, percent};
 
@@ -44,20 +45,42 @@ pub(super) fn text(window: &Window) -> String {
     let pools = window.now.pools.iter();
     let rows: Vec<_> = pools.map(|pool| pool_row(window, pool)).collect();
     let replicas = replicas::list(&window.now.replicas);
-    format!("{}\n{replicas}", table::render(POOL_HEADER, &rows))
+    let pools = table::render(POOL_HEADER, &rows);
+    if !has_regions(window) {
+        return format!("{pools}\n{replicas}");
+    }
+    let rows = regions::rows(&window.now.regions);
+    let mut all = table::render(regions::HEADER, &rows);
+    for note in regions::notes(&window.now.regions) {
+        all.push_str(&note);
+        all.push('\n');
+    }
+    format!("{all}\n{pools}\n{replicas}")
+}
+
+fn has_regions(window: &Window) -> bool {
+    window.now.regions.name.is_some()
 }
 
 /// The newest snapshot on a terminal.
 pub(super) fn frame(frame: &mut Frame<'_>, window: &Window) {
-    let height = u16::try_from(window.now.pools.len())
-        .unwrap_or(u16::MAX)
-        .saturating_add(3);
+    let third = frame.area().height / 3;
+    let all_regions = regions::rows(&window.now.regions);
+    let regions_height = if has_regions(window) {
+        height_of(all_regions.len()).min(third)
+    } else {
+        0
+    };
     let layout = Layout::vertical([
-        Constraint::Length(height.min(frame.area().height / 2)),
+        Constraint::Length(regions_height),
+        Constraint::Length(height_of(window.now.pools.len()).min(third)),
         Constraint::Min(3),
         Constraint::Length(1),
     ]);
-    let [top, middle, bottom] = layout.areas(frame.area());
+    let [around, top, middle, bottom] = layout.areas(frame.area());
+    if has_regions(window) {
+        draw_regions(frame, around, all_regions);
+    }
     pools(frame, top, window);
     all_replicas(frame, middle, &window.now.replicas);
     let status = match &window.problem {
@@ -65,6 +88,32 @@ pub(super) fn frame(frame: &mut Frame<'_>, window: &Window) {
         None => Line::styled("q quits", Style::new().add_modifier(Modifier::DIM)),
     };
     frame.render_widget(status, bottom);
+}
+
+/// The height of a table with so many rows, with its header and its frame.
+fn height_of(rows: usize) -> u16 {
+    u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3)
+}
+
+fn draw_regions(frame: &mut Frame<'_>, area: Rect, rows: Vec<[String; 12]>) {
+    let rows = rows.into_iter().map(|row| {
+        let [_, state, ..] = &row;
+        let color = match state.as_str() {
+            "this one" | "heard" => Color::Green,
+            "never_heard" => Color::Yellow,
+            _ => Color::Red,
+        };
+        let state = state.clone();
+        row.map(|cell| {
+            let style = if cell == state {
+                Style::new().fg(color)
+            } else {
+                Style::new()
+            };
+            (cell, style)
+        })
+    });
+    draw_table(frame, area, " regions ", regions::HEADER, rows.collect());
 }
 
 fn pools(frame: &mut Frame<'_>, area: Rect, window: &Window) {
@@ -135,7 +184,8 @@ mod tests {
 
     use super::super::snapshot::Snapshot;
     use super::*;
-    use crate::admin::view::CountersView;
+    use crate::admin::view::{CountersView, RegionsView};
+    use crate::cli::regions::tests::two_peers;
 
     fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
         let pool = PoolView {
@@ -163,6 +213,7 @@ mod tests {
             address: "10.0.0.1:80".into(),
             availability: "pending".into(),
             draining: false,
+            adopted_from: None,
             outstanding: 4,
             pending: Some(1),
             running: Some(3),
@@ -175,6 +226,7 @@ mod tests {
             taken,
             pools: vec![pool],
             replicas: vec![replica],
+            regions: RegionsView::default(),
         }
     }
 
@@ -186,7 +238,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("50%"), "{text}");
-        assert!(text.contains("10.0.0.1:80  pending  4"), "{text}");
+        assert!(text.contains("10.0.0.1:80  -   pending  4"), "{text}");
     }
 
     #[test]
@@ -207,6 +259,23 @@ mod tests {
         terminal.draw(|area| frame(area, &window)).unwrap();
         let screen = terminal.backend().to_string();
         for part in ["prefix_tree", "10.0.0.1:80", "no service answers"] {
+            assert!(screen.contains(part), "missing {part} in\n{screen}");
+        }
+    }
+
+    #[test]
+    fn regions_stand_above_everything_else_where_there_are_any() {
+        let mut window = Window::new(snapshot(Instant::now(), 10, 500));
+        assert!(!text(&window).contains("REGION"));
+        window.now.regions = two_peers();
+        let text = text(&window);
+        let (regions, pools) = (text.find("REGION").unwrap(), text.find("POLICY").unwrap());
+        assert!(regions < pools, "{text}");
+        assert!(text.contains("the link is unreachable"), "{text}");
+        let mut terminal = Terminal::new(TestBackend::new(160, 30)).unwrap();
+        terminal.draw(|area| frame(area, &window)).unwrap();
+        let screen = terminal.backend().to_string();
+        for part in ["regions", "asia", "80.2 ms", "pools", "replicas"] {
             assert!(screen.contains(part), "missing {part} in\n{screen}");
         }
     }

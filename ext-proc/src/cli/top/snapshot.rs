@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::admin::view::{CountersView, PoolView, ReplicaView};
+use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
 use crate::cli::client::Client;
+use crate::cli::regions;
 
 /// Over how many snapshots rates are taken.
 const WINDOW_LENGTH: usize = 10;
@@ -15,6 +16,7 @@ pub(super) struct Snapshot {
     pub(super) taken: Instant,
     pub(super) pools: Vec<PoolView>,
     pub(super) replicas: Vec<ReplicaView>,
+    pub(super) regions: RegionsView,
 }
 
 impl Snapshot {
@@ -22,6 +24,7 @@ impl Snapshot {
         Ok(Self {
             pools: client.get("/api/pools").await?,
             replicas: client.get("/api/replicas").await?,
+            regions: client.get(regions::PATH).await?,
             taken: Instant::now(),
         })
     }

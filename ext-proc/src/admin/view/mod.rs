@@ -1,9 +1,13 @@
 //! The JSON of the admin interface: the server writes it, the command line reads it.
 
+mod regions;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+pub use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView, SiblingView};
 
 /// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +118,9 @@ pub struct ReplicaView {
     pub availability: String,
     /// Whether it is being drained.
     pub draining: bool,
+    /// The region that it belongs to, where this one only looks after it.
+    #[serde(default)]
+    pub adopted_from: Option<String>,
     /// Requests sent to it and not finished.
     pub outstanding: u32,
     /// Requests in its own queue at its last probe.

@@ -1,0 +1,160 @@
+//! `/api/regions`: the regions as this service sees them, and an operator's word that one is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Json;
+use isotherm_router::PeerReport;
+use isotherm_router::region::Blocked;
+
+use super::auth::Authorized;
+use super::error::ApiError;
+use super::{Admin, Shared, view};
+use crate::driver::{Fleet, Member, Pool};
+use crate::region::{Handle, PeerState, SiblingState, Status};
+
+pub(super) async fn show(State(admin): Shared) -> Json<view::RegionsView> {
+    let status = admin.regions.as_ref().map(Handle::status);
+    Json(view_of(&admin.fleet, status.as_ref()))
+}
+
+pub(super) async fn lost(
+    _: Authorized,
+    State(admin): Shared,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    declare(&admin, &name, true)
+}
+
+pub(super) async fn not_lost(
+    _: Authorized,
+    State(admin): Shared,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    declare(&admin, &name, false)
+}
+
+fn declare(admin: &Admin, name: &str, lost: bool) -> Result<StatusCode, ApiError> {
+    let regions = admin.regions.as_ref().ok_or_else(alone)?;
+    regions.declare_lost(name, lost)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn alone() -> ApiError {
+    let message = "this service knows no other regions: its configuration has no section `region`";
+    ApiError::new(StatusCode::CONFLICT, "no_regions", message)
+}
+
+fn view_of(fleet: &Fleet, status: Option<&Status>) -> view::RegionsView {
+    let pools = fleet.pools();
+    let Some(status) = status else {
+        return view::RegionsView {
+            pools: pools.iter().map(|pool| own(pool)).collect(),
+            ..view::RegionsView::default()
+        };
+    };
+    view::RegionsView {
+        name: Some(status.name.clone()),
+        gateway: status.gateway,
+        heirs: status.heirs.clone(),
+        pools: pools.iter().map(|pool| own(pool)).collect(),
+        peers: status
+            .peers
+            .iter()
+            .map(|peer| peer_of(peer, &pools))
+            .collect(),
+        siblings: status.siblings.iter().map(sibling_of).collect(),
+    }
+}
+
+fn own(pool: &Pool) -> view::RegionPoolView {
+    said(pool, &pool.report())
+}
+
+fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
+    view::RegionPoolView {
+        pool: pool.name().to_string(),
+        available: report.available,
+        replicas: report.replicas,
+        room: (report.room < u32::MAX).then_some(report.room),
+        queue: report.queue,
+        drain_per_s: report.drain_per_s,
+    }
+}
+
+fn peer_of(peer: &PeerState, pools: &[Arc<Pool>]) -> view::PeerView {
+    view::PeerView {
+        name: peer.name.clone(),
+        cluster: peer.cluster.clone(),
+        address: peer.address.clone(),
+        link: peer.link.as_str().to_owned(),
+        why: peer.link.why().map(str::to_owned),
+        standing: peer.standing.as_str().to_owned(),
+        blocked: peer.blocked.as_ref().map(blocked),
+        round_trip_ms: peer.round_trip.map(fine_ms),
+        heartbeat_age_ms: peer.heartbeat_age.map(ms),
+        version: peer.version.clone(),
+        replicas: peer.replicas,
+        adopted: peer.adopted,
+        held_by: peer.held_by.clone(),
+        pools: pools
+            .iter()
+            .filter_map(|pool| pool_of(peer, pool))
+            .collect(),
+    }
+}
+
+/// A peer's pool of the same model; `None` while this pool does not know the peer.
+fn pool_of(peer: &PeerState, pool: &Pool) -> Option<view::PeerPoolView> {
+    let known = pool.peers().into_iter().find(|known| known.id == peer.id)?;
+    let members = Arc::clone(&pool.members().borrow());
+    let adopted = |member: &&Member| member.adopted_from == Some(peer.id);
+    Some(view::PeerPoolView {
+        pool: pool.name().to_string(),
+        availability: known.availability.as_str().to_owned(),
+        said: known.report.map(|report| said(pool, &report)),
+        forwarded: known.forwarded,
+        returned: known.returned,
+        in_flight: known.outstanding,
+        adopted: members.iter().filter(adopted).count(),
+    })
+}
+
+fn sibling_of(sibling: &SiblingState) -> view::SiblingView {
+    view::SiblingView {
+        address: sibling.address.clone(),
+        link: sibling.link.as_str().to_owned(),
+        why: sibling.link.why().map(str::to_owned),
+        round_trip_ms: sibling.round_trip.map(fine_ms),
+        heartbeat_age_ms: sibling.heartbeat_age.map(ms),
+        queue: sibling.queue,
+    }
+}
+
+/// Why a region's replicas are not adopted here, for people.
+fn blocked(blocked: &Blocked) -> String {
+    match blocked {
+        Blocked::SwitchedOff => "adoption is switched off here".to_owned(),
+        Blocked::NoGateway => "no Envoy is connected here".to_owned(),
+        Blocked::NoRecord => "its replicas are not known here".to_owned(),
+        Blocked::NotDead => "it is not proved to be dead".to_owned(),
+        Blocked::ReplicasSilent => "its replicas do not answer from here".to_owned(),
+        Blocked::LeftToOthers => "another region is better placed".to_owned(),
+        Blocked::Unknown(region) => {
+            format!("{region} may look after them, and is not heard")
+        }
+        Blocked::HeldBy(region) => format!("{region} looks after them"),
+        Blocked::First(region) => format!("{region} goes first"),
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// With three decimals: between services of one region it is a fraction of one.
+fn fine_ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
