@@ -31,7 +31,8 @@ struct Row {
     since: Time,
     last_sent: Time,
     attempts: u32,
-    last_failed: Time,
+    /// When enough attempts had failed.
+    enough: Option<Time>,
 }
 
 impl Proof {
@@ -55,7 +56,9 @@ impl Proof {
             && began >= row.since
         {
             row.attempts = row.attempts.saturating_add(1);
-            row.last_failed = now;
+            if row.attempts == ATTEMPTS_MIN {
+                row.enough = Some(now);
+            }
         }
     }
 
@@ -77,7 +80,7 @@ impl Proof {
                     since: now,
                     last_sent: sent,
                     attempts: 0,
-                    last_failed: now,
+                    enough: None,
                 });
             }
         }
@@ -86,8 +89,7 @@ impl Proof {
     /// Whether the row of answers is long enough now, and attempts enough failed within it.
     pub(super) fn complete(&self, now: Time, row_min: Duration) -> bool {
         self.row.as_ref().is_some_and(|row| {
-            row.attempts >= ATTEMPTS_MIN
-                && row.last_sent >= row.last_failed
+            row.enough.is_some_and(|enough| row.last_sent >= enough)
                 && now.since(row.since) >= row_min
         })
     }
@@ -102,8 +104,8 @@ impl Proof {
         self.proved
     }
 
-    /// Whether a row of answers goes on.
-    pub(super) fn pursued(&self) -> bool {
-        self.row.is_some()
+    /// Whether a row of answers goes on in which more attempts must fail.
+    pub(super) fn wants_attempts(&self) -> bool {
+        self.row.as_ref().is_some_and(|row| row.enough.is_none())
     }
 }

@@ -145,7 +145,7 @@ impl Regions {
             return;
         };
         let stalled = !peer.answers() && peer.pulse.up_for(now, silence_max);
-        let pursued = peer.attempt_failed && peer.proof.pursued() && !peer.proof.proved();
+        let pursued = peer.attempt_failed && peer.proof.wants_attempts();
         if stalled {
             peer.pulse.down();
         }

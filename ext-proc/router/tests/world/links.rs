@@ -47,7 +47,7 @@ impl World {
             (found.from, found.to)
         };
         let mut late = self.delay[a][b] + self.random.below(10) * MS / 2;
-        if self.random.chance(2) {
+        if self.noisy && self.random.chance(2) {
             // Lost, and sent again.
             late += self.random.between(50, 300) * MS;
         }

@@ -1,6 +1,6 @@
 //! A world of regions in virtual time: services that run the real `Regions`, links as TCP and a dialler make them, and
 //! everything that can break. A seed decides all of it.
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part")]
 
 mod checks;
 mod dial;
@@ -92,6 +92,8 @@ pub struct World {
     /// One way, in nanoseconds.
     pub delay: Vec<Vec<Nanos>>,
     pub give_back: Duration,
+    /// Whether packets are lost now and then.
+    pub noisy: bool,
     pub checks: Checks,
     pub random: Random,
     links: BTreeMap<LinkId, Link>,
@@ -116,6 +118,7 @@ impl World {
                 .map(|a| (0..regions).map(|b| base[a] + base[b]).collect())
                 .collect(),
             give_back: Duration::from_millis(random.between(500, 4000)),
+            noisy: true,
             checks: Checks::new(regions),
             links: BTreeMap::new(),
             dials: vec![vec![dial::Dialler::default(); regions]; regions],
@@ -202,7 +205,7 @@ impl World {
     }
 
     /// The time that a region's own clock shows.
-    fn local(&self, region: usize, at: Nanos) -> Time {
+    pub fn local(&self, region: usize, at: Nanos) -> Time {
         let (ahead, rate) = self.regions[region].clock;
         let ns = u128::from(at) * u128::from(rate) / 1_000_000;
         Time::from_nanos(ahead + u64::try_from(ns).unwrap())

@@ -228,7 +228,9 @@ impl World {
         if self.regions[from].frozen {
             return;
         }
-        let alive = self.open(from, of) && self.regions[of].replicas && !self.random.chance(1);
+        let alive = self.open(from, of)
+            && self.regions[of].replicas
+            && !(self.noisy && self.random.chance(1));
         let after = if alive {
             2 * self.delay[from][of]
         } else {
