@@ -1,5 +1,7 @@
 //! The calling end of a link: dials a peer, keeps the stream, dials again.
 
+mod connection;
+mod pause;
 mod reach;
 mod resolve;
 
@@ -8,8 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use isotherm_router::region::{Incarnation, Session};
-use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
@@ -17,6 +17,7 @@ use super::convert::from_wire;
 use super::down::{Refused, Unreachable};
 use super::outbox::{Outbox, SayError};
 use super::{Down, Own, Pace, Said};
+use pause::Pause;
 use reach::{Caller, Reached};
 
 /// Who is dialled.
@@ -252,34 +253,6 @@ impl Drop for Cleared<'_> {
     }
 }
 
-/// How long to wait before the next attempt: twice as long each time, and each time somewhat less than that, so that
-/// services which lost the same peer do not come back in step.
-struct Pause {
-    pace: Pace,
-    next: Duration,
-    random: SmallRng,
-}
-
-impl Pause {
-    fn new(pace: Pace) -> Self {
-        Self {
-            pace,
-            next: pace.pause_min,
-            random: SmallRng::seed_from_u64(random()),
-        }
-    }
-
-    fn reset(&mut self) {
-        self.next = self.pace.pause_min;
-    }
-
-    fn next(&mut self) -> Duration {
-        let full = self.next;
-        self.next = (full * 2).min(self.pace.pause_max);
-        full.mul_f64(self.random.random_range(0.5..1.0))
-    }
-}
-
 /// A number that nobody else draws: the standard library seeds its hashers from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(())
@@ -287,22 +260,4 @@ fn random() -> u64 {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_their_bound_and_start_again() {
-        let pace = Pace::of(Duration::from_millis(200));
-        let mut pause = Pause::new(pace);
-        for full_ms in [400, 800, 1600, 2000, 2000] {
-            let full = Duration::from_millis(full_ms);
-            let next = pause.next();
-            assert!(next >= full / 2 && next < full, "{next:?} of {full:?}");
-        }
-        pause.reset();
-        assert!(pause.next() < pace.pause_min);
-    }
 }

@@ -1,7 +1,16 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use isotherm_fingerprint::Edge;
+use isotherm_router::PeerReport;
+use isotherm_router::region::{
+    Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Sight, Stance, View,
+};
 use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::peering::said::PlacedAt;
 
 const SESSION: u64 = 77;
 

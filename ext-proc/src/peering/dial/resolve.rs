@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::super::down::Local;
 use super::Down;
+use crate::peering::down::Local;
 
 /// The most addresses that one attempt tries.
 const ADDRESSES_MAX: usize = 8;

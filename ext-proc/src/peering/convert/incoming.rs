@@ -1,0 +1,160 @@
+//! What is heard, as the program has it, if it makes sense.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_fingerprint::Edge;
+use isotherm_router::PeerReport;
+use isotherm_router::region::{
+    Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Session, Sight, Stance, View,
+};
+
+use super::{EDGES_MAX, NAME_BYTES_MAX, Nonsense, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
+use crate::peering::said::{Placed, PlacedAt};
+use crate::peering::wire;
+
+pub(super) fn held(held: Option<&wire::Held>) -> Held {
+    held.map_or_else(Held::default, |held| Held {
+        replicas: held.replicas,
+        heirs: held.heirs,
+        settled: held.settled,
+    })
+}
+
+pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Stance, Nonsense> {
+    let stance = stance.ok_or(Nonsense::Missing("the stance"))?;
+    let set = |names| regions(names)?.collect::<Result<BTreeSet<_>, _>>();
+    Ok(Stance {
+        incarnation: Incarnation(stance.incarnation),
+        number: stance.number,
+        gateway: stance.gateway,
+        holds: set(stance.holds)?,
+        yields: set(stance.yields)?,
+        asks: set(stance.asks)?,
+    })
+}
+
+pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heartbeat, Nonsense> {
+    let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(pool);
+    let views = bounded(said.views, REGIONS_MAX, "regions")?.map(view);
+    Ok(Heartbeat {
+        session,
+        answers: said.answers,
+        version: short(said.software).into(),
+        stance: stance(said.stance)?,
+        pools: pools.collect::<Result<_, _>>()?,
+        views: views.collect::<Result<_, _>>()?,
+    })
+}
+
+fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), Nonsense> {
+    if !(said.drain_per_s.is_finite() && said.drain_per_s >= 0.0) {
+        return Err(Nonsense::Rate);
+    }
+    let report = PeerReport {
+        available: said.available,
+        replicas: said.replicas,
+        room: said.room,
+        queue: said.queue,
+        drain_per_s: said.drain_per_s,
+    };
+    Ok((name(said.model)?, report))
+}
+
+fn view(said: wire::View) -> Result<View, Nonsense> {
+    Ok(View {
+        region: region(said.region)?,
+        sight: said.alive.map_or(Sight::Silent, |alive| Sight::Alive {
+            gateway: alive.gateway,
+            round_trip: Duration::from_micros(alive.round_trip_us),
+        }),
+        has: held(said.has.as_ref()),
+    })
+}
+
+pub(super) fn record(said: wire::Record) -> Result<Record, Nonsense> {
+    let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
+    if replicas > REPLICAS_MAX {
+        return Err(Nonsense::Many {
+            of: "replicas",
+            max: REPLICAS_MAX,
+        });
+    }
+    let members = |pool: wire::Members| {
+        let replicas = pool.replicas.into_iter().map(name);
+        Ok(Members {
+            model: name(pool.model)?,
+            replicas: replicas.collect::<Result<_, _>>()?,
+        })
+    };
+    let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(members);
+    let heirs = said.heirs.unwrap_or_default();
+    let list = |names| regions(names)?.collect::<Result<Vec<_>, _>>();
+    Ok(Record {
+        region: region(said.region)?,
+        version: said.version,
+        pools: pools.collect::<Result<_, _>>()?,
+        heirs: Heirs {
+            version: heirs.version,
+            order: list(heirs.order)?,
+            prior: heirs.prior.map(|prior| list(prior.regions)).transpose()?,
+        },
+    })
+}
+
+pub(super) fn placed(said: wire::Placement) -> Result<Placed, Nonsense> {
+    if said.hashes.len() != said.ends_bytes.len() {
+        return Err(Nonsense::Edges);
+    }
+    let ends = said.ends_bytes.into_iter();
+    let edges = bounded(said.hashes, EDGES_MAX, "edges")?.zip(ends);
+    Ok(Placed {
+        model: name(said.model)?,
+        at: match said.target.ok_or(Nonsense::Missing("the target"))? {
+            wire::Target::Replica(address) => PlacedAt::Replica(name(address)?),
+            wire::Target::Region(region) => PlacedAt::Region(name(region)?),
+        },
+        parent: said.parent.map(|edge| Edge {
+            hash: edge.hash,
+            end_bytes: edge.end_bytes,
+        }),
+        edges: edges
+            .map(|(hash, end_bytes)| Edge { hash, end_bytes })
+            .collect(),
+    })
+}
+
+pub(super) fn bounded<T>(
+    list: Vec<T>,
+    max: usize,
+    of: &'static str,
+) -> Result<std::vec::IntoIter<T>, Nonsense> {
+    if list.len() > max {
+        return Err(Nonsense::Many { of, max });
+    }
+    Ok(list.into_iter())
+}
+
+fn regions(
+    names: Vec<String>,
+) -> Result<impl Iterator<Item = Result<RegionName, Nonsense>>, Nonsense> {
+    Ok(bounded(names, REGIONS_MAX, "regions")?.map(region))
+}
+
+fn region(text: String) -> Result<RegionName, Nonsense> {
+    name(text).map(|name| RegionName::from(&*name))
+}
+
+fn name(text: String) -> Result<Arc<str>, Nonsense> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX {
+        return Err(Nonsense::Name);
+    }
+    Ok(text.into())
+}
+
+/// Text for people only: cut rather than refused.
+fn short(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(NAME_BYTES_MAX));
+    text
+}
