@@ -59,6 +59,28 @@ fn the_longest_match_decides_when_it_is_half_of_the_prompt() {
 }
 
 #[test]
+fn a_conversation_goes_on_where_it_went() {
+    let mut script = full(1);
+    for session in 0..40 {
+        let mut went = Vec::new();
+        for turn in 1..6 {
+            script.sleep(1);
+            // Whichever is nearer now.
+            let near = (session + turn) % 2;
+            script.peer_at(EU, 50 + 100 * near, roomy());
+            script.peer_at(ASIA, 150 - 100 * near, roomy());
+            let blocks: Vec<u64> = (0..4 * turn).map(|i| session << 8 | i).collect();
+            let id = session << 8 | turn;
+            script.arrive(traveller(id, session, &blocks, &[]));
+            went.extend(script.forwarded().into_iter().map(|(_, peer)| peer));
+            script.finish(id);
+        }
+        assert_eq!(went, [went[0]; 5], "conversation {session}");
+    }
+    assert!(script.peer(EU).forwarded >= 50 && script.peer(ASIA).forwarded >= 50);
+}
+
+#[test]
 fn a_warm_peer_without_room_is_passed_by() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));

@@ -99,7 +99,7 @@ impl Peers {
         if self.slots.contains_key(&id) {
             return;
         }
-        // There are fewer identities than slots, and slots of those that left are used again.
+        // There are tens of regions and thousands of slots, and those of who left are used again.
         let Some(slot) = self.index.join() else {
             return;
         };

@@ -1,6 +1,8 @@
 //! What must hold at every moment.
 
-use isotherm_router::{Availability, PeerAvailability, PeerStatus, Push, ReplicaId, Request, Time};
+use isotherm_router::{
+    Availability, PeerAvailability, PeerStatus, Push, ReplicaId, ReplicaStatus, Request, Time,
+};
 
 use super::Naive;
 use super::peers;
@@ -68,6 +70,36 @@ impl Naive {
         }
     }
 
+    /// What peers are told is what the replicas' own figures add up to.
+    fn check_report(&self, statuses: &[ReplicaStatus]) {
+        let report = self.router.report(self.now);
+        let open = || {
+            let mut all = statuses.iter();
+            core::iter::from_fn(move || all.find(|r| r.availability == Availability::Available))
+        };
+        let room = |status: &ReplicaStatus| {
+            let left_out = self.replicas[&status.id].failing.left_out.is_some();
+            let headroom = status.headroom.unwrap_or(u32::MAX);
+            u64::from(if left_out && !self.all_fail {
+                headroom.min(1)
+            } else {
+                headroom
+            })
+        };
+        let sum: u64 = open().map(room).sum();
+        let told = u64::from(report.room);
+        match self.config.push {
+            Push::Outstanding { .. } => assert_eq!(told, sum, "{report:?}"),
+            // While one idles, busy ones that have room are not available.
+            Push::Pending => assert!(told >= sum, "{report:?}"),
+            Push::Blind => assert_eq!(report.room, u32::MAX),
+        }
+        assert!(report.available as usize >= open().count(), "{report:?}");
+        assert!(report.available <= report.replicas, "{report:?}");
+        assert_eq!(report.queue as usize, self.waiting.len());
+        assert!(report.drain_per_s >= 0.0, "{report:?}");
+    }
+
     pub(super) fn check(&self) {
         let stats = self.router.stats(self.now);
         assert_eq!(stats.queue_length, self.waiting.len());
@@ -87,6 +119,7 @@ impl Naive {
         assert!(stats.index.entries >= stats.index.nodes);
         let statuses: Vec<_> = self.router.replicas(self.now).collect();
         assert_eq!(statuses.len(), self.replicas.len());
+        self.check_report(&statuses);
         for status in statuses {
             let replica = &self.replicas[&status.id];
             assert_eq!(status.outstanding, replica.outstanding);

@@ -20,6 +20,8 @@ pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
 
 #[derive(Debug, Default)]
 struct Peer {
+    /// Which of those that had this identity in turn.
+    life: u64,
     heard: Option<(PeerReport, Time)>,
     lost: bool,
     /// When something came back that its report had promised room for, and when anything did last.
@@ -42,6 +44,7 @@ pub struct Since {
 #[derive(Clone, Debug)]
 pub struct Away {
     peer: PeerId,
+    life: u64,
     at: Time,
     pub since: Since,
     request: Request,
@@ -54,11 +57,16 @@ pub struct Away {
 pub struct Peers {
     peers: BTreeMap<PeerId, Peer>,
     away: BTreeMap<RequestId, Away>,
+    lives: u64,
 }
 
 impl Peers {
     pub fn add(&mut self, id: PeerId) {
-        self.peers.entry(id).or_default();
+        self.lives += 1;
+        self.peers.entry(id).or_insert(Peer {
+            life: self.lives,
+            ..Peer::default()
+        });
     }
 
     pub fn remove(&mut self, id: PeerId) {
@@ -92,6 +100,7 @@ impl Peers {
 
     pub fn ended_elsewhere(&mut self, away: &Away, now: Time) {
         if let Some(peer) = self.peers.get_mut(&away.peer)
+            && peer.life == away.life
             && peer.returned.is_none_or(|at| at < away.at)
         {
             peer.refuted = peer.refuted.or(Some(now));
@@ -170,6 +179,7 @@ impl Peers {
         peer.sent.extend(edges.iter().map(|edge| edge.hash));
         let away = Away {
             peer: forwarding.peer,
+            life: peer.life,
             at: now,
             since,
             request,
