@@ -6,6 +6,9 @@
     reason = "a test stops at what it did not expect"
 )]
 
+#[path = "peering/authority.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod authority;
 mod fake;
 
 use fake::service::{Service, TOKEN};
@@ -260,6 +263,44 @@ async fn regions_are_shown_as_they_are_heard() {
         page.contains("isotherm_region_round_trip_seconds{region=\"eu\"} "),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_used_are_counted() {
+    let authority = authority::Authority::new();
+    let files = authority.files("us");
+    let isotherm::config::TlsFiles {
+        certificate,
+        key,
+        ca,
+    } = files.paths();
+    let service = Service::start(&format!(
+        "region:
+  name: us
+  listen: '127.0.0.1:0'
+  tls: {{ certificate: {}, key: {}, ca: {} }}
+  peers: [{{ name: eu, address: '127.0.0.1:1' }}]",
+        certificate.display(),
+        key.display(),
+        ca.display()
+    ))
+    .await;
+    let page_with = |line: &'static str| {
+        let service = &service;
+        async move {
+            for _ in 0..1000 {
+                let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+                if page.lines().any(|found| found == line) {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            panic!("never on the page: {line}");
+        }
+    };
+    page_with("isotherm_certificate_expires_seconds{region=\"us\"} 4102444800.0").await;
+    std::fs::write(certificate, "no certificate").unwrap();
+    page_with("isotherm_certificate_failures_total 1").await;
 }
 
 #[tokio::test]

@@ -63,6 +63,9 @@
 //! | `isotherm_region_round_trip_seconds` | gauge | `region` | round trip to it |
 //! | `isotherm_region_heartbeat_age_seconds` | gauge | `region` | how long ago its last heartbeat was asked for |
 //! | `isotherm_region_gateway` | gauge | `region` | 1 while an Envoy of this region (the label) is connected |
+//! | `isotherm_certificate_expires_seconds` | gauge | `region` | when this region's certificate expires, in seconds since 1970 |
+//! | `isotherm_certificate_loads_total` | counter | | times that new files of certificates were loaded |
+//! | `isotherm_certificate_failures_total` | counter | | times that new files were refused; the ones before stay in use until they expire |
 //! | `isotherm_sibling_link_up` | gauge | `sibling`, `state` | 1 when the link to another service of this region is up |
 //! | `isotherm_sibling_heartbeat_age_seconds` | gauge | `sibling` | how long ago its last heartbeat was asked for |
 //! | `isotherm_heartbeats_total` | counter | | heartbeats of other regions that were believed |

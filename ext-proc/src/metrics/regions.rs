@@ -1,6 +1,7 @@
 //! How the regions are: read from what this service knows of them when somebody scrapes.
 
 use std::fmt;
+use std::time::UNIX_EPOCH;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -60,6 +61,14 @@ fn peers(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
         peers().filter_map(|peer| Some((region(&peer.name), peer.heartbeat_age?.as_secs_f64()))),
     )?;
     page.labelled(
+        "certificate_expires_seconds",
+        "When this region's certificate expires, in seconds since 1970",
+        status.and_then(|status| {
+            let since = status.certificate.expires?.duration_since(UNIX_EPOCH);
+            Some(([("region", status.name.clone())], since.ok()?.as_secs_f64()))
+        }),
+    )?;
+    page.labelled(
         "region_gateway",
         "1 while an Envoy of this region is connected",
         status.map(|status| {
@@ -95,9 +104,19 @@ fn siblings(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
 }
 
 fn counters(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
-    let counted = status.map(|status| (status.counters, status.shared));
-    let (counters, shared) = counted.unwrap_or_default();
+    let counted = status.map(|status| (status.counters, status.shared, status.certificate));
+    let (counters, shared, certificate) = counted.unwrap_or_default();
     for (name, help, value) in [
+        (
+            "certificate_loads",
+            "Times that new files of certificates were loaded",
+            certificate.loaded,
+        ),
+        (
+            "certificate_failures",
+            "Times that new files of certificates were refused",
+            certificate.refused,
+        ),
         (
             "heartbeats",
             "Heartbeats that were believed",

@@ -61,6 +61,7 @@ impl Handle {
             siblings: siblings.collect(),
             counters,
             shared: core.counts,
+            certificate: core.certificate,
         }
     }
 

@@ -44,7 +44,7 @@ use shared::{Shared, regions_config};
 use store::{Store, Writer};
 
 pub use handle::{Handle, UnknownRegion};
-pub use status::{LinkState, PeerState, SharedCounts, SiblingState, Status};
+pub use status::{CertificateState, LinkState, PeerState, SharedCounts, SiblingState, Status};
 
 /// How many events of links may wait. A link whose events are not taken waits itself.
 const EVENTS_MAX: usize = 1_024;
@@ -166,6 +166,7 @@ impl Region {
         let current = current.unwrap_or_else(|| self.config.clone());
         work::apply(&self.shared, &current);
         let shared = Arc::downgrade(&self.shared);
+        let certificate = shared.clone();
         let mut tasks = vec![
             spawn(work::hear(shared.clone(), self.events)),
             spawn(work::keep_time(shared.clone())),
@@ -178,8 +179,7 @@ impl Region {
         ];
         if let Protection::Tls(credentials) = self.own.protection() {
             let credentials = Arc::clone(credentials);
-            // What became of it has been logged.
-            tasks.push(spawn(credentials.follow(|_| {})));
+            tasks.push(spawn(work::follow_certificate(certificate, credentials)));
         }
         Ok(Running {
             shared: self.shared,

@@ -18,7 +18,7 @@ use super::adopt::Adoptions;
 use super::links::{LinkKey, Links, broken};
 use super::pools::{pool_of, reports};
 use super::sibling::add_queues;
-use super::status::SharedCounts;
+use super::status::{CertificateState, SharedCounts};
 use super::store::Store;
 use super::witness::Witnesses;
 use crate::config::{PeerConfig, RegionConfig};
@@ -43,6 +43,7 @@ pub(super) struct Core {
     pub(super) links: Links,
     pub(super) adoptions: Adoptions,
     pub(super) counts: SharedCounts,
+    pub(super) certificate: CertificateState,
     incarnation: Incarnation,
     witnesses: Witnesses,
     watched: BTreeMap<PeerId, Watching>,
@@ -90,6 +91,7 @@ impl Shared {
                 links,
                 adoptions,
                 counts: SharedCounts::default(),
+                certificate: CertificateState::default(),
                 incarnation,
                 witnesses: Witnesses::new(),
                 watched: BTreeMap::new(),

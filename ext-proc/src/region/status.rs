@@ -1,6 +1,6 @@
 //! How the regions are, as this service sees them: what operators and metrics are told.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use isotherm_router::PeerId;
 use isotherm_router::region::{Blocked, RegionsCounters, Standing};
@@ -22,6 +22,8 @@ pub struct Status {
     pub counters: RegionsCounters,
     /// What was shared with siblings since the start.
     pub shared: SharedCounts,
+    /// This region's certificate; its default where links are not protected.
+    pub certificate: CertificateState,
 }
 
 /// How another region is.
@@ -68,6 +70,17 @@ pub struct SiblingState {
     pub heartbeat_age: Option<Duration>,
     /// Requests that wait there, in all pools, as it said last; zero where that is too long ago.
     pub queue: u32,
+}
+
+/// This region's certificate, and what became of changes of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CertificateState {
+    /// When it expires, where that is known.
+    pub expires: Option<SystemTime>,
+    /// Times that new files were loaded.
+    pub loaded: u64,
+    /// Times that new files were refused; the ones before stayed in use.
+    pub refused: u64,
 }
 
 /// Placements told to siblings, and heard from them. A message counts once for each sibling.

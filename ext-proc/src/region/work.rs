@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep_until};
 use super::Shared;
 use super::links::LinkKey;
 use super::pools::own_members;
+use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::driver::Table;
-use crate::peering::Link;
+use crate::peering::{Credentials, Followed, Link};
 
 /// Takes what happens to links.
 pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<LinkKey>>) {
@@ -48,6 +49,24 @@ fn next(shared: &Weak<Shared>) -> Option<Option<Instant>> {
     let due = shared.deadline();
     let due = due.and_then(|time| shared.clock().instant_of(time));
     Some(due.map(Instant::from_std))
+}
+
+/// Loads certificates again when they change, and keeps count of it.
+pub(super) async fn follow_certificate(shared: Weak<Shared>, credentials: Arc<Credentials>) {
+    let known = Arc::clone(&credentials);
+    let note = move |change: fn(&mut CertificateState)| {
+        if let Some(shared) = shared.upgrade() {
+            let mut core = shared.lock();
+            change(&mut core.certificate);
+            core.certificate.expires = known.expires();
+        }
+    };
+    note(|_| {});
+    let counted = move |loaded: &Followed| match loaded {
+        Ok(()) => note(|certificate| certificate.loaded += 1),
+        Err(_) => note(|certificate| certificate.refused += 1),
+    };
+    credentials.follow(counted).await;
 }
 
 /// Asks the siblings with each interval.
