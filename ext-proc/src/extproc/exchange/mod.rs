@@ -11,6 +11,8 @@
 //! the message with the outcome, which nobody has read yet. So the last thing that an exchange does is to look whether
 //! that message is there (one outcome in ten was lost before it did).
 
+mod settle;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +28,11 @@ use isotherm_router::RejectReason;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::answer::Immediate;
 use super::decision::About;
 use super::head::{self, Head};
 use super::place::Place;
 use super::{Context, Listener, answer, decision, openai};
-use crate::driver::{ANY_MODEL, Directory, Forward, Pool, Progress, Route, Ticket, Verdict};
+use crate::driver::{Directory, Pool, Progress, Ticket, Verdict};
 use crate::metrics::Answer;
 
 /// How much longer Envoy is told to wait than the queue keeps a request: the queue's own answer comes first.
@@ -240,138 +241,6 @@ impl<I: Inbound> Exchange<I> {
         }
     }
 
-    fn decided(&mut self, ticket: Ticket, verdict: Verdict, about: &About) -> ProcessingResponse {
-        match verdict {
-            Verdict::Go(route) => self.go(ticket, &route, about),
-            Verdict::Forward(forward) => self.forward(ticket, &forward, about),
-            Verdict::Refused {
-                reason,
-                retry_after,
-            } => self.refuse(ticket, reason, retry_after, about),
-        }
-    }
-
-    fn go(&mut self, mut ticket: Ticket, route: &Route, about: &About) -> ProcessingResponse {
-        ticket.sent(route);
-        let pool = ticket.pool();
-        decision::log(pool, ticket.id(), route, about);
-        let described = self
-            .describes()
-            .then(|| decision::header(pool, route, about));
-        let message = answer::routed(route, &pool.cluster(), described);
-        self.stage = Stage::Sent(ticket);
-        self.context.metrics.answered(Answer::Routed);
-        message
-    }
-
-    fn forward(
-        &mut self,
-        mut ticket: Ticket,
-        forward: &Forward,
-        about: &About,
-    ) -> ProcessingResponse {
-        ticket.forwarded();
-        let pool = ticket.pool();
-        decision::log_forward(pool, ticket.id(), forward, about);
-        let described = self
-            .describes()
-            .then(|| decision::forward_header(pool, forward, about));
-        // The other region need not know the alias under which this one was asked, nor what makes a request this pool's
-        // that names no model.
-        let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
-        let message = answer::forwarded(forward, &about.tried, model, described);
-        self.stage = Stage::Sent(ticket);
-        self.context.metrics.answered(Answer::Forwarded);
-        message
-    }
-
-    /// Whether clients are told why their request went where it went.
-    fn describes(&self) -> bool {
-        self.context.fleet.table().decision_header()
-    }
-
-    fn refuse(
-        &mut self,
-        ticket: Ticket,
-        reason: RejectReason,
-        retry_after: Duration,
-        about: &About,
-    ) -> ProcessingResponse {
-        let pool = Arc::clone(ticket.pool());
-        tracing::debug!(
-            pool = %pool.name(),
-            request = ticket.id().0,
-            reason = reason.as_str(),
-            origin = about.guest_of,
-            "refused"
-        );
-        ticket.refused();
-        if reason == RejectReason::ShuttingDown && about.guest_of.is_none() {
-            // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
-            self.stage = Stage::Settled;
-            self.context.metrics.answered(Answer::Passed);
-            return answer::passed(Some(&pool.cluster()));
-        }
-        let body = openai::rejected(reason);
-        if about.guest_of.is_some() {
-            return self.refused(reason.as_str(), &body, Some(retry_after));
-        }
-        self.answer_with(
-            Answer::Rejected,
-            Immediate {
-                status: 503,
-                body: &body,
-                retry_after: Some(retry_after),
-                refused: None,
-                details: reason.as_str(),
-            },
-        )
-    }
-
-    /// Sends a guest back: the region that it came from decides anew.
-    fn refused(
-        &mut self,
-        why: &str,
-        body: &serde_json::Value,
-        retry_after: Option<Duration>,
-    ) -> ProcessingResponse {
-        self.answer_with(
-            Answer::Rejected,
-            Immediate {
-                status: 503,
-                body,
-                retry_after,
-                refused: Some(why),
-                details: why,
-            },
-        )
-    }
-
-    fn immediate(
-        &mut self,
-        kind: Answer,
-        status: u16,
-        body: &serde_json::Value,
-        details: &str,
-    ) -> ProcessingResponse {
-        self.answer_with(
-            kind,
-            Immediate {
-                status,
-                body,
-                retry_after: None,
-                refused: None,
-                details,
-            },
-        )
-    }
-
-    fn answer_with(&mut self, kind: Answer, immediate: Immediate<'_>) -> ProcessingResponse {
-        self.stage = Stage::Answered;
-        self.context.metrics.answered(kind);
-        answer::immediate(immediate)
-    }
-
     /// The response has ended: what the filter says of it goes to the pool, and not to the client.
     fn outcome(&mut self, trailers: Option<&HeaderMap>) -> ProcessingResponse {
         let trailers = trailers.map_or(&[][..], |map| &map.headers);
@@ -428,94 +297,4 @@ fn full_duplex(config: &ProtocolConfiguration) -> (bool, bool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::stream::BoxStream;
-    use isotherm_router::Load;
-    use prometheus_client::registry::Registry;
-    use tokio::sync::mpsc;
-    use tokio_stream::wrappers::UnboundedReceiverStream;
-
-    use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-    use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
-
-    use super::*;
-    use crate::config;
-    use crate::driver::{Clock, Fleet};
-    use crate::metrics::Metrics;
-
-    type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
-
-    /// A request that was sent to the only replica, and how Envoy goes on about it.
-    async fn sent() -> (Arc<Pool>, mpsc::UnboundedSender<ProcessingRequest>, Answers) {
-        let config = config::parse("pools: [{ model: m }]").unwrap();
-        let metrics = Arc::new(Metrics::register(&mut Registry::default()));
-        let fleet = Fleet::new(&config, Arc::clone(&metrics), Clock::start());
-        let pool = fleet.pool_for("m").unwrap();
-        let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
-        pool.probed(replica, Load::default(), pool.clock().now());
-        let context = Arc::new(Context {
-            fleet: Arc::new(fleet),
-            metrics,
-            started_unix_s: 0,
-        });
-        let (envoy, messages) = mpsc::unbounded_channel();
-        let inbound = UnboundedReceiverStream::new(messages).map(Ok);
-        let mut answers = Exchange::answers(context, Listener::Clients, inbound).boxed();
-        let headers = Request::RequestHeaders(HttpHeaders::default());
-        envoy.send(message(headers)).unwrap();
-        answers.next().await.unwrap().unwrap();
-        assert_eq!(pool.stats().in_flight, 1);
-        (pool, envoy, answers)
-    }
-
-    fn message(request: Request) -> ProcessingRequest {
-        ProcessingRequest {
-            request: Some(request),
-            ..ProcessingRequest::default()
-        }
-    }
-
-    fn trailers(value: &str) -> ProcessingRequest {
-        let outcome = HeaderValue {
-            key: names::OUTCOME.into(),
-            raw_value: value.into(),
-            ..HeaderValue::default()
-        };
-        message(Request::ResponseTrailers(HttpTrailers {
-            trailers: Some(HeaderMap {
-                headers: vec![outcome],
-            }),
-        }))
-    }
-
-    #[tokio::test]
-    async fn an_outcome_that_came_right_before_the_reset_counts() {
-        let (pool, envoy, answers) = sent().await;
-        envoy.send(trailers("v=1;status=200")).unwrap();
-        drop(answers);
-        let counters = pool.stats().counters;
-        assert_eq!((counters.finished_ok, counters.aborted_in_flight), (1, 0));
-    }
-
-    #[tokio::test]
-    async fn a_stream_that_ends_without_an_outcome_is_an_abort_however_it_ends() {
-        let (pool, _envoy, answers) = sent().await;
-        drop(answers);
-        assert_eq!(pool.stats().counters.aborted_in_flight, 1);
-
-        let (pool, envoy, mut answers) = sent().await;
-        drop(envoy);
-        assert!(answers.next().await.is_none());
-        drop(answers);
-        assert_eq!(pool.stats().counters.aborted_in_flight, 1);
-    }
-
-    #[tokio::test]
-    async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
-        let (pool, envoy, mut answers) = sent().await;
-        envoy.send(trailers("?")).unwrap();
-        assert!(answers.next().await.is_some());
-        drop(answers);
-        assert_eq!(pool.stats().counters.finished_ok, 1);
-    }
-}
+mod tests;
