@@ -14,9 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use isotherm_router::PeerId;
-use isotherm_router::Time;
-use isotherm_router::region::{Members, Record, RegionName};
+use isotherm_router::region::{Effect, Members, Record, RegionName};
+use isotherm_router::{PeerId, PeerReport, Time};
 
 pub use checks::{Checks, REJOIN, Worst};
 pub use faults::Fault;
@@ -96,6 +95,9 @@ pub struct World {
     pub noisy: bool,
     pub checks: Checks,
     pub random: Random,
+    /// What services want of their pools, for a driver of those; and what the pools report.
+    pub outbox: Option<Vec<(usize, Effect)>>,
+    pub reports: Vec<PeerReport>,
     links: BTreeMap<LinkId, Link>,
     dials: Vec<Vec<dial::Dialler>>,
     due: BinaryHeap<Reverse<(Nanos, u64)>>,
@@ -126,6 +128,8 @@ impl World {
             what: BTreeMap::new(),
             next: 0,
             random,
+            outbox: None,
+            reports: vec![PeerReport::default(); regions],
             log: Vec::new(),
         };
         for index in 0..regions {

@@ -113,14 +113,14 @@ impl World {
         let now = self.local(at, self.now);
         // The report says when it was made: what becomes of it is checked where it is believed.
         let made = u32::try_from(self.now / MS).unwrap();
-        let report = PeerReport {
-            available: 1,
-            replicas: 4,
-            room: 4,
+        let clock = PeerReport {
             queue: made,
-            drain_per_s: 1.0,
+            ..PeerReport::default()
         };
-        let pools = vec![(Arc::from("m"), report)];
+        let pools = vec![
+            (Arc::from("clock"), clock),
+            (Arc::from("m"), self.reports[at]),
+        ];
         let Some(service) = &mut self.regions[at].service else {
             return;
         };
@@ -163,6 +163,9 @@ impl World {
     }
 
     fn does(&mut self, at: usize, effect: Effect) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.push((at, effect.clone()));
+        }
         match effect {
             Effect::Ping { peer, ping } => {
                 let to = Self::peer(at, peer);
