@@ -163,6 +163,35 @@ fn what_a_sibling_pushes_counts_until_a_probe_knows_of_it() {
 }
 
 #[test]
+fn a_replica_that_a_sibling_keeps_busy_does_not_idle() {
+    let pending = RouterConfig {
+        push: Push::Pending,
+        ..config()
+    };
+    let [mut a, mut b] = pair(&pending, 1);
+    // It is seen to take two between two probes, so now it may have four; to spare idle ones, two.
+    for id in 0..2 {
+        b.arrive(request(id, id, &[id]));
+    }
+    b.sleep(100);
+    b.probe(0, 0);
+    b.finish(0);
+    b.finish(1);
+    b.sleep(100);
+    b.probe(0, 0);
+    a.arrive(request(10, 10, &[10]));
+    a.arrive(request(11, 11, &[11]));
+    tell(&mut a, &mut b);
+    b.effects();
+    b.arrive(request(2, 2, &[2]));
+    assert_eq!(
+        b.sent(),
+        [(2, 0)],
+        "nobody idles for whose sake it would wait"
+    );
+}
+
+#[test]
 fn two_services_together_do_not_send_a_replica_more_than_it_takes() {
     let pending = RouterConfig {
         push: Push::Pending,

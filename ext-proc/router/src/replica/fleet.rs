@@ -350,7 +350,7 @@ impl Fleet {
             |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
         let (open, calm) = (is_open(false), is_open(true));
         // One that may be sent a single trial is no reason to send the others less.
-        let idle = open && replica.outstanding == 0 && replica.breaker.is_closed();
+        let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
         let key = (replica.outstanding, replica.turn, slot);
         self.staying.set(slot, !replica.draining);

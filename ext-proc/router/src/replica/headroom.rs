@@ -85,6 +85,11 @@ impl Headroom {
         self.siblings_since = self.siblings_since.saturating_add(1);
     }
 
+    /// Whether a sibling sent it something that the last probe does not know of.
+    pub(crate) const fn has_siblings_pushes(&self) -> bool {
+        self.siblings_since > 0
+    }
+
     /// A probe, sent at `sent`, says this; `outstanding` counts what was sent and has not finished.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32) {
         let since = self.pushes.since(sent);

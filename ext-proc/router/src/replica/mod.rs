@@ -119,6 +119,11 @@ impl Replica {
         }
     }
 
+    /// Whether it has nothing to do, as far as is known.
+    fn is_idle(&self) -> bool {
+        self.outstanding == 0 && !self.headroom.has_siblings_pushes()
+    }
+
     /// How many more it may be sent before its next probe; `None` where the mode does not bound it.
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {
