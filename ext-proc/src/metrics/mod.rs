@@ -68,6 +68,7 @@
 //! | `isotherm_certificate_failures_total` | counter | | times that new files were refused; the ones before stay in use until they expire |
 //! | `isotherm_sibling_link_up` | gauge | `sibling`, `state` | 1 when the link to another service of this region is up |
 //! | `isotherm_sibling_heartbeat_age_seconds` | gauge | `sibling` | how long ago its last heartbeat was asked for |
+//! | `isotherm_callers_turned_away_total` | counter | | services that called and were turned away: no certificate or a wrong one, or nonsense |
 //! | `isotherm_heartbeats_total` | counter | | heartbeats of other regions that were believed |
 //! | `isotherm_heartbeats_refused_total` | counter | | heartbeats that were not: late, repeated, never asked for |
 //! | `isotherm_records_refused_total` | counter | | records of other regions' replicas that were not believed |

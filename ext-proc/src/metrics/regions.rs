@@ -108,6 +108,11 @@ fn counters(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
     let (counters, shared, certificate) = counted.unwrap_or_default();
     for (name, help, value) in [
         (
+            "callers_turned_away",
+            "Services that called and were turned away: no certificate or a wrong one, or nonsense",
+            status.map_or(0, |status| status.turned_away),
+        ),
+        (
             "certificate_loads",
             "Times that new files of certificates were loaded",
             certificate.loaded,

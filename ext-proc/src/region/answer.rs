@@ -1,7 +1,8 @@
 //! Answers those who call: peers with heartbeats and this region's record, siblings with what is this service's own.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use isotherm_router::region::Session;
 
@@ -9,11 +10,16 @@ use super::Shared;
 use super::share;
 use crate::peering::{Answer, Caller, Said};
 
+/// How often a caller that was turned away is logged at most; all are counted.
+const WARN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What the acceptor of links hands over to. It does not keep the service.
 #[derive(Debug)]
 pub(super) struct Answering {
     shared: Weak<Shared>,
     own: Arc<str>,
+    /// When a caller that was turned away was last logged.
+    warned: Mutex<Option<Instant>>,
 }
 
 impl Answering {
@@ -21,7 +27,18 @@ impl Answering {
         Self {
             shared: Arc::downgrade(shared),
             own: own.into(),
+            warned: Mutex::new(None),
         }
+    }
+
+    /// Whoever knocks a thousand times a second must not fill the log.
+    fn may_warn(&self) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
+        if may {
+            *warned = Some(Instant::now());
+        }
+        may
     }
 
     fn respond(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
@@ -69,10 +86,15 @@ impl Answer for Answering {
     }
 
     fn turned_away(&self, from: Option<SocketAddr>, why: &str) {
-        tracing::warn!(
-            from = from.map(|from| from.to_string()),
-            why,
-            "a caller was turned away"
-        );
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().turned_away += 1;
+        }
+        if self.may_warn() {
+            tracing::warn!(
+                from = from.map(|from| from.to_string()),
+                why,
+                "a caller was turned away"
+            );
+        }
     }
 }

@@ -62,6 +62,7 @@ impl Handle {
             counters,
             shared: core.counts,
             certificate: core.certificate,
+            turned_away: core.turned_away,
         }
     }
 

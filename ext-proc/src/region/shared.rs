@@ -44,6 +44,8 @@ pub(super) struct Core {
     pub(super) adoptions: Adoptions,
     pub(super) counts: SharedCounts,
     pub(super) certificate: CertificateState,
+    /// Callers that were turned away since the start.
+    pub(super) turned_away: u64,
     incarnation: Incarnation,
     witnesses: Witnesses,
     watched: BTreeMap<PeerId, Watching>,
@@ -92,6 +94,7 @@ impl Shared {
                 adoptions,
                 counts: SharedCounts::default(),
                 certificate: CertificateState::default(),
+                turned_away: 0,
                 incarnation,
                 witnesses: Witnesses::new(),
                 watched: BTreeMap::new(),

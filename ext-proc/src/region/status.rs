@@ -24,6 +24,8 @@ pub struct Status {
     pub shared: SharedCounts,
     /// This region's certificate; its default where links are not protected.
     pub certificate: CertificateState,
+    /// Callers that were turned away since the start: no certificate or a wrong one, too many, or nonsense.
+    pub turned_away: u64,
 }
 
 /// How another region is.
