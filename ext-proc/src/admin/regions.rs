@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::PeerReport;
 use isotherm_router::region::Blocked;
+use isotherm_router::{PeerId, PeerReport, PeerStatus};
 
 use super::auth::Authorized;
 use super::error::ApiError;
@@ -55,6 +55,7 @@ fn view_of(fleet: &Fleet, status: Option<&Status>) -> view::RegionsView {
             ..view::RegionsView::default()
         };
     };
+    let seen: Vec<_> = pools.iter().map(|pool| Seen::from(pool)).collect();
     view::RegionsView {
         name: Some(status.name.clone()),
         gateway: status.gateway,
@@ -63,7 +64,7 @@ fn view_of(fleet: &Fleet, status: Option<&Status>) -> view::RegionsView {
         peers: status
             .peers
             .iter()
-            .map(|peer| peer_of(peer, &pools))
+            .map(|peer| peer_of(peer, &seen))
             .collect(),
         siblings: status.siblings.iter().map(sibling_of).collect(),
     }
@@ -84,7 +85,39 @@ fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
     }
 }
 
-fn peer_of(peer: &PeerState, pools: &[Arc<Pool>]) -> view::PeerView {
+/// What a pool knows of the peers, all at once: to ask for it takes the pool's lock.
+struct Seen<'a> {
+    pool: &'a Pool,
+    peers: Vec<PeerStatus>,
+    members: Arc<Vec<Member>>,
+}
+
+impl<'a> Seen<'a> {
+    fn from(pool: &'a Pool) -> Self {
+        Self {
+            pool,
+            peers: pool.peers(),
+            members: Arc::clone(&pool.members().borrow()),
+        }
+    }
+
+    /// A peer's pool of the same model; `None` while this pool does not know the peer.
+    fn of(&self, peer: PeerId) -> Option<view::PeerPoolView> {
+        let known = self.peers.iter().find(|known| known.id == peer)?;
+        let adopted = |member: &&Member| member.adopted_from == Some(peer);
+        Some(view::PeerPoolView {
+            pool: self.pool.name().to_string(),
+            availability: known.availability.as_str().to_owned(),
+            said: known.report.map(|report| said(self.pool, &report)),
+            forwarded: known.forwarded,
+            returned: known.returned,
+            in_flight: known.outstanding,
+            adopted: self.members.iter().filter(adopted).count(),
+        })
+    }
+}
+
+fn peer_of(peer: &PeerState, pools: &[Seen<'_>]) -> view::PeerView {
     view::PeerView {
         name: peer.name.clone(),
         cluster: peer.cluster.clone(),
@@ -99,27 +132,8 @@ fn peer_of(peer: &PeerState, pools: &[Arc<Pool>]) -> view::PeerView {
         replicas: peer.replicas,
         adopted: peer.adopted,
         held_by: peer.held_by.clone(),
-        pools: pools
-            .iter()
-            .filter_map(|pool| pool_of(peer, pool))
-            .collect(),
+        pools: pools.iter().filter_map(|seen| seen.of(peer.id)).collect(),
     }
-}
-
-/// A peer's pool of the same model; `None` while this pool does not know the peer.
-fn pool_of(peer: &PeerState, pool: &Pool) -> Option<view::PeerPoolView> {
-    let known = pool.peers().into_iter().find(|known| known.id == peer.id)?;
-    let members = Arc::clone(&pool.members().borrow());
-    let adopted = |member: &&Member| member.adopted_from == Some(peer.id);
-    Some(view::PeerPoolView {
-        pool: pool.name().to_string(),
-        availability: known.availability.as_str().to_owned(),
-        said: known.report.map(|report| said(pool, &report)),
-        forwarded: known.forwarded,
-        returned: known.returned,
-        in_flight: known.outstanding,
-        adopted: members.iter().filter(adopted).count(),
-    })
 }
 
 fn sibling_of(sibling: &SiblingState) -> view::SiblingView {

@@ -11,7 +11,7 @@ pub struct RegionsView {
     pub gateway: bool,
     /// Who may adopt this region's replicas, first choice first.
     pub heirs: Vec<String>,
-    /// What this region tells the others of its pools.
+    /// The pools of this region, as this service sees them; others are told the queues of all its services together.
     pub pools: Vec<RegionPoolView>,
     /// The other regions.
     pub peers: Vec<PeerView>,
