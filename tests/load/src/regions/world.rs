@@ -69,20 +69,22 @@ pub struct Gate {
     pub region: String,
     /// Asks there.
     pub client: Client,
-    home: usize,
     replicas: Arc<Vec<(String, usize)>>,
 }
 
 impl Gate {
-    /// The number of the region whose replica answered, from what `x-isotherm-decision` says.
+    /// The number of the region whose replica answered, from what `x-isotherm-decision` says: each service that
+    /// decided, with `, ` between them. The last one knows the replica; a request that came home again was decided
+    /// there last.
     #[must_use]
     pub fn place(&self, decision: &str) -> Option<usize> {
-        if let Some(name) = member(decision, "region") {
-            return REGIONS.iter().position(|region| *region == name);
+        let last = decision.rsplit(", ").next()?;
+        if let Some(replica) = member(last, "replica") {
+            let found = self.replicas.iter().find(|(address, _)| address == replica);
+            return found.map(|(_, region)| *region);
         }
-        let replica = member(decision, "replica")?;
-        let found = self.replicas.iter().find(|(address, _)| address == replica);
-        Some(found.map_or(self.home, |(_, region)| *region))
+        let name = member(last, "region")?;
+        REGIONS.iter().position(|region| *region == name)
     }
 }
 
@@ -101,7 +103,10 @@ enum Parts {
     /// Regions that know each other.
     Together(Regions),
     /// One region, and the way to it from others.
-    Far { _stack: Stack, _wires: Vec<Wire> },
+    Far {
+        _stack: Box<Stack>,
+        _wires: Vec<Wire>,
+    },
 }
 
 impl World {
@@ -225,7 +230,7 @@ async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
     Ok(World {
         gates: gates(&addresses, &places)?,
         parts: Parts::Far {
-            _stack: stack,
+            _stack: Box::new(stack),
             _wires: wires,
         },
         _engines: engines,
@@ -274,9 +279,33 @@ fn gates(addresses: &[SocketAddr], places: &[(SocketAddr, usize)]) -> anyhow::Re
         Ok(Gate {
             region: REGIONS.get(home).copied().unwrap_or_default().to_owned(),
             client: Client::new(&format!("http://{address}"), MODEL)?,
-            home,
             replicas: Arc::clone(&replicas),
         })
     };
     addresses.iter().enumerate().map(gate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_to_decide_knows_where_a_request_went() {
+        let addresses: Vec<SocketAddr> = ["127.0.0.1:1", "127.0.0.1:2"]
+            .map(|address| address.parse().unwrap())
+            .into();
+        let gates = gates(&addresses, &[(addresses[0], 0), (addresses[1], 1)]).unwrap();
+        let place = |decision| gates[0].place(decision);
+        assert_eq!(place("replica=127.0.0.1:1;queued_ms=0"), Some(0));
+        assert_eq!(
+            place("region=eu;policy=a, replica=127.0.0.1:2;policy=a"),
+            Some(1)
+        );
+        assert_eq!(
+            place("region=eu;policy=a, replica=127.0.0.1:1;policy=a"),
+            Some(0)
+        );
+        assert_eq!(place("region=asia;policy=a"), Some(2));
+        assert_eq!(place("replica=127.0.0.1:9"), None);
+    }
 }
