@@ -13,6 +13,7 @@ mod fake;
 
 use fake::service::{Service, TOKEN};
 use fake::{FakeEngine, eventually, vllm};
+use isotherm_router::PeerReport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -361,6 +362,45 @@ async fn an_adopted_replica_is_shown_with_its_region() {
     let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
     let line = "isotherm_adopted_replicas{pool=\"llama\",region=\"eu\"} 1.0";
     assert!(page.contains(line), "{page}");
+}
+
+#[tokio::test]
+async fn a_request_that_would_leave_is_explained_with_every_region() {
+    let service = Service::start(&region(0, 1)).await;
+    let pool = &service.fleet.pools()[0];
+    let eu = pool.directory().unwrap().named("eu").unwrap().id;
+    let ask = json!({"path": "/v1/chat/completions", "body": {"model": "llama", "messages": []}});
+    let explain = || async {
+        let (_, explained) = service
+            .ask("POST", "/api/explain", None, &ask.to_string())
+            .await;
+        explained
+    };
+    let explained = explain().await;
+    assert_eq!(explained["regions"][0]["region"], "eu");
+    assert_eq!(explained["regions"][0]["availability"], "never_heard");
+    assert_ne!(explained["outcome"]["action"], "forward");
+    let room = PeerReport {
+        available: 1,
+        replicas: 1,
+        room: 1,
+        queue: 0,
+        drain_per_s: 1.0,
+    };
+    // What it said grows old within a moment.
+    let mut explained = json!(null);
+    for _ in 0..20 {
+        let now = pool.clock().now();
+        pool.peer_reported(eu, room, now, std::time::Duration::from_millis(80));
+        explained = explain().await;
+        if explained["outcome"]["action"] == "forward" {
+            break;
+        }
+    }
+    assert_eq!(explained["outcome"]["region"], "eu", "{explained}");
+    assert_eq!(explained["regions"][0]["availability"], "available");
+    assert!(explained["regions"][0]["estimated_ttft_ms"].as_u64() >= Some(80));
+    assert_eq!(pool.stats().counters.forwarded, 0, "asking changes nothing");
 }
 
 /// A port that nobody listened on a moment ago.
