@@ -68,6 +68,15 @@ async fn check_prints_what_a_file_means_or_every_mistake() {
         text.contains("llama-3.1-8b  llama    consistent_hash"),
         "{text}"
     );
+    for part in [
+        "region         us, reached at 0.0.0.0:9104",
+        "links          refused: cannot read",
+        "adopts         nothing",
+        "siblings       10.0.0.12:9004, isotherm-2.us.example:9004",
+        "asia-1  10.2.0.1:9004    region-asia-1",
+    ] {
+        assert!(text.contains(part), "missing: {part}\nin:\n{text}");
+    }
     let bad = isotherm(
         &[
             "check",

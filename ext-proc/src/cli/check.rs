@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::table;
-use crate::config::{self, Config};
+use crate::config::{self, Config, RegionConfig, Security};
+use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -65,7 +66,60 @@ fn summary(config: &Config) -> String {
             ]
         })
         .collect();
+    if let Some(region) = &config.region {
+        let _ = writeln!(text, "{}", regions(region));
+    }
     let header = ["MODEL", "CLUSTER", "POLICY", "PUSH", "REPLICAS"];
     text.push_str(&table::render(header, &rows));
+    text
+}
+
+/// What the section `region` means.
+fn regions(region: &RegionConfig) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "region         {}, reached at {}",
+        region.name, region.listen
+    );
+    let links = match &region.security {
+        Security::Plaintext => "without TLS, on this machine only".to_owned(),
+        Security::Tls(files) => match Credentials::load(&region.name, files.clone()) {
+            Ok(_) => format!("mutual TLS, with {}", files.certificate.display()),
+            Err(error) => format!("refused: {error}"),
+        },
+    };
+    let _ = writeln!(text, "links          {links}");
+    let adopts = if region.adopt {
+        "from regions that died"
+    } else {
+        "nothing: adopt is false"
+    };
+    let _ = writeln!(text, "adopts         {adopts}");
+    let memory = match &region.state_file {
+        Some(file) => format!("in {}", file.display()),
+        None => "none: a restart forgets whose replicas are where".to_owned(),
+    };
+    let _ = writeln!(text, "memory         {memory}");
+    if !region.siblings.is_empty() {
+        let siblings: Vec<_> = region.siblings.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "siblings       {}", siblings.join(", "));
+    }
+    let rows: Vec<_> = region
+        .peers
+        .iter()
+        .map(|peer| {
+            [
+                peer.name.clone(),
+                peer.address.to_string(),
+                peer.cluster.clone(),
+            ]
+        })
+        .collect();
+    let _ = write!(
+        text,
+        "\n{}",
+        table::render(["PEER", "ADDRESS", "CLUSTER"], &rows)
+    );
     text
 }

@@ -50,12 +50,12 @@ impl Answering {
         }
         if caller.region == self.own {
             return match said {
-                Said::Ping(ping) => vec![shared.answer_sibling(&ping)],
+                Said::Ping(ping) => shared.answer_sibling(&ping),
                 Said::Placements(placed) => {
                     share::receive(&shared, placed);
                     Vec::new()
                 }
-                // Siblings read the same configuration: they have no records for each other.
+                // Who calls asks; records and heartbeats are answers.
                 Said::Heartbeat(_) | Said::Record(_) => Vec::new(),
             };
         }
@@ -64,7 +64,7 @@ impl Answering {
         let peer = directory.and_then(|directory| directory.named(&caller.region));
         match (peer, said) {
             (Some(peer), Said::Ping(ping)) => shared.answer_peer(peer.id, &ping),
-            // Who calls asks; records and heartbeats are answers, and placements are between siblings.
+            // As above, and placements are between siblings.
             (_, Said::Ping(_) | Said::Heartbeat(_) | Said::Record(_) | Said::Placements(_)) => {
                 Vec::new()
             }

@@ -56,10 +56,13 @@ pub(super) struct Core {
     told: Told,
     /// The number of the last question to siblings.
     seq: u64,
+    /// When this service was told of these siblings.
+    siblings_since: Option<Time>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Told {
+    leads: bool,
     gateway: bool,
     holds: BTreeSet<RegionName>,
     members: Option<Vec<Members>>,
@@ -100,8 +103,14 @@ impl Shared {
                 watched: BTreeMap::new(),
                 store,
                 own_gateway: false,
-                told: Told::default(),
+                told: Told {
+                    leads: true,
+                    gateway: false,
+                    holds: BTreeSet::new(),
+                    members: None,
+                },
                 seq: 0,
+                siblings_since: None,
             }),
             alarm: Arc::new(Notify::new()),
             this: Weak::clone(this),
@@ -139,12 +148,17 @@ impl Shared {
     /// Dials those that a configuration names, from now on.
     pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, now| {
+            let before = core.links.siblings.iter().map(|link| &link.address);
+            if !before.eq(&config.siblings) {
+                core.siblings_since = Some(now);
+            }
             core.config = config.clone();
             let heartbeat = config.heartbeat;
             core.links.apply(peers, &config.siblings, heartbeat);
             let known = peers.iter().map(|(id, peer)| (*id, peer.name.as_str()));
             let config = regions_config(config, known);
             core.regions.handle(now, Event::Reconfigured(config));
+            core.heed_siblings(now);
         });
     }
 
@@ -173,6 +187,13 @@ impl Shared {
                     LinkEvent::Up { session, .. } => {
                         link.sibling.link_up(session);
                         core.ask_siblings(now);
+                    }
+                    LinkEvent::Said {
+                        session,
+                        said: Said::Record(record),
+                    } if link.sibling.is_of(session) => {
+                        let record = Arc::unwrap_or_clone(record);
+                        core.regions.handle(now, Event::SiblingRecord { record });
                     }
                     LinkEvent::Down { .. } => link.sibling.link_down(),
                     LinkEvent::Said {
@@ -208,17 +229,22 @@ impl Shared {
     }
 
     /// Answers a sibling: with what is this service's own.
-    pub(super) fn answer_sibling(&self, ping: &Ping) -> Said {
+    pub(super) fn answer_sibling(&self, ping: &Ping) -> Vec<Said> {
         let pools = reports(&self.fleet.table());
         let core = self.lock();
-        Said::Heartbeat(Heartbeat {
+        let heartbeat = Said::Heartbeat(Heartbeat {
             session: ping.session,
             answers: ping.seq,
             version: env!("CARGO_PKG_VERSION").into(),
             stance: core.own_stance(),
             pools,
             views: Vec::new(),
-        })
+        });
+        let record = core.regions.own_record();
+        let (has, held) = (ping.has, record.held());
+        let newer = held.replicas > has.replicas || held.heirs > has.heirs;
+        let record = newer.then(|| Said::Record(Arc::clone(record)));
+        std::iter::once(heartbeat).chain(record).collect()
     }
 
     /// Asks the siblings, and heeds their silence.
@@ -359,9 +385,10 @@ impl Core {
 
     fn ask_siblings(&mut self, now: Time) {
         let stance = self.own_stance();
+        let has = self.regions.own_record().held();
         for link in &mut self.links.siblings {
             self.seq += 1;
-            if let Some(ping) = link.sibling.ask(now, self.seq, &stance) {
+            if let Some(ping) = link.sibling.ask(now, self.seq, has, &stance) {
                 // A link that takes no question is one that gives no answer: silence tells.
                 let _ = link.tell(&Said::Ping(ping));
             }
@@ -379,6 +406,11 @@ impl Core {
             .collect();
         let gateway =
             self.own_gateway || siblings().any(|sibling| sibling.gateway(now, silence_max));
+        let leads = self.leads(now);
+        if leads != self.told.leads {
+            self.told.leads = leads;
+            self.regions.handle(now, Event::Leads { leads });
+        }
         if holds != self.told.holds {
             self.told.holds.clone_from(&holds);
             self.regions.handle(now, Event::Siblings { holds });
@@ -387,6 +419,25 @@ impl Core {
             self.told.gateway = gateway;
             self.regions.handle(now, Event::Gateway { up: gateway });
         }
+    }
+
+    /// Whether this service writes its region's record: of those that hear each other, the one with the smallest number.
+    /// One that does not know its siblings yet leaves it to them until it would have heard them.
+    fn leads(&self, now: Time) -> bool {
+        let silence_max = self.config.silence_max();
+        let siblings = self.links.siblings.iter();
+        let heard: Vec<_> = siblings
+            .map(|link| link.sibling.incarnation(now, silence_max))
+            .collect();
+        let known = heard.iter().all(Option::is_some)
+            || self
+                .siblings_since
+                .is_none_or(|since| now.since(since) >= silence_max * 2);
+        known
+            && heard
+                .into_iter()
+                .flatten()
+                .all(|other| self.incarnation < other)
     }
 
     fn region_of(&self, peer: PeerId) -> Option<RegionName> {

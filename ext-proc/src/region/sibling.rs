@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::region::{Heartbeat, Held, Ping, RegionName, Session, Stance};
+use isotherm_router::region::{Heartbeat, Held, Incarnation, Ping, RegionName, Session, Stance};
 use isotherm_router::{PeerReport, Time};
 
 /// How many questions may be open; older ones are not waited for any more.
@@ -17,6 +17,8 @@ const ASKED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
     session: Option<Session>,
+    /// Nothing was asked on this link yet.
+    fresh: bool,
     /// Questions that are open, oldest first.
     asked: VecDeque<(u64, Time)>,
     heard: Option<Heard>,
@@ -35,6 +37,7 @@ impl Sibling {
     /// The link to it is up.
     pub(super) fn link_up(&mut self, session: Session) {
         self.session = Some(session);
+        self.fresh = true;
         self.asked.clear();
     }
 
@@ -44,9 +47,18 @@ impl Sibling {
         self.asked.clear();
     }
 
+    /// Whether that is the link that is up.
+    pub(super) fn is_of(&self, session: Session) -> bool {
+        self.session == Some(session)
+    }
+
     /// The next question, with a number that grows with each; `None` while the link is down.
-    pub(super) fn ask(&mut self, now: Time, seq: u64, stance: &Stance) -> Option<Ping> {
+    ///
+    /// `has` is what this service has of the region's record; the first question on a link says that it has nothing, so
+    /// that the other's record comes even where only its contents differ.
+    pub(super) fn ask(&mut self, now: Time, seq: u64, has: Held, stance: &Stance) -> Option<Ping> {
         let session = self.session?;
+        let first = std::mem::take(&mut self.fresh);
         if self.asked.len() >= ASKED_MAX {
             self.asked.pop_front();
         }
@@ -54,7 +66,7 @@ impl Sibling {
         Some(Ping {
             session,
             seq,
-            has: Held::default(),
+            has: if first { Held::default() } else { has },
             stance: stance.clone(),
         })
     }
@@ -94,6 +106,12 @@ impl Sibling {
     pub(super) fn gateway(&self, now: Time, silence_max: Duration) -> bool {
         let heard = self.heard(now, silence_max);
         heard.is_some_and(|heard| heard.stance.gateway)
+    }
+
+    /// Which start of a service it is.
+    pub(super) fn incarnation(&self, now: Time, silence_max: Duration) -> Option<Incarnation> {
+        self.heard(now, silence_max)
+            .map(|heard| heard.stance.incarnation)
     }
 
     /// Whose replicas it holds.
@@ -154,11 +172,16 @@ mod tests {
     fn only_the_newest_answer_on_this_link_counts_and_it_ages() {
         let mut sibling = Sibling::default();
         let stance = Stance::default();
-        assert!(sibling.ask(at(0), 1, &stance).is_none());
+        let has = Held {
+            replicas: 3,
+            ..Held::default()
+        };
+        assert!(sibling.ask(at(0), 1, has, &stance).is_none());
         sibling.link_up(Session(7));
         for seq in 2..=4 {
-            let ping = sibling.ask(at(seq * 100), seq, &stance).unwrap();
+            let ping = sibling.ask(at(seq * 100), seq, has, &stance).unwrap();
             assert_eq!((ping.session, ping.seq), (Session(7), seq));
+            assert_eq!(ping.has == has, seq != 2, "the first asks for everything");
         }
         assert!(!sibling.hear(at(500), answer(6, 3, 9)), "another link");
         assert!(!sibling.hear(at(500), answer(7, 5, 9)), "never asked");

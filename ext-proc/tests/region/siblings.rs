@@ -7,6 +7,7 @@ use isotherm::driver::Ask;
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::Scope;
 use isotherm_router::region::Standing;
+use serde_json::Value;
 
 use super::fake::{FakeEngine, vllm};
 use super::world::{Node, eventually, place};
@@ -123,4 +124,58 @@ async fn queues_add_up_and_one_envoy_is_enough() {
         eu.sees("us").unwrap().standing == Standing::Up
     })
     .await;
+}
+
+/// What a node remembers of a region; null when it remembers nothing.
+fn record(node: &Node, region: &str) -> Value {
+    let text = std::fs::read_to_string(node.state_file()).unwrap_or_default();
+    let state: Value = serde_json::from_str(&text).unwrap_or_default();
+    let records = state["records"].as_array().cloned().unwrap_or_default();
+    let found = records
+        .into_iter()
+        .find(|record| record["region"] == region);
+    found.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_die() {
+    let (mut first, mut second, engines) = twins().await;
+    first.connect_envoy().await;
+    let eu = Node::start("eu", "").await;
+    let asia = Node::start("asia", "").await;
+    let peers = [("eu", eu.links()), ("asia", asia.links())];
+    tell(&first, &second, &peers, &engines);
+    let own = |node: &Node| vec![node.engines[0].addr];
+    // Each of the two others hears another service.
+    eu.write(
+        &[("us", first.links()), ("asia", asia.links())],
+        &[],
+        &own(&eu),
+    );
+    asia.write(
+        &[("us", second.links()), ("eu", eu.links())],
+        &[],
+        &own(&asia),
+    );
+    eventually("both have the same record of us, and it is certain", || {
+        let (at_eu, at_asia) = (record(&eu, "us"), record(&asia, "us"));
+        at_eu["heirs"]["prior"] == at_eu["heirs"]["order"]
+            && at_eu["heirs"]["prior"].is_array()
+            && at_eu == at_asia
+    })
+    .await;
+    assert_eq!(record(&first, "us"), record(&second, "us"));
+
+    first.kill();
+    second.kill();
+    let adopted = |node: &Node| {
+        let members = node.members();
+        let adopted = |engine: &FakeEngine| members.contains(&(engine.addr, true));
+        engines.iter().all(adopted)
+    };
+    eventually("one of the others adopts", || {
+        adopted(&eu) || adopted(&asia)
+    })
+    .await;
+    assert!(!(adopted(&eu) && adopted(&asia)), "only one");
 }

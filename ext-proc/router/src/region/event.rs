@@ -90,6 +90,16 @@ pub enum Event {
         /// The regions whose replicas they hold.
         holds: BTreeSet<RegionName>,
     },
+    /// Whether this service, among its siblings, is the one that writes its region's record. One without siblings is.
+    Leads {
+        /// Whether it is.
+        leads: bool,
+    },
+    /// A sibling told what it has of this region's own record.
+    SiblingRecord {
+        /// Its record.
+        record: Record,
+    },
     /// The operator says that a region is lost, no part of it runs; or takes that back.
     Declared {
         /// Which region.

@@ -15,6 +15,7 @@ mod proof;
 mod publish;
 mod pulse;
 mod records;
+mod siblings;
 mod status;
 mod tick;
 mod voices;
@@ -32,6 +33,7 @@ pub use status::{Blocked, PeerRegion, RegionsCounters, RegionsStatus, Standing};
 
 use crate::{PeerId, PeerReport, Time};
 use peer::Peer;
+use siblings::Writing;
 
 /// Intervals without an acceptable answer after which a peer is lost.
 const SILENCE_INTERVALS: u32 = 3;
@@ -60,6 +62,7 @@ pub struct Regions {
     seq: u64,
     stance: Stance,
     own: Arc<Record>,
+    writing: Writing,
     /// When the newest list of heirs was published.
     published: Time,
     siblings_hold: BTreeSet<RegionName>,
@@ -98,6 +101,7 @@ impl Regions {
                 ..Stance::default()
             },
             own,
+            writing: Writing::default(),
             published: now,
             siblings_hold: BTreeSet::new(),
             peers: BTreeMap::new(),
@@ -137,6 +141,8 @@ impl Regions {
                 self.siblings_hold = holds;
                 self.settle();
             }
+            Event::Leads { leads } => self.set_leads(leads),
+            Event::SiblingRecord { record } => self.sibling_record(record),
             Event::Declared { peer, lost } => self.declared(peer, lost),
             Event::Reconfigured(config) => self.reconfigured(config),
             Event::Shutdown => {

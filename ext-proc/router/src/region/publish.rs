@@ -16,7 +16,7 @@ const REORDER_INTERVALS: u32 = 150;
 impl Regions {
     /// This region's replicas are these now.
     pub(super) fn members(&mut self, pools: Vec<Members>) {
-        if self.own.pools == pools {
+        if !self.may_write(&pools) || self.own.pools == pools {
             return;
         }
         let record = Record {
@@ -33,6 +33,9 @@ impl Regions {
 
     /// Publishes a list of heirs when it is time to, and when it is safe to.
     pub(super) fn publish(&mut self) {
+        if !self.leads() {
+            return;
+        }
         let mut newest = self.own.held();
         for peer in self.peers.values() {
             let known = peer.voices.newest();
@@ -98,7 +101,7 @@ impl Regions {
             .collect()
     }
 
-    fn store(&mut self, record: Record) {
+    pub(super) fn store(&mut self, record: Record) {
         self.own = Arc::new(record);
         self.effects.push_back(Effect::Store {
             record: self.own.clone(),
