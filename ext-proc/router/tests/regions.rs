@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use world::{MS, Nanos, Random, World, Worst};
 
 /// Schedules of one test, unless the environment says otherwise.
-const SCHEDULES: u64 = 700;
+const SCHEDULES: u64 = 500;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -59,6 +59,16 @@ fn breaks_and_heals(world: &mut World) {
     back_to_normal(world, end);
 }
 
+/// The same, with one region that everybody wants to adopt.
+fn is_contested(world: &mut World) {
+    let start = 6_000 * MS;
+    let end = start + world.random.between(8_000, 30_000) * MS;
+    world.contest(start, end);
+    world.run_until(end);
+    world.heal();
+    back_to_normal(world, end);
+}
+
 fn back_to_normal(world: &mut World, healed: Nanos) {
     let give_back = u64::try_from(world.give_back.as_nanos()).unwrap() * 51 / 50;
     world.run_until(healed + world::REJOIN + give_back + 1_000 * MS);
@@ -91,4 +101,9 @@ fn three_regions_survive_any_faults() {
 #[test]
 fn many_regions_survive_any_faults() {
     schedules(3_000_000, breaks_and_heals, |random| 4 + random.index(3));
+}
+
+#[test]
+fn a_dead_region_is_contested() {
+    schedules(5_000_000, is_contested, |random| 3 + random.index(3));
 }

@@ -51,6 +51,49 @@ impl World {
         }
     }
 
+    /// Region 0 dies and stays dead for most of the time, and those that would adopt it die, freeze, start again and lose each
+    /// other, for about as long as it takes to be taken for dead.
+    pub fn contest(&mut self, start: Nanos, end: Nanos) {
+        let first = Fault::Service {
+            at: 0,
+            silent: self.random.chance(20),
+        };
+        self.at(start, Due::Fault(first.clone()));
+        if self.random.chance(30) {
+            let back = self.random.between(start, end);
+            self.at(back, Due::Repair(first));
+        }
+        let heirs = self.regions.len() - 1;
+        let mut at = start;
+        loop {
+            at += self.random.between(100, 3_000) * MS;
+            if at >= end {
+                return;
+            }
+            let one = 1 + self.random.index(heirs);
+            let other = 1 + self.random.index(heirs);
+            let fault = match self.random.below(12) {
+                0..=4 => Fault::Service {
+                    at: one,
+                    silent: false,
+                },
+                5 => Fault::Gateway { at: one },
+                6 | 7 => Fault::Freeze { at: one },
+                8 => Fault::Disk { at: one },
+                9 => Fault::Certificate { at: one },
+                _ if one == other => Fault::Isolation { at: one },
+                _ => Fault::Partition { a: one, b: other },
+            };
+            let lasting = if self.random.chance(30) {
+                self.random.between(10, 600)
+            } else {
+                self.random.between(600, 5_000)
+            };
+            self.at(at, Due::Fault(fault.clone()));
+            self.at((at + lasting * MS).min(end), Due::Repair(fault));
+        }
+    }
+
     fn draw(&mut self) -> Fault {
         let count = self.regions.len();
         let at = self.random.index(count);
