@@ -3,6 +3,7 @@
 mod adoption;
 mod conversation;
 mod forwarding;
+mod gateway;
 mod hostile;
 mod in_flight;
 mod partition;
