@@ -160,10 +160,10 @@ impl LinkState {
     pub(super) fn note(&mut self, whom: &str, event: &LinkEvent) {
         let next = match event {
             LinkEvent::Up { .. } => Self::Up,
-            LinkEvent::Down { why, .. } if broken(why) == Some(Broken::Unreachable) => {
-                Self::Unreachable(why.to_string())
-            }
-            LinkEvent::Down { why, .. } => Self::Refused(why.to_string()),
+            LinkEvent::Down { why, .. } => match why {
+                Down::Refused(_) => Self::Refused(why.to_string()),
+                Down::Unreachable(_) | Down::Local(_) => Self::Unreachable(why.to_string()),
+            },
             LinkEvent::Said { .. } => return,
         };
         if next.as_str() != self.as_str() {

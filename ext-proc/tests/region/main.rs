@@ -8,9 +8,13 @@
     reason = "what a test relies on and does not get is its failure"
 )]
 
+#[allow(dead_code, reason = "every test uses its own part")]
+#[path = "../peering/authority.rs"]
+mod authority;
 #[path = "../fake/mod.rs"]
 pub mod fake;
 mod forwarding;
 mod recovery;
 mod siblings;
+mod trust;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use isotherm::driver::{Ask, Progress};
 use isotherm::region::Status;
 use isotherm_router::region::Standing;
 
@@ -46,6 +47,43 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
     eventually("us gives it back", || !us.holds(&eu)).await;
     assert_eq!(us.sees("eu").unwrap().adopted, 0);
     assert_eq!(us.members(), [(us.engines[0].addr, false)]);
+}
+
+#[tokio::test]
+async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
+    let us = Node::start("us", "").await;
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    eu.kill();
+    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    let mut running = Vec::new();
+    eventually("both replicas have a request", || {
+        let (ticket, progress) = us.submit(Ask::default());
+        if matches!(progress, Progress::Decided(_)) {
+            running.push(ticket);
+        }
+        running.len() == 2
+    })
+    .await;
+
+    eu.run().await;
+    connect(&[&us, &eu]);
+    eventually("it gets nothing new", || {
+        let replicas = us.pool().replicas();
+        let draining = replicas
+            .iter()
+            .filter(|r| r.availability.as_str() == "draining");
+        draining.count() == 1
+    })
+    .await;
+    throughout(
+        "it stays as long as it is busy",
+        Duration::from_secs(1),
+        || us.holds(&eu),
+    )
+    .await;
+    running.clear();
+    eventually("it leaves", || !us.holds(&eu)).await;
 }
 
 #[tokio::test]

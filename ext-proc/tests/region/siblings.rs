@@ -164,7 +164,10 @@ async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_
             && at_eu == at_asia
     })
     .await;
-    assert_eq!(record(&first, "us"), record(&second, "us"));
+    eventually("so have the two themselves", || {
+        record(&first, "us") == record(&second, "us")
+    })
+    .await;
 
     first.kill();
     second.kill();

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
+use super::authority::{Authority, Issued, paths};
 use super::fake::{FakeEngine, vllm};
 
 /// How long anything may take; every test ends by itself.
@@ -58,6 +59,28 @@ impl Node {
         let mut node = Self::with(name, options, vec![engine]);
         node.run().await;
         node
+    }
+
+    /// As [`Node::start`], with mutual TLS.
+    pub async fn start_with_tls(
+        name: &'static str,
+        issued: &Issued,
+        authority: &Authority,
+    ) -> Self {
+        let engine = FakeEngine::start(vllm(0)).await;
+        let tls = "tls: { certificate: region.pem, key: region.key, ca: ca.pem }";
+        let mut node = Self::with(name, tls, vec![engine]);
+        node.write_certificate(issued, authority);
+        node.run().await;
+        node
+    }
+
+    /// Replaces its certificate, which it follows.
+    pub fn write_certificate(&self, issued: &Issued, authority: &Authority) {
+        let paths = paths(self.folder.path());
+        std::fs::write(paths.key, &issued.key).unwrap();
+        std::fs::write(paths.certificate, &issued.certificate).unwrap();
+        std::fs::write(paths.ca, &authority.pem).unwrap();
     }
 
     /// A service that does not run yet.
@@ -183,15 +206,16 @@ impl Node {
             let list: Vec<_> = list.iter().map(|item| format!("\"{item}\"")).collect();
             list.join(", ")
         };
+        let plaintext = !self.options.contains("tls:");
         let text = format!(
             "listen: [\"127.0.0.1:0\"]\n\
              admin: {{ listen: \"127.0.0.1:0\" }}\n\
-             drain_ms_max: 1000\n\
+             drain_ms_max: 20000\n\
              pools:\n\
              - model: {MODEL}\n  push: outstanding\n  outstanding_max: 1\n  \
              probe: {{ interval_ms: 50, timeout_ms: 5000, stale_after_ms: 60000 }}\n  \
              replicas: {{ static: [{}] }}\n\
-             region:\n  name: {}\n  listen: \"127.0.0.1:0\"\n  plaintext: true\n  \
+             region:\n  name: {}\n  listen: \"127.0.0.1:0\"\n  plaintext: {plaintext}\n  \
              state_file: state.json\n  give_back_after_ms: 500\n  {}\n  \
              peers: [{}]\n  siblings: [{}]\n",
             quoted(own),

@@ -1,0 +1,42 @@
+//! Regions over mutual TLS: who shows the wrong certificate lives, and is not used.
+
+use std::time::Duration;
+
+use isotherm_router::PeerAvailability;
+use isotherm_router::region::Standing;
+
+use super::authority::Authority;
+use super::world::{Node, connect, connected, eventually, throughout};
+
+#[tokio::test]
+async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one() {
+    let (right, wrong) = (Authority::new(), Authority::named("another authority"));
+    let issue = |region: &str| right.issue(&format!("{region}.isotherm"));
+    let us = Node::start_with_tls("us", &issue("us"), &right).await;
+    let eu = Node::start_with_tls("eu", &issue("eu"), &right).await;
+    let forged = wrong.issue("asia.isotherm");
+    let asia = Node::start_with_tls("asia", &forged, &wrong).await;
+    connect(&[&us, &eu, &asia]);
+    for (node, other) in [(&us, "eu"), (&eu, "us")] {
+        eventually("the others hear each other", || {
+            node.availability(other) == Some(PeerAvailability::Available)
+        })
+        .await;
+        eventually("asia is refused", || {
+            node.sees("asia").unwrap().standing == Standing::Refused
+        })
+        .await;
+        let seen = node.sees("asia").unwrap();
+        assert_eq!(seen.link.as_str(), "refused");
+        assert!(seen.link.why().unwrap().contains("TLS"), "{seen:?}");
+    }
+    throughout(
+        "nothing goes there, and nothing is taken",
+        Duration::from_secs(2),
+        || us.availability("asia") != Some(PeerAvailability::Available) && !us.holds(&asia),
+    )
+    .await;
+
+    asia.write_certificate(&issue("asia"), &right);
+    connected(&[&us, &eu, &asia]).await;
+}
