@@ -291,17 +291,24 @@ async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
 
 #[tokio::test]
 async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_has_it() {
-    let region = Region::with(0).await;
-    let mut call = Call::open(region.service.channel.clone(), Some("regions")).await;
-    call.headers(&[
+    let service = Service::start("pools: [{ model: llama }, { model: qwen }]", 0).await;
+    service.fleet.set_regions("us", [("eu", "region-eu")]);
+    let guest = [
         (":method", "POST"),
-        ("x-isotherm-model", "gpt"),
+        (":path", "/v1/chat/completions"),
         ("x-isotherm-origin", "eu"),
-    ])
-    .await;
-    let refused = Call::refusal(call.message().await.unwrap());
-    let why = Some("unknown_model".to_owned());
-    assert_eq!(refused, (503, "model_not_found".to_owned(), why));
+    ];
+    for (model, code, why) in [
+        (Some("gpt"), "model_not_found", "unknown_model"),
+        (None, "missing_model", "no_model"),
+    ] {
+        let model = model.map(|model| ("x-isotherm-model", model));
+        let headers = Vec::from_iter(guest.into_iter().chain(model));
+        let mut call = Call::open(service.channel.clone(), Some("regions")).await;
+        call.headers(&headers).await;
+        let refused = Call::refusal(call.message().await.unwrap());
+        assert_eq!(refused, (503, code.to_owned(), Some(why.to_owned())));
+    }
 }
 
 #[tokio::test]

@@ -156,6 +156,7 @@ impl<I: Inbound> Exchange<I> {
     fn place(&mut self, head: &Head) -> ProcessingResponse {
         let table = self.context.fleet.table();
         let place = Place::of(head, &table);
+        let guest = head.origin.is_guest(table.directory().map(Arc::as_ref));
         tracing::trace!(path = head.path, model = head.model, ?place, "request");
         match place {
             Place::Route(pool) => self.submit(&pool, head, table.directory()),
@@ -175,15 +176,21 @@ impl<I: Inbound> Exchange<I> {
             Place::UnknownModel(id) => {
                 tracing::debug!(model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
-                if head.origin.is_guest(table.directory().map(Arc::as_ref)) {
-                    // The region that forwarded it knows the model, and so its client must not hear that nobody does.
-                    return self.refused("unknown_model", &body, None);
+                if guest {
+                    // The region that forwarded it knows its pool: its client must not hear that nobody does.
+                    self.refused("unknown_model", &body, None)
+                } else {
+                    self.immediate(Answer::NotFound, 404, &body, "unknown_model")
                 }
-                self.immediate(Answer::NotFound, 404, &body, "unknown_model")
             }
             Place::NoModel => {
                 tracing::debug!(path = head.path, "no model could be read");
-                self.immediate(Answer::BadRequest, 400, &openai::no_model(), "no_model")
+                let body = openai::no_model();
+                if guest {
+                    self.refused("no_model", &body, None)
+                } else {
+                    self.immediate(Answer::BadRequest, 400, &body, "no_model")
+                }
             }
         }
     }
