@@ -86,6 +86,8 @@ impl World {
             };
             let lasting = if self.random.chance(30) {
                 self.random.between(10, 600)
+            } else if matches!(fault, Fault::Freeze { .. }) {
+                self.random.between(4_000, 14_000)
             } else {
                 self.random.between(600, 5_000)
             };
