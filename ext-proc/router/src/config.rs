@@ -76,7 +76,7 @@ pub struct QueueLimits {
 /// Bounds of the prefix index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// How many bytes of memory it may use.
+    /// How many bytes of memory it may use. Where there are peer regions, a quarter of that is for the index over them.
     pub bytes_max: usize,
     /// What goes first when it is full.
     pub eviction: Eviction,

@@ -125,6 +125,22 @@ fn one_good_answer_and_a_peer_is_trusted_again() {
 }
 
 #[test]
+fn an_end_of_which_nobody_says_how_is_no_praise_for_a_peer_that_refused() {
+    let mut script = full(1);
+    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    for id in 0..5 {
+        script.sleep(10);
+        script.peer_at(EU, 90, roomy());
+        script.arrive(any(id));
+        assert_eq!(script.forwarded(), [(id, EU)]);
+        script.arrive(traveller(100 + id, id, &[id; 4], &[EU]));
+        script.finish(id);
+    }
+    assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
+    assert_eq!(script.stats().counters.finished_ok, 0);
+}
+
+#[test]
 fn a_peer_that_refuses_some_and_serves_others_is_only_full() {
     let mut script = full(1);
     script.event(Event::PeerRemoved { peer: PeerId(ASIA) });

@@ -48,6 +48,7 @@ impl Router {
     /// before, which is when a peer has to choose; and it needs a window, which is too long or too short.
     #[must_use]
     pub fn report(&self, now: Time) -> PeerReport {
+        // The sets are as of the last event. What has grown old since then is news with the next one.
         let _ = now;
         let room = self.fleet.room();
         let held = self.in_flight.len() as u64 + room.unwrap_or_default();
@@ -191,7 +192,8 @@ impl Router {
     ) {
         let edges = away.fingerprint.edges();
         let (whom, now) = (away.whom, self.now);
-        if served != Served::Unsaid {
+        // Whoever says how it ended may not know that it came back first.
+        if served != Served::Unsaid || away.came_back {
             self.peers.ended_elsewhere(whom, away.sent, away.left, now);
             if !away.came_back {
                 self.peers.retract(whom, edges, &away.recorded);

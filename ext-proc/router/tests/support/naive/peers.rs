@@ -49,7 +49,7 @@ pub struct Away {
     pub since: Since,
     request: Request,
     /// It came back; its end is still to come.
-    refused: bool,
+    pub refused: bool,
 }
 
 /// All peers.

@@ -32,7 +32,7 @@ impl Naive {
         let Some((id, away)) = self.peers.take_away(which) else {
             return;
         };
-        if elsewhere {
+        if elsewhere || away.refused {
             self.peers.ended_elsewhere(&away, self.now);
         }
         self.event(Event::Finished {
