@@ -192,10 +192,15 @@ impl Region {
 }
 
 impl Running {
-    /// Gives everything back, and ends all links, so that peers notice at once.
-    pub async fn stop(mut self) {
+    /// Gives everything back and ends all links, so that peers notice at once. Does not wait for it.
+    pub fn leave(&self) {
         self.shared.shut_down();
         self.stopping.send_replace(true);
+    }
+
+    /// Waits until the links have ended, for a bounded time.
+    pub async fn stop(mut self) {
+        self.leave();
         for task in self.tasks.drain(..) {
             task.abort();
         }

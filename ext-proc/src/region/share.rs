@@ -15,6 +15,8 @@ use crate::peering::{Placed, PlacedAt, Said};
 
 /// How long placements are gathered.
 const GATHER: Duration = Duration::from_millis(10);
+/// How long it takes at most until a sibling that comes is told anything.
+const ALONE: Duration = Duration::from_secs(1);
 /// How many go into one message: with the longest chains that a header holds, half of what a message may have.
 const BATCH_MAX: usize = 128;
 /// How many messages of one pool go out in a row; what is more waits for the next round.
@@ -22,13 +24,14 @@ const BATCHES_MAX: usize = 8;
 
 /// Tells siblings what is placed here, until the service is gone.
 pub(super) async fn follow(shared: Weak<Shared>) {
-    let mut ticks = tokio::time::interval(GATHER);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut pause = GATHER;
     loop {
-        ticks.tick().await;
+        tokio::time::sleep(pause).await;
         let Some(shared) = shared.upgrade() else {
             return;
         };
+        let alone = shared.lock().links.siblings.is_empty();
+        pause = if alone { ALONE } else { GATHER };
         for pool in shared.fleet().table().pools() {
             for _ in 0..BATCHES_MAX {
                 let placements = pool.take_placements(BATCH_MAX);

@@ -1,8 +1,9 @@
 //! Builds the service and runs it.
 //!
-//! A stop goes through in this order: new connections are refused and Envoy is told to open no more streams; what
-//! waits in the queues is let go, so that Envoy places it by its own fallback (a stop fails no request); responses in
-//! flight end as they end, for at most `drain_ms_max`. The admin interface goes last.
+//! A stop goes through in this order: links to other regions end, so that they send nothing more; new connections are
+//! refused and Envoy is told to open no more streams; what waits in the queues is let go, so that Envoy places it by its
+//! own fallback (a stop fails no request); responses in flight end as they end, for at most `drain_ms_max`. The admin
+//! interface goes last.
 
 mod envoys;
 mod grpc;
@@ -194,16 +195,20 @@ impl Server {
             }
         }
         stopping.send_replace(true);
-        if let Some(region) = region {
-            // First of all: peers must not send any more requests.
-            region.stop().await;
+        if let Some(region) = &region {
+            // First of all: peers must send nothing more.
+            region.leave();
         }
         self.fleet.shut_down();
         drop(source);
-        if tokio::time::timeout(drain_max, all(&mut listeners))
-            .await
-            .is_err()
-        {
+        let left = async {
+            if let Some(region) = region {
+                region.stop().await;
+            }
+        };
+        let drained = tokio::time::timeout(drain_max, all(&mut listeners));
+        let (drained, ()) = tokio::join!(drained, left);
+        if drained.is_err() {
             tracing::warn!(
                 after_ms = drain_max.as_millis(),
                 "requests are still in flight; Envoy finishes them without this service"
