@@ -1,6 +1,7 @@
 //! Several regions of scripted replicas, and waiting for what they think of each other.
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -25,7 +26,7 @@ pub fn scripted(
     regions: &[(&str, &[&Upstream])],
     outstanding_max: u32,
 ) -> RegionsBuilder {
-    let mut builder = Regions::builder(name);
+    let mut builder = Regions::builder(name).log(&std::env::var("GLOG").unwrap_or("info".into()));
     for (region, replicas) in regions {
         let addresses = replicas.iter().map(|replica| replica.address());
         builder = builder.region(
@@ -146,25 +147,48 @@ pub async fn becomes(
     wanted: &[&str],
 ) -> anyhow::Result<()> {
     let what = format!("{region} to find {peer} {wanted:?}");
+    let last = Mutex::new(String::new());
     within(PATIENCE, &what, || async {
         let now = standing(regions, region, peer).await?;
-        Ok(wanted.contains(&&*now).then_some(()))
+        let found = wanted.contains(&&*now).then_some(());
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        Ok(found)
     })
     .await
+    .with_context(|| format!("at last it found it {last:?}"))
 }
 
-/// Waits until each of these hears each other one, with a gateway, and may forward to it.
+/// Waits until each of these [`reaches`] each other one.
 ///
 /// # Errors
 /// When they never do.
 pub async fn meet(regions: &Regions, names: &[&str]) -> anyhow::Result<()> {
     for region in names {
         for peer in names.iter().filter(|peer| *peer != region) {
-            becomes(regions, region, peer, &["heard"]).await?;
-            available(regions, region, peer).await?;
+            reaches(regions, region, peer).await?;
         }
     }
     Ok(())
+}
+
+/// Waits until `region` hears `peer`, would forward to it, looks after none of its replicas, and has an Envoy that
+/// finds the other's well.
+///
+/// # Errors
+/// When that never is so.
+pub async fn reaches(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
+    becomes(regions, region, peer, &["heard"]).await?;
+    available(regions, region, peer).await?;
+    let envoy = regions.region(region)?.envoy();
+    let what = format!("{region} and its Envoy to be at peace with {peer}");
+    within(PATIENCE, &what, || async {
+        let name = format!("cluster.region-{peer}-gateways.membership_healthy");
+        let well = envoy.stat(&name).await? == 1;
+        let adopted = self::peer(regions, region, peer).await?;
+        let adopted = adopted.get("adopted").and_then(Value::as_u64);
+        Ok((well && adopted == Some(0)).then_some(()))
+    })
+    .await
 }
 
 /// Waits until `region` would forward to `peer`.
@@ -172,15 +196,29 @@ pub async fn meet(regions: &Regions, names: &[&str]) -> anyhow::Result<()> {
 /// # Errors
 /// When it never would.
 pub async fn available(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
+    becomes_available(regions, region, peer, true).await
+}
+
+/// Waits until `region` would not forward to `peer`. It may hear it nevertheless: by what the peer asks.
+///
+/// # Errors
+/// When it always would.
+pub async fn unavailable(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
+    becomes_available(regions, region, peer, false).await
+}
+
+async fn becomes_available(
+    regions: &Regions,
+    region: &str,
+    peer: &str,
+    wanted: bool,
+) -> anyhow::Result<()> {
     let service = regions.region(region)?.service();
-    within(
-        PATIENCE,
-        &format!("{peer} to be available to {region}"),
-        || async {
-            let value = series(service, "isotherm_peer_available", &[("region", peer)]).await?;
-            Ok(value.filter(|value| *value > 0.5).map(|_| ()))
-        },
-    )
+    let what = format!("{peer} to be available to {region}: {wanted}");
+    within(PATIENCE, &what, || async {
+        let value = series(service, "isotherm_peer_available", &[("region", peer)]).await?;
+        Ok(value.filter(|value| (*value > 0.5) == wanted).map(|_| ()))
+    })
     .await
 }
 

@@ -1,6 +1,6 @@
 //! Requests that were handed to a region which then dies, before their first byte: they go elsewhere.
 
-use isotherm_e2e::regions::{forwarded, meet, scripted};
+use isotherm_e2e::regions::{forwarded, meet, reaches, scripted, unavailable};
 use isotherm_e2e::{Action, Answer, Client, Upstream, admin, chat, turn};
 use isotherm_harness::Regions;
 use tokio::task::JoinHandle;
@@ -41,14 +41,14 @@ async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> 
     let busy = ask(0);
     us.holds(1).await?;
     regions.link("us", "asia")?.weather().cut();
-    isotherm_e2e::regions::becomes(&regions, "us", "asia", &["lost"]).await?;
+    unavailable(&regions, "us", "asia").await?;
     let mut asked = vec![ask(1)];
     eu.holds(1).await?;
     asked.extend([ask(2), ask(3)]);
     admin::becomes(regions.region("eu")?.service(), "queue_length", 2).await?;
     assert_eq!(forwarded(&regions, "us", "eu").await?, 3);
     regions.link("us", "asia")?.weather().heal();
-    meet(&regions, &["us", "asia"]).await?;
+    reaches(&regions, "us", "asia").await?;
     let world = World {
         us,
         eu,
