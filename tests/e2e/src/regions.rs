@@ -256,33 +256,56 @@ pub async fn owns(regions: &Regions, region: &str, wanted: &[&Upstream]) -> anyh
     .await
 }
 
-/// Waits until every other region knows who is the first to look after the replicas of `of`.
+/// Waits until all other regions know the replicas of `of`, and `first` is the first that may look after them.
 ///
 /// # Errors
-/// When they never do.
-pub async fn first_heir(regions: &Regions, of: &str, first: &str) -> anyhow::Result<()> {
-    for region in regions.names().filter(|region| *region != of) {
-        let what = format!("{region} to know {first} as the first heir of {of}");
-        within(PATIENCE, &what, || async {
-            let peer = peer(regions, region, of).await?;
-            let heir = peer.pointer("/heirs/0").and_then(Value::as_str);
-            Ok((heir == Some(first)).then_some(()))
-        })
+/// When that never is so.
+pub async fn recorded(
+    regions: &Regions,
+    of: &str,
+    replicas: u64,
+    first: &str,
+) -> anyhow::Result<()> {
+    let what = format!("{first} to be the first heir of {of}");
+    within(PATIENCE, &what, || async {
+        let seen = regions.seen_from(of).await?;
+        let heir = seen.pointer("/heirs/0").and_then(Value::as_str);
+        Ok((heir == Some(first)).then_some(()))
+    })
+    .await?;
+    for by in regions.names().filter(|region| *region != of) {
+        within(
+            PATIENCE,
+            &format!("{by} to have the record of {of}"),
+            || async {
+                let peer = peer(regions, by, of).await?;
+                let known = peer.get("replicas").and_then(Value::as_u64) == Some(replicas);
+                Ok(known.then_some(()))
+            },
+        )
         .await?;
     }
     Ok(())
 }
 
-/// Waits until `by` knows the replicas of another region, and who may look after them.
+/// That every request had a whole, good answer, but for those whose answer had begun when the network broke: as many
+/// as the Envoys of the clients' regions say.
 ///
 /// # Errors
-/// When it never does.
-pub async fn recorded(regions: &Regions, by: &str, of: &str, replicas: u64) -> anyhow::Result<()> {
-    let what = format!("{by} to have the record of {of}");
-    within(PATIENCE, &what, || async {
-        let peer = peer(regions, by, of).await?;
-        let known = peer.get("replicas").and_then(Value::as_u64) == Some(replicas);
-        Ok((known && peer.pointer("/heirs/0").is_some()).then_some(()))
-    })
-    .await
+/// When another one had none.
+pub fn all_good_or_begun(
+    regions: &Regions,
+    names: &[&str],
+    records: &[crate::load::Record],
+) -> anyhow::Result<()> {
+    let mut begun = 0;
+    for name in names {
+        let log = regions.region(name)?.envoy().process().log();
+        begun += log.matches("upstream_reset_after_response_started").count();
+    }
+    let bad = records.iter().filter(|record| !record.is_good()).count();
+    if bad <= begun {
+        return Ok(());
+    }
+    crate::load::all_good(records).with_context(|| format!("{begun} answers had begun"))
 }

@@ -26,6 +26,7 @@ pub struct RegionsBuilder {
     regions: Vec<(String, Vec<Pool>)>,
     services: usize,
     round_trip: Duration,
+    distances: Vec<([String; 2], Duration)>,
     plaintext: bool,
     service_edits: Vec<Edit>,
     envoy_edits: Vec<Edit>,
@@ -61,6 +62,14 @@ impl RegionsBuilder {
     #[must_use]
     pub fn round_trip(mut self, round_trip: Duration) -> Self {
         self.round_trip = round_trip;
+        self
+    }
+
+    /// The same, between two regions only.
+    #[must_use]
+    pub fn distance(mut self, one: &str, other: &str, round_trip: Duration) -> Self {
+        self.distances
+            .push(([one.into(), other.into()], round_trip));
         self
     }
 
@@ -122,7 +131,8 @@ impl RegionsBuilder {
             authority.issue(&from.name, &from.certificates)?;
             for to in sites.iter().filter(|to| to.name != from.name) {
                 let services = to.peering.iter().map(Reserved::address).collect();
-                let link = Link::start(self.round_trip, services, to.gateway.address()).await?;
+                let round_trip = self.round_trip_of(&from.name, &to.name);
+                let link = Link::start(round_trip, services, to.gateway.address()).await?;
                 links.insert((from.name.clone(), to.name.clone()), link);
             }
         }
@@ -155,6 +165,14 @@ impl RegionsBuilder {
             directory,
             _gateways: gateways,
         })
+    }
+}
+
+impl RegionsBuilder {
+    fn round_trip_of(&self, from: &str, to: &str) -> Duration {
+        let between = |pair: &[String; 2]| pair.iter().all(|name| name == from || name == to);
+        let set = self.distances.iter().rfind(|(pair, _)| between(pair));
+        set.map_or(self.round_trip, |(_, round_trip)| *round_trip)
     }
 }
 
@@ -236,6 +254,7 @@ impl Regions {
             regions: Vec::new(),
             services: 1,
             round_trip: Duration::ZERO,
+            distances: Vec::new(),
             plaintext: false,
             service_edits: Vec::new(),
             envoy_edits: Vec::new(),

@@ -35,6 +35,8 @@ enum Passage {
 struct State {
     passage: Passage,
     one_way: Duration,
+    /// How often connections were reset.
+    resets: u64,
 }
 
 /// What the network between two places is like, for all the wires that were given it.
@@ -48,6 +50,7 @@ impl Weather {
         let state = State {
             passage: Passage::Open,
             one_way: round_trip / 2,
+            resets: 0,
         };
         Self(watch::Sender::new(state))
     }
@@ -59,7 +62,15 @@ impl Weather {
 
     /// Resets every connection, and each new one.
     pub fn cut(&self) {
-        self.0.send_modify(|state| state.passage = Passage::Cut);
+        self.0.send_modify(|state| {
+            state.passage = Passage::Cut;
+            state.resets += 1;
+        });
+    }
+
+    /// Resets every connection; new ones pass.
+    pub fn reset(&self) {
+        self.0.send_modify(|state| state.resets += 1);
     }
 
     /// Holds everything back, and says so to nobody.
@@ -78,6 +89,13 @@ impl Weather {
         let _ = state.wait_for(|state| wanted(state.passage)).await;
     }
 
+    /// Until what exists since `then` is reset.
+    async fn broken(&self, then: State) {
+        let mut state = self.0.subscribe();
+        let broken = |now: &State| now.passage == Passage::Cut || now.resets != then.resets;
+        let _ = state.wait_for(broken).await;
+    }
+
     fn now(&self) -> State {
         *self.0.borrow()
     }
@@ -87,6 +105,7 @@ impl Weather {
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
+    first: Vec<SocketAddr>,
     targets: Arc<watch::Sender<Vec<SocketAddr>>>,
     _server: JoinSet<()>,
 }
@@ -101,11 +120,13 @@ impl Wire {
             .await
             .context("no free loopback port")?;
         let address = listener.local_addr()?;
+        let first = targets.clone();
         let targets = Arc::new(watch::Sender::new(targets));
         let mut server = JoinSet::new();
         server.spawn(serve(listener, weather.clone(), Arc::clone(&targets)));
         Ok(Self {
             address,
+            first,
             targets,
             _server: server,
         })
@@ -120,6 +141,11 @@ impl Wire {
     /// Where new connections lead from now on; those that exist stay.
     pub fn lead_to(&self, targets: Vec<SocketAddr>) {
         self.targets.send_replace(targets);
+    }
+
+    /// New connections lead again where they did at first.
+    pub fn lead_back(&self) {
+        self.lead_to(self.first.clone());
     }
 }
 
@@ -147,6 +173,7 @@ async fn serve(
 /// One connection, until either side ends it or the weather does.
 async fn carry(mut near: TcpStream, targets: Vec<SocketAddr>, weather: Weather) {
     let _ = near.set_nodelay(true);
+    let begun = weather.now();
     let passed = async {
         weather.until(|passage| passage != Passage::Silent).await;
         let mut far = connect(&targets).await?;
@@ -160,7 +187,7 @@ async fn carry(mut near: TcpStream, targets: Vec<SocketAddr>, weather: Weather) 
                         pass(far_in, near_out, &weather),
                     )
                 } => ended.is_err(),
-                () = weather.until(|passage| passage == Passage::Cut) => true,
+                () = weather.broken(begun) => true,
             }
         };
         if broken {
@@ -170,7 +197,7 @@ async fn carry(mut near: TcpStream, targets: Vec<SocketAddr>, weather: Weather) 
     };
     let whole = tokio::select! {
         passed = passed => passed.is_some(),
-        () = weather.until(|passage| passage == Passage::Cut) => false,
+        () = weather.broken(begun) => false,
     };
     if !whole {
         reset(near);
@@ -313,6 +340,10 @@ mod tests {
         let mut new = TcpStream::connect(wire.address()).await.unwrap();
         say(&mut new, "during").await.unwrap_err();
         weather.heal();
+        let mut new = TcpStream::connect(wire.address()).await.unwrap();
+        assert_eq!(say(&mut new, "after").await.unwrap(), "after");
+        weather.reset();
+        say(&mut new, "after").await.unwrap_err();
         let mut new = TcpStream::connect(wire.address()).await.unwrap();
         assert_eq!(say(&mut new, "after").await.unwrap(), "after");
     }

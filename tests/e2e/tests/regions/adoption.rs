@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use isotherm_e2e::load::all_good;
-use isotherm_e2e::regions::{GIVE_BACK_AFTER, becomes, first_heir, meet, owns, recorded, scripted};
+use isotherm_e2e::regions::{GIVE_BACK_AFTER, becomes, meet, owns, recorded, scripted};
 use isotherm_e2e::{Census, Client, Load, Upstream, chat, turn};
 use isotherm_harness::{Regions, RegionsBuilder};
 use serde_json::Value;
@@ -85,16 +85,16 @@ async fn repair(regions: &mut Regions, region: &str, part: Part) -> anyhow::Resu
 async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let world = World::new().await?;
-    let mut regions = world.builder("adoption").start().await?;
-    // us is the nearest to eu, for eu and for itself.
-    for (one, other, round_trip_ms) in [("us", "eu", 10), ("eu", "asia", 60), ("asia", "us", 60)] {
-        for link in regions.between(one, other)? {
-            link.weather()
-                .set_round_trip(Duration::from_millis(round_trip_ms));
-        }
-    }
+    // us is the nearest to eu.
+    let mut regions = world
+        .builder("adoption")
+        .distance("us", "eu", Duration::from_millis(10))
+        .distance("eu", "asia", Duration::from_millis(60))
+        .distance("asia", "us", Duration::from_millis(60))
+        .start()
+        .await?;
     meet(&regions, &["us", "eu", "asia"]).await?;
-    first_heir(&regions, "eu", "us").await?;
+    recorded(&regions, "eu", 2, "us").await?;
     let census = Census::start(&regions)?;
     let loads = [
         Load::start(&regions.region("us")?.url(""), CLIENTS, prompt)?,
@@ -129,7 +129,7 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
             load.more(20).await?;
         }
         meet(&regions, &["us", "eu", "asia"]).await?;
-        first_heir(&regions, "eu", "us").await?;
+        recorded(&regions, "eu", 2, "us").await?;
     }
 
     for load in loads {
@@ -143,10 +143,15 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
 async fn one_region_looks_after_two_that_die_at_once() -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let world = World::new().await?;
-    let mut regions = world.builder("two-die").start().await?;
+    // us is the nearest to both.
+    let mut regions = world
+        .builder("two-die")
+        .distance("eu", "asia", Duration::from_millis(60))
+        .start()
+        .await?;
     meet(&regions, &["us", "eu", "asia"]).await?;
     for region in ["eu", "asia"] {
-        recorded(&regions, "us", region, 2).await?;
+        recorded(&regions, region, 2, "us").await?;
     }
     let census = Census::start(&regions)?;
     let load = Load::start(&regions.region("us")?.url(""), CLIENTS, prompt)?;

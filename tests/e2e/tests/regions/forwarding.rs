@@ -131,9 +131,8 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
         .await?;
     // What eu says of itself does not come from eu; eu itself must keep what its own clients ask.
     let link = regions.link("us", "eu")?;
-    link.weather().cut();
     link.peering().lead_to(vec![liar.address()]);
-    link.weather().heal();
+    link.weather().reset();
     meet(&regions, &["us", "asia"]).await?;
     available(&regions, "us", "eu").await?;
     for peer in ["us", "asia"] {

@@ -77,12 +77,19 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
     let files = regions.certificates("eu");
     let stranger = Authority::new()?;
 
-    // Of an authority that nobody knows; and of ours, but another region's.
+    // Of an authority that nobody knows; and of ours, but another region's, which sits where eu should be.
     for wrong in ["stranger", "other name"] {
         if wrong == "stranger" {
             stranger.issue("eu", &files)?;
         } else {
-            regions.authority().issue("asia", &files)?;
+            let (to_eu, to_asia) = (regions.link("us", "eu")?, regions.link("us", "asia")?);
+            let wires = [
+                (to_eu.peering(), to_asia.peering()),
+                (to_eu.gateway(), to_asia.gateway()),
+            ];
+            for (wire, other) in wires {
+                wire.lead_to(vec![other.address()]);
+            }
         }
         reconnect(&regions, "eu")?;
 
@@ -108,6 +115,10 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
         }
 
         regions.authority().issue("eu", &files)?;
+        let link = regions.link("us", "eu")?;
+        link.peering().lead_back();
+        link.gateway().lead_back();
+        reconnect(&regions, "eu")?;
         meet(&regions, &all).await?;
     }
     Ok(())
@@ -117,8 +128,7 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
 fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
     for other in regions.names().filter(|other| *other != region) {
         for link in regions.between(region, other)? {
-            link.weather().cut();
-            link.weather().heal();
+            link.weather().reset();
         }
     }
     Ok(())
@@ -137,9 +147,8 @@ async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::
     let config = isotherm_harness::Document::read(&config)?;
     let listen = config.get("region/listen")?.as_str().unwrap_or_default();
     let replay = Replay::start(listen.parse()?).await?;
-    link.weather().cut();
     link.peering().lead_to(vec![replay.address()]);
-    link.weather().heal();
+    link.weather().reset();
     meet(&regions, &["us", "eu"]).await?;
     // Idle heartbeats have passed; now eu has no room, and us hears that.
     tokio::time::sleep(Duration::from_secs(2)).await;

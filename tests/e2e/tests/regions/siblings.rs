@@ -129,7 +129,11 @@ async fn a_service_that_dies_beside_another_fails_nothing() -> anyhow::Result<()
 
     stack.service_mut().kill()?;
 
-    load.more(100).await?;
+    within(PATIENCE, "Envoy to drop the dead service", || async {
+        let well = stack.envoy().stat("cluster.isotherm.membership_healthy");
+        Ok((well.await? == 1).then_some(()))
+    })
+    .await?;
     let left = stack.services().nth(1).unwrap();
     let arrived = admin::pool_number(left, "counters/arrived").await?;
     load.more(50).await?;
