@@ -26,7 +26,7 @@ pub fn scripted(
     regions: &[(&str, &[&Upstream])],
     outstanding_max: u32,
 ) -> RegionsBuilder {
-    let mut builder = Regions::builder(name).log(&std::env::var("GLOG").unwrap_or("info".into()));
+    let mut builder = Regions::builder(name);
     for (region, replicas) in regions {
         let addresses = replicas.iter().map(|replica| replica.address());
         builder = builder.region(
