@@ -154,6 +154,19 @@ fn a_wrong_certificate_is_no_death() {
 }
 
 #[test]
+fn a_region_that_speaks_is_not_dead_though_nobody_can_dial_it() {
+    let mut world = row(3);
+    world.regions[2].filtered = true;
+    world.dial_again(2);
+    wait(&mut world, 20 * SECOND);
+    assert!((0..3).all(|at| world.held(at).is_empty()));
+    // It is, once it is silent too.
+    world.strike(&service(2));
+    wait(&mut world, SOON);
+    assert_eq!(world.held(1), [2]);
+}
+
+#[test]
 fn a_service_that_stands_still_loses_what_it_held_and_knows_it_at_once() {
     let mut world = row(3);
     world.strike(&service(2));

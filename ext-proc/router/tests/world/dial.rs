@@ -97,7 +97,7 @@ impl World {
             return;
         }
         let open = self.open(from, to);
-        let runs = self.regions[to].service.is_some();
+        let runs = self.regions[to].service.is_some() && !self.regions[to].filtered;
         match step {
             Step::Paused => self.dial(from, to),
             Step::Timeout => {

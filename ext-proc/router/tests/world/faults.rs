@@ -261,7 +261,7 @@ impl World {
     }
 
     /// All links to and from a region are dialled anew, as after a change of its certificate.
-    fn dial_again(&mut self, at: usize) {
+    pub fn dial_again(&mut self, at: usize) {
         for other in 0..self.regions.len() {
             if other == at {
                 continue;

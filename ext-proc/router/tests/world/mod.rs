@@ -74,6 +74,8 @@ pub struct Region {
     pub replicas: bool,
     /// Whether its certificate is good.
     pub trusted: bool,
+    /// Whether nobody can dial it, though all else passes.
+    pub filtered: bool,
     /// Whether a dead service's host says so to those who dial it.
     pub host: bool,
     pub members: Vec<Members>,
@@ -144,6 +146,7 @@ impl World {
                 gateway: true,
                 replicas: true,
                 trusted: true,
+                filtered: false,
                 host: true,
                 members: members(index, 0),
                 disk: BTreeMap::new(),
