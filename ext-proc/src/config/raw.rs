@@ -165,7 +165,7 @@ section! {
         state_file: Maybe<FilePath> = Maybe(None);
         /// The other regions.
         peers: List<RawPeer, PEERS_MAX> = List(Vec::new());
-        /// The other services of this region (their `region.listen`): they share what lies where.
+        /// The other services of this region (their `region.listen`), one address for each; every service names all others. They share what lies where, and answer peers for each other.
         siblings: List<Address, SIBLINGS_MAX> = List(Vec::new());
     }
 }
