@@ -133,8 +133,7 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
     let link = regions.link("us", "eu")?;
     link.peering().lead_to(vec![liar.address()]);
     link.weather().reset();
-    meet(&regions, &["us", "asia"]).await?;
-    available(&regions, "us", "eu").await?;
+    meet(&regions, &["us", "eu", "asia"]).await?;
     for peer in ["us", "asia"] {
         regions.link("eu", peer)?.weather().cut();
         unavailable(&regions, "eu", peer).await?;

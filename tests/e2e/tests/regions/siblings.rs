@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::conversation::turn_of;
 
-const SESSIONS: usize = 36;
+const SESSIONS: usize = 24;
 const TURNS: usize = 5;
 const CLIENTS: usize = 6;
 
@@ -20,7 +20,7 @@ async fn stack(services: usize) -> anyhow::Result<Stack> {
     // Not faster: a service learns of its sibling's requests at once, and of their end with the next probe (200 ms). Where
     // requests are much shorter than that, replicas look busier than they are, and more prompts go to a cold one.
     let engine = EngineOptions {
-        speed: 4.0,
+        speed: 2.0,
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine);
