@@ -33,10 +33,12 @@ enum Chore {
     Filter,
     /// Makes the Envoy files of examples/three-regions/ from envoy/region.yaml
     Examples,
-    /// Compares policies on four simulated replicas behind a real Envoy, and writes a report (`--help` for its options)
+    /// Compares policies on four simulated replicas behind a real Envoy, or with `--regions 3` what forwarding between
+    /// regions gains, and writes a report (`--help` for its options)
     #[command(disable_help_flag = true)]
     Demo(Passed),
-    /// Starts simulated replicas, the service and Envoy, and leaves them running (`--help` for its options)
+    /// Starts simulated replicas, the service and Envoy, in one region or with `--regions 3` in three, and leaves them
+    /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
     Up(Passed),
     /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs

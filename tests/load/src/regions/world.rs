@@ -22,6 +22,8 @@ pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
 const ENVOY_WORKERS: u16 = 1;
 /// At ten times the speed of life that is half a second of life; the probes of replicas are twice as frequent.
 const HEARTBEAT_MS: u64 = 50;
+/// Ten seconds at ten times the speed of life.
+const GIVE_BACK_AFTER_MS: u64 = 1_000;
 /// Time for regions to find each other.
 const HEARD_MAX: Duration = Duration::from_secs(20);
 
@@ -157,6 +159,7 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
         .workers(ENVOY_WORKERS)
         .service(move |_, config| {
             set_probe(config, probe_ms)?;
+            config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)?;
             config.set("region/heartbeat_ms", heartbeat_ms)
         })
         .envoy(|_, config| tell_decisions(config));
@@ -177,7 +180,8 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
     })
 }
 
-/// Waits until a region hears all others.
+/// Waits until a region hears all others. The first to be up takes the others' replicas for those of dead regions;
+/// it must have given them back as well.
 async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
     within(
         HEARD_MAX,

@@ -191,7 +191,7 @@ impl Clients {
     fn description(self) -> String {
         match self {
             Self::Skewed => "120 clients in us, 40 in eu and 40 in asia, each asking again as soon as it has read the answer".into(),
-            Self::Day => "A day squeezed into minutes: each region has 10 clients at night and 130 at its peak, and they peak in turn".into(),
+            Self::Day => "A day squeezed into minutes: each region has 6 clients at night and 96 at its peak, and they peak in turn".into(),
         }
     }
 }
