@@ -189,10 +189,11 @@ async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
         || async {
             let seen = regions.seen_from(region).await?;
             let peers = seen.get("peers").and_then(Value::as_array);
-            let heard = peers
-                .into_iter()
-                .flatten()
-                .filter(|peer| peer.get("standing").and_then(Value::as_str) == Some("heard"));
+            let heard = peers.into_iter().flatten().filter(|peer| {
+                let standing = peer.get("standing").and_then(Value::as_str);
+                let adopted = peer.get("adopted").and_then(Value::as_u64);
+                standing == Some("heard") && adopted == Some(0)
+            });
             Ok((heard.count() == REGIONS.len() - 1).then_some(()))
         },
     )
