@@ -3,7 +3,6 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use isotherm_router::Availability;
 
 use super::{Shared, view};
 use crate::driver::Fleet;
@@ -35,11 +34,8 @@ fn unknown(fleet: &Fleet) -> Option<String> {
                 pool.name()
             ));
         }
-        let replicas = pool.replicas();
-        let new = replicas
-            .iter()
-            .find(|replica| replica.availability == Availability::NeverProbed)?;
-        Some(format!("replica {} has not been probed yet", new.name))
+        let new = pool.unasked()?;
+        Some(format!("replica {new} has not been probed yet"))
     })
 }
 

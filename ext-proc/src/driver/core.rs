@@ -4,7 +4,7 @@
 //! from the roster that it was decided on, and every waiting request is answered once. They are handed over after
 //! the lock is released ([`Deliveries::send`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +96,8 @@ pub(crate) struct Core {
     pub(crate) roster: Roster,
     /// The regions, where there are others.
     pub(crate) directory: Option<Arc<Directory>>,
+    /// Members that no probe has asked yet, well or in vain.
+    pub(crate) unasked: BTreeSet<ReplicaId>,
     waiting: HashMap<RequestId, oneshot::Sender<Verdict>>,
     next_request: u64,
 }
@@ -107,6 +109,7 @@ impl Core {
             router,
             roster: Roster::default(),
             directory: None,
+            unasked: BTreeSet::new(),
             waiting: HashMap::new(),
             next_request: 0,
         }

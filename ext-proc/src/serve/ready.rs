@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::{Availability, ReplicaStatus};
 use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
@@ -74,6 +73,5 @@ async fn known(fleet: &Fleet) {
 }
 
 fn is_known(pool: &Pool) -> bool {
-    let asked = |replica: &ReplicaStatus| replica.availability != Availability::NeverProbed;
-    pool.is_fed() && pool.replicas().iter().all(asked)
+    pool.is_fed() && pool.unasked().is_none()
 }

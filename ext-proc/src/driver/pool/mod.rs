@@ -131,6 +131,7 @@ impl Pool {
     pub fn remove_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|core, now| {
             let replica = core.roster.remove(addr)?;
+            core.unasked.remove(&replica);
             Ok((replica, core.handle(now, Event::Removed { replica })))
         })
     }
@@ -183,6 +184,15 @@ impl Pool {
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         let core = self.lock();
         core.router.replicas(self.clock.now()).collect()
+    }
+
+    /// A replica that no probe has asked yet, well or in vain. What the core says of such a one depends on the pool's
+    /// mode: where a probe is not needed, it may be available.
+    #[must_use]
+    pub fn unasked(&self) -> Option<SocketAddr> {
+        let core = self.lock();
+        let mut unasked = core.unasked.iter();
+        unasked.find_map(|id| core.roster.addr_of(*id))
     }
 
     /// What the core has counted.
@@ -267,7 +277,10 @@ impl Pool {
     fn replica_event(&self, replica: ReplicaId, event: Event) {
         self.drive(|core, now| {
             let deliveries = match core.roster.addr_of(replica) {
-                Some(_) => core.handle(now, event),
+                Some(_) => {
+                    core.unasked.remove(&replica);
+                    core.handle(now, event)
+                }
                 None => Deliveries::default(),
             };
             ((), deliveries)
@@ -332,6 +345,7 @@ fn join(
     adopted_from: Option<PeerId>,
 ) -> Result<(ReplicaId, Deliveries), MembershipError> {
     let replica = core.roster.add(addr, adopted_from)?;
+    core.unasked.insert(replica);
     let spec = ReplicaSpec {
         name: addr.to_string(),
     };

@@ -39,6 +39,7 @@ impl Pool {
     ) -> Result<ReplicaId, MembershipError> {
         self.change_members(|core, now| {
             let replica = core.roster.release(addr, to)?;
+            core.unasked.remove(&replica);
             Ok((replica, core.handle(now, Event::Removed { replica })))
         })
     }
