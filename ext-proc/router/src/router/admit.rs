@@ -45,9 +45,11 @@ impl Router {
             passed_over: 0,
             pinned,
         };
-        if let Some(settled) = self.settle_arrival(&waiting) {
+        if let Some(going) = self.drawn_away(&waiting.request) {
+            self.forward(waiting, &going);
+        } else if let Some(settled) = self.settle_arrival(&waiting) {
             self.dispatch(waiting, settled);
-        } else if let Some(going) = self.leaves(&waiting.request) {
+        } else if let Some(going) = self.leaves(&waiting, self.queue.len()) {
             self.forward(waiting, &going);
         } else if self.is_too_full_for(&waiting.request) {
             self.counters.guests_refused += 1;

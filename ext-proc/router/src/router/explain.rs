@@ -1,6 +1,9 @@
 //! Why a request would go where it would: the same questions to the same policy, with nothing changed.
 
+use core::time::Duration;
+
 use super::Router;
+use crate::peers::Going;
 use crate::policy::Placement;
 use crate::slots::Slot;
 use crate::{Candidate, Choice, Explanation, RejectReason, Request, Time};
@@ -14,20 +17,28 @@ impl Router {
         let available = self.fleet.available_at(now);
         let allowed = self.allowed(pinned.as_deref(), &available);
         let view = self.view(allowed.as_ref().unwrap_or(&available));
-        let leaves = || {
-            let tried = request.tried().filter(|_| available.is_empty())?;
+        let going = request.tried().and_then(|tried| {
             self.peers
                 .choose_at(now, request, tried, self.config.policy)
+        });
+        let forward = |going: &Going| Choice::Forward {
+            peer: going.peer,
+            reason: going.reason,
         };
+        let drawn = |going: &&Going| self.draws(going, request, &available);
         let choice = if let Some(reason) = self.refusal(request, pinned.as_deref()) {
             Choice::Reject { reason }
+        } else if let Some(going) = going.as_ref().filter(drawn) {
+            forward(going)
         } else {
             let waits = |slot: Option<Slot>| {
-                if let Some(going) = leaves() {
-                    return Choice::Forward {
-                        peer: going.peer,
-                        reason: going.reason,
-                    };
+                let ahead = self.queue.len();
+                let stays =
+                    |going: &Going| self.is_better_here(going, request, Duration::ZERO, ahead);
+                if let Some(going) = going.as_ref().filter(|_| available.is_empty())
+                    && !stays(going)
+                {
+                    return forward(going);
                 }
                 if self.is_too_full_for(request) {
                     return Choice::Reject {
@@ -36,7 +47,7 @@ impl Router {
                 }
                 Choice::Wait {
                     replica: slot.and_then(|slot| self.fleet.id_of(slot)),
-                    ahead: self.queue.len(),
+                    ahead,
                 }
             };
             match self.policy.place(request, &view) {

@@ -2,6 +2,8 @@
 
 use isotherm_fingerprint::Fingerprint;
 
+use core::time::Duration;
+
 use super::Router;
 use super::admit::share_of;
 use crate::replica::Evidence;
@@ -28,6 +30,7 @@ impl Router {
         id: RequestId,
         served: Served,
         end: End,
+        ttft: Option<Duration>,
         tokens: Option<(u32, u32)>,
     ) {
         if let Some(away) = self.away.remove(id) {
@@ -89,6 +92,9 @@ impl Router {
         };
         if elsewhere {
             return;
+        }
+        if let Some(ttft) = ttft {
+            self.learn_prefill(&flight, ttft, measured);
         }
         let total = f64::from(flight.fingerprint.total_bytes());
         let predicted = share_of(prompt, f64::from(flight.matched_bytes) / total);

@@ -1,7 +1,8 @@
 //! Between regions (SkyLB 3.3): requests that leave for a peer, requests that came from one, and what peers are told.
 //!
-//! A request leaves only when no local replica is available to it; one that the policy lets wait for a particular
+//! A request leaves when no local replica is available to it; one that the policy lets wait for a particular
 //! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
+//! What the pool has measured makes two exceptions, for the sake of warm caches: see `worth`.
 
 use super::admit::share_of;
 use super::away::Away;
@@ -106,13 +107,16 @@ impl Router {
         request.scope == Scope::Guest && self.queue.len() > tau
     }
 
-    /// Where a request that no local replica is available to goes at once, if anywhere.
-    pub(super) fn leaves(&self, request: &Request) -> Option<Going> {
+    /// Where a request that no local replica is available to goes at once, if anywhere. So many are in front of it.
+    pub(super) fn leaves(&self, waiting: &Waiting, ahead: usize) -> Option<Going> {
+        let request = &waiting.request;
         let tried = request.tried()?;
         if !self.fleet.available().is_empty() || self.peers.available().is_empty() {
             return None;
         }
-        self.peers.choose(request, tried, self.config.policy)
+        let going = self.peers.choose(request, tried, self.config.policy)?;
+        let waited = self.now.since(waiting.arrived);
+        (!self.is_better_here(&going, request, waited, ahead)).then_some(going)
     }
 
     /// Whether a request may be served elsewhere some time, when there is nobody here.
@@ -129,7 +133,7 @@ impl Router {
                 return;
             };
             let waiting = self.queue.get(place);
-            let Some(going) = waiting.and_then(|waiting| self.leaves(&waiting.request)) else {
+            let Some(going) = waiting.and_then(|waiting| self.leaves(waiting, 0)) else {
                 return;
             };
             if let Some(waiting) = self.queue.remove(place) {

@@ -9,6 +9,7 @@ mod explain;
 mod feedback;
 mod forward;
 mod share;
+mod worth;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
 use self::away::Abroad;
+use self::worth::Prefill;
 use crate::index::{PrefixIndex, Recorded};
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -57,6 +59,7 @@ pub struct Router {
     bytes_per_token: f64,
     /// How long a replica is busy with a request, in seconds; learned, once one has ended.
     service_s: Option<f64>,
+    prefill: Prefill,
 }
 
 /// A request that was dispatched.
@@ -90,6 +93,7 @@ impl Router {
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
             service_s: None,
+            prefill: Prefill::default(),
             config,
         }
     }
@@ -108,9 +112,12 @@ impl Router {
                 end,
                 prompt_tokens,
                 cached_tokens,
-                ttft_us: _,
+                ttft_us,
                 completion_tokens: _,
-            } => self.finished(id, served, end, prompt_tokens.zip(cached_tokens)),
+            } => {
+                let ttft = ttft_us.map(Duration::from_micros);
+                self.finished(id, served, end, ttft, prompt_tokens.zip(cached_tokens));
+            }
             Event::Aborted { id } => self.aborted(id),
             Event::Probed {
                 replica,

@@ -1,0 +1,119 @@
+//! What it is worth to stay or to leave, in seconds until the first token.
+//!
+//! SkyLB sends a request away when no local replica is free, and only then. Measured on three regions, that rule costs
+//! much of the locality that it is meant to keep: under load, sessions change their region with every turn, as now this
+//! and now that replica happens to be free, and each region computes the prefix again. So once the pool has measured how
+//! fast it computes prompts, two exceptions hold:
+//!
+//! - A request whose prefix lies in an available peer more than here goes there although somebody is free here, when
+//!   the computation that it saves takes longer than the way there and the queue there.
+//! - A request that finds nobody free here waits as long as the wait and what is to be computed here take less time
+//!   than the way there, the queue there and what is to be computed there. One that has waited longer than that leaves:
+//!   an estimate that was wrong holds nobody.
+//!
+//! Under `consistent_hash` the ring knows nothing of prefixes, and neither holds.
+
+use core::time::Duration;
+
+use super::{Flight, Router};
+use crate::index::Match;
+use crate::peers::Going;
+use crate::slots::SlotSet;
+use crate::{PolicyName, Reason, Request};
+
+/// How much of what was learned remains when the next request has ended.
+const MEMORY: f64 = 0.95;
+/// A shorter computation says more of everything else than of the speed, in bytes of prompt.
+const COMPUTED_BYTES_MIN: f64 = 1024.0;
+
+/// How fast the pool's replicas compute prompts: both sums forget alike, so their ratio is a mean by bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Prefill {
+    /// Time to first token.
+    seconds: f64,
+    /// Of prompts, without what was cached.
+    bytes: f64,
+}
+
+impl Prefill {
+    fn learn(&mut self, seconds: f64, bytes: f64) {
+        if bytes >= COMPUTED_BYTES_MIN {
+            self.seconds = self.seconds * MEMORY + seconds;
+            self.bytes = self.bytes * MEMORY + bytes;
+        }
+    }
+
+    /// How long so much of a prompt takes, in seconds; once something was measured.
+    fn takes(&self, bytes: f64) -> Option<f64> {
+        (self.bytes > 0.0).then(|| bytes * self.seconds / self.bytes)
+    }
+}
+
+impl Router {
+    /// A replica answered a request: of its prompt, `cached_bytes` did not have to be computed.
+    pub(super) fn learn_prefill(&mut self, flight: &Flight, ttft: Duration, cached_bytes: f64) {
+        let total = f64::from(flight.fingerprint.total_bytes());
+        self.prefill.learn(ttft.as_secs_f64(), total - cached_bytes);
+    }
+
+    /// Where a request goes although somebody is free here, if anywhere.
+    pub(super) fn drawn_away(&self, request: &Request) -> Option<Going> {
+        let tried = request.tried()?;
+        if self.peers.available().is_empty() {
+            return None;
+        }
+        let going = self.peers.choose(request, tried, self.config.policy)?;
+        self.draws(&going, request, self.fleet.available())
+            .then_some(going)
+    }
+
+    /// Whether going there beats a replica that is free here.
+    pub(super) fn draws(&self, going: &Going, request: &Request, free: &SlotSet) -> bool {
+        if going.reason != Reason::Prefix || free.is_empty() {
+            return false;
+        }
+        let here = self.index.deepest(request.fingerprint.edges(), free);
+        let saved = computed(request, &here) - computed(request, &going.found);
+        self.prefill
+            .takes(saved)
+            .is_some_and(|saved_s| saved_s > going.estimated_ttft.as_secs_f64())
+    }
+
+    /// Whether waiting here, behind so many others, beats going there.
+    pub(super) fn is_better_here(
+        &self,
+        going: &Going,
+        request: &Request,
+        waited: Duration,
+        ahead: usize,
+    ) -> bool {
+        if self.config.policy == PolicyName::ConsistentHash {
+            return false;
+        }
+        let here = self
+            .index
+            .deepest(request.fingerprint.edges(), self.fleet.staying());
+        let costs = || {
+            let here_s = self.prefill.takes(computed(request, &here))?;
+            let there_s = self.prefill.takes(computed(request, &going.found))?;
+            let wait_s = self.wait_s(ahead)?.max(waited.as_secs_f64());
+            let away_s = going.estimated_ttft.as_secs_f64();
+            Some((wait_s + here_s, away_s + there_s))
+        };
+        costs().is_some_and(|(here_s, there_s)| here_s < there_s)
+    }
+
+    /// When it is the turn of one with so many in front of it, by Little's law; once a request has ended.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn wait_s(&self, ahead: usize) -> Option<f64> {
+        let service_s = self.service_s?;
+        let busy = self.in_flight.len();
+        (busy > 0).then(|| (ahead + 1) as f64 * service_s / busy as f64)
+    }
+}
+
+/// How much of a prompt is to be computed where so much of it is cached, in bytes.
+fn computed(request: &Request, cached: &Match) -> f64 {
+    let fingerprint = &request.fingerprint;
+    f64::from(fingerprint.total_bytes()) - f64::from(fingerprint.bytes_at(cached.depth))
+}

@@ -1,0 +1,119 @@
+//! What a warm cache is worth, against the way to another region: once the pool has measured its speed.
+
+mod support;
+
+use isotherm_router::{Choice, End, Event, PeerId, Reason, RequestId, Served};
+use support::home::{ASIA, EU, region, roomy};
+use support::script::Script;
+use support::traveller;
+
+/// So many blocks of 256 bytes, the same for the same session.
+fn turn(session: u64, blocks: u64) -> Vec<u64> {
+    (0..blocks).map(|block| session << 8 | block).collect()
+}
+
+/// A region with one replica, which takes one request at a time and a second for 40 blocks of prompt.
+fn measured() -> Script {
+    let mut script = region(1);
+    script.arrive(traveller(1000, 99, &turn(99, 40), &[]));
+    assert_eq!(script.sent(), [(1000, 0)]);
+    script.sleep(1_000);
+    answered(&mut script, 1000, 2_560);
+    hear(&mut script);
+    script
+}
+
+fn answered(script: &mut Script, id: u64, prompt_tokens: u32) {
+    script.event(Event::Finished {
+        id: RequestId(id),
+        served: Served::Unsaid,
+        end: End::Answered,
+        ttft_us: Some(1_000_000),
+        prompt_tokens: Some(prompt_tokens),
+        cached_tokens: Some(0),
+        completion_tokens: None,
+    });
+}
+
+/// Eu is 90 ms away, asia 200 ms, and both have room.
+fn hear(script: &mut Script) {
+    script.peer_at(EU, 90, roomy());
+    script.peer_at(ASIA, 200, roomy());
+}
+
+/// The same, where session 1 has had a turn of so many blocks in eu, and the replica here is free again.
+fn after_a_turn_in_eu(blocks: u64) -> Script {
+    let mut script = measured();
+    script.arrive(traveller(1, 2, &turn(2, 4), &[]));
+    script.arrive(traveller(2, 1, &turn(1, blocks), &[]));
+    let effects = script.effects();
+    assert_eq!(effects.len(), 2, "one here, one in eu: {effects:?}");
+    script.finish(1);
+    hear(&mut script);
+    script
+}
+
+#[test]
+fn a_conversation_goes_on_in_the_region_that_has_its_prefix_although_a_replica_is_free_here() {
+    let mut script = after_a_turn_in_eu(20);
+    let next = traveller(3, 1, &turn(1, 22), &[]);
+    let told = script.router.explain(script.now, &next).choice;
+    let expected = Choice::Forward {
+        peer: PeerId(EU),
+        reason: Reason::Prefix,
+    };
+    assert_eq!(told, expected);
+    script.arrive(next);
+    assert_eq!(
+        script.forwarded(),
+        [(3, EU)],
+        "half a second saved by 90 ms"
+    );
+}
+
+#[test]
+fn it_stays_here_when_the_way_takes_longer_than_the_computation() {
+    let mut script = after_a_turn_in_eu(20);
+    script.peer_at(EU, 600, roomy());
+    script.arrive(traveller(3, 1, &turn(1, 22), &[]));
+    assert_eq!(script.sent(), [(3, 0)]);
+    let mut script = after_a_turn_in_eu(3);
+    script.arrive(traveller(3, 1, &turn(1, 4), &[]));
+    assert_eq!(script.sent(), [(3, 0)], "75 ms saved by 90 ms");
+}
+
+#[test]
+fn it_stays_here_before_anything_was_measured() {
+    let mut script = region(1);
+    script.arrive(traveller(1, 2, &turn(2, 4), &[]));
+    script.arrive(traveller(2, 1, &turn(1, 20), &[]));
+    assert_eq!(script.effects().len(), 2);
+    script.finish(1);
+    hear(&mut script);
+    script.arrive(traveller(3, 1, &turn(1, 22), &[]));
+    assert_eq!(script.sent(), [(3, 0)]);
+}
+
+#[test]
+fn a_request_waits_for_its_warm_cache_but_not_longer_than_computing_it_elsewhere_takes() {
+    let mut script = measured();
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.arrive(traveller(2, 1, &turn(1, 82), &[]));
+    assert_eq!(script.effects(), [], "a second here, two and more in eu");
+    script.sleep(1_500);
+    hear(&mut script);
+    assert_eq!(script.effects(), []);
+    script.sleep(1_000);
+    hear(&mut script);
+    assert_eq!(script.forwarded(), [(2, EU)], "the estimate was wrong");
+}
+
+#[test]
+fn what_is_cold_everywhere_leaves_when_the_line_here_is_longer_than_the_way() {
+    let mut script = measured();
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.arrive(traveller(2, 2, &turn(2, 40), &[]));
+    assert_eq!(script.forwarded(), [(2, EU)], "90 ms instead of a second");
+}
