@@ -1,7 +1,7 @@
 //! Requests that were handed to a region which then dies, before their first byte: they go elsewhere.
 
 use isotherm_e2e::regions::{forwarded, meet, reaches, scripted, unavailable};
-use isotherm_e2e::{Action, Answer, Client, Upstream, admin, chat, turn};
+use isotherm_e2e::{Action, Answer, Claim, Client, Liar, Upstream, admin, chat, turn};
 use isotherm_harness::Regions;
 use tokio::task::JoinHandle;
 
@@ -12,10 +12,12 @@ struct World {
     eu: Upstream,
     asia: Upstream,
     regions: Regions,
+    _liar: Liar,
 }
 
 /// us is full; the one request that eu takes is held there, and two wait in its queue. All three came from us, when it
-/// did not reach asia, which has room.
+/// did not reach asia, which has room. (So that it sends all three, whatever the moment of a heartbeat, somebody who
+/// knows only good of eu speaks for it.)
 async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> {
     let [us, eu, asia] = [
         Upstream::start("us").await?,
@@ -23,10 +25,20 @@ async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> 
         Upstream::start("asia").await?,
     ];
     let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let claim = Claim {
+        available: 50,
+        room: 1000,
+        queue: 0,
+    };
+    let liar = Liar::start("eu", claim).await?;
     let regions = scripted(name, &sites, 1)
+        .plaintext()
         .service(|_, config| config.set("region/adopt", false))
         .start()
         .await?;
+    let link = regions.link("us", "eu")?;
+    link.peering().lead_to(vec![liar.address()]);
+    link.weather().reset();
     meet(&regions, &["us", "eu", "asia"]).await?;
     us.always(Action::Hold);
     eu.always(Action::Hold);
@@ -54,6 +66,7 @@ async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> 
         eu,
         asia,
         regions,
+        _liar: liar,
     };
     Ok((world, busy, asked))
 }
