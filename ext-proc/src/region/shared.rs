@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use isotherm_router::region::{
     Effect, Event, Heartbeat, Incarnation, Members, Ping, RegionName, Regions, RegionsConfig,
@@ -24,6 +25,10 @@ use super::witness::Witnesses;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::driver::{Clock, Fleet};
 use crate::peering::{Link, LinkEvent, Said};
+
+/// How long after this service its Envoy may start before its region counts as one without a gateway: otherwise, when
+/// whole regions start, whoever is first adopts the replicas of all others for a while.
+const GATEWAY_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// This service among the regions.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ pub(super) struct Core {
     store: Store,
     /// Whether an Envoy is connected to this very service.
     own_gateway: bool,
+    /// Until when the first one counts as connected: the two start together, in either order.
+    gateway_expected_until: Option<Time>,
     /// What the core was told last.
     told: Told,
     /// The number of the last question to siblings.
@@ -88,6 +95,7 @@ impl Shared {
         adoptions: Adoptions,
         store: Store,
     ) -> Arc<Self> {
+        let started = fleet.clock().now();
         Arc::new_cyclic(|this| Self {
             fleet,
             core: Mutex::new(Core {
@@ -103,6 +111,7 @@ impl Shared {
                 watched: BTreeMap::new(),
                 store,
                 own_gateway: false,
+                gateway_expected_until: Some(started.after(GATEWAY_STARTS_WITHIN)),
                 told: Told {
                     leads: true,
                     gateway: false,
@@ -259,6 +268,9 @@ impl Shared {
     pub(super) fn own_gateway(&self, up: bool) {
         self.drive(|core, now| {
             core.own_gateway = up;
+            if up {
+                core.gateway_expected_until = None;
+            }
             core.heed_siblings(now);
         });
     }
@@ -404,8 +416,10 @@ impl Core {
             .flatten()
             .cloned()
             .collect();
-        let gateway =
-            self.own_gateway || siblings().any(|sibling| sibling.gateway(now, silence_max));
+        let expected = self.gateway_expected_until.is_some_and(|until| now < until);
+        let gateway = self.own_gateway
+            || expected
+            || siblings().any(|sibling| sibling.gateway(now, silence_max));
         let leads = self.leads(now);
         if leads != self.told.leads {
             self.told.leads = leads;
