@@ -103,7 +103,7 @@ enum Parts {
     /// Each region alone.
     Alone { _stacks: Vec<Stack> },
     /// Regions that know each other.
-    Together(Regions),
+    Together(Box<Regions>),
     /// One region, and the way to it from others.
     Far {
         _stack: Box<Stack>,
@@ -175,7 +175,7 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
     }
     Ok(World {
         gates: gates(&addresses, &places(&engines))?,
-        parts: Parts::Together(regions),
+        parts: Parts::Together(Box::new(regions)),
         _engines: engines,
     })
 }
