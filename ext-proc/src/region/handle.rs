@@ -6,8 +6,8 @@ use isotherm_router::PeerId;
 use isotherm_router::region::{Event, PeerRegion, RegionName, RegionsStatus};
 
 use super::Shared;
+use super::core::Core;
 use super::links::{PeerLink, SiblingLink};
-use super::shared::Core;
 use super::status::{PeerState, SiblingState, Status};
 
 /// This service among the regions. Clones are the same.

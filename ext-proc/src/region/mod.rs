@@ -12,6 +12,8 @@
 
 mod adopt;
 mod answer;
+mod core;
+mod effects;
 mod handle;
 mod links;
 mod pools;

@@ -1,34 +1,25 @@
-//! What one lock guards: the core, the links, and what the core's effects act on.
+//! One service among the regions: everything that drives the core, behind one lock.
 //!
 //! Everything that the core wants done is done under the same lock, in the order in which it was decided: nothing of it
 //! waits. Pools are locked from in here, and never the other way round.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use isotherm_router::region::{
-    Effect, Event, Heartbeat, Incarnation, Members, Ping, RegionName, Regions, RegionsConfig,
-    Stance,
+    Event, Heartbeat, Incarnation, Members, Ping, Regions, RegionsConfig,
 };
-use isotherm_router::{PeerId, PeerReport, Time};
+use isotherm_router::{PeerId, Time};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use super::adopt::Adoptions;
+use super::core::Core;
 use super::links::{LinkKey, Links, broken};
-use super::pools::{pool_of, reports};
+use super::pools::reports;
 use super::sibling::add_queues;
-use super::status::{CertificateState, SharedCounts};
 use super::store::Store;
-use super::witness::Witnesses;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::driver::{Clock, Fleet};
 use crate::peering::{Link, LinkEvent, Said};
-
-/// How long after this service its Envoy may start before its region counts as one without a gateway: otherwise, when
-/// whole regions start, whoever is first adopts the replicas of all others for a while.
-const GATEWAY_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// This service among the regions.
 #[derive(Debug)]
@@ -38,51 +29,6 @@ pub(super) struct Shared {
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
     this: Weak<Self>,
-}
-
-/// What the lock guards.
-#[derive(Debug)]
-pub(super) struct Core {
-    pub(super) regions: Regions,
-    pub(super) config: RegionConfig,
-    pub(super) links: Links,
-    pub(super) adoptions: Adoptions,
-    pub(super) counts: SharedCounts,
-    pub(super) certificate: CertificateState,
-    /// Callers that were turned away since the start.
-    pub(super) turned_away: u64,
-    incarnation: Incarnation,
-    witnesses: Witnesses,
-    watched: BTreeMap<PeerId, Watching>,
-    store: Store,
-    /// Whether an Envoy is connected to this very service.
-    own_gateway: bool,
-    /// Until when the first one counts as connected: the two start together, in either order.
-    gateway_expected_until: Option<Time>,
-    /// What the core was told last.
-    told: Told,
-    /// The number of the last question to siblings.
-    seq: u64,
-    /// When this service was told of these siblings.
-    siblings_since: Option<Time>,
-}
-
-#[derive(Debug)]
-struct Told {
-    leads: bool,
-    gateway: bool,
-    holds: BTreeSet<RegionName>,
-    members: Option<Vec<Members>>,
-}
-
-/// A task that asks the replicas of a region.
-#[derive(Debug)]
-struct Watching(AbortHandle);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Shared {
@@ -98,29 +44,15 @@ impl Shared {
         let started = fleet.clock().now();
         Arc::new_cyclic(|this| Self {
             fleet,
-            core: Mutex::new(Core {
-                regions,
+            core: Mutex::new(Core::new(
+                started,
                 config,
+                incarnation,
+                regions,
                 links,
                 adoptions,
-                counts: SharedCounts::default(),
-                certificate: CertificateState::default(),
-                turned_away: 0,
-                incarnation,
-                witnesses: Witnesses::new(),
-                watched: BTreeMap::new(),
                 store,
-                own_gateway: false,
-                gateway_expected_until: Some(started.after(GATEWAY_STARTS_WITHIN)),
-                told: Told {
-                    leads: true,
-                    gateway: false,
-                    holds: BTreeSet::new(),
-                    members: None,
-                },
-                seq: 0,
-                siblings_since: None,
-            }),
+            )),
             alarm: Arc::new(Notify::new()),
             this: Weak::clone(this),
         })
@@ -132,6 +64,10 @@ impl Shared {
 
     pub(super) fn clock(&self) -> Clock {
         self.fleet.clock()
+    }
+
+    pub(super) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.this)
     }
 
     /// Rings when the next timeout came nearer.
@@ -267,10 +203,7 @@ impl Shared {
     /// Whether an Envoy is connected to this very service.
     pub(super) fn own_gateway(&self, up: bool) {
         self.drive(|core, now| {
-            core.own_gateway = up;
-            if up {
-                core.gateway_expected_until = None;
-            }
+            core.gateway_is(up);
             core.heed_siblings(now);
         });
     }
@@ -309,159 +242,9 @@ impl Shared {
         result
     }
 
-    /// No pool sends anything to a peer before it is heard again.
-    fn lost(&self, peer: PeerId) {
-        for pool in self.fleet.table().pools() {
-            pool.peer_lost(peer);
-        }
-    }
-
-    fn carry_out(&self, core: &mut Core, effect: Effect) {
-        match effect {
-            Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Said::Ping(ping)),
-            Effect::Redial { peer } => core.links.redial(peer),
-            Effect::Reported {
-                peer,
-                pools,
-                as_of,
-                round_trip,
-            } => {
-                let table = self.fleet.table();
-                for pool in table.pools() {
-                    let meant = |(model, _): &&(Arc<str>, PeerReport)| {
-                        pool_of(&table, model).is_some_and(|meant| Arc::ptr_eq(meant, pool))
-                    };
-                    match pools.iter().find(meant) {
-                        Some((_, report)) => pool.peer_reported(peer, *report, as_of, round_trip),
-                        None => pool.peer_lost(peer),
-                    }
-                }
-            }
-            Effect::Lost { peer } => {
-                tracing::warn!(region = core.name_of(peer), "region is not heard any more");
-                self.lost(peer);
-            }
-            Effect::Watch { peer, addresses } => {
-                let interval = core.config.heartbeat;
-                let witnesses = core.witnesses.clone();
-                let work = witnesses.ask(Weak::clone(&self.this), peer, addresses, interval);
-                let task = tokio::spawn(work).abort_handle();
-                core.watched.insert(peer, Watching(task));
-            }
-            Effect::Unwatch { peer } => drop(core.watched.remove(&peer)),
-            Effect::Adopt { peer, pools } => {
-                core.adoptions.adopt(peer, pools);
-                let adopted = core.adoptions.count(peer);
-                tracing::warn!(
-                    region = core.name_of(peer),
-                    adopted,
-                    "region is dead: its replicas are adopted"
-                );
-            }
-            Effect::Release { peer, why } => {
-                tracing::warn!(
-                    region = core.name_of(peer),
-                    ?why,
-                    "its replicas are given back"
-                );
-                core.adoptions.release(peer);
-            }
-            Effect::Store { record } => {
-                let config = &core.config;
-                let known = |region: &RegionName| {
-                    let named = config.peers.iter().any(|peer| peer.name == region.as_str());
-                    named || config.name == region.as_str()
-                };
-                core.store.keep(record, known);
-            }
-        }
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic under the lock is a bug in the core; the regions must go on.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Core {
-    /// Where this service stands by itself: siblings must not hear from it what it has from them.
-    fn own_stance(&self) -> Stance {
-        let held = self.regions.holds();
-        Stance {
-            incarnation: self.incarnation,
-            gateway: self.own_gateway,
-            holds: held.filter_map(|peer| self.region_of(peer)).collect(),
-            ..Stance::default()
-        }
-    }
-
-    fn ask_siblings(&mut self, now: Time) {
-        let stance = self.own_stance();
-        let has = self.regions.own_record().held();
-        for link in &mut self.links.siblings {
-            self.seq += 1;
-            if let Some(ping) = link.sibling.ask(now, self.seq, has, &stance) {
-                // A link that takes no question is one that gives no answer: silence tells.
-                let _ = link.tell(&Said::Ping(ping));
-            }
-        }
-    }
-
-    /// Tells the core what siblings say, where that is news.
-    fn heed_siblings(&mut self, now: Time) {
-        let silence_max = self.config.silence_max();
-        let siblings = || self.links.siblings.iter().map(|link| &link.sibling);
-        let holds: BTreeSet<_> = siblings()
-            .filter_map(|sibling| sibling.holds(now, silence_max))
-            .flatten()
-            .cloned()
-            .collect();
-        let expected = self.gateway_expected_until.is_some_and(|until| now < until);
-        let gateway = self.own_gateway
-            || expected
-            || siblings().any(|sibling| sibling.gateway(now, silence_max));
-        let leads = self.leads(now);
-        if leads != self.told.leads {
-            self.told.leads = leads;
-            self.regions.handle(now, Event::Leads { leads });
-        }
-        if holds != self.told.holds {
-            self.told.holds.clone_from(&holds);
-            self.regions.handle(now, Event::Siblings { holds });
-        }
-        if gateway != self.told.gateway {
-            self.told.gateway = gateway;
-            self.regions.handle(now, Event::Gateway { up: gateway });
-        }
-    }
-
-    /// Whether this service writes its region's record: of those that hear each other, the one with the smallest number.
-    /// One that does not know its siblings yet leaves it to them until it would have heard them.
-    fn leads(&self, now: Time) -> bool {
-        let silence_max = self.config.silence_max();
-        let siblings = self.links.siblings.iter();
-        let heard: Vec<_> = siblings
-            .map(|link| link.sibling.incarnation(now, silence_max))
-            .collect();
-        let known = heard.iter().all(Option::is_some)
-            || self
-                .siblings_since
-                .is_none_or(|since| now.since(since) >= silence_max * 2);
-        known
-            && heard
-                .into_iter()
-                .flatten()
-                .all(|other| self.incarnation < other)
-    }
-
-    fn region_of(&self, peer: PeerId) -> Option<RegionName> {
-        let link = self.links.peers.get(&peer)?;
-        Some(link.config.name.as_str().into())
-    }
-
-    fn name_of(&self, peer: PeerId) -> &str {
-        let link = self.links.peers.get(&peer);
-        link.map_or("?", |link| &link.config.name)
     }
 }
 

@@ -1,0 +1,83 @@
+//! What the core wants done.
+
+use std::sync::Arc;
+
+use isotherm_router::region::{Effect, RegionName};
+use isotherm_router::{PeerId, PeerReport};
+
+use super::core::{Core, Watching};
+use super::pools::pool_of;
+use super::shared::Shared;
+use crate::driver::Pool;
+use crate::peering::Said;
+
+impl Shared {
+    /// No pool sends anything to a peer before it is heard again.
+    pub(super) fn lost(&self, peer: PeerId) {
+        for pool in self.fleet().table().pools() {
+            pool.peer_lost(peer);
+        }
+    }
+
+    pub(super) fn carry_out(&self, core: &mut Core, effect: Effect) {
+        match effect {
+            Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Said::Ping(ping)),
+            Effect::Redial { peer } => core.links.redial(peer),
+            Effect::Reported {
+                peer,
+                pools,
+                as_of,
+                round_trip,
+            } => {
+                let table = self.fleet().table();
+                let said: Vec<(&Arc<Pool>, PeerReport)> = pools
+                    .iter()
+                    .filter_map(|(model, report)| Some((pool_of(&table, model)?, *report)))
+                    .collect();
+                for pool in table.pools() {
+                    match said.iter().find(|(meant, _)| Arc::ptr_eq(meant, pool)) {
+                        Some((_, report)) => pool.peer_reported(peer, *report, as_of, round_trip),
+                        None => pool.peer_lost(peer),
+                    }
+                }
+            }
+            Effect::Lost { peer } => {
+                tracing::warn!(region = core.name_of(peer), "region is not heard any more");
+                self.lost(peer);
+            }
+            Effect::Watch { peer, addresses } => {
+                let interval = core.config.heartbeat;
+                let witnesses = core.witnesses.clone();
+                let work = witnesses.ask(self.weak(), peer, addresses, interval);
+                let task = tokio::spawn(work).abort_handle();
+                core.watched.insert(peer, Watching(task));
+            }
+            Effect::Unwatch { peer } => drop(core.watched.remove(&peer)),
+            Effect::Adopt { peer, pools } => {
+                core.adoptions.adopt(peer, pools);
+                let adopted = core.adoptions.count(peer);
+                tracing::warn!(
+                    region = core.name_of(peer),
+                    adopted,
+                    "region is dead: its replicas are adopted"
+                );
+            }
+            Effect::Release { peer, why } => {
+                tracing::warn!(
+                    region = core.name_of(peer),
+                    ?why,
+                    "its replicas are given back"
+                );
+                core.adoptions.release(peer);
+            }
+            Effect::Store { record } => {
+                let config = &core.config;
+                let known = |region: &RegionName| {
+                    let named = config.peers.iter().any(|peer| peer.name == region.as_str());
+                    named || config.name == region.as_str()
+                };
+                core.store.keep(record, known);
+            }
+        }
+    }
+}
