@@ -256,33 +256,38 @@ pub async fn owns(regions: &Regions, region: &str, wanted: &[&Upstream]) -> anyh
     .await
 }
 
-/// Waits until all other regions know the replicas of `of`, and `first` is the first that may look after them.
+/// Waits until all other regions know the replicas of `of`, and that `first` is the first that may look after them: in
+/// the newest list of heirs and in the one before, since it takes both.
 ///
 /// # Errors
 /// When that never is so.
 pub async fn recorded(
     regions: &Regions,
     of: &str,
-    replicas: u64,
+    replicas: usize,
     first: &str,
 ) -> anyhow::Result<()> {
-    let what = format!("{first} to be the first heir of {of}");
-    within(PATIENCE, &what, || async {
-        let seen = regions.seen_from(of).await?;
-        let heir = seen.pointer("/heirs/0").and_then(Value::as_str);
-        Ok((heir == Some(first)).then_some(()))
-    })
-    .await?;
     for by in regions.names().filter(|region| *region != of) {
-        within(
-            PATIENCE,
-            &format!("{by} to have the record of {of}"),
-            || async {
-                let peer = peer(regions, by, of).await?;
-                let known = peer.get("replicas").and_then(Value::as_u64) == Some(replicas);
-                Ok(known.then_some(()))
-            },
-        )
+        let path = regions.region(by)?.directory().join("region-state.json");
+        let what = format!("{by} to know {first} as the first heir of {of}");
+        within(PATIENCE, &what, || async {
+            // Not there yet, or on its way.
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                return Ok(None);
+            };
+            let state: Value = serde_json::from_str(&text)?;
+            let records = state.get("records").and_then(Value::as_array);
+            let record = records
+                .into_iter()
+                .flatten()
+                .find(|record| record.get("region").and_then(Value::as_str) == Some(of));
+            let at = |pointer: &str| record.and_then(|record| record.pointer(pointer));
+            let known = at("/pools/0/replicas").and_then(Value::as_array);
+            let heads =
+                ["/heirs/order/0", "/heirs/prior/0"].map(|list| at(list).and_then(Value::as_str));
+            let all = known.is_some_and(|known| known.len() == replicas);
+            Ok((all && heads == [Some(first); 2]).then_some(()))
+        })
         .await?;
     }
     Ok(())
