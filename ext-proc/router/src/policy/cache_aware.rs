@@ -10,7 +10,7 @@
 //! cached, the first in load order (SGLang: whoever its tree names first). Least cached is a poor measure where
 //! caches are full or a replica is new; it is kept because this is the published policy (see `prefix_tree`).
 
-use super::{Placement, Policy, View, least_loaded, load_key};
+use super::{Placement, Policy, View, least_loaded, load_key, match_less_load, next_holder};
 use crate::index::Match;
 use crate::slots::Slot;
 use crate::{Reason, Request};
@@ -65,19 +65,12 @@ impl Policy for CacheAware {
         view: &View<'_>,
         failed: &[Slot],
     ) -> Option<Slot> {
-        found
-            .into_iter()
-            .flat_map(|found| view.index.targets(found, view.candidates))
-            .filter(|slot| !failed.contains(slot))
-            .min_by_key(|slot| load_key(view, *slot))
-            .or_else(|| least_loaded(view, failed))
+        next_holder(found, view, failed)
     }
 
     /// The share of the prompt that it has, less a little for its load: what decides among equal matches.
     fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
-        let load = f64::from(load_key(view, slot).0);
-        request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+        match_less_load(request, slot, view)
     }
 }
 

@@ -132,6 +132,23 @@ pub(crate) fn least_loaded(view: &View<'_>, except: &[Slot]) -> Option<Slot> {
         .find(|slot| view.candidates.contains(*slot) && !except.contains(slot))
 }
 
+/// Whom to try when these have failed, for policies that look for the prefix: others that hold it first.
+fn next_holder(found: Option<&Match>, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+    found
+        .into_iter()
+        .flat_map(|found| view.index.targets(found, view.candidates))
+        .filter(|slot| !failed.contains(slot))
+        .min_by_key(|slot| load_key(view, *slot))
+        .or_else(|| least_loaded(view, failed))
+}
+
+/// The share of the prompt that a replica has, less a little for its load: what decides among equal matches.
+fn match_less_load(request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+    let load = f64::from(load_key(view, slot).0);
+    request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+}
+
 /// How a replica compares by load: less is better.
 fn load_key(view: &View<'_>, slot: Slot) -> (u32, u64, Slot) {
     view.fleet

@@ -43,9 +43,14 @@ impl Prefill {
         }
     }
 
+    fn is_measured(&self) -> bool {
+        self.bytes > 0.0
+    }
+
     /// How long so much of a prompt takes, in seconds; once something was measured.
     fn takes(&self, bytes: f64) -> Option<f64> {
-        (self.bytes > 0.0).then(|| bytes * self.seconds / self.bytes)
+        self.is_measured()
+            .then(|| bytes * self.seconds / self.bytes)
     }
 }
 
@@ -59,7 +64,12 @@ impl Router {
     /// Where a request goes although somebody is free here, if anywhere.
     pub(super) fn drawn_away(&self, request: &Request) -> Option<Going> {
         let tried = request.tried()?;
-        if self.peers.available().is_empty() {
+        // Nobody there; nobody here, and the queue asks then; or nothing to weigh yet.
+        if self.peers.available().is_empty()
+            || self.fleet.available().is_empty()
+            || !self.prefill.is_measured()
+            || self.config.policy == PolicyName::ConsistentHash
+        {
             return None;
         }
         let going = self.peers.choose(request, tried, self.config.policy)?;
