@@ -1,0 +1,54 @@
+//! Prompts without text: a sequence of pieces, each with an identity and a length.
+//!
+//! Two prompts share a prefix exactly as far as their pieces are equal. Nothing in a simulation reads text, so a prompt
+//! needs none: the router sees a chain of prefix hashes, the engine a chain of block hashes, both derived from the pieces.
+
+use std::sync::Arc;
+
+/// A stretch of text: equal pieces behind equal prefixes are equal text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// What it says.
+    pub id: u64,
+    /// How long it is.
+    pub tokens: u32,
+}
+
+/// A prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    pieces: Arc<[Piece]>,
+}
+
+impl Prompt {
+    /// A prompt of these pieces, in order; empty ones are left out.
+    #[must_use]
+    pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        Self {
+            pieces: pieces
+                .into_iter()
+                .filter(|piece| piece.tokens > 0)
+                .collect(),
+        }
+    }
+
+    /// This prompt with more behind it, as the next turn of a conversation has.
+    #[must_use]
+    pub fn with(&self, more: impl IntoIterator<Item = Piece>) -> Self {
+        Self::new(self.pieces.iter().copied().chain(more))
+    }
+
+    /// Its pieces, in order.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Its length in tokens.
+    #[must_use]
+    pub fn tokens(&self) -> u32 {
+        self.pieces
+            .iter()
+            .fold(0, |sum, piece| sum.saturating_add(piece.tokens))
+    }
+}

@@ -1,0 +1,59 @@
+//! Workloads: what the clients ask, and when.
+//!
+//! One form holds them all. A [`Session`] is one client's program: steps, each of which is sent some time after another
+//! one has been answered. A trace is many sessions of one step (open loop); a chat is a chain of steps with think time
+//! (closed loop); a tree of thoughts branches.
+
+use core::time::Duration;
+
+use crate::prompt::Prompt;
+
+/// All clients of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// Its name, as on the command line.
+    pub name: String,
+    /// The programs, in order of their start.
+    pub sessions: Vec<Session>,
+    /// So many requests, the first to be sent, only warm the caches: they are left out of the figures.
+    pub warmup_requests: usize,
+    /// Nothing is sent after this: closed loops are cut here, so that every system is measured over the same time.
+    pub sends_until: Option<Duration>,
+}
+
+/// One client's program.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The client's region, from 0.
+    pub region: usize,
+    /// Its session key: what a consistent hash goes by.
+    pub key: u64,
+    /// When its first steps may be sent, from the start of the run.
+    pub starts: Duration,
+    /// What it sends. A step comes behind the one that it waits for.
+    pub steps: Vec<Step>,
+}
+
+/// One request of a program.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The step whose answer it waits for; none: the session's start.
+    pub after: Option<usize>,
+    /// How long after that it is sent.
+    pub think: Duration,
+    /// What it asks.
+    pub prompt: Prompt,
+    /// How long the answer is.
+    pub output_tokens: u32,
+}
+
+impl Workload {
+    /// How many requests there are, if none is cut.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.sessions
+            .iter()
+            .map(|session| session.steps.len())
+            .sum()
+    }
+}
