@@ -26,7 +26,7 @@ use crate::index::{Match, PrefixIndex};
 use crate::queue::{Place, Waiting};
 use crate::replica::Fleet;
 use crate::slots::{Slot, SlotSet};
-use crate::{Reason, Request};
+use crate::{Reason, Request, Time};
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ pub(crate) struct View<'a> {
     pub(crate) index: &'a PrefixIndex,
     /// Who may be chosen: available, and allowed for this request. Never empty.
     pub(crate) candidates: &'a SlotSet,
+    /// What time it is.
+    pub(crate) now: Time,
 }
 
 /// Where a request should go.
@@ -161,4 +163,10 @@ fn load_key(view: &View<'_>, slot: Slot) -> (u32, u64, Slot) {
 /// A replica's load as a score: more is better.
 fn load_score(view: &View<'_>, slot: Slot) -> f64 {
     -f64::from(load_key(view, slot).0)
+}
+
+/// How many tokens of a prompt have to be computed where its first `depth` edges are cached, by estimate.
+pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
+    let share = request.fingerprint.share_at(depth).clamp(0.0, 1.0);
+    f64::from(request.prompt_tokens) * (1.0 - share)
 }

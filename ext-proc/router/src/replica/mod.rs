@@ -1,10 +1,12 @@
 //! One replica: its load as last told, its health, what was sent to it.
 
+mod backlog;
 mod breaker;
 mod fleet;
 mod headroom;
 mod pushes;
 
+use backlog::{Backlog, Line, Speed};
 pub(crate) use breaker::{Breaker, Evidence, Sent};
 pub(crate) use fleet::Fleet;
 use headroom::Headroom;
@@ -29,6 +31,7 @@ pub(crate) struct Replica {
     false_hits: u32,
     headroom: Headroom,
     breaker: Breaker,
+    backlog: Backlog,
     /// The last good probe, and when it was sent.
     probe: Option<(Load, Time)>,
     /// Whether a probe failed since.
@@ -46,6 +49,7 @@ impl Replica {
             false_hits: 0,
             headroom: Headroom::default(),
             breaker: Breaker::default(),
+            backlog: Backlog::default(),
             probe: None,
             failed: false,
         }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::forward::Ticket;
 use super::{Flight, Router};
 use crate::index::Match;
-use crate::policy::{Placement, View, least_loaded};
+use crate::policy::{Placement, View, least_loaded, uncached_tokens};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
 use crate::{Decision, Effect, Reason, RejectReason, Request, Target};
@@ -239,6 +239,7 @@ impl Router {
             fleet: &self.fleet,
             index: &self.index,
             candidates,
+            now: self.now,
         }
     }
 
@@ -254,13 +255,15 @@ impl Router {
             return;
         };
         let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.found.as_ref());
-        let Some(sent) = self.fleet.dispatched(slot, self.now) else {
-            return;
-        };
         let edges = request.fingerprint.edges();
         let found = settled
             .found
             .unwrap_or_else(|| self.index.deepest_of(edges, slot));
+        let uncached = uncached_tokens(&request, found.depth);
+        let ahead = self.fleet.pending_prefill_tokens(slot, self.now);
+        let Some(sent) = self.fleet.dispatched(slot, uncached, self.now) else {
+            return;
+        };
         let recorded = self.index.record(edges, slot, &found);
         self.share(Target::Replica(replica), edges, found.depth);
         self.policy.placed(slot);
@@ -287,6 +290,7 @@ impl Router {
                 fingerprint: request.fingerprint,
                 matched_bytes,
                 recorded,
+                ahead_tokens: ahead,
             },
         );
     }

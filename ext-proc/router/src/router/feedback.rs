@@ -95,6 +95,9 @@ impl Router {
         }
         if let Some(ttft) = ttft {
             self.learn_prefill(&flight, ttft, measured);
+            let uncached = f64::from(prompt.saturating_sub(cached));
+            self.fleet
+                .learn(flight.replica, flight.ahead_tokens + uncached, ttft);
         }
         let total = f64::from(flight.fingerprint.total_bytes());
         let predicted = share_of(prompt, f64::from(flight.matched_bytes) / total);

@@ -71,6 +71,8 @@ struct Flight {
     fingerprint: Arc<Fingerprint>,
     matched_bytes: u32,
     recorded: Recorded,
+    /// Prompt tokens that the replica had to compute first, by estimate.
+    ahead_tokens: f64,
 }
 
 impl Router {

@@ -3,9 +3,11 @@
 //! Each event changes one replica, so the sets are adjusted for that one; nothing here walks over the pool on the
 //! path of a request. Two things change by themselves, a probe's age and a failing replica's back-off: a timer for the next.
 
+mod estimate;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Evidence, Replica, Rules, Sent};
+use super::{Backlog, Evidence, Line, Replica, Rules, Sent, Speed};
 use crate::slots::{Slot, SlotSet};
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -38,6 +40,9 @@ pub(crate) struct Fleet {
     /// Whether the last idle replica got something to do since: then others take in more.
     calm_ended: bool,
     turn: u64,
+    /// How fast the pool computes prompts.
+    speed: Speed,
+    line: Line,
 }
 
 impl Fleet {
@@ -65,6 +70,8 @@ impl Fleet {
             freed: Vec::new(),
             calm_ended: false,
             turn: 0,
+            speed: Speed::default(),
+            line: Line::default(),
         }
     }
 
@@ -175,7 +182,8 @@ impl Fleet {
         self.expiries.first().map(|(time, _)| *time)
     }
 
-    pub(crate) fn add(&mut self, slot: Slot, replica: Replica, now: Time) {
+    pub(crate) fn add(&mut self, slot: Slot, mut replica: Replica, now: Time) {
+        replica.backlog = Backlog::new(self.line);
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, || None);
             self.timers.resize(slot.index() + 1, None);
@@ -234,8 +242,8 @@ impl Fleet {
         self.change(id, now, |replica| replica.failed = true);
     }
 
-    /// A request was sent to a replica.
-    pub(crate) fn dispatched(&mut self, slot: Slot, now: Time) -> Option<Sent> {
+    /// A request was sent to a replica, which has to compute so many tokens of its prompt.
+    pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
         self.turn += 1;
         let turn = self.turn;
         let mut sent = None;
@@ -243,6 +251,7 @@ impl Fleet {
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.pushed(now);
+            replica.backlog.pushed(tokens, now);
             sent = Some(replica.breaker.sent(now));
         });
         sent
@@ -270,6 +279,9 @@ impl Fleet {
     pub(crate) fn released(&mut self, id: ReplicaId, sent: Sent, evidence: Evidence, now: Time) {
         self.change(id, now, |replica| {
             replica.outstanding = replica.outstanding.saturating_sub(1);
+            if replica.is_idle() {
+                replica.backlog.emptied();
+            }
             replica.breaker.ended(sent, evidence, now);
         });
     }
