@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use crate::prompt::Prompt;
+use crate::prompt::{Piece, Prompt};
 
 /// All clients of one run.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,19 @@ pub struct Step {
     pub prompt: Prompt,
     /// How long the answer is.
     pub output_tokens: u32,
+    /// What the answer says ([`Step::answer`]).
+    pub answer_id: u64,
+}
+
+impl Step {
+    /// The answer as the piece that later prompts repeat behind this one's: engines keep the blocks of what they generated.
+    #[must_use]
+    pub fn answer(&self) -> Piece {
+        Piece {
+            id: self.answer_id,
+            tokens: self.output_tokens,
+        }
+    }
 }
 
 impl Workload {
