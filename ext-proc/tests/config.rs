@@ -41,6 +41,7 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     assert_eq!(pool.router.queue.wait_max, Duration::from_millis(1500));
     assert_eq!(pool.router.index.bytes_max, 2_097_152);
     assert_eq!(pool.router.index.eviction, Eviction::Fifo);
+    assert_eq!(pool.router.ttft_slo, Duration::from_millis(2_500));
     assert_eq!(pool.router.probe_stale_after, Duration::from_secs(1));
     assert_eq!(pool.engine, EngineKind::Sglang);
     assert_eq!(pool.probe.interval, Duration::from_millis(50));

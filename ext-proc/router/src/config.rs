@@ -18,6 +18,8 @@ pub struct RouterConfig {
     pub queue: QueueLimits,
     /// What the prefix index may use.
     pub index: IndexLimits,
+    /// How soon a request is to have its first token: what `dual_map` gives a warm cache up for.
+    pub ttft_slo: Duration,
     /// A probe older than this says nothing any more; a replica without a fresher one is unavailable.
     pub probe_stale_after: Duration,
     /// The most fallbacks that a decision names beside the chosen replica.
@@ -39,6 +41,7 @@ impl Default for RouterConfig {
                 bytes_max: 256 << 20,
                 eviction: Eviction::Lru,
             },
+            ttft_slo: Duration::from_secs(5),
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
             region: RegionRules {

@@ -71,6 +71,8 @@ section! {
         push: OneOf<PushName> = OneOf(PushName::from(RouterConfig::default().push));
         /// With `push: outstanding` only: how many unfinished requests a replica may have.
         outstanding_max: Count<1, 1_000_000> = Count::clamped(32);
+        /// How soon a request is to have its first token. Used by `policy: dual_map`, which follows warm caches for as long as that can be met.
+        ttft_slo_ms: Millis<1, 3_600_000> = Millis::clamped(millis(RouterConfig::default().ttft_slo));
         /// Whose metric names the replicas use. `auto` recognises them by what they report.
         engine: OneOf<EngineKind> = OneOf(EngineKind::Auto);
         /// How replicas are asked for their load.

@@ -176,6 +176,7 @@ fn resolve_pool(pool: &Item<RawPool>, option: &str, errors: &mut Errors) -> Pool
                 bytes_max: raw.index.value.bytes_max.value.size(),
                 eviction: raw.index.value.eviction.value.0,
             },
+            ttft_slo: raw.ttft_slo_ms.value.duration(),
             probe_stale_after: raw.probe.value.stale_after_ms.value.duration(),
             ..RouterConfig::default()
         },
