@@ -1,29 +1,35 @@
 //! The report as one page that needs nothing else: no script, no font, no network.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use isotherm_report::chart::{Bar, Bars, Group};
+use isotherm_report::page::{figure, key, page};
+use maud::{Markup, html};
 
-use super::chart::{Group, bars, colour};
 use super::{Report, Run};
 
-/// Also for the report of several regions.
-pub(crate) const STYLE: &str = "
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; margin: 2rem auto; max-width: 1120px; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; }
-h2 { font-size: 1.05rem; margin: 0; }
-.verdict { font-size: 1.15rem; background: #eef5fa; border-left: 4px solid #0072b2; padding: .7rem 1rem; }
-.key span { display: inline-block; margin-right: 1.4rem; }
-.key i { display: inline-block; width: .9em; height: .9em; margin-right: .4em; vertical-align: -.05em; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 1rem; }
-figure { margin: 0; border: 1px solid #ddd; border-radius: 6px; padding: .8rem; }
-figcaption { color: #555; font-size: .9rem; }
-svg { width: 100%; height: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin: 1.5rem 0; font-size: .92rem; }
-th, td { text-align: right; padding: .35rem .5rem; border-bottom: 1px solid #e3e3e3; }
-th:first-child, td:first-child { text-align: left; }
-.failed { color: #b00020; font-weight: 600; }
-footer { color: #666; font-size: .88rem; }
-";
+const CHART_SIZE: (u32, u32) = (520, 300);
+
+/// One group of bars: its name, and a value of each run.
+struct Of {
+    name: &'static str,
+    value: fn(&Run) -> f64,
+}
+
+fn bars(runs: &[Run], groups: &[Of], format: fn(f64) -> String) -> anyhow::Result<String> {
+    let bar = |value| Bar {
+        value,
+        spread: None,
+    };
+    let group = |of: &Of| Group {
+        name: of.name.to_owned(),
+        bars: runs.iter().map(of.value).map(bar).collect(),
+    };
+    let chart = Bars {
+        groups: groups.iter().map(group).collect(),
+        size: CHART_SIZE,
+        mark: None,
+    };
+    chart.svg(format)
+}
 
 /// The page.
 pub(super) fn render(report: &Report) -> anyhow::Result<String> {
@@ -32,7 +38,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     let whole = |value: f64| format!("{value:.0}");
     let hits = bars(
         runs,
-        &[Group {
+        &[Of {
             name: "all prompts",
             value: |run| run.cache_hit_ratio,
         }],
@@ -41,15 +47,15 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     let ttft = bars(
         runs,
         &[
-            Group {
+            Of {
                 name: "half within",
                 value: |run| run.ttft_ms.p50,
             },
-            Group {
+            Of {
                 name: "90 % within",
                 value: |run| run.ttft_ms.p90,
             },
-            Group {
+            Of {
                 name: "99 % within",
                 value: |run| run.ttft_ms.p99,
             },
@@ -58,7 +64,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     )?;
     let throughput = bars(
         runs,
-        &[Group {
+        &[Of {
             name: "all replicas",
             value: |run| run.output_tokens_per_s,
         }],
@@ -66,7 +72,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     )?;
     let spread = bars(
         runs,
-        &[Group {
+        &[Of {
             name: "busiest replica over average",
             value: |run| run.outstanding_spread,
         }],
@@ -74,48 +80,30 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     )?;
 
     let workload = &report.workload;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Isotherm: " (workload.name) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { "Isotherm: " (workload.name) }
-                p {
-                    (workload.description) ". Each run: " (workload.replicas) " fresh replicas (" (workload.engine)
-                    "), the same requests through a real Envoy. Times are as measured; everything runs "
-                    (workload.speed) " times faster than life."
-                }
-                @if let Some(verdict) = report.verdict() { p.verdict { (verdict) } }
-                p.key {
-                    @for (index, run) in runs.iter().enumerate() {
-                        span { i style={ "background:" (colour(index)) } {} (run.label()) }
-                    }
-                }
-                div.charts {
-                    (figure("Found in the KV cache", "Share of prompt tokens that the engines did not have to compute. More is better.", &hits))
-                    (figure("Time to the first token, ms", "What a user waits before the answer begins. Less is better.", &ttft))
-                    (figure("Throughput, tokens/s", "Tokens of answers per second. More is better.", &throughput))
-                    (figure("Evenness", "Requests on the busiest replica over the average, over time. 1 is perfectly even.", &spread))
-                }
-                (table(runs))
-                footer {
-                    "Seed " (workload.seed) ". pending: a request waits until a replica can start it. blind: it is sent at once. "
-                    "queue: the time that the service held it back. "
-                    "The numbers are in report.json beside this page."
-                }
-            }
+    let labels: Vec<String> = runs.iter().map(Run::label).collect();
+    let body = html! {
+        h1 { "Isotherm: " (workload.name) }
+        p {
+            (workload.description) ". Each run: " (workload.replicas) " fresh replicas (" (workload.engine)
+            "), the same requests through a real Envoy. Times are as measured; everything runs "
+            (workload.speed) " times faster than life."
+        }
+        @if let Some(verdict) = report.verdict() { p.verdict { (verdict) } }
+        (key(labels.iter().map(String::as_str)))
+        div.charts {
+            (figure("Found in the KV cache", "Share of prompt tokens that the engines did not have to compute. More is better.", &hits))
+            (figure("Time to the first token, ms", "What a user waits before the answer begins. Less is better.", &ttft))
+            (figure("Throughput, tokens/s", "Tokens of answers per second. More is better.", &throughput))
+            (figure("Evenness", "Requests on the busiest replica over the average, over time. 1 is perfectly even.", &spread))
+        }
+        (table(runs))
+        footer {
+            "Seed " (workload.seed) ". pending: a request waits until a replica can start it. blind: it is sent at once. "
+            "queue: the time that the service held it back. "
+            "The numbers are in report.json beside this page."
         }
     };
-    Ok(page.into_string())
-}
-
-fn figure(title: &str, explanation: &str, svg: &str) -> Markup {
-    html! { figure { h2 { (title) } (PreEscaped(svg)) figcaption { (explanation) } } }
+    Ok(page(&format!("Isotherm: {}", workload.name), "", &body))
 }
 
 fn table(runs: &[Run]) -> Markup {

@@ -1,6 +1,5 @@
 //! What a comparison ends with: a table, `report.json`, `report.html`.
 
-mod chart;
 mod html;
 mod table;
 
@@ -13,8 +12,6 @@ use serde::Serialize;
 use crate::drive::Measured;
 use crate::stats::{Summary, round};
 
-pub(crate) use chart::{GREY, TEXT, colour, pick};
-pub(crate) use html::STYLE;
 pub(crate) use table::columns;
 
 /// A workload, and how each scheme did on it. This is `report.json`.

@@ -2,10 +2,10 @@
 //! way, and, filled, those of them that another region served.
 
 use anyhow::anyhow;
+use isotherm_report::palette::{GREY, TEXT, pick};
 use plotters::prelude::*;
 
 use super::super::timeline::{Curves, Timeline};
-use crate::report::{GREY, TEXT, pick};
 
 const SIZE: (u32, u32) = (520, 280);
 const FILL: f64 = 0.35;

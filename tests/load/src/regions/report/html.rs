@@ -1,18 +1,15 @@
 //! The report of several regions as one page that needs nothing else: no script, no font, no network.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use isotherm_report::page::page;
+use isotherm_report::palette::css;
+use maud::{Markup, PreEscaped, html};
 
 use super::super::figures::Figures;
 use super::chart::{highest, lines};
 use super::{Report, Run, TrialReport};
-use crate::report::{STYLE, colour};
 
 const MORE_STYLE: &str = "
 tr.run td { font-weight: 600; border-top: 2px solid #bbb; }
-ul.verdicts { list-style: none; padding: 0; }
-ul.verdicts li { padding: .35rem 1rem; margin: .3rem 0; border-left: 4px solid #009e73; background: #eef7f3; }
-ul.verdicts li.not { border-color: #b00020; background: #fbeef0; }
-section { margin-top: 2.2rem; }
 ";
 
 /// The page.
@@ -23,41 +20,30 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
         .iter()
         .map(trial)
         .collect::<anyhow::Result<Vec<Markup>>>()?;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Isotherm: three regions" }
-                style { (PreEscaped(STYLE)) (PreEscaped(MORE_STYLE)) }
-            }
-            body {
-                h1 { "Isotherm: three regions" }
-                p {
-                    "Each region has clients and simulated replicas (" (setup.engine) "). Between regions a message and its answer take "
-                    (setup.round_trip_ms) " ms. Everything runs " (setup.speed) " times faster than life, the delay too ("
-                    (setup.round_trip_measured_ms) " ms are injected). Times and rates are those of the engines: measured ones times, or divided by, "
-                    (setup.speed) "."
-                }
-                ul.verdicts {
-                    @for verdict in &report.verdicts {
-                        li.not[!verdict.holds] {
-                            strong { @if verdict.holds { "Holds: " } @else { "Does not hold: " } }
-                            (verdict.claim) " — " (verdict.measured)
-                        }
-                    }
-                }
-                @for trial in trials { (trial) }
-                footer {
-                    "Seed " (setup.seed) ". Requests: those sent in the part of a run that counts; tokens/s: of answers that ended in it. "
-                    "CPU: how busy the machine was that simulated all of this, and with the demo alone; close to 100 % it, and not the replicas, was measured. "
-                    "The numbers and curves are in report.json beside this page."
+    let body = html! {
+        h1 { "Isotherm: three regions" }
+        p {
+            "Each region has clients and simulated replicas (" (setup.engine) "). Between regions a message and its answer take "
+            (setup.round_trip_ms) " ms. Everything runs " (setup.speed) " times faster than life, the delay too ("
+            (setup.round_trip_measured_ms) " ms are injected). Times and rates are those of the engines: measured ones times, or divided by, "
+            (setup.speed) "."
+        }
+        ul.verdicts {
+            @for verdict in &report.verdicts {
+                li.not[!verdict.holds] {
+                    strong { @if verdict.holds { "Holds: " } @else { "Does not hold: " } }
+                    (verdict.claim) " — " (verdict.measured)
                 }
             }
         }
+        @for trial in trials { (trial) }
+        footer {
+            "Seed " (setup.seed) ". Requests: those sent in the part of a run that counts; tokens/s: of answers that ended in it. "
+            "CPU: how busy the machine was that simulated all of this, and with the demo alone; close to 100 % it, and not the replicas, was measured. "
+            "The numbers and curves are in report.json beside this page."
+        }
     };
-    Ok(page.into_string())
+    Ok(page("Isotherm: three regions", MORE_STYLE, &body))
 }
 
 fn trial(trial: &TrialReport) -> anyhow::Result<Markup> {
@@ -78,7 +64,7 @@ fn trial(trial: &TrialReport) -> anyhow::Result<Markup> {
             p { (trial.description) "." }
             p.key {
                 @for (index, region) in regions.iter().enumerate() {
-                    span { i style={ "background:" (colour(index)) } {} "clients in " (region.name) }
+                    span { i style={ "background:" (css(index)) } {} "clients in " (region.name) }
                 }
                 span { "line: requests under way; filled: those that another region served" }
             }

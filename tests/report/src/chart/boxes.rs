@@ -1,0 +1,153 @@
+//! Boxes with whiskers, as SkyLB's Figure 8 has them: the box from the 25th to the 75th percentile, a line at the
+//! median, whiskers from the 10th to the 90th, a triangle at the mean.
+
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::VPos;
+
+use super::Scale;
+use super::frame::{Area, Drawn, centred, plain, range, svg};
+use crate::number::short;
+use crate::palette::{GREY, TEXT, pick};
+
+/// What one box shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantiles {
+    /// Lower end of the whisker.
+    pub p10: f64,
+    /// Lower edge of the box.
+    pub p25: f64,
+    /// The line in it.
+    pub p50: f64,
+    /// Its upper edge.
+    pub p75: f64,
+    /// Upper end of the whisker.
+    pub p90: f64,
+    /// The triangle.
+    pub mean: f64,
+}
+
+/// Boxes side by side; the first has the first colour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoxGroup {
+    /// What stands below.
+    pub name: String,
+    /// From left to right.
+    pub boxes: Vec<Quantiles>,
+}
+
+/// The chart.
+#[derive(Clone, Debug)]
+pub struct Boxes {
+    /// From left to right.
+    pub groups: Vec<BoxGroup>,
+    /// Beside the axis.
+    pub y_name: String,
+    /// How the vertical axis is divided.
+    pub scale: Scale,
+    /// Width and height in pixels.
+    pub size: (u32, u32),
+}
+
+impl Boxes {
+    /// Draws it.
+    ///
+    /// # Errors
+    /// When the backend cannot draw.
+    pub fn svg(&self) -> anyhow::Result<String> {
+        svg(self.size, |area| {
+            let all = self.groups.iter().flat_map(|group| &group.boxes);
+            let (low, high) = range(self.scale, all.flat_map(|one| [one.p10, one.p90, one.mean]));
+            match self.scale {
+                Scale::Linear => self.draw(area, low..high, low),
+                Scale::Log => self.draw(area, (low..high).log_scale(), low),
+            }
+        })
+    }
+
+    fn draw<Y>(&self, area: &Area<'_>, vertical: Y, bottom: f64) -> Drawn
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = ChartBuilder::on(area)
+            .margin(12)
+            .x_label_area_size(26)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..self.groups.len().max(1) as f64, vertical)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .light_line_style(WHITE)
+            .bold_line_style(GREY.mix(0.2))
+            .axis_style(GREY)
+            .y_desc(self.y_name.as_str())
+            .y_label_formatter(&|value| short(*value))
+            .label_style(plain(12))
+            .axis_desc_style(plain(12))
+            .draw()?;
+        for (index, group) in self.groups.iter().enumerate() {
+            let width = 0.8 / group.boxes.len().max(1) as f64;
+            for (number, one) in group.boxes.iter().enumerate() {
+                let left = index as f64 + 0.1 + (number as f64 + 0.12) * width;
+                let right = left + 0.76 * width;
+                let middle = f64::midpoint(left, right);
+                let at = |x: f64, y: f64| (x, y.max(bottom));
+                let stroke = |from: (f64, f64), to: (f64, f64)| {
+                    PathElement::new(vec![from, to], TEXT.stroke_width(1))
+                };
+                chart.draw_series([
+                    stroke(at(middle, one.p10), at(middle, one.p25)),
+                    stroke(at(middle, one.p75), at(middle, one.p90)),
+                    stroke(at(left, one.p10), at(right, one.p10)),
+                    stroke(at(left, one.p90), at(right, one.p90)),
+                ])?;
+                let corners = [at(left, one.p25), at(right, one.p75)];
+                chart.draw_series([Rectangle::new(corners, pick(number).filled())])?;
+                chart.draw_series([stroke(at(left, one.p50), at(right, one.p50))])?;
+                chart.draw_series([TriangleMarker::new(at(middle, one.mean), 4, TEXT)])?;
+            }
+            let (x, y) = chart.backend_coord(&(index as f64 + 0.5, bottom));
+            let below = (x, y + 8);
+            area.draw(&Text::new(
+                group.name.clone(),
+                below,
+                centred(15, VPos::Top),
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::count;
+    use super::*;
+
+    #[test]
+    fn one_box_and_one_triangle_each() {
+        let one = Quantiles {
+            p10: 0.01,
+            p25: 0.1,
+            p50: 0.2,
+            p75: 1.0,
+            p90: 4.0,
+            mean: 0.9,
+        };
+        for scale in [Scale::Linear, Scale::Log] {
+            let chart = Boxes {
+                groups: vec![BoxGroup {
+                    name: "ToT".into(),
+                    boxes: vec![one, one],
+                }],
+                y_name: "TTFT, s".into(),
+                scale,
+                size: (400, 300),
+            };
+            let svg = chart.svg().unwrap();
+            assert_eq!((count(&svg, "rect"), count(&svg, "polygon")), (2, 2));
+            assert!(svg.contains("ToT") && svg.contains("TTFT, s"));
+        }
+    }
+}

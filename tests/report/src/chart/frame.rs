@@ -1,0 +1,89 @@
+//! What every chart does alike: the drawing area, fonts, and the range of an axis.
+
+use anyhow::anyhow;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::Scale;
+use crate::palette::TEXT;
+
+/// What a drawing returns; plotters' errors are generic over the backend.
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
+/// Where it is drawn.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// A log axis shows nothing smaller than this share of its greatest value.
+const LOG_SHARE_MIN: f64 = 1e-5;
+
+/// Draws into a new SVG of this size.
+pub(super) fn svg(
+    size: (u32, u32),
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    let drawn = draw(&area).and_then(|()| Ok(area.present()?));
+    drop(area);
+    drawn.map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
+    Ok(svg)
+}
+
+/// Text in the middle of where it is put.
+pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
+    ("sans-serif", size)
+        .into_font()
+        .color(&TEXT)
+        .pos(Pos::new(HPos::Center, vertical))
+}
+
+/// Text to the right of where it is put.
+pub(super) fn beside(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size)
+        .into_font()
+        .color(&TEXT)
+        .pos(Pos::new(HPos::Left, VPos::Center))
+}
+
+/// Plain text, for axes.
+pub(super) fn plain(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&TEXT)
+}
+
+/// From where to where an axis goes that shows these values; what is not finite is left out.
+pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (mut least, mut greatest) = (f64::INFINITY, 0.0_f64);
+    for value in values.filter(|value| value.is_finite()) {
+        greatest = greatest.max(value);
+        if value > 0.0 {
+            least = least.min(value);
+        }
+    }
+    if greatest <= 0.0 {
+        return match scale {
+            Scale::Linear => (0.0, 1.0),
+            Scale::Log => (0.1, 1.0),
+        };
+    }
+    match scale {
+        Scale::Linear => (0.0, greatest * 1.15),
+        Scale::Log => ((least * 0.7).max(greatest * LOG_SHARE_MIN), greatest * 1.6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_holds_its_values() {
+        let (low, high) = range(Scale::Linear, [2.0, 4.0].into_iter());
+        assert!(low == 0.0 && high > 4.0);
+        let (low, high) = range(Scale::Log, [0.0, 0.02, 4.0, f64::NAN].into_iter());
+        assert!(low > 0.0 && low < 0.02 && high > 4.0);
+        for scale in [Scale::Linear, Scale::Log] {
+            let (low, high) = range(scale, [0.0].into_iter());
+            assert!(low < high);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Numbers for people: three figures that matter, no more.
+
+/// About three significant digits, without an exponent: `0.0123`, `1.23`, `123`, `12345`.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        "-".to_owned()
+    } else if size >= 100.0 || size == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+/// A share as a percentage: `41.2 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    if share.is_finite() {
+        format!("{:.1} %", share * 100.0)
+    } else {
+        "-".to_owned()
+    }
+}
+
+/// A ratio: `1.27 ×`.
+#[must_use]
+pub fn times(ratio: f64) -> String {
+    format!("{} ×", short(ratio))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_figures() {
+        let all: Vec<String> = [0.0, 0.0123, 0.5, 1.2345, 12.345, 12345.6, f64::NAN]
+            .map(short)
+            .into();
+        assert_eq!(all, ["0", "0.0123", "0.50", "1.23", "12.3", "12346", "-"]);
+        assert_eq!(
+            (percent(0.4123), times(1.2704)),
+            ("41.2 %".into(), "1.27 ×".into())
+        );
+    }
+}
