@@ -13,6 +13,7 @@ pub mod log;
 pub mod metrics;
 pub mod peering;
 pub mod probe;
+pub mod recording;
 pub mod region;
 pub mod serve;
 pub mod shutdown;
