@@ -1,7 +1,19 @@
 //! The simulator: the routing core exactly as shipped, the engine model of `examples/engine`, and clients, in virtual time.
 //!
 //! - [`workload`]: what the clients ask, and when
-//! - [`prompt`]: prompts without text, as the router's fingerprint and as the engine's blocks
+//! - [`prompt`]: prompts without text; [`chain`]: as the router's fingerprint and as the engine's blocks
+//! - [`setup`]: everything else of a run: fleet, network, who decides
+//! - [`record`]: what a run leaves behind; [`summary`]: its figures
 
+pub mod chain;
+pub mod network;
 pub mod prompt;
+pub mod record;
+pub mod setup;
+pub mod summary;
 pub mod workload;
+
+pub use network::Network;
+pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
+pub use setup::{Action, Balancing, Change, RegionSetup, ReplicaSetup, Setup};
+pub use summary::Summary;

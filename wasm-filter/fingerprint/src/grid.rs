@@ -23,18 +23,24 @@ pub(crate) const fn width_at(offset_bytes: u32) -> u32 {
     BLOCK_BYTES * (1 + steps)
 }
 
+/// Where the edges of a prompt of so many bytes lie that comes as one section, shallowest first, in bytes: for those who
+/// make fingerprints without text.
+pub fn grid_edges(total_bytes: u32) -> impl Iterator<Item = u32> {
+    let limit = if total_bytes < EDGES_BYTES_MAX {
+        total_bytes
+    } else {
+        EDGES_BYTES_MAX
+    };
+    core::iter::successors(Some(width_at(0)), |end| Some(end + width_at(*end)))
+        .take_while(move |end| *end <= limit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn edges_up_to(limit: u32) -> usize {
-        let mut edges = 0;
-        let mut end = width_at(0);
-        while end <= limit {
-            edges += 1;
-            end += width_at(end);
-        }
-        edges
+        grid_edges(limit).count()
     }
 
     #[test]

@@ -27,3 +27,4 @@ pub use api::Api;
 pub use chain::{Edge, Fingerprint};
 pub use codec::{DecodeError, HEADER_BYTES_MAX};
 pub use extract::{Extracted, Extractor, Problem, Wanted};
+pub use grid::grid_edges;

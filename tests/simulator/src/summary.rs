@@ -1,0 +1,192 @@
+//! The figures of a run, as papers give them.
+//!
+//! Counted are the requests after the warm-up. One that was refused, or that the run's limit cut off, is a failure: it
+//! misses every objective, and has no time to a first token. Percentiles are exact (the smallest time that so many percent
+//! of the answered requests do not exceed).
+
+use core::time::Duration;
+
+use serde::Serialize;
+
+use crate::record::{Outcome, ReplicaSample, RequestRecord, Sample};
+
+/// The figures of a run. Times are in seconds, shares from 0 to 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Requests counted.
+    pub requests: usize,
+    /// Of those, refused or cut off.
+    pub failed: usize,
+    /// Prompt tokens found in caches, of all prompt tokens of answered requests.
+    pub hit_ratio: f64,
+    /// Time to first token at the client, mean.
+    pub ttft_mean_s: f64,
+    /// 10th percentile.
+    pub ttft_p10_s: f64,
+    /// 25th percentile.
+    pub ttft_p25_s: f64,
+    /// Median.
+    pub ttft_p50_s: f64,
+    /// 75th percentile.
+    pub ttft_p75_s: f64,
+    /// 90th percentile.
+    pub ttft_p90_s: f64,
+    /// 99th percentile.
+    pub ttft_p99_s: f64,
+    /// From sending to the end of the answer, mean.
+    pub e2e_mean_s: f64,
+    /// Median.
+    pub e2e_p50_s: f64,
+    /// 90th percentile.
+    pub e2e_p90_s: f64,
+    /// Prompt and output tokens of answered requests, over the time from the first sending to the last end.
+    pub throughput_tokens_per_s: f64,
+    /// Output tokens alone.
+    pub output_tokens_per_s: f64,
+    /// Answered requests over the same time.
+    pub throughput_requests_per_s: f64,
+    /// That time.
+    pub span_s: f64,
+    /// Requests whose first token came within the objective, of all counted.
+    pub slo_attainment: f64,
+    /// The same as a number: DualMap's effective request capacity at this rate.
+    pub within_slo: usize,
+    /// Standard deviation over mean of the replicas' pending prefill tokens, mean over the samples in which there are any.
+    pub load_cv: f64,
+    /// The same of outstanding requests.
+    pub outstanding_cv: f64,
+    /// Wait in routers' queues, median.
+    pub queued_p50_s: f64,
+    /// 90th percentile.
+    pub queued_p90_s: f64,
+    /// Answered requests that were served in another region than their own.
+    pub forwarded_share: f64,
+}
+
+impl Summary {
+    pub(crate) fn new(outcome: &Outcome, slo: Duration) -> Self {
+        let counted: Vec<&RequestRecord> = outcome
+            .requests
+            .iter()
+            .filter(|request| !request.warmup)
+            .collect();
+        let answered: Vec<&RequestRecord> = counted
+            .iter()
+            .copied()
+            .filter(|request| request.is_answered())
+            .collect();
+        let first_sent = counted.iter().map(|request| request.sent).min();
+        let last_ended = counted.iter().filter_map(|request| request.ended).max();
+        let span = match (first_sent, last_ended) {
+            (Some(first), Some(last)) => last.saturating_sub(first),
+            _ => Duration::ZERO,
+        };
+        let span_s = span.as_secs_f64();
+        let per_s = |total: f64| if span_s > 0.0 { total / span_s } else { 0.0 };
+        let sum = |of: fn(&RequestRecord) -> u32| -> f64 {
+            answered.iter().map(|request| f64::from(of(request))).sum()
+        };
+        let (prompt, output) = (
+            sum(|request| request.prompt_tokens),
+            sum(|request| request.output_tokens),
+        );
+        let within_slo = answered
+            .iter()
+            .filter(|request| request.ttft().is_some_and(|ttft| ttft <= slo))
+            .count();
+        let forwarded = answered.iter().filter(|request| request.forwarded).count();
+        let ttft = Times::new(answered.iter().filter_map(|request| request.ttft()));
+        let e2e = Times::new(answered.iter().filter_map(|request| request.e2e()));
+        let queued = Times::new(answered.iter().map(|request| request.queued));
+        let sent = first_sent.zip(counted.iter().map(|request| request.sent).max());
+        let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&outcome.samples, sent, of);
+        Self {
+            requests: counted.len(),
+            failed: counted.len() - answered.len(),
+            hit_ratio: ratio(sum(|request| request.cached_tokens), prompt),
+            ttft_mean_s: ttft.mean_s(),
+            ttft_p10_s: ttft.percentile_s(10),
+            ttft_p25_s: ttft.percentile_s(25),
+            ttft_p50_s: ttft.percentile_s(50),
+            ttft_p75_s: ttft.percentile_s(75),
+            ttft_p90_s: ttft.percentile_s(90),
+            ttft_p99_s: ttft.percentile_s(99),
+            e2e_mean_s: e2e.mean_s(),
+            e2e_p50_s: e2e.percentile_s(50),
+            e2e_p90_s: e2e.percentile_s(90),
+            throughput_tokens_per_s: per_s(prompt + output),
+            output_tokens_per_s: per_s(output),
+            throughput_requests_per_s: per_s(count(answered.len())),
+            span_s,
+            slo_attainment: ratio(count(within_slo), count(counted.len())),
+            within_slo,
+            load_cv: cv(|replica| tokens(replica.pending_prefill_tokens)),
+            outstanding_cv: cv(|replica| f64::from(replica.outstanding)),
+            queued_p50_s: queued.percentile_s(50),
+            queued_p90_s: queued.percentile_s(90),
+            forwarded_share: ratio(count(forwarded), count(answered.len())),
+        }
+    }
+}
+
+/// Times in order.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn new(times: impl Iterator<Item = Duration>) -> Self {
+        let mut times: Vec<Duration> = times.collect();
+        times.sort_unstable();
+        Self(times)
+    }
+
+    fn mean_s(&self) -> f64 {
+        let sum: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
+        ratio(sum, count(self.0.len()))
+    }
+
+    fn percentile_s(&self, percent: usize) -> f64 {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
+        self.0.get(rank).map_or(0.0, Duration::as_secs_f64)
+    }
+}
+
+/// Only while requests are being sent: how a fleet runs dry at the end says nothing of a balance.
+fn mean_cv(
+    samples: &[Sample],
+    sent: Option<(Duration, Duration)>,
+    of: fn(&ReplicaSample) -> f64,
+) -> f64 {
+    let Some((from, to)) = sent else {
+        return 0.0;
+    };
+    let (mut sum, mut counted) = (0.0, 0.0);
+    for sample in samples {
+        let among = count(sample.replicas.len());
+        let mean = sample.replicas.iter().map(of).sum::<f64>() / among;
+        if sample.at < from || sample.at > to || !(mean > 0.0) {
+            continue;
+        }
+        let squares: f64 = sample
+            .replicas
+            .iter()
+            .map(|replica| (of(replica) - mean).powi(2))
+            .sum();
+        sum += (squares / among).sqrt() / mean;
+        counted += 1.0;
+    }
+    ratio(sum, counted)
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "backlogs are far below 2^52")]
+fn tokens(number: u64) -> f64 {
+    number as f64
+}
