@@ -35,8 +35,14 @@ pub struct Summary {
     pub ttft_p99_s: f64,
     /// From sending to the end of the answer, mean.
     pub e2e_mean_s: f64,
+    /// 10th percentile.
+    pub e2e_p10_s: f64,
+    /// 25th percentile.
+    pub e2e_p25_s: f64,
     /// Median.
     pub e2e_p50_s: f64,
+    /// 75th percentile.
+    pub e2e_p75_s: f64,
     /// 90th percentile.
     pub e2e_p90_s: f64,
     /// Prompt and output tokens of answered requests, over the time from the first sending to the last end.
@@ -112,7 +118,10 @@ impl Summary {
             ttft_p90_s: ttft.percentile_s(90),
             ttft_p99_s: ttft.percentile_s(99),
             e2e_mean_s: e2e.mean_s(),
+            e2e_p10_s: e2e.percentile_s(10),
+            e2e_p25_s: e2e.percentile_s(25),
             e2e_p50_s: e2e.percentile_s(50),
+            e2e_p75_s: e2e.percentile_s(75),
             e2e_p90_s: e2e.percentile_s(90),
             throughput_tokens_per_s: per_s(prompt + output),
             output_tokens_per_s: per_s(output),
