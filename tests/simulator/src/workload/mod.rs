@@ -28,7 +28,11 @@ pub struct Session {
     pub region: usize,
     /// Its session key: what a consistent hash goes by.
     pub key: u64,
-    /// When its first steps may be sent, from the start of the run.
+    /// The session before it, if one client runs several in a row; an earlier one of the list. That one has ended when
+    /// nothing of it is under way or will be sent any more: a step whose request fails takes those that wait for it along,
+    /// the client goes on to the next session all the same.
+    pub follows: Option<usize>,
+    /// When its first steps may be sent: from the start of the run, or from the end of the session that it follows.
     pub starts: Duration,
     /// What it sends. A step comes behind the one that it waits for.
     pub steps: Vec<Step>,
