@@ -10,6 +10,7 @@
 
 mod cache_aware;
 mod consistent_hash;
+mod isotherm;
 mod least_outstanding;
 mod lots;
 mod name;
@@ -23,7 +24,7 @@ use core::fmt::Debug;
 pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::{Match, PrefixIndex};
-use crate::queue::{Place, Waiting};
+use crate::queue::{Place, Queue, Waiting};
 use crate::replica::Fleet;
 use crate::slots::{Slot, SlotSet};
 use crate::{Reason, Request, Time};
@@ -37,6 +38,12 @@ pub(crate) struct View<'a> {
     pub(crate) index: &'a PrefixIndex,
     /// Who may be chosen: available, and allowed for this request. Never empty.
     pub(crate) candidates: &'a SlotSet,
+    /// Who waits.
+    pub(crate) queue: &'a Queue,
+    /// How long a replica is busy with a request, in seconds; once one has ended.
+    pub(crate) service_s: Option<f64>,
+    /// How soon a first token is wanted, in seconds.
+    pub(crate) ttft_slo_s: f64,
     /// What time it is.
     pub(crate) now: Time,
 }
@@ -54,14 +61,23 @@ pub(crate) enum Placement {
         found: Option<Match>,
     },
     /// Nowhere yet: it waits for this replica, although others are free.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "the plain policies take what is free; the core's tests have one that waits"
-        )
-    )]
     WaitFor(Slot),
+}
+
+/// Which waiting request a freed replica takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Taken {
+    /// It is the turn of this one: [`Policy::place`] says where it goes, among all available replicas.
+    Turn(Place),
+    /// This one goes to the freed replica.
+    Here {
+        /// Which one.
+        place: Place,
+        /// Why.
+        reason: Reason,
+        /// What the replica has of the prompt, where the policy looked.
+        found: Option<Match>,
+    },
 }
 
 /// Who goes where.
@@ -80,9 +96,9 @@ pub(crate) trait Policy: Debug + Send {
         slot: Slot,
         waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
         view: &View<'_>,
-    ) -> Option<Place> {
+    ) -> Option<Taken> {
         let _ = (slot, view);
-        waiting.next().map(|(place, _)| place)
+        waiting.next().map(|(place, _)| Taken::Turn(place))
     }
 
     /// Who comes next when these fail? `found` is what [`Self::place`] gave. By default whoever has least to do.
@@ -115,6 +131,7 @@ impl PolicyName {
     /// The policy of this name. The seed is for those that draw lots.
     pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
         match self {
+            Self::Isotherm => Box::new(isotherm::Isotherm),
             Self::PrefixTree => Box::new(prefix_tree::PrefixTree),
             Self::CacheAware => Box::new(cache_aware::CacheAware),
             Self::ConsistentHash => Box::new(consistent_hash::ConsistentHash::default()),

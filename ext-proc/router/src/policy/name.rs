@@ -6,6 +6,8 @@ use core::str::FromStr;
 /// Which policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyName {
+    /// The least expected cost to all, chosen as late as possible.
+    Isotherm,
     /// The longest cached prefix (SkyLB).
     PrefixTree,
     /// The longest cached prefix while load is in balance (SGLang).
@@ -38,6 +40,7 @@ impl PolicyName {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Isotherm => "isotherm",
             Self::PrefixTree => "prefix_tree",
             Self::CacheAware => "cache_aware",
             Self::ConsistentHash => "consistent_hash",

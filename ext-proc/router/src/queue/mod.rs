@@ -34,6 +34,8 @@ pub(crate) struct Waiting {
     pub(crate) passed_over: u32,
     /// The only replicas that may serve it, where the gateway restricts them.
     pub(crate) pinned: Option<Box<[Slot]>>,
+    /// The replica that it waits for, although others may be free.
+    pub(crate) wants: Option<Slot>,
 }
 
 /// The peers that a request has come back from, in order of identity.
@@ -52,6 +54,8 @@ pub(crate) struct Queue {
     overdue: BTreeSet<Place>,
     /// Those that may leave for a peer region, by the peers that they have come back from.
     leaving: BTreeMap<Tried, BTreeSet<Place>>,
+    /// How many wait for each replica in particular.
+    wanted: BTreeMap<Slot, usize>,
     next: u64,
 }
 
@@ -77,9 +81,46 @@ impl Queue {
         place
     }
 
+    /// Whether somebody waits for one replica in particular.
+    pub(crate) fn has_wishes(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// How many wait for this replica in particular.
+    pub(crate) fn wanting(&self, slot: Slot) -> usize {
+        self.wanted.get(&slot).copied().unwrap_or_default()
+    }
+
+    /// A request waits for this replica in particular from now on, or for any.
+    pub(crate) fn want(&mut self, place: Place, wants: Option<Slot>) {
+        let Some(waiting) = self.waiting.get_mut(&place) else {
+            return;
+        };
+        let before = core::mem::replace(&mut waiting.wants, wants);
+        self.count_wish(before, wants);
+    }
+
+    fn count_wish(&mut self, before: Option<Slot>, after: Option<Slot>) {
+        if before == after {
+            return;
+        }
+        if let Some(slot) = before
+            && let Some(count) = self.wanted.get_mut(&slot)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted.remove(&slot);
+            }
+        }
+        if let Some(slot) = after {
+            *self.wanted.entry(slot).or_default() += 1;
+        }
+    }
+
     /// Puts a request at its place: at the end, unless it has been away.
     pub(crate) fn push(&mut self, waiting: Waiting) -> Place {
         let place = waiting.place;
+        self.count_wish(None, waiting.wants);
         self.places.insert(waiting.request.id, place);
         if let Some(tried) = tried_of(&waiting.request) {
             self.leaving.entry(tried).or_default().insert(place);
@@ -105,6 +146,7 @@ impl Queue {
     /// Takes a request out, wherever it stands.
     pub(crate) fn remove(&mut self, place: Place) -> Option<Waiting> {
         let waiting = self.waiting.remove(&place)?;
+        self.count_wish(waiting.wants, None);
         self.places.remove(&waiting.request.id);
         self.open.remove(&place);
         self.overdue.remove(&place);
@@ -256,6 +298,7 @@ mod tests {
             arrived: Time::from_nanos(id),
             passed_over: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| Slot(*s)).collect()),
+            wants: None,
         }
     }
 

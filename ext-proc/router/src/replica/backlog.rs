@@ -27,7 +27,7 @@ const TOKEN_S: f64 = 0.000_1;
 /// Where the second presumed point lies, in tokens.
 const PRESUMED_TOKENS: f64 = 4_000.0;
 /// How many requests each presumed point counts for.
-const PRESUMED_WEIGHT: f64 = 0.5;
+const PRESUMED_WEIGHT: f64 = 0.2;
 /// No engine is faster than this, seconds for a token.
 const TOKEN_S_MIN: f64 = 1e-7;
 
@@ -159,13 +159,13 @@ mod tests {
     fn a_line_is_found_under_noise_and_from_any_start() {
         let mut speed = Speed::default();
         for i in 0..200_u32 {
-            let tokens = f64::from(i * 37 % 5_000);
+            let tokens = f64::from(i * 1_237 % 5_000);
             let noise = f64::from(i % 7) * 0.002 - 0.006;
             speed.learn(tokens, 0.1 + 0.000_4 * tokens + noise);
         }
         let line = speed.line(Line::default());
         assert!(near(line.token_s, 0.000_4), "{line:?}");
-        assert!(near(line.fixed_s, 0.1), "{line:?}");
+        assert!((line.fixed_s - 0.1).abs() < 0.01, "{line:?}");
     }
 
     #[test]

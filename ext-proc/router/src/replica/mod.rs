@@ -3,12 +3,14 @@
 mod backlog;
 mod breaker;
 mod fleet;
+mod flow;
 mod headroom;
 mod pushes;
 
 use backlog::{Backlog, Line, Speed};
 pub(crate) use breaker::{Breaker, Evidence, Sent};
 pub(crate) use fleet::Fleet;
+use flow::Flow;
 use headroom::Headroom;
 pub(crate) use pushes::Pushes;
 

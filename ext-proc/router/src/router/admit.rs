@@ -1,24 +1,35 @@
 //! From arrival to dispatch: who is placed at once, who waits, and who is served next.
 
+use core::time::Duration;
 use smallvec::SmallVec;
 
 use super::forward::Ticket;
 use super::{Flight, Router};
 use crate::index::Match;
-use crate::policy::{Placement, View, least_loaded, uncached_tokens};
+use crate::policy::{Placement, Taken, View, least_loaded, uncached_tokens};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
-use crate::{Decision, Effect, Reason, RejectReason, Request, Target};
+use crate::{Decision, Effect, Reason, RejectReason, Request, Target, Time};
 
 /// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest
 /// has to take it.
 pub(super) const LOOKED_AT_MAX: usize = 64;
+
+/// How often those are asked again that wait for one replica although others are free.
+const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where a request goes, settled.
 struct Settled {
     slot: Slot,
     reason: Reason,
     found: Option<Match>,
+}
+
+/// Whether a request goes.
+enum Verdict {
+    Goes(Settled),
+    /// It waits; for one replica in particular, if it is choosy.
+    Waits(Option<Slot>),
 }
 
 impl Router {
@@ -38,18 +49,26 @@ impl Router {
             self.reject(request.id, reason);
             return;
         }
-        let waiting = Waiting {
+        let mut waiting = Waiting {
             place,
             arrived,
             request,
             passed_over: 0,
             pinned,
+            wants: None,
         };
         if let Some(going) = self.drawn_away(&waiting.request) {
             self.forward(waiting, &going);
-        } else if let Some(settled) = self.settle_arrival(&waiting) {
-            self.dispatch(waiting, settled);
-        } else if let Some(going) = self.leaves(&waiting, self.queue.len()) {
+            return;
+        }
+        match self.settle_arrival(&waiting) {
+            Verdict::Goes(settled) => {
+                self.dispatch(waiting, settled);
+                return;
+            }
+            Verdict::Waits(wants) => waiting.wants = wants,
+        }
+        if let Some(going) = self.leaves(&waiting, self.queue.len()) {
             self.forward(waiting, &going);
         } else if self.is_too_full_for(&waiting.request) {
             self.counters.guests_refused += 1;
@@ -107,6 +126,9 @@ impl Router {
             return;
         }
         let mut freed = self.fleet.take_freed();
+        if self.reviews_wishes() {
+            freed = self.fleet.available().iter().collect();
+        }
         let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
         loop {
             freed.retain(|slot| self.fleet.available().contains(*slot));
@@ -124,6 +146,21 @@ impl Router {
         }
     }
 
+    /// Whether it is time to ask those again that wait for one replica although others are free.
+    fn reviews_wishes(&mut self) -> bool {
+        let due = self.next_review().is_some_and(|next| next <= self.now);
+        if due {
+            self.reviewed = self.now;
+        }
+        due
+    }
+
+    /// When that is.
+    pub(super) fn next_review(&self) -> Option<Time> {
+        let is_choosy = self.queue.has_wishes() && !self.fleet.available().is_empty();
+        is_choosy.then(|| self.reviewed.after(REVIEW_INTERVAL))
+    }
+
     /// Asks who takes a freed replica, and where that one wants to go.
     fn serve(&mut self, slot: Slot, declined: &mut SmallVec<[Place; 8]>) -> Served {
         let overdue = if declined.len() >= LOOKED_AT_MAX {
@@ -131,7 +168,7 @@ impl Router {
         } else {
             self.queue.overdue(slot)
         };
-        let place = overdue.or_else(|| {
+        let taken = overdue.map(Taken::Turn).or_else(|| {
             let candidates = self.fleet.available();
             let view = self.view(candidates);
             let mut waiting = self
@@ -141,15 +178,33 @@ impl Router {
                 .take(LOOKED_AT_MAX);
             self.policy.take(slot, &mut waiting, &view)
         });
-        let Some((place, waiting)) = place.and_then(|p| Some((p, self.queue.get(p)?))) else {
+        let place = match taken {
+            None => return Served::Nobody,
+            Some(Taken::Here {
+                place,
+                reason,
+                found,
+            }) => {
+                let settled = Settled {
+                    slot,
+                    reason,
+                    found,
+                };
+                self.go(place, settled);
+                return Served::Somebody;
+            }
+            Some(Taken::Turn(place)) => place,
+        };
+        let Some(waiting) = self.queue.get(place) else {
             return Served::Nobody;
         };
         match self.settle(waiting, overdue.is_some()) {
-            Some(settled) => {
+            Verdict::Goes(settled) => {
                 self.go(place, settled);
                 Served::Somebody
             }
-            None => {
+            Verdict::Waits(wants) => {
+                self.queue.want(place, wants);
                 declined.push(place);
                 Served::Declined
             }
@@ -166,11 +221,14 @@ impl Router {
 
     /// Where an arriving request goes at once, if anywhere. Those that wait although somebody is free have let
     /// it be; but not beyond the bound.
-    fn settle_arrival(&mut self, arriving: &Waiting) -> Option<Settled> {
+    fn settle_arrival(&mut self, arriving: &Waiting) -> Verdict {
         loop {
-            let settled = self.settle(arriving, false)?;
+            let settled = match self.settle(arriving, false) {
+                Verdict::Goes(settled) => settled,
+                waits @ Verdict::Waits(_) => return waits,
+            };
             if self.queue.len() == 0 {
-                return Some(settled);
+                return Verdict::Goes(settled);
             }
             let mut older = self.queue.eligible(settled.slot).map(|(place, _)| place);
             let oldest = older.next();
@@ -179,13 +237,16 @@ impl Router {
                 drop(older);
                 let everybody = Place::LAST;
                 self.queue.pass_over(everybody, settled.slot, LOOKED_AT_MAX);
-                return Some(settled);
+                return Verdict::Goes(settled);
             };
             drop(older);
             let forced = self
                 .queue
                 .get(overdue)
-                .and_then(|waiting| self.settle(waiting, true))?;
+                .map(|waiting| self.settle(waiting, true));
+            let Some(Verdict::Goes(forced)) = forced else {
+                return Verdict::Waits(None);
+            };
             self.go(overdue, forced);
         }
     }
@@ -199,29 +260,35 @@ impl Router {
 
     /// Where the policy sends a request among those that may serve it now. One that `must` go does not get to
     /// wait for a particular replica.
-    fn settle(&self, waiting: &Waiting, must: bool) -> Option<Settled> {
+    fn settle(&self, waiting: &Waiting, must: bool) -> Verdict {
         let allowed = self.allowed(waiting.pinned.as_deref(), self.fleet.available());
         let candidates = allowed.as_ref().unwrap_or(self.fleet.available());
         if candidates.is_empty() {
-            return None;
+            return Verdict::Waits(None);
         }
         let view = self.view(candidates);
-        match self.policy.place(&waiting.request, &view)? {
-            Placement::Now {
+        let wants = match self.policy.place(&waiting.request, &view) {
+            Some(Placement::Now {
                 slot,
                 reason,
                 found,
-            } if candidates.contains(slot) => Some(Settled {
+            }) if candidates.contains(slot) => {
+                return Verdict::Goes(Settled {
+                    slot,
+                    reason,
+                    found,
+                });
+            }
+            Some(Placement::WaitFor(slot)) => Some(slot),
+            Some(Placement::Now { .. }) | None => None,
+        };
+        match least_loaded(&view, &[]).filter(|_| must) {
+            Some(slot) => Verdict::Goes(Settled {
                 slot,
-                reason,
-                found,
-            }),
-            Placement::Now { .. } | Placement::WaitFor(_) if must => Some(Settled {
-                slot: least_loaded(&view, &[])?,
                 reason: Reason::LeastLoaded,
                 found: None,
             }),
-            Placement::Now { .. } | Placement::WaitFor(_) => None,
+            None => Verdict::Waits(wants),
         }
     }
 
@@ -239,6 +306,9 @@ impl Router {
             fleet: &self.fleet,
             index: &self.index,
             candidates,
+            queue: &self.queue,
+            service_s: self.service_s,
+            ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
             now: self.now,
         }
     }

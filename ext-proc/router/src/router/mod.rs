@@ -60,6 +60,8 @@ pub struct Router {
     /// How long a replica is busy with a request, in seconds; learned, once one has ended.
     service_s: Option<f64>,
     prefill: Prefill,
+    /// When those were last asked who wait for one replica although others are free.
+    reviewed: Time,
 }
 
 /// A request that was dispatched.
@@ -96,6 +98,7 @@ impl Router {
             bytes_per_token: feedback::BYTES_PER_TOKEN,
             service_s: None,
             prefill: Prefill::default(),
+            reviewed: Time::ZERO,
             config,
         }
     }
@@ -167,7 +170,8 @@ impl Router {
             .map(|(_, waiting)| waiting.arrived.after(self.config.queue.wait_max));
         let changes = [self.fleet.next_expiry(), self.peers.next_change()];
         let changes = changes.into_iter().flatten();
-        deadline.into_iter().chain(changes).min()
+        let review = self.next_review();
+        deadline.into_iter().chain(changes).chain(review).min()
     }
 
     /// Time has come to the point that [`Self::poll_timeout`] named. Calling it early does no harm.

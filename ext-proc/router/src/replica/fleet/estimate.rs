@@ -30,6 +30,21 @@ impl Fleet {
         self.backlog_s(slot, now) + line.fixed_s + line.token_s * uncached_tokens
     }
 
+    /// Requests that each replica is sent a second, on average.
+    pub(crate) fn requests_per_s(&self, now: Time) -> f64 {
+        self.flow.requests_per_s(now) / self.size()
+    }
+
+    /// The share of their time that the replicas compute prompts, by estimate.
+    pub(crate) fn utilisation(&self, now: Time) -> f64 {
+        self.flow.work(now) / self.size()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a number of replicas")]
+    fn size(&self) -> f64 {
+        self.staying().len().max(1) as f64
+    }
+
     /// A first token took so long, with so many tokens to compute before it, those of others included.
     pub(crate) fn learn(&mut self, id: ReplicaId, tokens: f64, ttft: Duration) {
         let seconds = ttft.as_secs_f64();

@@ -7,7 +7,7 @@ mod estimate;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Backlog, Evidence, Line, Replica, Rules, Sent, Speed};
+use super::{Backlog, Evidence, Flow, Line, Replica, Rules, Sent, Speed};
 use crate::slots::{Slot, SlotSet};
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -43,6 +43,8 @@ pub(crate) struct Fleet {
     /// How fast the pool computes prompts.
     speed: Speed,
     line: Line,
+    /// What the pool is sent.
+    flow: Flow,
 }
 
 impl Fleet {
@@ -72,6 +74,7 @@ impl Fleet {
             turn: 0,
             speed: Speed::default(),
             line: Line::default(),
+            flow: Flow::default(),
         }
     }
 
@@ -246,6 +249,7 @@ impl Fleet {
     pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
         self.turn += 1;
         let turn = self.turn;
+        self.flow.add(self.prefill_s(slot, tokens), now);
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.outstanding += 1;

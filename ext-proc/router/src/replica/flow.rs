@@ -1,0 +1,38 @@
+//! How much work comes in: requests, and seconds of computing prompts, each as a rate over the last while.
+
+use crate::Time;
+
+/// How long what happened counts, seconds.
+const WHILE_S: f64 = 10.0;
+
+/// Rates over the last while: sums that fade exponentially.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flow {
+    requests: f64,
+    work_s: f64,
+    at: Time,
+}
+
+impl Flow {
+    /// A request came that takes so many seconds to compute.
+    pub(crate) fn add(&mut self, work_s: f64, now: Time) {
+        let fade = self.fade(now);
+        self.requests = self.requests * fade + 1.0;
+        self.work_s = self.work_s * fade + work_s;
+        self.at = self.at.max(now);
+    }
+
+    /// Requests a second.
+    pub(crate) fn requests_per_s(&self, now: Time) -> f64 {
+        self.requests * self.fade(now) / WHILE_S
+    }
+
+    /// Seconds of work a second: how many replicas it keeps busy.
+    pub(crate) fn work(&self, now: Time) -> f64 {
+        self.work_s * self.fade(now) / WHILE_S
+    }
+
+    fn fade(&self, now: Time) -> f64 {
+        (-now.since(self.at).as_secs_f64() / WHILE_S).exp()
+    }
+}
