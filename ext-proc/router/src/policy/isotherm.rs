@@ -19,6 +19,9 @@ const WAIT_S_MIN: f64 = 0.02;
 #[derive(Debug)]
 pub(super) struct Isotherm;
 
+/// What a second of writing counts against a second before the first token.
+const WRITING: f64 = 0.5;
+
 /// What it costs to send a request to a replica.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
@@ -64,7 +67,10 @@ impl Policy for Isotherm {
                 continue;
             }
             let age = view.now.since(waiting.arrived).as_secs_f64();
-            let late = if age + here.cost > view.ttft_slo_s {
+            let ttft_s =
+                view.fleet
+                    .ttft_s(slot, uncached_tokens(request, here.found.depth), view.now);
+            let late = if age + ttft_s > view.ttft_slo_s {
                 view.ttft_slo_s
             } else {
                 0.0
@@ -112,9 +118,10 @@ fn priced(request: &Request, slot: Slot, found: Match, view: &View<'_>) -> Offer
     let work_s = fleet.prefill_s(slot, tokens);
     let backlog_s = fleet.backlog_s(slot, view.now);
     let outstanding = f64::from(load_key(view, slot).0);
+    let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
     let cost = fleet.ttft_s(slot, tokens, view.now)
         + work_s * price(backlog_s + work_s, view)
-        + outstanding * 0.005;
+        + WRITING * (own_s + theirs_s);
     Offer { slot, cost, found }
 }
 

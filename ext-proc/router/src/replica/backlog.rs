@@ -1,99 +1,101 @@
-//! How long a replica's prompts take: what is in front of a new one, and how fast it is computed.
+//! How long a replica's prompts take: what is in front of a new one, and how fast it is computed; and how fast it
+//! writes answers.
 //!
 //! Nobody tells the router when a prompt has been computed: probes count requests, and a response's time to first token
 //! is only told at its end. So each replica is seen as one server that computes prompts in order: a prompt that is sent
 //! now is computed from `ready` on, and moves `ready` by its uncached tokens times the seconds that a token takes. Time
 //! passing empties the backlog; a replica with nothing outstanding has none, whatever was estimated.
 //!
-//! The speed is a line, `first_token_s = fixed_s + token_s x tokens`, through what finished requests have measured: their
-//! time to first token against the tokens that had to be computed before it, those in front included. Least squares that
-//! forget. A ratio alone would put the engine's fixed costs (a step, the network) on the tokens: where nearly everything
-//! is cached, prompts would look ten times as expensive as they are.
+//! Two lines are fitted to what finished requests have measured:
 //!
-//! Before there is anything to learn from, a line is drawn through two points that are presumed: for the pool those of a
-//! mid-sized model on one GPU, for a replica what the pool's line says. So a new replica begins with the pool's figures and
-//! moves to its own within a few requests, which is how replicas of different speed are told apart.
+//! - *prefill*: time to first token against the tokens that had to be computed before it, those in front included. A
+//!   ratio alone would put the engine's fixed costs (a step, the network) on the tokens: where nearly everything is
+//!   cached, prompts would look ten times as expensive as they are;
+//! - *decode*: time for one output token against the requests that were outstanding, since each sequence of a batch
+//!   makes its steps longer.
+//!
+//! Before there is anything to learn from, the pool presumes a mid-sized model on one GPU, and a replica presumes the
+//! pool's lines. So a new replica begins with the pool's figures and moves to its own within a few requests, which is
+//! how replicas of different speed are told apart.
 
 use core::time::Duration;
 
+use super::fit::{Fit, Line};
 use crate::Time;
 
-/// How much of what was learned remains when the next request has ended.
-const MEMORY: f64 = 0.97;
-/// What is presumed before anything was measured: of each request, seconds,
-const FIXED_S: f64 = 0.03;
-/// and of each token, seconds.
-const TOKEN_S: f64 = 0.000_1;
-/// Where the second presumed point lies, in tokens.
-const PRESUMED_TOKENS: f64 = 4_000.0;
-/// How many requests each presumed point counts for.
-const PRESUMED_WEIGHT: f64 = 0.2;
-/// No engine is faster than this, seconds for a token.
-const TOKEN_S_MIN: f64 = 1e-7;
+/// What is presumed before anything was measured, by uncached tokens,
+const PREFILL: Line = Line {
+    fixed_s: 0.03,
+    each_s: 0.000_1,
+};
+/// and by outstanding requests.
+const DECODE: Line = Line {
+    fixed_s: 0.02,
+    each_s: 0.000_5,
+};
+/// Where the second presumed point lies, in tokens,
+const PREFILL_AT: f64 = 4_000.0;
+/// and in requests.
+const DECODE_AT: f64 = 20.0;
 
-/// A line: how long the first token takes by the tokens that have to be computed before it.
+/// Both lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
-    /// Whatever its length, seconds.
-    pub(crate) fixed_s: f64,
-    /// For each token, seconds.
-    pub(crate) token_s: f64,
+pub(crate) struct Pace {
+    /// Time to first token by the tokens that have to be computed before it.
+    pub(crate) prefill: Line,
+    /// Time for an output token by the requests that are outstanding.
+    pub(crate) decode: Line,
 }
 
-impl Default for Line {
+impl Default for Pace {
     fn default() -> Self {
         Self {
-            fixed_s: FIXED_S,
-            token_s: TOKEN_S,
+            prefill: PREFILL,
+            decode: DECODE,
         }
     }
 }
 
-/// Sums for least squares that forget.
+/// What a finished request has measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// Tokens that had to be computed before its first one, those of others included.
+    pub(crate) tokens: f64,
+    /// How long that took, seconds.
+    pub(crate) ttft_s: f64,
+    /// Its answer, where that is known.
+    pub(crate) output: Option<Output>,
+}
+
+/// What an answer has measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Requests that were outstanding with it.
+    pub(crate) outstanding: f64,
+    /// Its length.
+    pub(crate) tokens: f64,
+    /// How long it took to write, seconds.
+    pub(crate) seconds: f64,
+}
+
+/// How fast something is, as measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
-    count: f64,
-    tokens: f64,
-    seconds: f64,
-    tokens_squared: f64,
-    tokens_seconds: f64,
+    prefill: Fit,
+    decode: Fit,
 }
 
 impl Speed {
-    /// A first token took so long, with so many tokens to compute before it.
-    pub(crate) fn learn(&mut self, tokens: f64, seconds: f64) {
-        let kept = Self {
-            count: self.count * MEMORY,
-            tokens: self.tokens * MEMORY,
-            seconds: self.seconds * MEMORY,
-            tokens_squared: self.tokens_squared * MEMORY,
-            tokens_seconds: self.tokens_seconds * MEMORY,
-        };
-        *self = kept.with(1.0, tokens, seconds);
-    }
-
-    /// The line through what was learned, and through what is presumed as far as that is little.
-    pub(crate) fn line(&self, presumed: Line) -> Line {
-        let there = presumed.fixed_s + presumed.token_s * PRESUMED_TOKENS;
-        let all = self.with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s).with(
-            PRESUMED_WEIGHT,
-            PRESUMED_TOKENS,
-            there,
-        );
-        let spread = all.count * all.tokens_squared - all.tokens * all.tokens;
-        let slope = (all.count * all.tokens_seconds - all.tokens * all.seconds) / spread;
-        let token_s = slope.max(TOKEN_S_MIN);
-        let fixed_s = ((all.seconds - token_s * all.tokens) / all.count).max(0.0);
-        Line { fixed_s, token_s }
-    }
-
-    fn with(self, weight: f64, tokens: f64, seconds: f64) -> Self {
-        Self {
-            count: self.count + weight,
-            tokens: self.tokens + weight * tokens,
-            seconds: self.seconds + weight * seconds,
-            tokens_squared: self.tokens_squared + weight * tokens * tokens,
-            tokens_seconds: self.tokens_seconds + weight * tokens * seconds,
+    /// Learns, and says how fast it is now.
+    pub(crate) fn learn(&mut self, measured: Measured, presumed: Pace) -> Pace {
+        self.prefill.learn(measured.tokens, measured.ttft_s);
+        if let Some(output) = measured.output {
+            self.decode
+                .learn(output.outstanding, output.seconds / output.tokens);
+        }
+        Pace {
+            prefill: self.prefill.line(presumed.prefill, PREFILL_AT),
+            decode: self.decode.line(presumed.decode, DECODE_AT),
         }
     }
 }
@@ -104,20 +106,19 @@ pub(crate) struct Backlog {
     /// When the prompts that were sent are computed.
     ready: Time,
     speed: Speed,
-    /// The line through `speed`, kept ready.
-    line: Line,
+    pace: Pace,
 }
 
 impl Backlog {
-    pub(crate) fn new(pool: Line) -> Self {
+    pub(crate) fn new(pool: Pace) -> Self {
         Self {
-            line: pool,
+            pace: pool,
             ..Self::default()
         }
     }
 
-    pub(crate) const fn line(&self) -> Line {
-        self.line
+    pub(crate) const fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// How long until what was sent is computed, in seconds.
@@ -127,12 +128,13 @@ impl Backlog {
 
     /// The same in tokens.
     pub(crate) fn tokens(&self, now: Time) -> f64 {
-        self.wait_s(now) / self.line.token_s
+        self.wait_s(now) / self.pace.prefill.each_s
     }
 
     /// A prompt was sent, of which so many tokens are to be computed.
     pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
-        let takes = Duration::try_from_secs_f64(tokens * self.line.token_s).unwrap_or_default();
+        let takes = tokens * self.pace.prefill.each_s;
+        let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
         self.ready = self.ready.max(now).after(takes);
     }
 
@@ -141,9 +143,8 @@ impl Backlog {
         self.ready = Time::ZERO;
     }
 
-    pub(crate) fn learn(&mut self, tokens: f64, seconds: f64, pool: Line) {
-        self.speed.learn(tokens, seconds);
-        self.line = self.speed.line(pool);
+    pub(crate) fn learn(&mut self, measured: Measured, pool: Pace) {
+        self.pace = self.speed.learn(measured, pool);
     }
 }
 
@@ -151,43 +152,33 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    fn near(a: f64, b: f64) -> bool {
-        (a - b).abs() <= 0.05 * b
-    }
-
-    #[test]
-    fn a_line_is_found_under_noise_and_from_any_start() {
-        let mut speed = Speed::default();
-        for i in 0..200_u32 {
-            let tokens = f64::from(i * 1_237 % 5_000);
-            let noise = f64::from(i % 7) * 0.002 - 0.006;
-            speed.learn(tokens, 0.1 + 0.000_4 * tokens + noise);
-        }
-        let line = speed.line(Line::default());
-        assert!(near(line.token_s, 0.000_4), "{line:?}");
-        assert!((line.fixed_s - 0.1).abs() < 0.01, "{line:?}");
-    }
-
-    #[test]
-    fn prompts_of_one_length_do_not_break_it() {
-        let mut speed = Speed::default();
-        for _ in 0..100 {
-            speed.learn(1_000.0, 0.5);
-        }
-        let line = speed.line(Line::default());
-        assert!(near(line.fixed_s + 1_000.0 * line.token_s, 0.5), "{line:?}");
-    }
-
     #[test]
     fn a_backlog_empties_as_time_passes() {
-        let mut backlog = Backlog::new(Line::default());
+        let mut backlog = Backlog::new(Pace::default());
         let start = Time::ZERO.after(Duration::from_secs(5));
         backlog.pushed(1_000.0, start);
         backlog.pushed(1_000.0, start);
+        let near = |a: f64, b: f64| (a - b).abs() < 1.0;
         assert!(near(backlog.tokens(start), 2_000.0));
-        let later = start.after(Duration::from_secs_f64(1_000.0 * TOKEN_S));
+        let later = start.after(Duration::from_secs_f64(1_000.0 * PREFILL.each_s));
         assert!(near(backlog.tokens(later), 1_000.0));
         backlog.emptied();
         assert!(backlog.wait_s(later) <= 0.0);
+    }
+
+    #[test]
+    fn a_replica_of_its_own_speed_is_told_apart_from_its_pool() {
+        let mut backlog = Backlog::new(Pace::default());
+        for i in 0..20_u32 {
+            let tokens = f64::from(i * 700 % 3_000);
+            let measured = Measured {
+                tokens,
+                ttft_s: 0.05 + tokens * 0.000_3,
+                output: None,
+            };
+            backlog.learn(measured, Pace::default());
+        }
+        let learned = backlog.pace().prefill.each_s;
+        assert!((learned / 0.000_3 - 1.0).abs() < 0.2, "{learned}");
     }
 }

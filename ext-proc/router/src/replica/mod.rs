@@ -2,12 +2,14 @@
 
 mod backlog;
 mod breaker;
+mod fit;
 mod fleet;
 mod flow;
 mod headroom;
 mod pushes;
 
-use backlog::{Backlog, Line, Speed};
+use backlog::{Backlog, Pace, Speed};
+pub(crate) use backlog::{Measured, Output};
 pub(crate) use breaker::{Breaker, Evidence, Sent};
 pub(crate) use fleet::Fleet;
 use flow::Flow;

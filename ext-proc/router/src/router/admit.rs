@@ -334,6 +334,7 @@ impl Router {
         let Some(sent) = self.fleet.dispatched(slot, uncached, self.now) else {
             return;
         };
+        let outstanding = self.fleet.get(slot).map_or(1, |r| r.outstanding);
         let recorded = self.index.record(edges, slot, &found);
         self.share(Target::Replica(replica), edges, found.depth);
         self.policy.placed(slot);
@@ -361,6 +362,7 @@ impl Router {
                 matched_bytes,
                 recorded,
                 ahead_tokens: ahead,
+                outstanding,
             },
         );
     }

@@ -4,9 +4,9 @@ use isotherm_fingerprint::Fingerprint;
 
 use core::time::Duration;
 
-use super::Router;
 use super::admit::share_of;
-use crate::replica::Evidence;
+use super::{Flight, Router};
+use crate::replica::{Evidence, Measured, Output};
 use crate::{End, ReplicaId, RequestId, Served};
 
 /// Length of a token before anything is known: about four bytes of English.
@@ -24,17 +24,24 @@ const MISSING_BYTES_MIN: f64 = 256.0;
 /// is right.
 const FALSE_HITS_MAX: u32 = 3;
 
+/// Shorter answers say more of everything else than of the time for a token.
+const OUTPUT_TOKENS_MIN: u32 = 8;
+
+/// What a response said at its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Time to first token.
+    pub(super) ttft: Option<Duration>,
+    /// Tokens of the prompt, and those of them that were cached.
+    pub(super) prompt: Option<(u32, u32)>,
+    /// Tokens of the answer.
+    pub(super) completion: Option<u32>,
+}
+
 impl Router {
-    pub(super) fn finished(
-        &mut self,
-        id: RequestId,
-        served: Served,
-        end: End,
-        ttft: Option<Duration>,
-        tokens: Option<(u32, u32)>,
-    ) {
+    pub(super) fn finished(&mut self, id: RequestId, served: Served, end: End, told: &Told) {
         if let Some(away) = self.away.remove(id) {
-            self.finished_away(&away, served, end, tokens);
+            self.finished_away(&away, served, end, told.prompt);
             return;
         }
         let Some(flight) = self.in_flight.remove(&id) else {
@@ -84,7 +91,7 @@ impl Router {
             let found = self.index.deepest_of(edges, slot);
             self.index.record(edges, slot, &found);
         }
-        let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) else {
+        let Some((prompt, cached)) = told.prompt.filter(|(prompt, _)| *prompt > 0) else {
             return;
         };
         let Some(measured) = self.measured_bytes(&flight.fingerprint, prompt, cached) else {
@@ -93,11 +100,14 @@ impl Router {
         if elsewhere {
             return;
         }
-        if let Some(ttft) = ttft {
+        if let Some(ttft) = told.ttft {
             self.learn_prefill(&flight, ttft, measured);
-            let uncached = f64::from(prompt.saturating_sub(cached));
-            self.fleet
-                .learn(flight.replica, flight.ahead_tokens + uncached, ttft);
+            self.learn_pace(
+                &flight,
+                ttft,
+                prompt.saturating_sub(cached),
+                told.completion,
+            );
         }
         let total = f64::from(flight.fingerprint.total_bytes());
         let predicted = share_of(prompt, f64::from(flight.matched_bytes) / total);
@@ -122,6 +132,22 @@ impl Router {
             let kept = edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured);
             self.index.forget_past(edges, slot, kept);
         }
+    }
+
+    /// How fast the replica is.
+    fn learn_pace(&mut self, flight: &Flight, ttft: Duration, uncached: u32, output: Option<u32>) {
+        let writing_s = (self.now.since(flight.at).saturating_sub(ttft)).as_secs_f64();
+        let output = output.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
+        let measured = Measured {
+            tokens: flight.ahead_tokens + f64::from(uncached),
+            ttft_s: ttft.as_secs_f64(),
+            output: output.map(|tokens| Output {
+                outstanding: f64::from(flight.outstanding),
+                tokens: f64::from(tokens),
+                seconds: writing_s,
+            }),
+        };
+        self.fleet.learn(flight.replica, measured);
     }
 
     pub(super) fn aborted(&mut self, id: RequestId) {

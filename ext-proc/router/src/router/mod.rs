@@ -75,6 +75,8 @@ struct Flight {
     recorded: Recorded,
     /// Prompt tokens that the replica had to compute first, by estimate.
     ahead_tokens: f64,
+    /// Requests that the replica had then, this one included.
+    outstanding: u32,
 }
 
 impl Router {
@@ -118,10 +120,14 @@ impl Router {
                 prompt_tokens,
                 cached_tokens,
                 ttft_us,
-                completion_tokens: _,
+                completion_tokens,
             } => {
-                let ttft = ttft_us.map(Duration::from_micros);
-                self.finished(id, served, end, ttft, prompt_tokens.zip(cached_tokens));
+                let measured = feedback::Told {
+                    ttft: ttft_us.map(Duration::from_micros),
+                    prompt: prompt_tokens.zip(cached_tokens),
+                    completion: completion_tokens,
+                };
+                self.finished(id, served, end, &measured);
             }
             Event::Aborted { id } => self.aborted(id),
             Event::Probed {

@@ -1,10 +1,14 @@
 //! What a policy may ask of the pool's speed: see `replica/backlog.rs` for how it is learned.
 
-use core::time::Duration;
-
-use super::{Fleet, Line};
+use super::{Fleet, Pace};
+use crate::replica::Measured;
 use crate::slots::Slot;
 use crate::{ReplicaId, Time};
+
+/// How long an answer is before any was measured, in tokens.
+pub(super) const OUTPUT_TOKENS: f64 = 200.0;
+/// How much one answer moves that.
+const LEARNING_RATE: f64 = 0.03;
 
 impl Fleet {
     /// Estimated prompt tokens that were sent to a replica and are not computed yet.
@@ -21,13 +25,13 @@ impl Fleet {
 
     /// Estimated time that a replica takes to compute so many prompt tokens, in seconds.
     pub(crate) fn prefill_s(&self, slot: Slot, tokens: f64) -> f64 {
-        tokens * self.line_of(slot).token_s
+        tokens * self.pace_of(slot).prefill.each_s
     }
 
     /// Estimated time until the first token of a request with so many uncached prompt tokens, sent now, in seconds.
     pub(crate) fn ttft_s(&self, slot: Slot, uncached_tokens: f64, now: Time) -> f64 {
-        let line = self.line_of(slot);
-        self.backlog_s(slot, now) + line.fixed_s + line.token_s * uncached_tokens
+        let line = self.pace_of(slot).prefill;
+        self.backlog_s(slot, now) + line.fixed_s + line.each_s * uncached_tokens
     }
 
     /// Requests that each replica is sent a second, on average.
@@ -45,21 +49,31 @@ impl Fleet {
         self.staying().len().max(1) as f64
     }
 
-    /// A first token took so long, with so many tokens to compute before it, those of others included.
-    pub(crate) fn learn(&mut self, id: ReplicaId, tokens: f64, ttft: Duration) {
-        let seconds = ttft.as_secs_f64();
-        self.speed.learn(tokens, seconds);
-        self.line = self.speed.line(Line::default());
-        let pool = self.line;
+    /// Estimated time that a replica with so many other requests takes to write an answer, and by how much all of theirs
+    /// take longer for it, in seconds.
+    pub(crate) fn writing_s(&self, slot: Slot, others: f64) -> (f64, f64) {
+        let decode = self.pace_of(slot).decode;
+        let own_s = decode.fixed_s + decode.each_s * (others + 1.0);
+        let theirs_s = decode.each_s * others;
+        (own_s * self.output_tokens, theirs_s * self.output_tokens)
+    }
+
+    /// A request ended that was sent to this replica.
+    pub(crate) fn learn(&mut self, id: ReplicaId, measured: Measured) {
+        self.pace = self.speed.learn(measured, Pace::default());
+        if let Some(output) = measured.output {
+            self.output_tokens += LEARNING_RATE * (output.tokens - self.output_tokens);
+        }
+        let pool = self.pace;
         if let Some(slot) = self.slot_of(id)
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
-            replica.backlog.learn(tokens, seconds, pool);
+            replica.backlog.learn(measured, pool);
         }
     }
 
-    fn line_of(&self, slot: Slot) -> Line {
+    fn pace_of(&self, slot: Slot) -> &Pace {
         self.get(slot)
-            .map_or(self.line, |replica| replica.backlog.line())
+            .map_or(&self.pace, |replica| replica.backlog.pace())
     }
 }

@@ -7,7 +7,7 @@ mod estimate;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Backlog, Evidence, Flow, Line, Replica, Rules, Sent, Speed};
+use super::{Backlog, Evidence, Flow, Pace, Replica, Rules, Sent, Speed};
 use crate::slots::{Slot, SlotSet};
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -40,9 +40,11 @@ pub(crate) struct Fleet {
     /// Whether the last idle replica got something to do since: then others take in more.
     calm_ended: bool,
     turn: u64,
-    /// How fast the pool computes prompts.
+    /// How fast the pool is.
     speed: Speed,
-    line: Line,
+    pace: Pace,
+    /// How long an answer is, on average, in tokens.
+    output_tokens: f64,
     /// What the pool is sent.
     flow: Flow,
 }
@@ -73,7 +75,8 @@ impl Fleet {
             calm_ended: false,
             turn: 0,
             speed: Speed::default(),
-            line: Line::default(),
+            pace: Pace::default(),
+            output_tokens: estimate::OUTPUT_TOKENS,
             flow: Flow::default(),
         }
     }
@@ -186,7 +189,7 @@ impl Fleet {
     }
 
     pub(crate) fn add(&mut self, slot: Slot, mut replica: Replica, now: Time) {
-        replica.backlog = Backlog::new(self.line);
+        replica.backlog = Backlog::new(self.pace);
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, || None);
             self.timers.resize(slot.index() + 1, None);

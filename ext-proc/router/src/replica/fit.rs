@@ -1,0 +1,112 @@
+//! A straight line through what was measured, by least squares that forget.
+//!
+//! Two presumed points hold it while little is known, and where all that was measured lies at one place.
+
+/// How much of what was learned remains when the next one is learned.
+const MEMORY: f64 = 0.97;
+/// How many measurements each presumed point counts for.
+const PRESUMED_WEIGHT: f64 = 0.2;
+/// Nothing is in the way for less than this, seconds.
+const EACH_S_MIN: f64 = 1e-7;
+
+/// A line: how long something takes by the number of things that are in its way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    /// Whatever the number, seconds.
+    pub(crate) fixed_s: f64,
+    /// For each of them, seconds.
+    pub(crate) each_s: f64,
+}
+
+/// Sums for least squares that forget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fit {
+    count: f64,
+    number: f64,
+    seconds: f64,
+    number_squared: f64,
+    number_seconds: f64,
+}
+
+impl Fit {
+    /// It took so long, with so many in the way.
+    pub(crate) fn learn(&mut self, number: f64, seconds: f64) {
+        let kept = Self {
+            count: self.count * MEMORY,
+            number: self.number * MEMORY,
+            seconds: self.seconds * MEMORY,
+            number_squared: self.number_squared * MEMORY,
+            number_seconds: self.number_seconds * MEMORY,
+        };
+        *self = kept.with(1.0, number, seconds);
+    }
+
+    /// The line through what was learned; through two points of the presumed one, at zero and at `presumed_at`, as far as
+    /// that is little.
+    pub(crate) fn line(&self, presumed: Line, presumed_at: f64) -> Line {
+        let there = presumed.fixed_s + presumed.each_s * presumed_at;
+        let all = self.with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s).with(
+            PRESUMED_WEIGHT,
+            presumed_at,
+            there,
+        );
+        let spread = all.count * all.number_squared - all.number * all.number;
+        let slope = (all.count * all.number_seconds - all.number * all.seconds) / spread;
+        let each_s = slope.max(EACH_S_MIN);
+        let fixed_s = ((all.seconds - each_s * all.number) / all.count).max(0.0);
+        Line { fixed_s, each_s }
+    }
+
+    fn with(self, weight: f64, number: f64, seconds: f64) -> Self {
+        Self {
+            count: self.count + weight,
+            number: self.number + weight * number,
+            seconds: self.seconds + weight * seconds,
+            number_squared: self.number_squared + weight * number * number,
+            number_seconds: self.number_seconds + weight * number * seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRESUMED: Line = Line {
+        fixed_s: 0.03,
+        each_s: 0.000_1,
+    };
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 0.05 * b
+    }
+
+    #[test]
+    fn a_line_is_found_under_noise_and_from_any_start() {
+        let mut fit = Fit::default();
+        for i in 0..200_u32 {
+            let number = f64::from(i * 1_237 % 5_000);
+            let noise = f64::from(i % 7) * 0.002 - 0.006;
+            fit.learn(number, 0.1 + 0.000_4 * number + noise);
+        }
+        let line = fit.line(PRESUMED, 4_000.0);
+        assert!(near(line.each_s, 0.000_4), "{line:?}");
+        assert!((line.fixed_s - 0.1).abs() < 0.01, "{line:?}");
+    }
+
+    #[test]
+    fn measurements_at_one_place_do_not_break_it() {
+        let mut fit = Fit::default();
+        for _ in 0..100 {
+            fit.learn(1_000.0, 0.5);
+        }
+        let line = fit.line(PRESUMED, 4_000.0);
+        assert!(near(line.fixed_s + 1_000.0 * line.each_s, 0.5), "{line:?}");
+    }
+
+    #[test]
+    fn without_measurements_it_is_the_presumed_one() {
+        let line = Fit::default().line(PRESUMED, 4_000.0);
+        assert!(near(line.each_s, PRESUMED.each_s) && near(line.fixed_s, PRESUMED.fixed_s));
+    }
+}
