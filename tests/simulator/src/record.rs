@@ -25,6 +25,8 @@ pub struct Outcome {
     pub prediction_error_tokens: u64,
     /// Prompt tokens of those requests.
     pub predicted_prompt_tokens: u64,
+    /// Events of the simulation: a measure of its own work.
+    pub events: u64,
 }
 
 impl Outcome {

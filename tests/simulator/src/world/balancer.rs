@@ -1,0 +1,154 @@
+//! A router with what its driver keeps for it: which request is which, and when it wants to be called.
+
+use std::collections::HashMap;
+
+use isotherm_router::{Effect, Event, RequestId, Router, RouterConfig};
+
+use super::agenda::{Ns, What};
+use super::{World, time};
+use crate::prompt::mix;
+use crate::setup::Balancing;
+
+/// When a timeout that is past is tried again.
+const OVERDUE_NS: Ns = 1_000;
+
+/// One service.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    pub(super) region: usize,
+    pub(super) router: Router,
+    /// Which journey a request is; only ever asked for a key.
+    pub(super) open: HashMap<RequestId, u32>,
+    next_request: u64,
+    /// The earliest timeout on the agenda.
+    armed: Option<Ns>,
+}
+
+impl Balancer {
+    fn new(region: usize, config: RouterConfig, seed: u64) -> Self {
+        Self {
+            region,
+            router: Router::new(config, mix(seed, region as u64)),
+            open: HashMap::new(),
+            next_request: 0,
+            armed: None,
+        }
+    }
+
+    /// A new identity for a request that arrives.
+    pub(super) fn name(&mut self, journey: u32) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.open.insert(id, journey);
+        id
+    }
+}
+
+impl World<'_> {
+    pub(super) fn build_balancers(&mut self) {
+        let seed = self.setup.seed;
+        let regions = 0..self.setup.regions.len();
+        match &self.setup.balancing {
+            Balancing::Router(config) => {
+                self.balancers = regions
+                    .map(|region| Balancer::new(region, config.clone(), seed))
+                    .collect();
+                self.build_links();
+            }
+            Balancing::RegionLocal(config) => {
+                self.balancers = regions
+                    .map(|region| Balancer::new(region, config.clone(), seed))
+                    .collect();
+            }
+            Balancing::Central { config, region } => {
+                let region = (*region).min(regions.end.saturating_sub(1));
+                self.balancers = vec![Balancer::new(region, config.clone(), seed)];
+            }
+            Balancing::Oracle => {}
+        }
+    }
+
+    /// The service that clients of this region call; none: the oracle decides at the region's gateway.
+    pub(super) fn balancer_of(&self, region: usize) -> Option<u32> {
+        match &self.setup.balancing {
+            Balancing::Router(_) | Balancing::RegionLocal(_) => u32::try_from(region).ok(),
+            Balancing::Central { .. } => Some(0),
+            Balancing::Oracle => None,
+        }
+    }
+
+    /// Hands an event to a router, and does what it says.
+    pub(super) fn tell(&mut self, balancer: u32, event: Event) {
+        if let Some(to) = self.balancers.get_mut(balancer as usize) {
+            to.router.handle(time(self.now), event);
+        }
+        self.settle(balancer);
+    }
+
+    pub(super) fn ticks(&mut self, balancer: u32) {
+        let now = self.now;
+        let Some(due) = self.balancers.get_mut(balancer as usize) else {
+            return;
+        };
+        if due.armed.is_some_and(|armed| armed <= now) {
+            due.armed = None;
+        }
+        if due.router.poll_timeout().is_some_and(|at| at <= time(now)) {
+            due.router.handle_timeout(time(now));
+        }
+        self.settle(balancer);
+    }
+
+    /// Takes a router's effects, and sees to its next timeout.
+    fn settle(&mut self, number: u32) {
+        while let Some(balancer) = self.balancers.get_mut(number as usize)
+            && let Some(effect) = balancer.router.poll_effect()
+        {
+            self.does(number, effect);
+        }
+        let now = self.now;
+        let Some(balancer) = self.balancers.get_mut(number as usize) else {
+            return;
+        };
+        if let Some(at) = balancer.router.poll_timeout() {
+            // A timeout that the router leaves in the past would hold the world there.
+            let at = at.as_nanos().max(now + OVERDUE_NS);
+            if balancer.armed.is_none_or(|armed| at < armed) {
+                balancer.armed = Some(at);
+                self.agenda.add(at, What::Ticks { balancer: number });
+            }
+        }
+    }
+
+    fn does(&mut self, number: u32, effect: Effect) {
+        let open = |id| {
+            let balancer = self.balancers.get(number as usize)?;
+            balancer.open.get(&id).copied()
+        };
+        match effect {
+            Effect::Dispatch { id, decision } => {
+                if let Some(journey) = open(id) {
+                    self.dispatched(number, journey, id, &decision);
+                }
+            }
+            Effect::Forward { id, forwarding } => {
+                if let Some(journey) = open(id) {
+                    self.forwarded(number, journey, id, &forwarding);
+                }
+            }
+            Effect::Reject { id, reason, .. } => {
+                if let Some(journey) = open(id) {
+                    self.close(number, id);
+                    self.rejected(number, journey, reason);
+                }
+            }
+        }
+    }
+
+    /// A request is this service's no more.
+    pub(super) fn close(&mut self, balancer: u32, id: RequestId) {
+        if let Some(balancer) = self.balancers.get_mut(balancer as usize) {
+            balancer.open.remove(&id);
+        }
+    }
+}
