@@ -1,8 +1,8 @@
 //! The clients: which request is sent when.
 //!
-//! A session's steps form a forest: each waits for one other at most. When a step is answered, or refused, those that wait
-//! for it are sent after their think time. A refused step does not end its session: the load that clients offer would
-//! otherwise fall wherever a system refuses, and flatter it.
+//! A session's steps form a forest: each waits for one other at most, and is sent its think time after that one's answer.
+//! A step whose request fails takes those that wait for it along. A session has ended when nothing of it is under way and
+//! nothing will be sent; those that follow it start then.
 
 use crate::workload::{Session, Step, Workload};
 
@@ -13,76 +13,130 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Clients<'a> {
     workload: &'a Workload,
-    /// Sessions in the order of their start.
+    /// Sessions that follow no other, in the order of their start.
     order: Vec<u32>,
     started: usize,
-    /// Who waits for whom, for sessions that have started.
-    waiting: Vec<Waiting>,
+    sessions: Vec<State>,
+    followers: Lists,
 }
 
-/// For each step the first that waits for it, and the next one that waits for the same.
+/// A step that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) session: u32,
+    pub(crate) step: u32,
+    /// When, in nanoseconds.
+    pub(crate) at: u64,
+}
+
+/// How far a session is.
 #[derive(Clone, Debug, Default)]
-struct Waiting {
+struct State {
+    /// Steps that are under way, or will be sent at a time that is known.
+    open: u32,
+    /// When its last answer came, in nanoseconds.
+    ended: u64,
+    /// Who waits for whom; while it runs.
+    waiting: Lists,
+}
+
+/// For each element the first that hangs on it, and the next one that hangs on the same.
+#[derive(Clone, Debug, Default)]
+struct Lists {
     first: Vec<u32>,
     next: Vec<u32>,
 }
 
-impl Waiting {
-    fn of(session: &Session) -> Self {
-        let steps = session.steps.len();
-        if steps < 2 {
-            return Self::default();
-        }
-        let mut waiting = Self {
-            first: vec![NONE; steps],
-            next: vec![NONE; steps],
+impl Lists {
+    /// From what each element hangs on.
+    fn new(parents: impl ExactSizeIterator<Item = Option<usize>> + DoubleEndedIterator) -> Self {
+        let mut lists = Self {
+            first: vec![NONE; parents.len()],
+            next: vec![NONE; parents.len()],
         };
-        // From behind, so that each list is in the order of the steps.
-        for (index, step) in session.steps.iter().enumerate().rev() {
-            let first = step.after.and_then(|after| waiting.first.get_mut(after));
-            if let (Some(first), Some(next)) = (first, waiting.next.get_mut(index)) {
+        // From behind, so that each list is in order.
+        for (index, parent) in parents.enumerate().rev() {
+            let first = parent.and_then(|parent| lists.first.get_mut(parent));
+            if let (Some(first), Some(next)) = (first, lists.next.get_mut(index)) {
                 *next = core::mem::replace(first, u32::try_from(index).unwrap_or(NONE));
             }
         }
-        waiting
+        lists
+    }
+
+    fn of(&self, element: u32) -> impl Iterator<Item = u32> {
+        let there = |&index: &u32| (index != NONE).then_some(index);
+        let first = self.first.get(element as usize).and_then(there);
+        core::iter::successors(first, move |&index| {
+            self.next.get(index as usize).and_then(there)
+        })
     }
 }
 
 impl<'a> Clients<'a> {
     pub(crate) fn new(workload: &'a Workload) -> Self {
-        let mut order: Vec<u32> = (0..).take(workload.sessions.len()).collect();
-        order.sort_by_key(|&session| {
-            let session = workload.sessions.get(session as usize);
-            session.map(|session| session.starts)
-        });
+        let sessions = &workload.sessions;
+        let mut order: Vec<u32> = (0..)
+            .zip(sessions)
+            .filter(|(_, session)| session.follows.is_none())
+            .map(|(number, _)| number)
+            .collect();
+        order.sort_by_key(|&number| sessions.get(number as usize).map(|session| session.starts));
         Self {
             workload,
             order,
             started: 0,
-            waiting: vec![Waiting::default(); workload.sessions.len()],
+            sessions: vec![State::default(); sessions.len()],
+            followers: Lists::new(sessions.iter().map(|session| session.follows)),
         }
     }
 
-    /// When the next session starts, in nanoseconds; none when all have.
+    /// When the next session starts that follows no other, in nanoseconds; none when all have.
     pub(crate) fn next_start(&self) -> Option<u64> {
-        let session = *self.order.get(self.started)?;
-        Some(nanos(self.session(session)?.starts))
+        let number = *self.order.get(self.started)?;
+        Some(nanos(self.session(number)?.starts))
     }
 
-    /// The next session starts: its number, and its first steps with their think times in nanoseconds.
-    pub(crate) fn start(&mut self) -> Option<(u32, Vec<(u32, u64)>)> {
-        let number = *self.order.get(self.started)?;
-        self.started += 1;
-        let session = self.workload.sessions.get(number as usize)?;
-        if let Some(waiting) = self.waiting.get_mut(number as usize) {
-            *waiting = Waiting::of(session);
+    /// That session starts now: what it sends.
+    pub(crate) fn start(&mut self) -> Vec<Due> {
+        let mut due = Vec::new();
+        if let Some(&number) = self.order.get(self.started) {
+            self.started += 1;
+            let at = self.session(number).map_or(0, |one| nanos(one.starts));
+            self.begin(number, at, &mut due);
         }
-        let steps = (0..).zip(&session.steps);
-        let first = steps.filter(|(_, step)| step.after.is_none());
-        Some((
-            number,
-            first.map(|(at, step)| (at, nanos(step.think))).collect(),
-        ))
+        due
+    }
+
+    /// A step has its answer at `at`, or has failed, or is not sent after all: what is sent because of that.
+    pub(crate) fn over(&mut self, session: u32, step: u32, at: u64, answered: bool) -> Vec<Due> {
+        let mut due = Vec::new();
+        let Some(of) = self.workload.sessions.get(session as usize) else {
+            return due;
+        };
+        let Some(state) = self.sessions.get_mut(session as usize) else {
+            return due;
+        };
+        if answered {
+            let steps = state.waiting.of(step).filter_map(|step| {
+                let think = nanos(of.steps.get(step as usize)?.think);
+                Some(Due {
+                    session,
+                    step,
+                    at: at.saturating_add(think),
+                })
+            });
+            due.extend(steps);
+        }
+        state.open += u32::try_from(due.len()).unwrap_or(u32::MAX);
+        state.open = state.open.saturating_sub(1);
+        state.ended = state.ended.max(at);
+        if state.open == 0 {
+            state.waiting = Lists::default();
+            let ended = state.ended;
+            self.begin_followers(session, ended, &mut due);
+        }
+        due
     }
 
     pub(crate) fn session(&self, session: u32) -> Option<&'a Session> {
@@ -91,18 +145,6 @@ impl<'a> Clients<'a> {
 
     pub(crate) fn step(&self, session: u32, step: u32) -> Option<&'a Step> {
         self.session(session)?.steps.get(step as usize)
-    }
-
-    /// The first step that waits for this one.
-    pub(crate) fn first_after(&self, session: u32, step: u32) -> Option<u32> {
-        let first = self.waiting.get(session as usize)?.first.get(step as usize);
-        first.copied().filter(|&first| first != NONE)
-    }
-
-    /// The next step that waits for the same one as this.
-    pub(crate) fn next_beside(&self, session: u32, step: u32) -> Option<u32> {
-        let next = self.waiting.get(session as usize)?.next.get(step as usize);
-        next.copied().filter(|&next| next != NONE)
     }
 
     /// Whether a request may still be sent then.
@@ -115,8 +157,113 @@ impl<'a> Clients<'a> {
     pub(crate) fn is_warmup(&self, number: usize) -> bool {
         number < self.workload.warmup_requests
     }
+
+    fn begin(&mut self, number: u32, at: u64, due: &mut Vec<Due>) {
+        let Some(session) = self.session(number) else {
+            return;
+        };
+        let before = due.len();
+        let first = (0..).zip(&session.steps);
+        let first = first.filter(|(_, step)| step.after.is_none());
+        due.extend(first.map(|(index, step)| Due {
+            session: number,
+            step: index,
+            at: at.saturating_add(nanos(step.think)),
+        }));
+        let open = u32::try_from(due.len() - before).unwrap_or(u32::MAX);
+        if let Some(state) = self.sessions.get_mut(number as usize) {
+            state.open = open;
+            if session.steps.len() > 1 {
+                state.waiting = Lists::new(session.steps.iter().map(|step| step.after));
+            }
+        }
+        if open == 0 {
+            // It has nothing to send: it has ended as it began.
+            self.begin_followers(number, at, due);
+        }
+    }
+
+    fn begin_followers(&mut self, number: u32, at: u64, due: &mut Vec<Due>) {
+        let followers: Vec<u32> = self.followers.of(number).collect();
+        for follower in followers {
+            // One that is named by itself, or by a later one, would never end: the list says that it is an earlier one.
+            if follower > number {
+                let starts = self.session(follower).map_or(0, |one| nanos(one.starts));
+                self.begin(follower, at.saturating_add(starts), due);
+            }
+        }
+    }
 }
 
 fn nanos(time: core::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::prompt::Prompt;
+
+    fn session(follows: Option<usize>, starts_ns: u64, after: &[Option<usize>]) -> Session {
+        let step = |after: &Option<usize>| Step {
+            after: *after,
+            think: Duration::from_nanos(10),
+            prompt: Prompt::default(),
+            output_tokens: 1,
+            answer_id: 0,
+        };
+        Session {
+            region: 0,
+            key: 0,
+            follows,
+            starts: Duration::from_nanos(starts_ns),
+            steps: after.iter().map(step).collect(),
+        }
+    }
+
+    fn due(session: u32, step: u32, at: u64) -> Due {
+        Due { session, step, at }
+    }
+
+    fn workload(sessions: Vec<Session>) -> Workload {
+        Workload {
+            sessions,
+            ..Workload::default()
+        }
+    }
+
+    #[test]
+    fn steps_wait_for_their_answer_and_sessions_for_their_start() {
+        let tree = session(None, 100, &[None, Some(0), Some(0), Some(1)]);
+        let workload = workload(vec![tree, session(None, 50, &[None])]);
+        let mut clients = Clients::new(&workload);
+        assert_eq!(clients.next_start(), Some(50));
+        assert_eq!(clients.start(), [due(1, 0, 60)]);
+        assert_eq!(clients.start(), [due(0, 0, 110)]);
+        assert_eq!(clients.next_start(), None);
+        let branches = clients.over(0, 0, 200, true);
+        assert_eq!(branches, [due(0, 1, 210), due(0, 2, 210)]);
+        assert_eq!(clients.over(0, 1, 300, true), [due(0, 3, 310)]);
+        assert_eq!(clients.over(0, 2, 300, true), []);
+    }
+
+    #[test]
+    fn a_session_follows_when_nothing_of_the_one_before_is_left() {
+        let first = session(None, 0, &[None, Some(0), Some(1), None]);
+        let workload = workload(vec![
+            first,
+            session(Some(0), 5, &[]),
+            session(Some(1), 7, &[None]),
+        ]);
+        let mut clients = Clients::new(&workload);
+        assert_eq!(clients.start().len(), 2);
+        assert_eq!(clients.over(0, 3, 400, true), []);
+        // What fails takes the two along that wait for it.
+        assert_eq!(
+            clients.over(0, 0, 300, false),
+            [due(2, 0, 400 + 5 + 7 + 10)]
+        );
+    }
 }

@@ -54,6 +54,8 @@ impl World<'_> {
     pub(super) fn sends(&mut self, session: u32, step: u32) {
         self.open -= 1;
         if !self.clients.may_send(self.now) {
+            let due = self.clients.over(session, step, self.now, false);
+            self.expect(due);
             return;
         }
         let (Some(client), Some(asks)) = (
@@ -367,21 +369,14 @@ impl World<'_> {
         let Some(journey) = self.journeys.get(number as usize) else {
             return;
         };
-        let session = journey.session;
-        let ended = self
-            .requests
-            .get(journey.number)
-            .and_then(|record| record.ended);
-        let ended = ended.map_or(self.now, nanos);
-        let mut next = self.clients.first_after(session, journey.step);
-        while let Some(step) = next {
-            if let Some(asks) = self.clients.step(session, step) {
-                self.open += 1;
-                let at = ended.saturating_add(nanos(asks.think)).max(self.now);
-                self.agenda.add(at, What::Sends { session, step });
-            }
-            next = self.clients.next_beside(session, step);
-        }
+        let (session, step) = (journey.session, journey.step);
+        let Some(record) = self.requests.get(journey.number) else {
+            return;
+        };
+        let ended = record.ended.map_or(self.now, nanos);
+        let answered = record.is_answered();
+        let due = self.clients.over(session, step, ended, answered);
+        self.expect(due);
     }
 
     fn set_out(&mut self, journey: Journey) -> u32 {

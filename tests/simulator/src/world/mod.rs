@@ -29,7 +29,7 @@ use self::balancer::Balancer;
 use self::journey::Journey;
 use self::regions::Link;
 use self::replica::{Probe, Replica};
-use crate::client::Clients;
+use crate::client::{Clients, Due};
 use crate::record::{Outcome, ReplicaTotals, RequestRecord, Sample};
 use crate::setup::Setup;
 use crate::workload::Workload;
@@ -142,15 +142,19 @@ impl<'a> World<'a> {
     }
 
     fn starts(&mut self) {
-        if let Some((session, steps)) = self.clients.start() {
-            for (step, think) in steps {
-                self.open += 1;
-                let at = self.now.saturating_add(think);
-                self.agenda.add(at, What::Sends { session, step });
-            }
-        }
+        let due = self.clients.start();
+        self.expect(due);
         if let Some(at) = self.clients.next_start() {
             self.agenda.add(at, What::Starts);
+        }
+    }
+
+    /// Puts steps on the agenda.
+    fn expect(&mut self, due: Vec<Due>) {
+        for Due { session, step, at } in due {
+            self.open += 1;
+            self.agenda
+                .add(at.max(self.now), What::Sends { session, step });
         }
     }
 
