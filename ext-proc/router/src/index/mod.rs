@@ -16,6 +16,7 @@
 
 mod attach;
 mod correct;
+mod depths;
 mod evict;
 mod node;
 mod order;

@@ -13,8 +13,10 @@ mod consistent_hash;
 mod isotherm;
 mod least_outstanding;
 mod lots;
+mod min_ttft;
 mod name;
 mod power_of_two;
+mod preble;
 mod prefix_tree;
 mod random;
 mod round_robin;
@@ -134,6 +136,8 @@ impl PolicyName {
             Self::Isotherm => Box::new(isotherm::Isotherm),
             Self::PrefixTree => Box::new(prefix_tree::PrefixTree),
             Self::CacheAware => Box::new(cache_aware::CacheAware),
+            Self::Preble => Box::new(preble::Preble),
+            Self::MinTtft => Box::new(min_ttft::MinTtft),
             Self::ConsistentHash => Box::new(consistent_hash::ConsistentHash::default()),
             Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
             Self::Random => Box::new(random::Random::new(seed)),
@@ -166,6 +170,35 @@ fn match_less_load(request: &Request, slot: Slot, view: &View<'_>) -> f64 {
     let found = view.index.deepest_of(request.fingerprint.edges(), slot);
     let load = f64::from(load_key(view, slot).0);
     request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+}
+
+/// The candidate that costs least, and what it has of the prompt. `cost` is given how many of the prompt's tokens a
+/// candidate would have to compute. Among equals the first in load order.
+fn cheapest(
+    request: &Request,
+    view: &View<'_>,
+    cost: impl Fn(Slot, f64) -> f64,
+) -> Option<(Slot, Match)> {
+    let mut best: Option<(f64, Slot, Match)> = None;
+    let edges = request.fingerprint.edges();
+    view.index
+        .each_deepest(edges, view.candidates, |slot, found| {
+            let cost = cost(slot, uncached(request, found));
+            let is_better = best.is_none_or(|(least, other, _)| {
+                cost.total_cmp(&least)
+                    .then_with(|| load_key(view, slot).cmp(&load_key(view, other)))
+                    .is_lt()
+            });
+            if is_better {
+                best = Some((cost, slot, *found));
+            }
+        });
+    best.map(|(_, slot, found)| (slot, found))
+}
+
+/// How many of a prompt's tokens are to be computed where so much of it is cached, by the prompt's own estimate.
+fn uncached(request: &Request, found: &Match) -> f64 {
+    f64::from(request.prompt_tokens) * (1.0 - request.fingerprint.share_at(found.depth))
 }
 
 /// How a replica compares by load: less is better.

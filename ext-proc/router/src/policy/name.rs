@@ -12,6 +12,10 @@ pub enum PolicyName {
     PrefixTree,
     /// The longest cached prefix while load is in balance (SGLang).
     CacheAware,
+    /// The longest cached prefix if it is most of the prompt, else the least work (Preble).
+    Preble,
+    /// The lowest estimated time to the first token (Mooncake).
+    MinTtft,
     /// Ring hash on the session key (SkyLB-CH).
     ConsistentHash,
     /// In turn.
@@ -26,9 +30,11 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::PrefixTree,
         Self::CacheAware,
+        Self::Preble,
+        Self::MinTtft,
         Self::ConsistentHash,
         Self::RoundRobin,
         Self::Random,
@@ -43,6 +49,8 @@ impl PolicyName {
             Self::Isotherm => "isotherm",
             Self::PrefixTree => "prefix_tree",
             Self::CacheAware => "cache_aware",
+            Self::Preble => "preble",
+            Self::MinTtft => "min_ttft",
             Self::ConsistentHash => "consistent_hash",
             Self::RoundRobin => "round_robin",
             Self::Random => "random",

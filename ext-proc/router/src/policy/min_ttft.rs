@@ -1,0 +1,56 @@
+//! `min_ttft`: the lowest estimated time to the first token (Mooncake's scheduling, as DualMap 3.2 and appendix B describe
+//! it): the queue there, and computing what is not cached there.
+//!
+//! Greedy for each request: under light load the cache decides, under heavy load the queue does. Its weakness, as DualMap
+//! shows, is that it gives up a cache for any moment's advantage, and computes prefixes again which it then
+//! has everywhere.
+//!
+//! Mooncake's transfer of caches between replicas is left out: engines that are pushed to from outside have none. DualMap
+//! prints the cost as max(pending - recompute), which prefers long queues; what its text says is min(pending +
+//! recompute), and that is what this does, in the seconds that each replica takes for them.
+
+use super::{Placement, Policy, View, cheapest, next_holder, uncached};
+use crate::index::Match;
+use crate::slots::Slot;
+use crate::{Reason, Request};
+
+/// From this share of the prompt on, a fallback had better have it too.
+const MATCH_MIN: f64 = 0.5;
+
+/// The lowest estimated time to the first token.
+#[derive(Debug)]
+pub(super) struct MinTtft;
+
+impl Policy for MinTtft {
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+        let ttft_s = |slot, uncached| view.fleet.ttft_s(slot, uncached, view.now);
+        let (slot, found) = cheapest(request, view, ttft_s)?;
+        Some(Placement::Now {
+            slot,
+            reason: Reason::Soonest,
+            found: Some(found),
+        })
+    }
+
+    /// Others with the same prefix first, then whoever has least to do: estimating everybody's time once more for a
+    /// replica that is rarely needed is not worth it.
+    fn next_best(
+        &self,
+        request: &Request,
+        found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
+        let share = |found: &Match| request.fingerprint.share_at(found.depth);
+        let found = found.filter(|found| share(found) >= MATCH_MIN);
+        next_holder(found, view, failed)
+    }
+
+    /// The estimated seconds, below zero.
+    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        -view
+            .fleet
+            .ttft_s(slot, uncached(request, &found), view.now)
+    }
+}
