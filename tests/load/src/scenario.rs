@@ -202,9 +202,11 @@ fn usual(policy: PolicyName) -> Push {
         | PolicyName::Random
         | PolicyName::LeastOutstanding
         | PolicyName::PowerOfTwo => Push::Blind,
-        PolicyName::PrefixTree | PolicyName::CacheAware | PolicyName::ConsistentHash => {
-            Push::Pending
-        }
+        PolicyName::PrefixTree
+        | PolicyName::CacheAware
+        | PolicyName::Preble
+        | PolicyName::MinTtft
+        | PolicyName::ConsistentHash => Push::Pending,
     }
 }
 

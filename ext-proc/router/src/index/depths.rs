@@ -40,3 +40,56 @@ impl PrefixIndex {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Eviction, IndexLimits};
+
+    const TARGETS: usize = 9;
+
+    fn edges_of(path: &[u64]) -> Vec<Edge> {
+        let mut hash = 7_u64;
+        (1..)
+            .zip(path)
+            .map(|(i, block)| {
+                hash = (hash ^ block).wrapping_mul(0x2545_f491_4f6c_dd1d);
+                Edge {
+                    hash,
+                    end_bytes: i * 256,
+                }
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_asking_for_each_target_gives(
+            sent in prop::collection::vec((prop::collection::vec(0_u64..2, 0..8), 0..TARGETS), 0..60),
+            asked in prop::collection::vec(0_u64..2, 0..10),
+            among in prop::collection::btree_set(0..TARGETS, 0..TARGETS),
+        ) {
+            let mut index = PrefixIndex::new(IndexLimits { bytes_max: 3_000, eviction: Eviction::Lru });
+            let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
+            for (path, target) in sent {
+                let edges = edges_of(&path);
+                let found = index.deepest_of(&edges, slots[target]);
+                index.record(&edges, slots[target], &found);
+            }
+            let edges = edges_of(&asked);
+            let mut set = SlotSet::default();
+            for at in &among {
+                set.set(slots[*at], true);
+            }
+            let mut shown = Vec::new();
+            index.each_deepest(&edges, &set, |slot, found| shown.push((slot, *found)));
+            prop_assert!(shown.is_sorted_by_key(|(slot, found)| (usize::MAX - found.depth, *slot)));
+            let mut expected: Vec<_> = set.iter().map(|slot| (slot, index.deepest_of(&edges, slot))).collect();
+            shown.sort_unstable_by_key(|(slot, _)| *slot);
+            expected.sort_unstable_by_key(|(slot, _)| *slot);
+            prop_assert_eq!(shown, expected);
+        }
+    }
+}

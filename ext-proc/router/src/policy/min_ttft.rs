@@ -9,7 +9,7 @@
 //! prints the cost as max(pending - recompute), which prefers long queues; what its text says is min(pending +
 //! recompute), and that is what this does, in the seconds that each replica takes for them.
 
-use super::{Placement, Policy, View, cheapest, next_holder, uncached};
+use super::{Placement, Policy, View, cheapest, next_holder, uncached_tokens};
 use crate::index::Match;
 use crate::slots::Slot;
 use crate::{Reason, Request};
@@ -51,6 +51,6 @@ impl Policy for MinTtft {
         let found = view.index.deepest_of(request.fingerprint.edges(), slot);
         -view
             .fleet
-            .ttft_s(slot, uncached(request, &found), view.now)
+            .ttft_s(slot, uncached_tokens(request, found.depth), view.now)
     }
 }

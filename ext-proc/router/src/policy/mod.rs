@@ -183,7 +183,7 @@ fn cheapest(
     let edges = request.fingerprint.edges();
     view.index
         .each_deepest(edges, view.candidates, |slot, found| {
-            let cost = cost(slot, uncached(request, found));
+            let cost = cost(slot, uncached_tokens(request, found.depth));
             let is_better = best.is_none_or(|(least, other, _)| {
                 cost.total_cmp(&least)
                     .then_with(|| load_key(view, slot).cmp(&load_key(view, other)))
@@ -194,11 +194,6 @@ fn cheapest(
             }
         });
     best.map(|(_, slot, found)| (slot, found))
-}
-
-/// How many of a prompt's tokens are to be computed where so much of it is cached, by the prompt's own estimate.
-fn uncached(request: &Request, found: &Match) -> f64 {
-    f64::from(request.prompt_tokens) * (1.0 - request.fingerprint.share_at(found.depth))
 }
 
 /// How a replica compares by load: less is better.

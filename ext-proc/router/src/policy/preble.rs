@@ -11,7 +11,9 @@
 //! most to the least loaded after the fact. What was published as a baseline is what is compared. In seconds and not in
 //! tokens, so that a replica of half the speed counts twice; among equals it is the same order.
 
-use super::{Placement, Policy, View, cheapest, load_key, match_less_load, next_holder, uncached};
+use super::{
+    Placement, Policy, View, cheapest, load_key, match_less_load, next_holder, uncached_tokens,
+};
 use crate::index::Match;
 use crate::slots::Slot;
 use crate::{Reason, Request};
@@ -64,7 +66,7 @@ impl Policy for Preble {
             return match_less_load(request, slot, view);
         }
         let found = view.index.deepest_of(request.fingerprint.edges(), slot);
-        -work_s(view, slot, uncached(request, &found))
+        -work_s(view, slot, uncached_tokens(request, found.depth))
     }
 }
 
@@ -78,7 +80,7 @@ fn is_most(request: &Request, found: &Match) -> bool {
 }
 
 /// How long a replica would compute prompts if it had this one too, in seconds.
-fn work_s(view: &View<'_>, slot: Slot, uncached_tokens: f64) -> f64 {
+fn work_s(view: &View<'_>, slot: Slot, tokens: f64) -> f64 {
     let waiting = view.fleet.pending_prefill_tokens(slot, view.now);
-    view.fleet.prefill_s(slot, waiting + uncached_tokens)
+    view.fleet.prefill_s(slot, waiting + tokens)
 }
