@@ -170,9 +170,9 @@ fn mean_cv(
     };
     let (mut sum, mut counted) = (0.0, 0.0);
     for sample in samples {
-        let among = count(sample.replicas.len());
+        let among = count(sample.replicas.len().max(1));
         let mean = sample.replicas.iter().map(of).sum::<f64>() / among;
-        if sample.at < from || sample.at > to || !(mean > 0.0) {
+        if sample.at < from || sample.at > to || mean <= 0.0 {
             continue;
         }
         let squares: f64 = sample

@@ -1,0 +1,102 @@
+//! Several regions: who is served where, and what the way there costs.
+
+mod support;
+
+use core::time::Duration;
+
+use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_simulator::workload::Workload;
+use isotherm_simulator::{Balancing, Outcome, RegionSetup, Setup, run};
+
+use support::{chats, check_conservation, config, engine};
+
+/// A busy region and an idle one.
+fn two(balancing: Balancing) -> Setup {
+    let region = |name| RegionSetup::new(name, engine(), 1);
+    Setup::regions(vec![region("busy"), region("idle")], balancing)
+}
+
+/// Everybody is in the first region, and more of them than its replica takes.
+fn crowd() -> Workload {
+    let mut workload = chats(60, 2);
+    for session in &mut workload.sessions {
+        session.region = 0;
+        session.starts /= 10;
+    }
+    workload
+}
+
+fn outstanding(policy: PolicyName) -> RouterConfig {
+    RouterConfig {
+        push: Push::Outstanding { max: 8 },
+        ..config(policy)
+    }
+}
+
+fn served_by(outcome: &Outcome, region: usize) -> u64 {
+    let of = outcome
+        .replicas
+        .iter()
+        .filter(|replica| replica.region == region);
+    of.map(|replica| replica.requests).sum()
+}
+
+#[test]
+fn a_full_region_forwards_and_a_local_one_does_not() {
+    let workload = crowd();
+    let config = outstanding(PolicyName::PrefixTree);
+    let shared = run(&two(Balancing::Router(config.clone())), &workload);
+    check_conservation(&shared, &workload);
+    assert!(served_by(&shared, 1) > 10, "{}", served_by(&shared, 1));
+    let forwarded = shared.requests.iter().filter(|request| request.forwarded);
+    assert_eq!(forwarded.count() as u64, served_by(&shared, 1));
+
+    let local = run(&two(Balancing::RegionLocal(config)), &workload);
+    check_conservation(&local, &workload);
+    assert_eq!(served_by(&local, 1), 0);
+    let p90 = |outcome: &Outcome| outcome.summary(Duration::from_secs(5)).ttft_p90_s;
+    assert!(
+        p90(&shared) < p90(&local),
+        "forwarding must help: {} and {}",
+        p90(&shared),
+        p90(&local)
+    );
+}
+
+#[test]
+fn what_is_forwarded_pays_for_the_way() {
+    let setup = two(Balancing::Router(outstanding(PolicyName::LeastOutstanding)));
+    let outcome = run(&setup, &crowd());
+    let way = setup.network.between(0, 1);
+    for request in &outcome.requests {
+        let ttft = request.ttft().unwrap();
+        assert!(!request.forwarded || ttft > 2 * way, "{request:?}");
+    }
+}
+
+#[test]
+fn one_router_for_all_regions_reaches_every_replica_from_afar() {
+    let workload = chats(30, 2);
+    let setup = two(Balancing::Central {
+        config: config(PolicyName::RoundRobin),
+        region: 1,
+    });
+    let outcome = run(&setup, &workload);
+    check_conservation(&outcome, &workload);
+    let way = setup.network.between(0, 1);
+    for request in &outcome.requests {
+        // Clients of region 0 call the gateway of region 1, and its replica in region 0 is as far again.
+        let ways = u32::from(request.region == 0) + u32::from(request.replica == Some(0));
+        let ttft = request.ttft().unwrap();
+        assert!(ttft > 2 * ways * way, "{request:?}");
+    }
+    let total: u64 = (0..2).map(|region| served_by(&outcome, region)).sum();
+    assert!(served_by(&outcome, 0) * 3 > total && served_by(&outcome, 1) * 3 > total);
+}
+
+#[test]
+fn regions_repeat_themselves_too() {
+    let workload = crowd();
+    let setup = two(Balancing::Router(config(PolicyName::PrefixTree)));
+    assert_eq!(run(&setup, &workload), run(&setup, &workload));
+}

@@ -1,0 +1,79 @@
+//! How fast the simulator itself is. Run it with
+//! `cargo test --release -p isotherm-simulator --test speed -- --ignored --nocapture`.
+
+mod support;
+
+use core::time::Duration;
+use std::time::Instant;
+
+use isotherm_engine::model::Preset;
+use isotherm_router::PolicyName;
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::{Balancing, Setup, run};
+
+use support::config;
+
+const REPLICAS: usize = 64;
+const TURNS: u64 = 4;
+/// Requests a second, over all replicas.
+const RATE: u64 = 320;
+
+/// Conversations of four turns, of about 1,200 tokens in the end, with answers of 40 to 360 tokens.
+fn conversations(requests: u64) -> Workload {
+    let sessions = (0..requests / TURNS).map(|client| {
+        let mut prompt = Prompt::new([Piece {
+            id: client % 10,
+            tokens: 300,
+        }]);
+        let mut steps: Vec<Step> = Vec::new();
+        for turn in 0..TURNS {
+            let id = 1_000 + 100 * client + 2 * turn;
+            let answered = steps.last().map(Step::answer);
+            let asked = Piece { id, tokens: 60 };
+            prompt = prompt.with(answered.into_iter().chain([asked]));
+            steps.push(Step {
+                after: steps.len().checked_sub(1),
+                think: Duration::from_secs(10),
+                prompt: prompt.clone(),
+                output_tokens: 40 + (id * 2_654_435_761 % 320) as u32,
+                answer_id: id + 1,
+            });
+        }
+        Session {
+            region: 0,
+            key: client,
+            follows: None,
+            starts: Duration::from_millis(1_000 * TURNS * client / RATE),
+            steps,
+        }
+    });
+    Workload {
+        name: "conversations".into(),
+        sessions: sessions.collect(),
+        ..Workload::default()
+    }
+}
+
+#[test]
+#[ignore = "takes minutes, and measures nothing in a debug build"]
+fn a_million_requests_over_64_replicas_take_less_than_two_minutes() {
+    let requests = std::env::var("REQUESTS").map_or(1_000_000, |text| text.parse().unwrap());
+    let workload = conversations(requests);
+    let engine = Preset::Llama31_8b2xA100.config();
+    for policy in [PolicyName::PrefixTree] {
+        let setup = Setup::one_region(engine, REPLICAS, Balancing::Router(config(policy)));
+        let start = Instant::now();
+        let outcome = run(&setup, &workload);
+        let took = start.elapsed();
+        println!(
+            "{policy}: {} requests, {} events in {took:.1?} ({:.1} us a request); {:?}",
+            outcome.requests.len(),
+            outcome.events,
+            took.as_secs_f64() * 1e6 / requests as f64,
+            outcome.summary(setup.slo)
+        );
+        assert_eq!(outcome.requests.len() as u64, requests);
+        assert!(took < Duration::from_secs(120) || requests > 1_000_000);
+    }
+}

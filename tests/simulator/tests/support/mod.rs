@@ -1,0 +1,94 @@
+//! What the tests of the simulator share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "tests: each file is a crate of its own, uses its part, and stops where something is wrong"
+)]
+
+use core::time::Duration;
+
+use isotherm_engine::model::{Config, Preset};
+use isotherm_router::{PolicyName, RouterConfig};
+use isotherm_simulator::Outcome;
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::{Session, Step, Workload};
+
+pub fn engine() -> Config {
+    Preset::Llama31_8bL4.config()
+}
+
+pub fn config(policy: PolicyName) -> RouterConfig {
+    RouterConfig {
+        policy,
+        ..RouterConfig::default()
+    }
+}
+
+pub fn step(after: Option<usize>, think_ms: u64, prompt: Prompt, answer_id: u64) -> Step {
+    Step {
+        after,
+        think: Duration::from_millis(think_ms),
+        prompt,
+        output_tokens: 20,
+        answer_id,
+    }
+}
+
+/// Clients that each hold a conversation of some turns, behind a system prompt that all share.
+pub fn chats(clients: u64, turns: u64) -> Workload {
+    let sessions = (0..clients).map(|client| {
+        let mut prompt = Prompt::new([Piece { id: 1, tokens: 200 }]);
+        let mut steps: Vec<Step> = Vec::new();
+        for turn in 0..turns {
+            let id = 1_000 * (client + 1) + 2 * turn;
+            let answered = steps.last().map(Step::answer);
+            prompt = prompt.with(answered.into_iter().chain([Piece { id, tokens: 150 }]));
+            let after = steps.len().checked_sub(1);
+            steps.push(step(after, 300, prompt.clone(), id + 1));
+        }
+        Session {
+            region: usize::try_from(client).unwrap() % 3,
+            key: client,
+            follows: None,
+            starts: Duration::from_millis(130 * client),
+            steps,
+        }
+    });
+    Workload {
+        name: "chats".into(),
+        sessions: sessions.collect(),
+        warmup_requests: 5,
+        sends_until: None,
+    }
+}
+
+pub fn check_conservation(outcome: &Outcome, workload: &Workload) {
+    let fails = outcome
+        .requests
+        .iter()
+        .any(|request| !request.is_answered());
+    assert!(fails || outcome.requests.len() == workload.requests());
+    assert_eq!(outcome.cut, 0);
+    for request in &outcome.requests {
+        let ends = [
+            request.is_answered(),
+            request.refused.is_some(),
+            request.engine_refused,
+        ];
+        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{request:?}");
+        if request.is_answered() {
+            assert!(request.sent < request.dispatched.unwrap());
+            assert!(request.dispatched < request.first_token);
+            assert!(request.first_token <= request.ended);
+            assert_eq!(request.output_tokens, 20);
+        }
+    }
+    let served: u64 = outcome
+        .replicas
+        .iter()
+        .map(|replica| replica.requests)
+        .sum();
+    let answered = outcome.requests.iter().filter(|r| r.is_answered()).count();
+    assert_eq!(served, answered as u64);
+}
