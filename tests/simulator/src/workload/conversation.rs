@@ -1,0 +1,191 @@
+//! A twin of Mooncake's conversation trace, for whoever does not have the file: 12,031 chat requests of one hour.
+//!
+//! Fitted to the trace (expectation maximisation on the logarithms; KS is the greatest distance of the two distributions):
+//!
+//! | what | fit | KS |
+//! | --- | --- | --- |
+//! | length of a first prompt, less 888 | four log-normals | 0.01 |
+//! | length of an answer | three | 0.01 |
+//! | pause between two requests of a conversation | two; median 123 s | 0.02 |
+//! | growth beyond the answer, where there is any (88 %) | three | 0.02 |
+//!
+//! All prompts share their first block. Of 4,658 requests that share more, 85 % continue their predecessor to its end, the
+//! others keep only its first blocks (median 6). After the k-th request (from 0) a conversation goes on with a probability of
+//! 1 - 1 / (1.6 + 0.3 k), unless it was one of the very short ones, of which 1.7 % go on. Timestamps are multiples of 3 s, as
+//! in the trace. Conversations are under way when the hour begins. Shares and weights were then set so that the whole has the
+//! figures of the trace, which the test checks: requests a second, lengths, share of blocks that were seen before.
+
+use super::draw::{Draw, LogNormal, Mixture, within};
+use super::trace::{BLOCK_TOKENS, Trace, TraceLine};
+
+/// The synthetic conversation trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conversation {
+    /// How long it is.
+    pub duration_s: f64,
+    /// Conversations that begin each second.
+    pub conversations_per_s: f64,
+}
+
+impl Default for Conversation {
+    /// The trace's hour.
+    fn default() -> Self {
+        Self {
+            duration_s: 3_540.0,
+            conversations_per_s: 2.0,
+        }
+    }
+}
+
+const PROMPT: (u32, u32) = (891, 126_195);
+const ANSWER: (u32, u32) = (1, 2_000);
+const PAUSE_S_MAX: f64 = 3_500.0;
+/// The trace's clock.
+const TICK_S: f64 = 3.0;
+/// Conversations of so long before are under way at the start.
+const BEFORE_S: f64 = 1_800.0;
+const TURNS_MAX: usize = 60;
+/// What all prompts begin with, and the shortest of them have beside it.
+const COMMON_TOKENS: f64 = 888.0;
+/// Below, a prompt is one of the very short ones.
+const SHORT_TOKENS: u32 = 1_000;
+const SHORT_GOES_ON: f64 = 0.017;
+/// Continuations that keep only the first blocks.
+const PARTIAL: f64 = 0.22;
+const KEPT_BLOCKS: LogNormal = LogNormal::new(6.0, 1.1);
+const PARTIAL_GROWTH: LogNormal = LogNormal::new(1.0, 0.25);
+/// Continuations that add nothing but the answer.
+const NO_GROWTH: f64 = 0.117;
+
+const FIRST: Mixture = Mixture(&[
+    (0.281, LogNormal::new(483.0, 1.67)),
+    (0.502, LogNormal::new(11_400.0, 0.85)),
+    (0.118, LogNormal::new(10.9, 0.51)),
+    (0.099, LogNormal::new(4_085.4, 0.25)),
+]);
+const ANSWERS: Mixture = Mixture(&[
+    (0.313, LogNormal::new(320.1, 0.62)),
+    (0.439, LogNormal::new(430.9, 0.26)),
+    (0.248, LogNormal::new(33.2, 1.51)),
+]);
+const PAUSE_S: Mixture = Mixture(&[
+    (0.116, LogNormal::new(70.3, 0.29)),
+    (0.884, LogNormal::new(142.7, 1.01)),
+]);
+const GROWTH: Mixture = Mixture(&[
+    (0.44, LogNormal::new(12.9, 0.59)),
+    (0.43, LogNormal::new(115.6, 1.69)),
+    (0.13, LogNormal::new(5_331.3, 0.67)),
+]);
+
+impl Conversation {
+    /// The trace of this seed.
+    #[must_use]
+    pub fn generate(&self, seed: u64) -> Trace {
+        let mut draw = Draw::new(seed);
+        let common = draw.id();
+        let mut lines = Vec::new();
+        let mut at = -BEFORE_S;
+        loop {
+            at += draw.exponential(1.0 / self.conversations_per_s);
+            if at >= self.duration_s {
+                return Trace::new(lines);
+            }
+            self.conversation(at, common, &mut draw, &mut lines);
+        }
+    }
+
+    fn conversation(&self, starts: f64, common: u64, draw: &mut Draw, lines: &mut Vec<TraceLine>) {
+        let session = draw.id();
+        let mut at = starts;
+        let mut tokens = within(COMMON_TOKENS + FIRST.draw(draw), PROMPT.0, PROMPT.1);
+        let mut blocks = vec![common];
+        for turn in 0..TURNS_MAX {
+            let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
+            while blocks.len() < count {
+                blocks.push(draw.id());
+            }
+            let answer = within(ANSWERS.draw(draw), ANSWER.0, ANSWER.1);
+            if at >= 0.0 {
+                lines.push(TraceLine {
+                    timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
+                    input_length: tokens,
+                    output_length: answer,
+                    hash_ids: blocks.clone(),
+                    session: Some(session),
+                    ..TraceLine::default()
+                });
+            }
+            let goes_on = if tokens < SHORT_TOKENS {
+                SHORT_GOES_ON
+            } else {
+                1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
+            };
+            at += PAUSE_S.draw(draw).min(PAUSE_S_MAX);
+            if !draw.chance(goes_on) || at >= self.duration_s {
+                return;
+            }
+            let (next, kept) = grown(tokens, answer, draw);
+            tokens = next;
+            let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
+            blocks.truncate(kept.min(count));
+        }
+    }
+}
+
+/// The length of the next prompt, and how many blocks it shares with this one.
+fn grown(tokens: u32, answer: u32, draw: &mut Draw) -> (u32, usize) {
+    let (next, kept) = if draw.chance(PARTIAL) {
+        let kept = KEPT_BLOCKS.draw(draw).round().max(2.0) as usize;
+        (f64::from(tokens) * PARTIAL_GROWTH.draw(draw), kept)
+    } else {
+        let growth = if draw.chance(NO_GROWTH) {
+            0.0
+        } else {
+            GROWTH.draw(draw)
+        };
+        let kept = (tokens / BLOCK_TOKENS) as usize;
+        (f64::from(tokens) + f64::from(answer) + growth, kept)
+    };
+    (within(next, PROMPT.0, PROMPT.1), kept.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::TraceFigures;
+    use super::*;
+
+    /// The trace's own figures, and how far the twin may be from them over a few seeds.
+    #[test]
+    fn it_has_the_figures_of_the_trace() {
+        for seed in 1..=3 {
+            let figures = TraceFigures::of(&Conversation::default().generate(seed));
+            println!("seed {seed}: {figures:?}");
+            let near = |what: &str, value: f64, wanted: f64, part: f64| {
+                assert!(
+                    (value / wanted - 1.0).abs() <= part,
+                    "seed {seed}: {what} {value}, the trace has {wanted}"
+                );
+            };
+            near("requests per s", figures.requests_per_s, 3.40, 0.10);
+            near("mean prompt", figures.input_mean, 12_035.0, 0.10);
+            near("median prompt", figures.input_median, 6_909.0, 0.10);
+            near(
+                "90th percentile of prompts",
+                figures.input_p90,
+                27_367.0,
+                0.12,
+            );
+            near("mean answer", figures.output_mean, 342.6, 0.05);
+            near("median answer", figures.output_median, 350.0, 0.05);
+            near(
+                "share of tokens seen before",
+                figures.seen_share,
+                0.374,
+                0.12,
+            );
+            near("requests half seen before", figures.half_seen, 0.425, 0.10);
+            near("requests that continue one", figures.continued, 0.387, 0.10);
+        }
+    }
+}

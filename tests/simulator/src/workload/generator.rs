@@ -1,0 +1,235 @@
+//! Workloads by name.
+
+use core::time::Duration;
+
+use super::Workload;
+use super::bursty::Bursty;
+use super::chat::Chat;
+use super::conversation::Conversation;
+use super::diurnal::Diurnal;
+use super::replay::{Pace, Replay};
+use super::tools::Tools;
+use super::tree_of_thoughts::TreeOfThoughts;
+
+/// A configured generator of one kind or another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Generator {
+    /// The twin of the conversation trace, replayed.
+    Conversation {
+        /// The trace.
+        twin: Conversation,
+        /// How it is played.
+        replay: Replay,
+    },
+    /// People who chat.
+    Chat(Chat),
+    /// Trees of thoughts.
+    TreeOfThoughts(TreeOfThoughts),
+    /// Agents that call tools.
+    Tools(Tools),
+    /// Users who send bursts.
+    Bursty(Bursty),
+    /// Regions whose day comes at different times.
+    Diurnal(Diurnal),
+}
+
+/// The names that [`by_name`] knows, with what they are.
+pub const NAMES: [(&str, &str); 8] = [
+    (
+        "conversation",
+        "long chats, as in Mooncake's conversation trace; open loop",
+    ),
+    (
+        "chat-wildchat",
+        "people who chat, with the sharing of WildChat; closed loop, three regions",
+    ),
+    (
+        "chat-arena",
+        "people who chat, with the sharing of Chatbot Arena; closed loop, three regions",
+    ),
+    (
+        "tot-2",
+        "trees of thoughts with two branches; closed loop, three regions",
+    ),
+    (
+        "tot-mixed",
+        "trees of thoughts with four branches in one region and two in the others; closed loop",
+    ),
+    (
+        "tools",
+        "agents with two very hot system prompts, as in Mooncake's Tool&Agent trace; open loop",
+    ),
+    (
+        "bursty",
+        "single users who send bursts, over a background of others; open loop",
+    ),
+    (
+        "diurnal",
+        "conversations over a day in three regions; open loop",
+    ),
+];
+
+/// Requests a second of the conversation trace as it was recorded.
+const CONVERSATION_PER_S: f64 = 3.0;
+
+/// The workload of this name with its documented figures, `scale` times as long.
+#[must_use]
+pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
+    let generator = match name {
+        "conversation" => conversation(CONVERSATION_PER_S),
+        "chat-wildchat" => Generator::Chat(Chat::wildchat()),
+        "chat-arena" => Generator::Chat(Chat::arena()),
+        "tot-2" => Generator::TreeOfThoughts(TreeOfThoughts::uniform()),
+        "tot-mixed" => Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
+        "tools" => Generator::Tools(Tools::default()),
+        "bursty" => Generator::Bursty(Bursty::default()),
+        "diurnal" => Generator::Diurnal(Diurnal::default()),
+        _ => return None,
+    };
+    Some(generator.scaled(scale))
+}
+
+/// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.
+#[must_use]
+pub fn conversation(requests_per_s: f64) -> Generator {
+    Generator::Conversation {
+        twin: Conversation {
+            // So long are 4,000 requests, and some.
+            duration_s: 1_500.0,
+            ..Conversation::default()
+        },
+        replay: Replay::as_dual_map(requests_per_s),
+    }
+}
+
+impl Generator {
+    /// The workload of this seed.
+    #[must_use]
+    pub fn generate(&self, seed: u64) -> Workload {
+        match self {
+            Self::Conversation { twin, replay } => {
+                replay.workload("conversation", &twin.generate(seed))
+            }
+            Self::Chat(chat) => chat.generate(seed),
+            Self::TreeOfThoughts(trees) => trees.generate(seed),
+            Self::Tools(tools) => tools.generate(seed),
+            Self::Bursty(bursty) => bursty.generate(seed),
+            Self::Diurnal(diurnal) => diurnal.generate(seed),
+        }
+    }
+
+    /// The same at another rate, requests a second; none for closed loops, which have no rate of their own, and for those that
+    /// are made of several rates.
+    #[must_use]
+    pub fn at_rate(&self, requests_per_s: f64) -> Option<Self> {
+        match self {
+            Self::Conversation { twin, replay } => Some(Self::Conversation {
+                twin: *twin,
+                replay: Replay {
+                    pace: Pace::Rate(requests_per_s),
+                    ..*replay
+                },
+            }),
+            Self::Tools(tools) => Some(Self::Tools(Tools {
+                requests_per_s,
+                ..*tools
+            })),
+            Self::Chat(_) | Self::TreeOfThoughts(_) | Self::Bursty(_) | Self::Diurnal(_) => None,
+        }
+    }
+
+    /// In how many regions its clients are.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        match self {
+            Self::Conversation { .. } | Self::Tools(_) | Self::Bursty(_) => 1,
+            Self::Chat(chat) => chat.clients.len(),
+            Self::TreeOfThoughts(trees) => trees.regions.len(),
+            Self::Diurnal(diurnal) => diurnal.conversations_per_s.len(),
+        }
+    }
+
+    /// So many times as long, at the same load.
+    #[must_use]
+    fn scaled(self, scale: f64) -> Self {
+        let count = |requests: usize| (requests as f64 * scale).round().max(1.0) as usize;
+        let length =
+            |of: Duration| Duration::try_from_secs_f64(of.as_secs_f64() * scale).unwrap_or(of);
+        match self {
+            Self::Conversation { twin, replay } => Self::Conversation {
+                twin: Conversation {
+                    duration_s: twin.duration_s * scale,
+                    ..twin
+                },
+                replay: Replay {
+                    first: replay.first.map(count),
+                    warmup_requests: count(replay.warmup_requests),
+                    ..replay
+                },
+            },
+            Self::Chat(chat) => Self::Chat(Chat {
+                duration: length(chat.duration),
+                ..chat
+            }),
+            Self::TreeOfThoughts(trees) => Self::TreeOfThoughts(TreeOfThoughts {
+                duration: length(trees.duration),
+                ..trees
+            }),
+            Self::Tools(tools) => Self::Tools(Tools {
+                requests: count(tools.requests),
+                warmup_requests: count(tools.warmup_requests),
+                ..tools
+            }),
+            Self::Bursty(bursty) => Self::Bursty(Bursty {
+                duration_s: bursty.duration_s * scale,
+                ..bursty
+            }),
+            Self::Diurnal(diurnal) => Self::Diurnal(Diurnal {
+                day_s: diurnal.day_s * scale,
+                ..diurnal
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_workload_that_repeats_itself_and_changes_with_the_seed() {
+        for (name, _) in NAMES {
+            let generator = by_name(name, 0.1).unwrap();
+            let (workload, again) = (generator.generate(1), generator.generate(1));
+            assert_eq!(workload.name, name);
+            assert!(workload.requests() > 10, "{name}");
+            assert_eq!(format!("{workload:?}"), format!("{again:?}"), "{name}");
+            assert_ne!(
+                format!("{workload:?}"),
+                format!("{:?}", generator.generate(2)),
+                "{name}"
+            );
+            let regions = workload.sessions.iter().map(|session| session.region).max();
+            assert_eq!(
+                regions.map(|most| most + 1),
+                Some(generator.regions()),
+                "{name}"
+            );
+        }
+        assert_eq!(by_name("chat", 1.0), None);
+    }
+
+    #[test]
+    fn steps_and_sessions_come_behind_what_they_wait_for() {
+        for (name, _) in NAMES {
+            let workload = by_name(name, 0.1).unwrap().generate(1);
+            for (at, session) in workload.sessions.iter().enumerate() {
+                assert!(session.follows.is_none_or(|before| before < at), "{name}");
+                for (step, what) in session.steps.iter().enumerate() {
+                    assert!(what.after.is_none_or(|before| before < step), "{name}");
+                    assert!(what.prompt.tokens() > 0 && what.output_tokens > 0, "{name}");
+                }
+            }
+        }
+    }
+}

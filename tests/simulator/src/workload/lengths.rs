@@ -1,0 +1,156 @@
+//! Lengths of prompts and answers as in Azure's conversation trace of 2023: 19,366 requests, mean 1,155 and 211 tokens.
+//!
+//! A mixture of pairs of log-normals, fitted by expectation maximisation on the logarithms. Ten parts, since the trace has
+//! several applications in it: a third of its prompts are within a few per cent of 1,073 tokens, a quarter of 399, and their
+//! answers are as peculiar. Greatest distance of the cumulative distributions (Kolmogorov and Smirnov): prompts 0.033,
+//! answers 0.022; means within 0.2 %. Within a part the two lengths are independent: their correlation in the trace, -0.11, is
+//! that of the parts (fit: -0.12). One log-normal each was tried: distances of 0.16 and 0.18.
+
+use super::draw::{Draw, LogNormal, within};
+
+/// Lengths of a request, tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Of its prompt.
+    pub prompt: u32,
+    /// Of its answer.
+    pub answer: u32,
+}
+
+const PROMPT: (u32, u32) = (2, 14_050);
+const ANSWER: (u32, u32) = (7, 1_000);
+
+/// Weight, prompt, answer.
+const PARTS: [(f64, LogNormal, LogNormal); 10] = [
+    (
+        0.242,
+        LogNormal::new(399.0, 0.041),
+        LogNormal::new(94.0, 0.247),
+    ),
+    (
+        0.166,
+        LogNormal::new(1_636.0, 0.549),
+        LogNormal::new(84.0, 0.407),
+    ),
+    (
+        0.153,
+        LogNormal::new(1_062.0, 0.049),
+        LogNormal::new(400.0, 0.038),
+    ),
+    (
+        0.126,
+        LogNormal::new(1_087.0, 0.088),
+        LogNormal::new(412.0, 0.054),
+    ),
+    (
+        0.089,
+        LogNormal::new(197.0, 0.08),
+        LogNormal::new(152.0, 0.351),
+    ),
+    (
+        0.076,
+        LogNormal::new(4_086.0, 0.03),
+        LogNormal::new(57.0, 0.501),
+    ),
+    (
+        0.053,
+        LogNormal::new(1_081.0, 0.064),
+        LogNormal::new(522.0, 0.185),
+    ),
+    (
+        0.039,
+        LogNormal::new(224.0, 0.499),
+        LogNormal::new(36.0, 0.988),
+    ),
+    (
+        0.034,
+        LogNormal::new(1_319.0, 0.03),
+        LogNormal::new(177.0, 0.201),
+    ),
+    (
+        0.021,
+        LogNormal::new(34.0, 1.003),
+        LogNormal::new(143.0, 0.286),
+    ),
+];
+
+/// Lengths of one request.
+pub fn draw(draw: &mut Draw) -> Lengths {
+    let total: f64 = PARTS.iter().map(|(weight, ..)| weight).sum();
+    let mut left = draw.unit() * total;
+    let chosen = PARTS.iter().find(|(weight, ..)| {
+        left -= weight;
+        left <= 0.0
+    });
+    let (prompt, answer) = chosen
+        .or(PARTS.last())
+        .map_or((1.0, 1.0), |(_, prompt, answer)| {
+            (prompt.draw(draw), answer.draw(draw))
+        });
+    Lengths {
+        prompt: within(prompt, PROMPT.0, PROMPT.1),
+        answer: within(answer, ANSWER.0, ANSWER.1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::quantile;
+    use super::*;
+
+    /// Quantiles of the trace's lengths.
+    const PROMPTS: [(f64, f64); 5] = [
+        (0.10, 207.0),
+        (0.25, 396.0),
+        (0.5, 1_020.0),
+        (0.75, 1_189.0),
+        (0.95, 4_083.0),
+    ];
+    const ANSWERS: [(f64, f64); 5] = [
+        (0.10, 54.0),
+        (0.25, 85.0),
+        (0.5, 129.0),
+        (0.75, 395.0),
+        (0.95, 451.0),
+    ];
+
+    #[test]
+    fn they_are_distributed_as_in_the_trace() {
+        let mut random = Draw::new(1);
+        let drawn: Vec<Lengths> = (0..40_000).map(|_| draw(&mut random)).collect();
+        let sorted = |of: fn(&Lengths) -> u32| {
+            let mut values: Vec<u32> = drawn.iter().map(of).collect();
+            values.sort_unstable();
+            values
+        };
+        for (name, values, quantiles, mean) in [
+            (
+                "prompts",
+                sorted(|lengths| lengths.prompt),
+                PROMPTS,
+                1_154.7,
+            ),
+            ("answers", sorted(|lengths| lengths.answer), ANSWERS, 211.1),
+        ] {
+            let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
+            assert!(
+                (sum / 40_000.0 / mean - 1.0).abs() < 0.03,
+                "{name}: mean {}",
+                sum / 40_000.0
+            );
+            for (share, wanted) in quantiles {
+                // In distribution rather than in value: where the trace has a step, the quantile jumps.
+                let below =
+                    values.partition_point(|value| f64::from(*value) <= wanted) as f64 / 40_000.0;
+                let under = values.partition_point(|value| f64::from(*value) < wanted * 0.95)
+                    as f64
+                    / 40_000.0;
+                assert!(
+                    under - 0.04 <= share && share <= below + 0.04,
+                    "{name}: {share} should be at {wanted}, is at {}",
+                    quantile(&values, share)
+                );
+            }
+        }
+    }
+}

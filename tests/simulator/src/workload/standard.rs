@@ -1,0 +1,229 @@
+//! The workloads on which policies are judged, each with the fleet and the load that it runs on.
+//!
+//! Open loops are played at a moderate load, at a high one, and just past what the fleet can do; closed loops find their own.
+//! The fleets are those of the papers: eight instances for traces (DualMap 4.1), twelve L4s in three regions for chats and trees
+//! (SkyLB 5.1). A run is short, some thousand requests: judging takes policies x workloads x seeds of them.
+
+use isotherm_engine::model::Preset;
+
+use super::Workload;
+use super::bursty::Bursty;
+use super::chat::Chat;
+use super::diurnal::Diurnal;
+use super::generator::{Generator, conversation};
+use super::tools::Tools;
+use super::tree_of_thoughts::TreeOfThoughts;
+use crate::setup::{Balancing, RegionSetup, ReplicaSetup, Setup};
+
+/// A workload with its fleet.
+#[derive(Clone, Debug)]
+pub struct Standard {
+    /// Its name, unique in the list.
+    pub name: &'static str,
+    /// How much of the fleet it asks for.
+    pub load: Load,
+    /// The workload.
+    pub generator: Generator,
+    /// The fleet.
+    pub regions: Vec<RegionSetup>,
+}
+
+/// How much a workload asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Every policy keeps up.
+    Moderate,
+    /// Only good ones keep up.
+    High,
+    /// Nobody keeps up; it still matters who is served in time.
+    PastSaturation,
+    /// Clients wait for their answers: the better the service, the more they ask.
+    ClosedLoop,
+}
+
+impl Standard {
+    /// The workload of this seed.
+    #[must_use]
+    pub fn workload(&self, seed: u64) -> Workload {
+        Workload {
+            name: self.name.to_owned(),
+            ..self.generator.generate(seed)
+        }
+    }
+
+    /// Its fleet, with somebody who decides.
+    #[must_use]
+    pub fn setup(&self, seed: u64, balancing: Balancing) -> Setup {
+        Setup {
+            seed,
+            ..Setup::regions(self.regions.clone(), balancing)
+        }
+    }
+}
+
+/// The workloads on which policies are judged.
+#[must_use]
+pub fn standard() -> Vec<Standard> {
+    let of = |name, load, generator, regions| Standard {
+        name,
+        load,
+        generator,
+        regions,
+    };
+    let tools = |requests_per_s| {
+        Generator::Tools(Tools {
+            requests_per_s,
+            ..Tools::default()
+        })
+    };
+    vec![
+        of(
+            "conversation-moderate",
+            Load::Moderate,
+            conversation(8.0),
+            eight(),
+        ),
+        of("conversation-high", Load::High, conversation(12.0), eight()),
+        of(
+            "conversation-past",
+            Load::PastSaturation,
+            conversation(16.0),
+            eight(),
+        ),
+        of(
+            "chat-wildchat",
+            Load::ClosedLoop,
+            Generator::Chat(Chat::wildchat()),
+            three_regions(),
+        ),
+        of(
+            "chat-arena",
+            Load::ClosedLoop,
+            Generator::Chat(Chat::arena()),
+            three_regions(),
+        ),
+        of(
+            "tot-2",
+            Load::ClosedLoop,
+            Generator::TreeOfThoughts(TreeOfThoughts::uniform()),
+            three_regions(),
+        ),
+        of(
+            "tot-mixed",
+            Load::ClosedLoop,
+            Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
+            three_regions(),
+        ),
+        of("tools-moderate", Load::Moderate, tools(16.0), eight()),
+        of("tools-high", Load::High, tools(24.0), eight()),
+        of("tools-past", Load::PastSaturation, tools(32.0), eight()),
+        of(
+            "bursty",
+            Load::High,
+            Generator::Bursty(Bursty::default()),
+            l4s(8),
+        ),
+        of(
+            "diurnal",
+            Load::High,
+            Generator::Diurnal(Diurnal::default()),
+            three_regions(),
+        ),
+        of(
+            "heterogeneous",
+            Load::ClosedLoop,
+            Generator::Chat(one_region_chat()),
+            mixed_speeds(),
+        ),
+    ]
+}
+
+/// Eight replicas of two A100s each, in one region.
+fn eight() -> Vec<RegionSetup> {
+    vec![RegionSetup::new(
+        "one",
+        Preset::Llama31_8b2xA100.config(),
+        8,
+    )]
+}
+
+/// L4s in one region.
+fn l4s(replicas: usize) -> Vec<RegionSetup> {
+    vec![RegionSetup::new(
+        "one",
+        Preset::Llama31_8bL4.config(),
+        replicas,
+    )]
+}
+
+/// Four L4s in each of three regions.
+fn three_regions() -> Vec<RegionSetup> {
+    ["us", "eu", "asia"]
+        .map(|name| RegionSetup::new(name, Preset::Llama31_8bL4.config(), 4))
+        .into()
+}
+
+/// Two replicas of half the speed, two of the usual, two of twice the speed.
+fn mixed_speeds() -> Vec<RegionSetup> {
+    let config = Preset::Llama31_8bL4.config();
+    let replicas = [0.5, 0.5, 1.0, 1.0, 2.0, 2.0]
+        .map(|speed| ReplicaSetup { config, speed })
+        .into();
+    vec![RegionSetup {
+        name: "one".to_owned(),
+        replicas,
+    }]
+}
+
+/// Arena's people, all in one region.
+fn one_region_chat() -> Chat {
+    Chat {
+        name: "heterogeneous",
+        clients: vec![120],
+        ..Chat::arena()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_is_short_and_fits_its_fleet() {
+        let all = standard();
+        let names: BTreeSet<&str> = all.iter().map(|standard| standard.name).collect();
+        assert_eq!(names.len(), all.len());
+        for standard in all {
+            let workload = standard.workload(1);
+            assert_eq!(workload.name, standard.name);
+            assert!(standard.generator.regions() <= standard.regions.len());
+            if workload.sends_until.is_none() {
+                assert!(
+                    (1_000..=4_500).contains(&workload.requests()),
+                    "{} has {}",
+                    standard.name,
+                    workload.requests()
+                );
+            }
+            let most = standard
+                .regions
+                .iter()
+                .flat_map(|region| &region.replicas)
+                .map(|replica| replica.config.request_tokens_max())
+                .min();
+            let longest = workload
+                .sessions
+                .iter()
+                .flat_map(|session| &session.steps)
+                .map(|step| step.prompt.tokens() + step.output_tokens)
+                .max();
+            assert!(
+                longest <= most,
+                "{}: {longest:?} of {most:?}",
+                standard.name
+            );
+        }
+    }
+}

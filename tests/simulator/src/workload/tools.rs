@@ -1,0 +1,212 @@
+//! Agents that call tools: long system prompts, two of them very hot. The stand-in for Mooncake's Tool&Agent trace, which is
+//! described by DualMap (A.1.1, Table 1, Figure 14):
+//!
+//! - mean prompt 8,596 tokens, mean answer 182, 59 % of all prompt tokens were in an earlier prompt
+//! - of 76 % of the requests, at least half of the prompt was in an earlier one
+//! - two prompts are abnormally popular: 14.9 % of the requests are only told apart in their 6th block of 512 tokens, 37.8 % in
+//!   their 13th
+//!
+//! So: two hot tools with prompts of 2,900 and 6,400 tokens and a text of their caller's behind it; the other 47.3 % are agents
+//! in sessions of 1.8 requests on average, on one of 300 tools (Zipf), each request with the last one's answer and the tool's
+//! result. Open loop, Poisson at a rate. The lengths were chosen so that the whole has those figures; the test checks them.
+
+use core::time::Duration;
+
+use super::draw::{Draw, LogNormal, Zipf};
+use super::replay::duration;
+use super::{Session, Step, Workload};
+use crate::prompt::{Piece, Prompt};
+
+/// Agents that call tools.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tools {
+    /// How many requests.
+    pub requests: usize,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// The first so many only warm the caches.
+    pub warmup_requests: usize,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            requests: 4_000,
+            requests_per_s: 16.0,
+            warmup_requests: 500,
+        }
+    }
+}
+
+/// The hot tools: share of the requests, length of the prompt.
+const HOT: [(f64, u32); 2] = [(0.149, 2_900), (0.378, 6_400)];
+const HOT_TEXT: LogNormal = LogNormal::new(1_500.0, 1.0);
+const TOOLS: usize = 300;
+const TOOLS_EXPONENT: f64 = 1.0;
+const TOOL: LogNormal = LogNormal::new(1_800.0, 0.5);
+const TASK: LogNormal = LogNormal::new(3_000.0, 1.2);
+const RESULT: LogNormal = LogNormal::new(900.0, 0.9);
+const ANSWER: LogNormal = LogNormal::new(110.0, 1.0);
+const ANSWER_TOKENS: (u32, u32) = (2, 2_000);
+const TEXT_TOKENS: (u32, u32) = (16, 60_000);
+const PROMPT_TOKENS_MAX: u32 = 100_000;
+/// An agent calls again with this probability, after so long on average.
+const GOES_ON: f64 = 0.45;
+const CALLS_MAX: usize = 20;
+const PAUSE_S: f64 = 15.0;
+/// Agents of so long before are under way at the start.
+const BEFORE_S: f64 = 60.0;
+
+impl Tools {
+    /// The workload of this seed.
+    #[must_use]
+    pub fn generate(&self, seed: u64) -> Workload {
+        let mut draw = Draw::new(seed);
+        let hot = HOT.map(|(share, tokens)| (share, draw.text(tokens)));
+        let tools: Vec<Piece> = (0..TOOLS)
+            .map(|_| {
+                let tokens = TOOL.tokens(&mut draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
+                draw.text(tokens)
+            })
+            .collect();
+        let popularity = Zipf::new(TOOLS, TOOLS_EXPONENT);
+        let hot_share: f64 = hot.iter().map(|(share, _)| share).sum();
+        // Sessions of agents count for several requests, so fewer of the arrivals are agents'.
+        let calls_mean = 1.0 / (1.0 - GOES_ON);
+        let agents = (1.0 - hot_share) / calls_mean;
+        let arrivals_per_s = self.requests_per_s * (hot_share + agents);
+        // Agents are under way at the start, and the last requests are those of the time, not those of late agents.
+        let ends = 1.05 * self.requests as f64 / self.requests_per_s;
+        let (mut sessions, mut at) = (Vec::with_capacity(self.requests), -BEFORE_S);
+        while at < ends || sessions.len() < self.requests {
+            at += draw.exponential(1.0 / arrivals_per_s);
+            let mut which = draw.unit() * (hot_share + agents);
+            let called = hot.iter().find(|(share, _)| {
+                which -= share;
+                which <= 0.0
+            });
+            if let (Some((_, tool)), true) = (called, at >= 0.0) {
+                let text = HOT_TEXT.tokens(&mut draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
+                let prompt = Prompt::new([*tool, draw.text(text)]);
+                let key = draw.key();
+                sessions.push(request(at, key, prompt, &mut draw));
+            } else if called.is_none()
+                && let Some(tool) = tools.get(popularity.draw(&mut draw))
+            {
+                agent(at, *tool, &mut draw, &mut sessions);
+            }
+        }
+        sessions.sort_by_key(|session| session.starts);
+        sessions.truncate(self.requests);
+        Workload {
+            name: "tools".to_owned(),
+            sessions,
+            warmup_requests: self.warmup_requests,
+            sends_until: None,
+        }
+    }
+}
+
+/// The calls of one agent.
+fn agent(starts: f64, tool: Piece, draw: &mut Draw, sessions: &mut Vec<Session>) {
+    let (key, mut at) = (draw.key(), starts);
+    let task = TASK.tokens(draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
+    let mut prompt = Prompt::new([tool, draw.text(task)]);
+    for _ in 0..draw.repeats(GOES_ON, CALLS_MAX) {
+        if prompt.tokens() > PROMPT_TOKENS_MAX {
+            return;
+        }
+        let call = request(at, key, prompt.clone(), draw);
+        let answer = call.steps.first().map(Step::answer);
+        if at >= 0.0 {
+            sessions.push(call);
+        }
+        let result = RESULT.tokens(draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
+        prompt = prompt.with(answer.into_iter().chain([draw.text(result)]));
+        at += draw.exponential(PAUSE_S);
+    }
+}
+
+fn request(at: f64, key: u64, prompt: Prompt, draw: &mut Draw) -> Session {
+    Session {
+        region: 0,
+        key,
+        follows: None,
+        starts: duration(at),
+        steps: vec![Step {
+            after: None,
+            think: Duration::ZERO,
+            prompt,
+            output_tokens: ANSWER.tokens(draw, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
+            answer_id: draw.id(),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashSet};
+
+    use super::*;
+
+    #[test]
+    fn it_has_the_figures_of_the_trace() {
+        let config = Tools {
+            requests: 8_000,
+            ..Tools::default()
+        };
+        let workload = config.generate(1);
+        let prompts: Vec<&Prompt> = workload
+            .sessions
+            .iter()
+            .map(|session| &session.steps[0].prompt)
+            .collect();
+        let answers: f64 = workload
+            .sessions
+            .iter()
+            .map(|session| f64::from(session.steps[0].output_tokens))
+            .sum();
+        let mut known: HashSet<Vec<Piece>> = HashSet::new();
+        let mut first: BTreeMap<u64, u32> = BTreeMap::new();
+        let (mut all, mut seen, mut half) = (0.0, 0.0, 0.0);
+        for prompt in &prompts {
+            let pieces = prompt.pieces();
+            *first.entry(pieces[0].id).or_default() += 1;
+            let shared: u32 = (1..=pieces.len())
+                .take_while(|end| known.contains(&pieces[..*end]))
+                .map(|end| pieces[end - 1].tokens)
+                .sum();
+            (1..=pieces.len()).for_each(|end| {
+                known.insert(pieces[..end].to_vec());
+            });
+            all += f64::from(prompt.tokens());
+            seen += f64::from(shared);
+            half += f64::from(u8::from(shared * 2 >= prompt.tokens()));
+        }
+        let mut counts: Vec<u32> = first.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        println!(
+            "prompt {}, answer {}, seen {}, half {}, hot {:?}",
+            all / 8_000.0,
+            answers / 8_000.0,
+            seen / all,
+            half / 8_000.0,
+            &counts[..4]
+        );
+        assert!((all / 8_000.0 / 8_596.0 - 1.0).abs() < 0.06);
+        assert!((answers / 8_000.0 / 182.0 - 1.0).abs() < 0.06);
+        assert!((seen / all - 0.59).abs() < 0.03);
+        assert!((half / 8_000.0 - 0.76).abs() < 0.03);
+        assert!((f64::from(counts[0]) / 8_000.0 - 0.378).abs() < 0.02);
+        assert!((f64::from(counts[1]) / 8_000.0 - 0.149).abs() < 0.02);
+        assert!(f64::from(counts[2]) / 8_000.0 < 0.10);
+    }
+
+    #[test]
+    fn requests_come_at_the_rate() {
+        let workload = Tools::default().generate(1);
+        let span = workload.sessions.last().unwrap().starts.as_secs_f64();
+        assert_eq!(workload.sessions.len(), 4_000);
+        assert!((4_000.0 / span / 16.0 - 1.0).abs() < 0.08, "{span}");
+    }
+}

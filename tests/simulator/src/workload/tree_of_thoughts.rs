@@ -1,0 +1,224 @@
+//! Tree of Thoughts on grade-school mathematics, as SkyLB plays it (section 5.1): every question becomes a tree of depth four,
+//! of 15 requests with two branches and of 85 with four. A node asks for a next step behind the thoughts on its way from the
+//! root; the nodes of a level run at once, as soon as their parent has answered. The question is the session key. A client
+//! begins its next tree when the last is whole.
+//!
+//! Lengths: the instructions with their worked examples, which all trees share, have 540 tokens, a question has 100 with its
+//! frame (GSM8K: some 60), a thought 110, and the request for another one 20. Published are hit ratios only: 59 % for policies
+//! that find nothing but what all trees share, and 90 % where a tree stays together. With these lengths 58 % of all prompt
+//! tokens are instructions, and 97 % have been sent or generated before: the same picture, less what caches forget.
+
+use core::time::Duration;
+
+use super::draw::{Draw, LogNormal};
+use super::{Session, Step, Workload};
+use crate::prompt::{Piece, Prompt};
+
+/// Clients of one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeClients {
+    /// How many, each with one tree at a time.
+    pub clients: usize,
+    /// Children of a node.
+    pub branches: usize,
+}
+
+/// Trees of thoughts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeOfThoughts {
+    /// The workload's name.
+    pub name: &'static str,
+    /// Who asks, by region.
+    pub regions: Vec<TreeClients>,
+    /// Nothing is sent after this.
+    pub duration: Duration,
+    /// What all trees begin with, tokens.
+    pub instructions_tokens: u32,
+    /// Length of a question.
+    pub question: LogNormal,
+    /// Length of a thought.
+    pub thought: LogNormal,
+    /// What asks for the next step, tokens.
+    pub ask_tokens: u32,
+}
+
+/// Levels of a tree.
+const LEVELS: u32 = 4;
+const QUESTION_TOKENS: (u32, u32) = (30, 400);
+const THOUGHT_TOKENS: (u32, u32) = (20, 400);
+/// No tree is done faster than this, so a run has enough of them.
+const TREE_S_MIN: f64 = 8.0;
+/// Clients begin within this time.
+const ARRIVAL_S: f64 = 5.0;
+
+impl TreeOfThoughts {
+    /// Two branches: 40 clients in the first region, 20 in each of two others.
+    #[must_use]
+    pub fn uniform() -> Self {
+        let two = |clients| TreeClients {
+            clients,
+            branches: 2,
+        };
+        Self::new("tot-2", vec![two(40), two(20), two(20)])
+    }
+
+    /// Two clients with four branches in the first region, 20 with two in each of two others.
+    #[must_use]
+    pub fn mixed() -> Self {
+        let clients = |clients, branches| TreeClients { clients, branches };
+        Self::new(
+            "tot-mixed",
+            vec![clients(2, 4), clients(20, 2), clients(20, 2)],
+        )
+    }
+
+    /// These clients, with every default.
+    #[must_use]
+    pub fn new(name: &'static str, regions: Vec<TreeClients>) -> Self {
+        Self {
+            name,
+            regions,
+            duration: Duration::from_secs(120),
+            instructions_tokens: 540,
+            question: LogNormal::new(95.0, 0.35),
+            thought: LogNormal::new(104.0, 0.35),
+            ask_tokens: 20,
+        }
+    }
+
+    /// The workload of this seed.
+    #[must_use]
+    pub fn generate(&self, seed: u64) -> Workload {
+        let mut draw = Draw::new(seed);
+        let instructions = draw.text(self.instructions_tokens);
+        let trees = (self.duration.as_secs_f64() / TREE_S_MIN).ceil() as usize;
+        let mut sessions: Vec<Session> = Vec::new();
+        for (region, of) in self.regions.iter().enumerate() {
+            for _ in 0..of.clients {
+                let mut follows = None;
+                for _ in 0..trees.max(1) {
+                    let starts = if follows.is_none() {
+                        draw.unit() * ARRIVAL_S
+                    } else {
+                        0.0
+                    };
+                    sessions.push(Session {
+                        region,
+                        key: draw.key(),
+                        follows,
+                        starts: Duration::from_secs_f64(starts),
+                        steps: self.tree(instructions, of.branches, &mut draw),
+                    });
+                    follows = Some(sessions.len() - 1);
+                }
+            }
+        }
+        Workload {
+            name: self.name.to_owned(),
+            warmup_requests: self.regions.iter().map(|of| of.clients).sum(),
+            sends_until: Some(self.duration),
+            sessions,
+        }
+    }
+
+    /// One tree, level by level.
+    fn tree(&self, instructions: Piece, branches: usize, draw: &mut Draw) -> Vec<Step> {
+        let question = self
+            .question
+            .tokens(draw, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
+        let root = Prompt::new([instructions, draw.text(question)]);
+        let mut steps = vec![self.node(None, root, draw)];
+        let mut level = 0..1;
+        for _ in 1..LEVELS {
+            let end = steps.len();
+            for parent in level {
+                let Some(thoughts) = steps
+                    .get(parent)
+                    .map(|step| step.prompt.with([step.answer()]))
+                else {
+                    continue;
+                };
+                for _ in 0..branches {
+                    let prompt = thoughts.with([draw.text(self.ask_tokens)]);
+                    steps.push(self.node(Some(parent), prompt, draw));
+                }
+            }
+            level = end..steps.len();
+        }
+        steps
+    }
+
+    fn node(&self, after: Option<usize>, prompt: Prompt, draw: &mut Draw) -> Step {
+        Step {
+            after,
+            think: Duration::ZERO,
+            prompt,
+            output_tokens: self
+                .thought
+                .tokens(draw, THOUGHT_TOKENS.0, THOUGHT_TOKENS.1),
+            answer_id: draw.id(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_have_as_many_requests_as_the_paper_says() {
+        let mixed = TreeOfThoughts::mixed().generate(1);
+        let sizes = |region| {
+            let of = mixed
+                .sessions
+                .iter()
+                .filter(|session| session.region == region);
+            of.map(|session| session.steps.len())
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(sizes(0), [85].into());
+        assert_eq!(sizes(1), [15].into());
+        let clients = mixed
+            .sessions
+            .iter()
+            .filter(|session| session.follows.is_none());
+        assert_eq!(clients.count(), 42);
+    }
+
+    #[test]
+    fn a_thought_continues_those_on_its_way_from_the_root() {
+        let workload = TreeOfThoughts::uniform().generate(1);
+        let steps = &workload.sessions[0].steps;
+        for step in &steps[1..] {
+            let parent = &steps[step.after.unwrap()];
+            let way = parent.prompt.with([parent.answer()]);
+            assert_eq!(step.prompt.pieces()[..way.pieces().len()], *way.pieces());
+        }
+        let leaves = steps
+            .iter()
+            .filter(|step| step.prompt.pieces().len() == 2 + 3 * 2);
+        assert_eq!(leaves.count(), 8);
+    }
+
+    #[test]
+    fn half_of_all_tokens_are_instructions_and_nearly_all_were_seen_before() {
+        let workload = TreeOfThoughts::uniform().generate(1);
+        let (mut all, mut new) = (0, 0);
+        for session in &workload.sessions {
+            for step in &session.steps {
+                let before = step.after.map_or(540, |parent| {
+                    let parent = &session.steps[parent];
+                    parent.prompt.tokens() + parent.output_tokens
+                });
+                all += step.prompt.tokens();
+                new += step.prompt.tokens() - before;
+            }
+        }
+        let all = f64::from(all);
+        let instructions = workload.requests() as f64 * 540.0 / all;
+        let seen = 1.0 - f64::from(new) / all;
+        println!("instructions {instructions}, seen {seen}");
+        assert!((instructions - 0.58).abs() < 0.02, "{instructions}");
+        assert!((seen - 0.97).abs() < 0.01, "{seen}");
+    }
+}
