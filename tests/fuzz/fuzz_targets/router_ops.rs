@@ -1,12 +1,13 @@
-//! Any operations on the router in any order, watched by the naive model of its own tests: nothing is lost or sent
-//! twice, order and bounds are kept, and nobody waits while a replica or a peer region would take him.
+//! Any operations on the router in any order, under every policy, watched by the naive model of its own tests: nothing
+//! is lost or sent twice, order and bounds are kept, and nobody waits while a replica or a peer region would take him; or
+//! waits no longer than he may, under policies that let requests wait for warm replicas.
 #![no_main]
 
 #[path = "../../../ext-proc/router/tests/support/mod.rs"]
 mod support;
 
 use arbitrary::{Result, Unstructured};
-use isotherm_router::{End, PeerReport};
+use isotherm_router::{End, PeerReport, PolicyName};
 use libfuzzer_sys::fuzz_target;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
@@ -18,7 +19,10 @@ const BLOCKS_MAX: usize = 10;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Unstructured::new(bytes);
-    let mut naive = Naive::new();
+    let Ok((policy, tells_times)) = start(&mut input) else {
+        return;
+    };
+    let mut naive = Naive::new(policy, tells_times);
     for _ in 0..OPS_MAX {
         let Ok(op) = op(&mut input) else {
             break;
@@ -30,6 +34,11 @@ fuzz_target!(|bytes: &[u8]| {
     }
     naive.finish();
 });
+
+/// The policy that the run begins with, and whether its responses tell how long they took.
+fn start(input: &mut Unstructured<'_>) -> Result<(PolicyName, bool)> {
+    Ok((*input.choose(&PolicyName::ALL)?, input.arbitrary()?))
+}
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
     Ok(match input.int_in_range(0_u8..=62)? {
@@ -64,6 +73,16 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
             },
             cached_percent: if input.arbitrary()? {
                 Some(input.int_in_range(0..=100)?)
+            } else {
+                None
+            },
+            ttft_ms: if input.ratio(2, 3)? {
+                Some(input.int_in_range(1..=4_000)?)
+            } else {
+                None
+            },
+            output_tokens: if input.arbitrary()? {
+                Some(input.int_in_range(0..=200)?)
             } else {
                 None
             },

@@ -1,6 +1,6 @@
 //! `isotherm`, the default: the least expected cost to all, chosen as late as possible.
 
-use super::{Placement, Policy, Taken, View, load_key, next_holder, uncached_tokens};
+use super::{Placement, Policy, Taken, View, load_key, may_serve, next_holder, uncached_tokens};
 use crate::index::Match;
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
@@ -166,7 +166,8 @@ fn home_of(request: &Request, view: &View<'_>) -> Option<Offer> {
     let mut busy = SlotSet::default();
     let trusted = view.fleet.trusted();
     for slot in trusted.iter() {
-        busy.set(slot, !view.candidates.contains(slot));
+        let is_busy = !view.candidates.contains(slot);
+        busy.set(slot, is_busy && may_serve(request, slot, view));
     }
     let found = view.index.deepest(request.fingerprint.edges(), &busy);
     if found.depth == 0 {

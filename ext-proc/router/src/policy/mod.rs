@@ -196,6 +196,15 @@ fn cheapest(
     best.map(|(_, slot, found)| (slot, found))
 }
 
+/// Whether a request may be served by a replica that is not among the candidates, should it become free.
+fn may_serve(request: &Request, slot: Slot, view: &View<'_>) -> bool {
+    let subset = request.subset.as_deref();
+    subset.is_none_or(|subset| {
+        let id = view.fleet.id_of(slot);
+        id.is_some_and(|id| subset.contains(&id))
+    })
+}
+
 /// How a replica compares by load: less is better.
 fn load_key(view: &View<'_>, slot: Slot) -> (u32, u64, Slot) {
     view.fleet

@@ -123,10 +123,12 @@ impl Router {
     fn serve_freed(&mut self) {
         if self.queue.len() == 0 {
             self.fleet.forget_freed();
+            self.offer_declined = false;
             return;
         }
         let mut freed = self.fleet.take_freed();
         if self.reviews_wishes() {
+            self.offer_declined = false;
             freed = self.fleet.available().iter().collect();
         }
         let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
@@ -157,8 +159,9 @@ impl Router {
 
     /// When that is.
     pub(super) fn next_review(&self) -> Option<Time> {
-        let is_choosy = self.queue.has_wishes() && !self.fleet.available().is_empty();
-        is_choosy.then(|| self.reviewed.after(REVIEW_INTERVAL))
+        let is_choosy = self.queue.has_wishes() || self.offer_declined;
+        let is_due = is_choosy && !self.fleet.available().is_empty();
+        is_due.then(|| self.reviewed.after(REVIEW_INTERVAL))
     }
 
     /// Asks who takes a freed replica, and where that one wants to go.
@@ -179,7 +182,10 @@ impl Router {
             self.policy.take(slot, &mut waiting, &view)
         });
         let place = match taken {
-            None => return Served::Nobody,
+            None => {
+                self.offer_declined = true;
+                return Served::Nobody;
+            }
             Some(Taken::Here {
                 place,
                 reason,

@@ -62,6 +62,8 @@ pub struct Router {
     prefill: Prefill,
     /// When those were last asked who wait for one replica although others are free.
     reviewed: Time,
+    /// Whether none of those that wait took a free replica when it was offered last.
+    offer_declined: bool,
 }
 
 /// A request that was dispatched.
@@ -101,6 +103,7 @@ impl Router {
             service_s: None,
             prefill: Prefill::default(),
             reviewed: Time::ZERO,
+            offer_declined: false,
             config,
         }
     }

@@ -19,7 +19,29 @@ pub mod world;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Edge, Fingerprint};
-use isotherm_router::{PeerId, Request, RequestId, Scope, SessionKey, Tier};
+use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
+
+/// How often a waiting request may see a later one go first to a replica that could have served it.
+pub const PASSED_OVER_MAX: u32 = 64;
+
+/// Whether under this policy a free replica takes the oldest request that it may serve, so that nobody waits beside a
+/// free replica. The others may let a request wait for a warm one, and take another first, within bounds: nobody
+/// is passed over more often than [`PASSED_OVER_MAX`] times, whoever waits beside a free replica is asked again soon,
+/// and where all are idle nobody waits.
+pub const fn serves_in_order(policy: PolicyName) -> bool {
+    match policy {
+        PolicyName::Isotherm => false,
+        PolicyName::PrefixTree
+        | PolicyName::CacheAware
+        | PolicyName::Preble
+        | PolicyName::MinTtft
+        | PolicyName::ConsistentHash
+        | PolicyName::RoundRobin
+        | PolicyName::Random
+        | PolicyName::LeastOutstanding
+        | PolicyName::PowerOfTwo => true,
+    }
+}
 
 /// Bytes between two edges.
 pub const EDGE_BYTES: u32 = 256;

@@ -1,12 +1,18 @@
 //! What must hold at every moment.
 
+use std::time::Duration;
+
 use isotherm_router::{
     Availability, PeerAvailability, PeerStatus, Push, ReplicaId, ReplicaStatus, Request, Time,
 };
 
+use super::super::serves_in_order;
 use super::Naive;
 use super::peers;
 use super::replica::Replica;
+
+/// Whoever waits beside a free replica is asked again within this time.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Naive {
     /// Whether a replica may serve a request at all.
@@ -100,7 +106,32 @@ impl Naive {
         assert!(report.drain_per_s >= 0.0, "{report:?}");
     }
 
-    pub(super) fn check(&self) {
+    /// Nobody waits for nothing.
+    fn check_liveness(&mut self, statuses: &[ReplicaStatus]) {
+        let is_open = |status: &&ReplicaStatus| status.availability == Availability::Available;
+        let beside = statuses.iter().filter(is_open).find_map(|status| {
+            let mut all = self.waiting.iter().map(|(request, _)| request);
+            let waits = all.find(|request| self.is_eligible(request, status.id))?;
+            Some((waits.id, status.id))
+        });
+        if serves_in_order(self.config.policy) {
+            assert_eq!(beside, None, "waits for nothing");
+        } else if beside.is_some() {
+            let next = self.router.poll_timeout();
+            let soon = self.now.after(ASKED_AGAIN_AFTER);
+            assert!(next.is_some_and(|next| next <= soon), "{beside:?} {next:?}");
+        }
+        let mut staying = statuses.iter().filter(|status| !status.draining);
+        let all_idle = staying.all(|status| is_open(&status) && status.outstanding == 0);
+        let since = *self.idle_since.get_or_insert(self.now);
+        self.idle_since = Some(since).filter(|_| all_idle);
+        let is_long = since.after(ASKED_AGAIN_AFTER) <= self.now;
+        if all_idle && is_long && self.replicas.values().any(|r| !r.draining) {
+            assert!(self.waiting.is_empty(), "all are idle, {:?}", self.waiting);
+        }
+    }
+
+    pub(super) fn check(&mut self) {
         let stats = self.router.stats(self.now);
         assert_eq!(stats.queue_length, self.waiting.len());
         assert_eq!(stats.in_flight, self.in_flight.len());
@@ -110,7 +141,7 @@ impl Naive {
         let peers: Vec<PeerStatus> = self.router.peers(self.now).collect();
         self.peers.check(&peers, self.now, &self.config.region);
         let open = |peer: &&PeerStatus| peer.availability == PeerAvailability::Available;
-        for peer in peers.iter().filter(open) {
+        for peer in peers.iter().filter(open).filter(|_| !self.tells_times) {
             for (request, _) in &self.waiting {
                 let idles = peers::may_leave_for(request, peer.id) && stats.available_replicas == 0;
                 assert!(!idles, "{:?} could leave for {peer:?}", request.id);
@@ -120,6 +151,7 @@ impl Naive {
         let statuses: Vec<_> = self.router.replicas(self.now).collect();
         assert_eq!(statuses.len(), self.replicas.len());
         self.check_report(&statuses);
+        self.check_liveness(&statuses);
         for status in statuses {
             let replica = &self.replicas[&status.id];
             assert_eq!(status.outstanding, replica.outstanding);
@@ -128,10 +160,6 @@ impl Naive {
                 assert!(!available || self.may_be_pushed(status.id), "{status:?}");
             } else {
                 assert_eq!(available, self.may_be_pushed(status.id), "{status:?}");
-            }
-            for (request, _) in self.waiting.iter().filter(|_| available) {
-                let eligible = self.is_eligible(request, status.id);
-                assert!(!eligible, "{:?} waits for nothing", request.id);
             }
         }
         for (request, since) in &self.waiting {

@@ -6,9 +6,13 @@ use isotherm_router::{
     Choice, Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Scope,
 };
 
+use super::super::{PASSED_OVER_MAX, serves_in_order};
 use super::Naive;
 use super::peers::Since;
 use super::replica::Flight;
+
+/// How many of those that wait the router looks at for one replica.
+const LOOKED_AT_MAX: usize = 64;
 
 impl Naive {
     pub(super) fn event(&mut self, event: Event) {
@@ -29,12 +33,16 @@ impl Naive {
             match effect {
                 Effect::Dispatch { id, decision } => {
                     let newest = RequestId(self.next_request - 1);
-                    if let Some(choice) = foretold.take_if(|_| id == newest) {
+                    if let Some(choice) = foretold.take_if(|_| id == newest)
+                        && !self.may_be_asked_again(&choice)
+                    {
                         let (replica, reason) = (decision.replica, decision.reason);
                         assert_eq!(choice, Choice::Dispatch { replica, reason });
                     }
                     placed += 1;
                     self.dispatched(id, &decision);
+                    // One that must not be passed over any more goes before the one that arrives, and changes its lot.
+                    foretold.take_if(|_| !serves_in_order(self.config.policy));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
                 Effect::Forward { id, forwarding } => {
@@ -50,33 +58,54 @@ impl Naive {
             }
         }
         let free = self.router.stats(self.now).available_replicas;
-        assert!(!left || free == 0, "{free} replicas were free here");
+        let may_leave = free == 0 || self.tells_times;
+        assert!(!left || may_leave, "{free} replicas were free here");
         let told = std::iter::from_fn(|| self.router.poll_placement()).count();
         assert_eq!(told, placed, "siblings hear of each");
         self.check();
     }
 
-    /// Takes one that waits, after a look at who came before.
+    /// Whether one that was to wait may yet go in the same event: another replica has become free by it.
+    fn may_be_asked_again(&self, choice: &Choice) -> bool {
+        matches!(choice, Choice::Wait { .. }) && !serves_in_order(self.config.policy)
+    }
+
+    /// Takes one that waits; with those who came before and could have gone instead.
     pub(super) fn take_waiting(
         &mut self,
         id: RequestId,
         could: impl Fn(&Self, &Request) -> bool,
-    ) -> (Request, Since) {
+    ) -> (Request, Since, Vec<RequestId>) {
         assert!(self.answered.insert(id), "{id:?} was answered twice");
         let at = self
             .waiting
             .iter()
             .position(|(request, _)| request.id == id);
         let at = at.expect("only who waits is sent");
-        for (older, _) in &self.waiting[..at] {
-            assert!(!could(self, older), "{:?} came first", older.id);
+        let older = self.waiting[..at].iter().map(|(older, _)| older);
+        let passed = older.filter(|older| could(self, older));
+        let passed = passed.map(|older| older.id).collect();
+        let (request, since) = self.waiting.remove(at);
+        (request, since, passed)
+    }
+
+    /// A request goes to a replica that these could have gone to, who came before it.
+    fn pass_over(&mut self, id: RequestId, older: &[RequestId]) {
+        let own = self.passed_over.remove(&id).unwrap_or_default();
+        if serves_in_order(self.config.policy) && own < PASSED_OVER_MAX {
+            assert!(older.is_empty(), "{older:?} came before {id:?}");
         }
-        self.waiting.remove(at)
+        for older in older.iter().take(LOOKED_AT_MAX) {
+            let times = self.passed_over.entry(*older).or_default();
+            *times += 1;
+            assert!(*times <= PASSED_OVER_MAX, "{older:?} was passed over");
+        }
     }
 
     pub(super) fn dispatched(&mut self, id: RequestId, decision: &Decision) {
         let could = |naive: &Self, older: &Request| naive.is_eligible(older, decision.replica);
-        let (request, since) = self.take_waiting(id, could);
+        let (request, since, older) = self.take_waiting(id, could);
+        self.pass_over(id, &older);
         assert_eq!(decision.queued_for, self.now.since(since.arrived));
         assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
         assert!(self.is_eligible(&request, decision.replica));

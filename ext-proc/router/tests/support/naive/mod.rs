@@ -10,7 +10,9 @@ mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use isotherm_router::{Effect, Event, ReplicaId, Request, RequestId, Router, RouterConfig, Time};
+use isotherm_router::{
+    Effect, Event, PolicyName, ReplicaId, Request, RequestId, Router, RouterConfig, Time,
+};
 
 use self::ops::Op;
 use self::peers::{Peers, Since};
@@ -23,6 +25,12 @@ pub struct Naive {
     now: Time,
     replicas: BTreeMap<ReplicaId, Replica>,
     waiting: Vec<(Request, Since)>,
+    /// How often each of them has seen a later one go first.
+    passed_over: BTreeMap<RequestId, u32>,
+    /// Since when every replica that gets new requests is available and has none.
+    idle_since: Option<Time>,
+    /// Whether responses tell how long they took: then requests may stay for a warm cache, or leave for one.
+    tells_times: bool,
     in_flight: BTreeMap<RequestId, Flight>,
     peers: Peers,
     /// Whether all that are healthy fail.
@@ -35,8 +43,12 @@ pub struct Naive {
 }
 
 impl Naive {
-    pub fn new() -> Self {
-        let mut config = RouterConfig::default();
+    /// A pool of three replicas under this policy, whose responses tell how long they took, or do not.
+    pub fn new(policy: PolicyName, tells_times: bool) -> Self {
+        let mut config = RouterConfig {
+            policy,
+            ..RouterConfig::default()
+        };
         config.region.share = true;
         let mut naive = Self {
             router: Router::new(config.clone(), 5),
@@ -44,6 +56,9 @@ impl Naive {
             now: Time::ZERO,
             replicas: BTreeMap::new(),
             waiting: Vec::new(),
+            passed_over: BTreeMap::new(),
+            idle_since: None,
+            tells_times,
             in_flight: BTreeMap::new(),
             peers: Peers::default(),
             all_fail: false,

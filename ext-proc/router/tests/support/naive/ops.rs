@@ -27,6 +27,14 @@ pub enum Server {
     Stranger,
 }
 
+/// What a response says at its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    pub cached_percent: Option<u32>,
+    pub ttft_ms: Option<u64>,
+    pub output_tokens: Option<u32>,
+}
+
 /// One operation. Numbers choose among what exists at that moment, going round.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -41,6 +49,8 @@ pub enum Op {
         end: End,
         served: Server,
         cached_percent: Option<u32>,
+        ttft_ms: Option<u64>,
+        output_tokens: Option<u32>,
     },
     Abort {
         which: usize,
@@ -112,7 +122,16 @@ impl Naive {
                 end,
                 served,
                 cached_percent,
-            } => self.finish_one(*which, *end, *served, *cached_percent),
+                ttft_ms,
+                output_tokens,
+            } => {
+                let told = Told {
+                    cached_percent: *cached_percent,
+                    ttft_ms: ttft_ms.filter(|_| self.tells_times),
+                    output_tokens: output_tokens.filter(|_| self.tells_times),
+                };
+                self.finish_one(*which, *end, *served, told);
+            }
             Op::Abort { which, waiting } => self.abort(*which, *waiting),
             Op::Returns(which) => self.returns(*which),
             Op::FinishAway {

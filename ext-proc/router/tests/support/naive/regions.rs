@@ -77,7 +77,11 @@ impl Naive {
     pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &Forwarding) {
         let peer = forwarding.peer;
         let may_go = |request: &Request| peers::may_leave_for(request, peer);
-        let (request, since) = self.take_waiting(id, |_, older| may_go(older));
+        let (request, since, older) = self.take_waiting(id, |_, older| may_go(older));
+        assert!(
+            older.is_empty() || self.tells_times,
+            "{older:?} came before {id:?}"
+        );
         assert_eq!(forwarding.queued_for, self.now.since(since.arrived));
         assert!(may_go(&request), "{request:?} to {peer:?}");
         let rules = self.config.region;

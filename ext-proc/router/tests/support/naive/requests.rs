@@ -10,6 +10,7 @@ use super::super::request;
 use super::Naive;
 use super::ops::Reach;
 use super::ops::Server;
+use super::ops::Told;
 use super::peers::Since;
 use super::replica::BREAKS;
 use super::replica::Evidence;
@@ -67,16 +68,10 @@ impl Naive {
         self.event_foretold(Event::Arrived(request), Some(foretold.choice));
     }
 
-    pub(super) fn finish_one(
-        &mut self,
-        which: usize,
-        end: End,
-        server: Server,
-        cached: Option<u32>,
-    ) {
+    pub(super) fn finish_one(&mut self, which: usize, end: End, server: Server, told: Told) {
         let n = self.in_flight.len().max(1);
         if let Some(id) = self.in_flight.keys().nth(which % n).copied() {
-            self.finish_this(id, end, server, cached);
+            self.finish_this(id, end, server, told);
         }
     }
 
@@ -89,18 +84,12 @@ impl Naive {
             let at_it = |(_, flight): &(&RequestId, &Flight)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {
-                self.finish_this(id, End::Failed, Server::Unsaid, None);
+                self.finish_this(id, End::Failed, Server::Unsaid, Told::default());
             }
         }
     }
 
-    pub(super) fn finish_this(
-        &mut self,
-        id: RequestId,
-        end: End,
-        server: Server,
-        cached: Option<u32>,
-    ) {
+    pub(super) fn finish_this(&mut self, id: RequestId, end: End, server: Server, told: Told) {
         let member = match server {
             Server::Member(which) => self.replica(which),
             Server::Unsaid | Server::Stranger => None,
@@ -131,15 +120,15 @@ impl Naive {
             let edges = request.fingerprint.edges();
             replica.sent.extend(edges.iter().map(|edge| edge.hash));
         }
-        let prompt_tokens = cached.map(|_| 640);
+        let cached = told.cached_percent;
         self.event(Event::Finished {
             id,
             served,
             end,
-            ttft_us: None,
-            prompt_tokens,
+            ttft_us: told.ttft_ms.map(|ms| 1_000 * ms),
+            prompt_tokens: cached.map(|_| 640),
             cached_tokens: cached.map(|percent| 640 * percent / 100),
-            completion_tokens: None,
+            completion_tokens: told.output_tokens,
         });
     }
 
