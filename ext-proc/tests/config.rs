@@ -29,7 +29,7 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
         ]
     );
     assert_eq!(config.admin.listen, "[::1]:9103".parse().unwrap());
-    assert!(config.decision_header);
+    assert!(config.decision_header && config.recording.enabled);
     assert_eq!(config.drain_max, Duration::from_secs(5));
     let pool = &config.pools[0];
     assert_eq!(pool.model, "llama-3.1-8b");

@@ -13,6 +13,7 @@
 //! | `GET /api/regions` | the regions: links, heartbeats, pools, and who looks after whose replicas |
 //! | `POST /api/regions/{name}/lost` | an operator's word that a region is gone: its replicas may be adopted; `DELETE` takes that back |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | says where a request would go now, and why; nothing changes |
+//! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records what comes, without any text, and answers with it as it ends; wants `recording.enabled` |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
 //! `pool` may be left out where there is only one. What changes state wants the bearer token of
@@ -25,6 +26,7 @@ mod error;
 mod explain;
 mod health;
 mod pools;
+mod recording;
 mod regions;
 mod replicas;
 mod server;
@@ -92,6 +94,7 @@ impl Admin {
                 post(regions::lost).delete(regions::not_lost),
             )
             .route("/api/reload", post(reload))
+            .route("/api/recording", post(recording::record))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .route("/api/explain", explain)
             .fallback(|| async { ApiError::no_such_page() })

@@ -1,7 +1,7 @@
 //! The HTTP server of the admin interface: bounded in connections, and in how long each may take.
 //!
 //! axum's own server bounds neither, so that whoever opens connections and says nothing could take the file
-//! descriptors that Envoy's streams need.
+//! descriptors that Envoy's streams need. An answer that is a recording may take longer ([`Open`]), within its own bounds.
 //!
 //! On loopback it answers only to who asks for an address or for `localhost`. A web page can point a name of its own
 //! at 127.0.0.1 (DNS rebinding) and then read what a browser on this machine is told; but the browser says that name.
@@ -10,14 +10,16 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -36,8 +38,49 @@ const HEADERS_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a connection is kept, whatever comes over it.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a connection is kept over which a recording goes: as long as the longest takes, and what the client needs to
+/// read the rest of it.
+const RECORDING_TIME_MAX: Duration = Duration::from_secs(3_800);
+/// How often is looked whether the recording has ended.
+const RECORDING_LOOK: Duration = Duration::from_secs(1);
 /// How long to wait when no connection can be accepted, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps a connection open beyond its time, as long as somebody holds it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Open(Arc<AtomicUsize>);
+
+/// See [`Open`].
+#[derive(Debug)]
+pub(super) struct Held(Open);
+
+impl Open {
+    pub(super) fn hold(&self) -> Held {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Held(self.clone())
+    }
+
+    /// Until the connection has lasted long enough.
+    async fn time_is_over(&self) {
+        sleep(CONNECTION_TIME_MAX).await;
+        let given_up = sleep(RECORDING_TIME_MAX.saturating_sub(CONNECTION_TIME_MAX));
+        let released = async {
+            while self.0.load(Ordering::Relaxed) > 0 {
+                sleep(RECORDING_LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = given_up => {}
+            () = released => {}
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Serves `router` on `listener` until `stop` resolves and the requests in flight are answered.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
@@ -77,6 +120,8 @@ async fn connection(
     router: Router,
     mut stopped: watch::Receiver<()>,
 ) {
+    let open = Open::default();
+    let router = router.layer(Extension(open.clone()));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -87,7 +132,7 @@ async fn connection(
         ended = connection.as_mut() => Some(ended),
         // Nothing is ever sent: the sender goes when the service stops.
         _ = stopped.changed() => None,
-        () = sleep(CONNECTION_TIME_MAX) => None,
+        () = open.time_is_over() => None,
     };
     let ended = match ended {
         Some(ended) => Ok(ended),

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -96,7 +97,32 @@ impl Client {
         self.send(method, path, body).await.map(drop)
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+    /// Sends `value` to `path`, whose answer goes on for as long as it likes.
+    pub(super) async fn stream(
+        &self,
+        path: &str,
+        value: &impl Serialize,
+    ) -> anyhow::Result<Incoming> {
+        let body = serde_json::to_vec(value)?.into();
+        let opened = self.open(Method::POST, path, body);
+        let opened = tokio::time::timeout(ANSWER_TIME_MAX, opened).await;
+        let response = opened.with_context(|| format!("{} does not answer", self.admin))??;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
+        }
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let body = body.collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+        Err(self.refused(path, status, &body.to_bytes()))
+    }
+
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.admin))
@@ -105,13 +131,17 @@ impl Client {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body))?;
+        self.http.request(request).await.with_context(|| {
+            format!(
+                "no service answers at {} (is it running? --admin or --config says where it is)",
+                self.admin
+            )
+        })
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
         let answer = async {
-            let response = self.http.request(request).await.with_context(|| {
-                format!(
-                    "no service answers at {} (is it running? --admin or --config says where it is)",
-                    self.admin
-                )
-            })?;
+            let response = self.open(method, path, body).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
                 .collect()
@@ -125,12 +155,17 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
+        Err(self.refused(path, status, &body))
+    }
+
+    /// What an answer means that is an error.
+    fn refused(&self, path: &str, status: StatusCode, body: &[u8]) -> anyhow::Error {
         if let (StatusCode::UNAUTHORIZED, Some(Err(why))) = (status, &self.token) {
-            bail!("{why}");
+            return anyhow::anyhow!("{why}");
         }
-        match serde_json::from_slice::<view::ErrorBody>(&body) {
-            Ok(error) => bail!("{}", error.error.message),
-            Err(_) => bail!("{path} was answered with {status}"),
+        match serde_json::from_slice::<view::ErrorBody>(body) {
+            Ok(error) => anyhow::anyhow!("{}", error.error.message),
+            Err(_) => anyhow::anyhow!("{path} was answered with {status}"),
         }
     }
 

@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod explain;
+mod record;
 mod regions;
 mod replicas;
 mod table;
@@ -45,6 +46,11 @@ enum Command {
     Replicas(replicas::Replicas),
     /// See the other regions, or say that one is lost.
     Regions(regions::Regions),
+    /// Record live traffic of the running service as a trace that `isotherm-sim` replays.
+    ///
+    /// A trace has no text: it says when requests came, how long they and their answers were, and which of them began
+    /// with the same prompt, by ids that mean nothing outside of it. The service must allow it (`recording.enabled`).
+    Record(record::Record),
     /// Print the reference of the configuration file, as Markdown.
     #[command(hide = true)]
     ConfigReference,
@@ -82,6 +88,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,
         Command::Regions(args) => regions::run(args).await,
+        Command::Record(args) => record::run(args).await,
         Command::ConfigReference => {
             print!("{}", reference::markdown());
             Ok(ExitCode::SUCCESS)

@@ -56,6 +56,8 @@ pub struct Config {
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.
     pub pools: Vec<PoolConfig>,
+    /// Whether live traffic may be recorded.
+    pub recording: RecordingConfig,
     /// This service among those of other regions; `None` for a region on its own.
     pub region: Option<RegionConfig>,
 }
@@ -67,6 +69,13 @@ pub struct AdminConfig {
     pub listen: SocketAddr,
     /// Where the bearer token for changes is.
     pub token_file: Option<PathBuf>,
+}
+
+/// Recording live traffic as a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordingConfig {
+    /// Whether it is allowed.
+    pub enabled: bool,
 }
 
 /// One pool.

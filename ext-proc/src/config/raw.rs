@@ -41,6 +41,8 @@ section! {
         /// The pools, one for each model.
         pools: List<RawPool, POOLS_MAX> = List::of(RawPool::default())
             => "one pool for every model, its replicas added through the admin interface";
+        /// Recording live traffic as a trace, without any text: `isotherm record`.
+        recording: RawRecording = RawRecording::default();
         /// This service among those of other regions. Without this section it takes part in nothing of the kind.
         region: RawRegion = RawRegion::default();
     }
@@ -53,6 +55,14 @@ section! {
         listen: SocketAddr = super::DEFAULT_ADMIN;
         /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without one, such requests are refused.
         token_file: Maybe<FilePath> = Maybe(None);
+    }
+}
+
+section! {
+    /// `recording`.
+    pub(super) struct RawRecording {
+        /// Whether the admin interface may record. What is recorded is when requests come, how long they and their answers are, and ids of their prefixes that mean nothing outside the recording; it takes the token.
+        enabled: bool = false;
     }
 }
 

@@ -12,7 +12,9 @@ use super::names::PushName;
 use super::raw::{RawConfig, RawPool, RawProbe, RawReplicas};
 use super::region;
 use super::value::Item;
-use super::{AdminConfig, Config, DnsSource, Listen, PoolConfig, ProbeConfig, Sources};
+use super::{
+    AdminConfig, Config, DnsSource, Listen, PoolConfig, ProbeConfig, RecordingConfig, Sources,
+};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
@@ -74,6 +76,9 @@ pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
         decision_header: raw.decision_header.value,
         drain_max: raw.drain_ms_max.value.duration(),
         pools,
+        recording: RecordingConfig {
+            enabled: raw.recording.value.enabled.value,
+        },
         region,
     }
 }

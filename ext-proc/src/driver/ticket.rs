@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::core::{Route, Verdict};
 use super::pool::Pool;
+use crate::recording::recorder::Entry;
 
 /// An engine writes its load report a little before the first byte reaches the filter. What was pushed within this
 /// time may be missing from the report, so the report counts as that much older.
@@ -37,16 +38,19 @@ pub struct Ticket {
     forwarded: bool,
     /// Nothing more is to be told of this request.
     closed: bool,
+    /// What a recording gets of it, when it ends in whatever way.
+    recorded: Option<Box<Entry>>,
 }
 
 impl Ticket {
-    pub(crate) fn new(pool: Arc<Pool>, id: RequestId) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, id: RequestId, recorded: Option<Box<Entry>>) -> Self {
         Self {
             pool,
             id,
             sent: None,
             forwarded: false,
             closed: false,
+            recorded,
         }
     }
 
@@ -94,6 +98,9 @@ impl Ticket {
     /// The response ended as `outcome` says. An engine's load report in it counts as a probe.
     pub fn finished(mut self, outcome: &Outcome) {
         self.closed = true;
+        if let Some(recorded) = &mut self.recorded {
+            recorded.finished(outcome);
+        }
         let served = self.served(outcome);
         self.pool.request_event(Event::Finished {
             id: self.id,

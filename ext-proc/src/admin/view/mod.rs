@@ -53,6 +53,18 @@ pub struct NewReplica {
     pub address: String,
 }
 
+/// `POST /api/recording`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewRecording {
+    /// The pool's model; may be absent where there is one pool.
+    pub pool: Option<String>,
+    /// How many requests are recorded at most.
+    pub requests: u64,
+    /// For how long requests are recorded at most, in seconds.
+    pub seconds: u64,
+}
+
 /// One of `GET /api/pools`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolView {

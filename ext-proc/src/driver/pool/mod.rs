@@ -23,6 +23,7 @@ use super::roster::{Member, MembershipError};
 use super::ticket::{Progress, Ticket};
 use crate::config::PoolConfig;
 use crate::metrics::PoolMetrics;
+use crate::recording::recorder::Recorder;
 
 /// One pool. Everything that drives it goes through here.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub struct Pool {
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
     metrics: PoolMetrics,
+    recorder: Arc<Recorder>,
     /// The fleet's count of changes of membership.
     revision: watch::Sender<u64>,
 }
@@ -62,6 +64,7 @@ impl Pool {
             core: Mutex::new(Core::new(router)),
             alarm: Arc::new(Notify::new()),
             metrics,
+            recorder: Arc::default(),
             revision,
         }
     }
@@ -108,6 +111,12 @@ impl Pool {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// What records its requests, when somebody wants that.
+    #[must_use]
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
     }
 
     /// Takes a replica in. It gets requests after its first good probe. One that is adopted is this region's own from
@@ -204,11 +213,12 @@ impl Pool {
 
     /// Hands in a request. The ticket gives its place back when it is dropped.
     pub fn submit(self: &Arc<Self>, ask: &Ask) -> (Ticket, Progress) {
+        let recorded = self.recorder.begin(|| self.clock.now(), ask);
         let (id, admitted) = self.drive(|core, now| {
             let (id, admitted, deliveries) = core.arrive(now, ask);
             ((id, admitted), deliveries)
         });
-        let ticket = Ticket::new(Arc::clone(self), id);
+        let ticket = Ticket::new(Arc::clone(self), id, recorded);
         let progress = match admitted {
             Admitted::Decided(verdict) => {
                 self.count(&verdict);

@@ -13,5 +13,6 @@ mod memory;
 mod openai;
 mod pushing;
 mod queue;
+mod recording;
 mod reload;
 mod replicas;

@@ -1,0 +1,107 @@
+//! Live requests become a trace that says everything of them but what they say.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+
+use anyhow::Context as _;
+use isotherm_e2e::{Client, MODEL, PATIENCE, patient, turn};
+use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+const CONVERSATIONS: usize = 3;
+/// No generated text and no number has it.
+const MARK: &str = "Xylophone";
+
+#[tokio::test]
+async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let engine = EngineOptions {
+        speed: 50.0,
+        ..EngineOptions::default()
+    };
+    let pool = Pool::new(MODEL).replicas(2).engine(engine);
+    let stack = patient(Stack::builder("recording").pool(pool))
+        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .start()
+        .await?;
+    let trace = stack.directory().join("trace.jsonl");
+    let requests = (2 * CONVERSATIONS).to_string();
+    let recording = Command::new(stack.service().program())
+        .arg("record")
+        .arg("--config")
+        .arg(stack.service().config_path())
+        .arg("--output")
+        .arg(&trace)
+        .args(["--requests", &requests])
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let log = stack.directory().join("isotherm.log");
+    within(PATIENCE, "it records", || async {
+        let log = std::fs::read_to_string(&log)?;
+        Ok(log.contains("recording begins").then_some(()))
+    })
+    .await?;
+
+    let client = Client::new(&stack.url(""))?;
+    let mut counted = Vec::new();
+    for number in 0..CONVERSATIONS {
+        let session = format!("{MARK}-{number}");
+        let topic = format!("{MARK}: what all have in common, and it is long. ").repeat(30);
+        let mut messages = vec![
+            json!({ "role": "system", "content": topic }),
+            json!({ "role": "user", "content": format!("{MARK}: question {number}").repeat(20) }),
+        ];
+        for _ in 0..2 {
+            let body = json!({ "model": MODEL, "messages": messages, "max_tokens": 90, "ignore_eos": true });
+            let answer = client.chat(&session, &body).await?.json()?;
+            counted.push(answer["usage"].clone());
+            messages.push(answer["choices"][0]["message"].clone());
+            messages
+                .push(json!({ "role": "user", "content": format!("{MARK}, go on. ").repeat(25) }));
+        }
+    }
+    let output = tokio::time::timeout(PATIENCE, recording.wait_with_output()).await??;
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+
+    let text = std::fs::read_to_string(&trace)?;
+    assert!(!text.contains(MARK) && !text.contains("common"), "{text}");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    assert_eq!(lines.len(), counted.len());
+    let number = |value: &Value| value.as_u64().context("a number");
+    let (mut tokens, mut counted_tokens) = (0, 0);
+    for (line, usage) in lines.iter().zip(&counted) {
+        // Nobody sent two at once, so they ended in the order in which they came.
+        assert_eq!(line["output_length"], usage["completion_tokens"], "{line}");
+        tokens += number(&line["input_length"])?;
+        counted_tokens += number(&usage["prompt_tokens"])?;
+        let blocks = line["hash_ids"].as_array().context("blocks")?.len() as u64;
+        assert_eq!(blocks, number(&line["input_length"])?.div_ceil(512));
+    }
+    assert!(
+        tokens.abs_diff(counted_tokens) <= lines.len() as u64,
+        "{tokens} tokens, and the engines counted {counted_tokens}"
+    );
+    let sessions: BTreeSet<String> = lines
+        .iter()
+        .map(|line| line["session"].to_string())
+        .collect();
+    assert_eq!(sessions.len(), CONVERSATIONS);
+    let pieces = |line: &Value| line["pieces"].as_array().cloned().unwrap_or_default();
+    for turns in lines.chunks(2) {
+        let (first, second) = (pieces(&turns[0]), pieces(&turns[1]));
+        assert_eq!(first[..], second[..first.len()], "the second turn goes on");
+        assert_eq!(second[first.len()], json!([turns[0]["answer"], 90]));
+        assert_eq!(
+            first[..4],
+            pieces(&lines[0])[..4],
+            "all have the same topic"
+        );
+    }
+    Ok(())
+}
