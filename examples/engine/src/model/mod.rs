@@ -8,11 +8,13 @@
 //! - `scheduler`: what the next step computes
 //! - `step`: the step in progress, and jumping over decode steps in which nothing changes
 //! - [`blocks`]: the KV cache
+//! - [`forecast`]: when a request would have its first token
 //! - [`timing`]: how long a step takes; [`presets`]: measured ones
 
 pub mod blocks;
 pub mod config;
 pub mod engine;
+pub mod forecast;
 pub mod presets;
 pub mod request;
 mod scheduler;
@@ -24,6 +26,7 @@ pub mod timing;
 pub use blocks::BlockHash;
 pub use config::Config;
 pub use engine::Engine;
+pub use forecast::{Arrival, Forecast};
 pub use presets::Preset;
 pub use request::{Event, EventKind, Rejection, Request, RequestId, Usage};
 pub use stats::{Stats, Totals};

@@ -42,6 +42,12 @@ impl Step {
         })
     }
 
+    /// When the next whole step of this run ends: what comes now can be in the one after that.
+    pub(super) fn next_end_ns(&self, timing: &Timing) -> u64 {
+        let next = || self.started_ns.saturating_add(self.span_ns(timing, 1));
+        self.fixed_end_ns.unwrap_or_else(next)
+    }
+
     /// Pins the end, so that another timing does not move it.
     pub(super) fn fix_end(&mut self, timing: &Timing) {
         self.fixed_end_ns = Some(self.ends_ns(timing));
