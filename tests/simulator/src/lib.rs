@@ -4,8 +4,10 @@
 //! - [`prompt`]: prompts without text; [`chain`]: as the router's fingerprint and as the engine's blocks
 //! - [`setup`]: everything else of a run: fleet, network, who decides
 //! - [`run`]: the run itself
+//! - [`capacity`]: the highest rate that a set-up bears
 //! - [`record`]: what a run leaves behind; [`summary`]: its figures
 
+pub mod capacity;
 pub mod chain;
 mod client;
 pub mod network;
@@ -16,6 +18,7 @@ pub mod summary;
 pub mod workload;
 mod world;
 
+pub use capacity::capacity;
 pub use network::Network;
 pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
 pub use setup::{Action, Balancing, Change, RegionSetup, ReplicaSetup, Setup};

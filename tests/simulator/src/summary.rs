@@ -53,9 +53,9 @@ pub struct Summary {
     pub throughput_requests_per_s: f64,
     /// That time.
     pub span_s: f64,
-    /// Requests whose first token came within the objective, of all counted.
+    /// Requests whose first token came within the objective, of all counted: DualMap's effective request capacity.
     pub slo_attainment: f64,
-    /// The same as a number: DualMap's effective request capacity at this rate.
+    /// The same as a number.
     pub within_slo: usize,
     /// Standard deviation over mean of the replicas' pending prefill tokens, mean over the samples in which there are any.
     pub load_cv: f64,

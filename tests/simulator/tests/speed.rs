@@ -4,7 +4,6 @@
 mod support;
 
 use core::time::Duration;
-use std::time::Instant;
 
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
@@ -55,6 +54,13 @@ fn conversations(requests: u64) -> Workload {
     }
 }
 
+/// The time that this thread has had on a core: others on the machine do not count.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanos = text.split(' ').next().unwrap();
+    Duration::from_nanos(nanos.parse().unwrap())
+}
+
 #[test]
 #[ignore = "takes minutes, and measures nothing in a debug build"]
 fn a_million_requests_over_64_replicas_take_less_than_two_minutes() {
@@ -64,9 +70,9 @@ fn a_million_requests_over_64_replicas_take_less_than_two_minutes() {
     let policy =
         std::env::var("POLICY").map_or(PolicyName::PrefixTree, |name| name.parse().unwrap());
     let setup = Setup::one_region(engine, REPLICAS, Balancing::Router(config(policy)));
-    let start = Instant::now();
+    let start = cpu_time();
     let outcome = run(&setup, &workload);
-    let took = start.elapsed();
+    let took = cpu_time() - start;
     println!(
         "{policy}: {} requests, {} events in {took:.1?} ({:.1} us a request); {:?}",
         outcome.requests.len(),
@@ -75,5 +81,5 @@ fn a_million_requests_over_64_replicas_take_less_than_two_minutes() {
         outcome.summary(setup.slo)
     );
     assert_eq!(outcome.requests.len() as u64, requests);
-    assert!(took < Duration::from_secs(120) || requests > 1_000_000);
+    assert!(took < Duration::from_secs(120));
 }

@@ -41,7 +41,7 @@ pub(super) struct Journey {
     /// Its replica.
     pub(super) replica: u32,
     /// Prompt tokens that the oracle expects its replica to compute.
-    pub(super) expected_tokens: u64,
+    expected_tokens: u32,
     /// When its first token left the engine.
     first: Option<Ns>,
     /// What the engine counted at its end; none when it refused.
@@ -219,7 +219,7 @@ impl World<'_> {
             return;
         };
         let replica = journey.replica;
-        let expected = core::mem::take(&mut journey.expected_tokens);
+        let expected = u64::from(journey.expected_tokens);
         let (Some(asks), Some(at)) = (
             self.clients.step(journey.session, journey.step),
             self.replicas.get_mut(replica as usize),
@@ -456,7 +456,7 @@ impl World<'_> {
     }
 
     /// The oracle chose a replica.
-    pub(super) fn placed(&mut self, number: u32, replica: u32, expected_tokens: u64) {
+    pub(super) fn placed(&mut self, number: u32, replica: u32, expected_tokens: u32) {
         let Some(journey) = self.journeys.get_mut(number as usize) else {
             return;
         };
@@ -469,7 +469,7 @@ impl World<'_> {
             record.dispatched = Some(Duration::from_nanos(self.now));
             record.replica = Some(replica as usize);
             record.forwarded = there.region != record.region;
-            there.coming_tokens += expected_tokens;
+            there.coming_tokens += u64::from(expected_tokens);
         }
         let at = self.now + self.way(from, replica);
         self.agenda.add(at, What::Reaches { journey: number });
@@ -483,6 +483,13 @@ impl World<'_> {
         self.refused(journey.number, Some(RejectReason::NoReplica), self.now);
         self.follow(number);
         self.arrive(number);
+    }
+
+    /// How many prompt tokens a request in an engine has to compute, as the oracle saw it when it chose.
+    pub(super) fn expected_tokens(&self, id: engine::RequestId) -> u32 {
+        let number = usize::try_from(id.0).unwrap_or(usize::MAX);
+        let journey = self.journeys.get(number);
+        journey.map_or(0, |journey| journey.expected_tokens)
     }
 
     /// What the client of a journey asks, and from where.

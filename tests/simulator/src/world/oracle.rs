@@ -1,7 +1,15 @@
 //! The oracle: the yardstick, which nobody could ship.
 //!
-//! It sees each engine's true cache, and the prompt tokens that it still has to compute, and sends every request at once to
-//! the replica whose first token will be with the client first.
+//! It sees each engine as it is: what its cache holds, what it computes, what waits in it, and what is on its way there. It sends
+//! every request at once to the replica from which the client will have its first token first, if nothing else comes; among
+//! equals to the one with the least in it. So it knows all that there is, and nothing that will be: a policy that holds
+//! requests back until it knows more may be ahead of it.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+use std::sync::Arc;
+
+use isotherm_engine::model::{Arrival, BlockHash};
 
 use super::World;
 use super::replica::State;
@@ -9,39 +17,52 @@ use crate::chain;
 
 impl World<'_> {
     pub(super) fn ask_oracle(&mut self, number: u32) {
+        let now = Duration::from_nanos(self.now);
+        for at in 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX) {
+            if let Some(replica) = self.replicas.get_mut(at as usize) {
+                replica.engine.handle_timeout(now);
+            }
+            self.attend(at);
+        }
         let Some((asks, region)) = self.asked(number) else {
             return;
         };
-        let mut best: Option<(f64, u32, u64)> = None;
-        let mut blocks = None;
+        let prompt_tokens = asks.prompt.tokens();
+        // Engines name blocks of their own size.
+        let mut chains: Vec<(u32, Arc<[BlockHash]>)> = Vec::new();
+        let mut best = None;
         for (at, replica) in (0_u32..).zip(&self.replicas) {
             if replica.state != State::Member {
                 continue;
             }
-            let config = replica.engine.config();
-            let same = blocks
-                .as_ref()
-                .is_some_and(|(tokens, _)| *tokens == config.block_tokens);
-            if !same {
-                let chain = chain::blocks(&asks.prompt, asks.answer(), config.block_tokens);
-                blocks = Some((config.block_tokens, chain));
-            }
-            let Some((_, chain)) = &blocks else {
-                continue;
+            let size = replica.engine.config().block_tokens;
+            let known = chains.iter().find(|(tokens, _)| *tokens == size);
+            let blocks = match known {
+                Some((_, blocks)) => Arc::clone(blocks),
+                None => {
+                    let blocks = chain::blocks(&asks.prompt, asks.answer(), size);
+                    chains.push((size, Arc::clone(&blocks)));
+                    blocks
+                }
             };
-            let cached = replica.engine.cached_tokens(chain);
-            let new = u64::from(asks.prompt.tokens().saturating_sub(cached).max(1));
-            let ahead = replica.engine.backlog_tokens() + replica.coming_tokens;
-            let per_token_ns = config.timing.prefill_token_ps / 1_000;
-            let way = 2 * self.way(region, at);
-            #[expect(clippy::cast_precision_loss, reason = "times far below 2^52 ns")]
-            let ns = ((ahead + new) * per_token_ns + way) as f64;
-            if best.is_none_or(|(least, ..)| ns < least) {
-                best = Some((ns, at, new));
-            }
+            let arrival = Arrival {
+                prompt_tokens,
+                blocks: &blocks,
+                ahead_tokens: replica.coming_tokens,
+            };
+            let forecast = replica
+                .engine
+                .forecast(now, &arrival, |id| self.expected_tokens(id));
+            let ways = Duration::from_nanos(2 * self.way(region, at));
+            let stats = replica.engine.stats();
+            let inside = stats.running + stats.waiting + stats.arrived;
+            let first = forecast.first_token.saturating_add(ways);
+            let key = Reverse((first, inside, at));
+            let new = prompt_tokens.saturating_sub(forecast.cached_tokens).max(1);
+            best = best.max(Some((key, new)));
         }
         match best {
-            Some((_, replica, new)) => self.placed(number, replica, new),
+            Some((Reverse((_, _, replica)), new)) => self.placed(number, replica, new),
             None => self.nobody(number),
         }
     }
