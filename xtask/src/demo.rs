@@ -41,15 +41,15 @@ fn start<'a>(program: &str, arguments: impl Iterator<Item = &'a str>) -> anyhow:
     hand_over(&mut command)
 }
 
-/// The demo takes this process's place, so that Ctrl-C reaches it and nothing else has to be waited for.
+/// The program takes this process's place, so that Ctrl-C reaches it and nothing else has to be waited for.
 #[cfg(unix)]
-fn hand_over(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt as _;
     Err(command.exec())
         .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))
 }
 
 #[cfg(not(unix))]
-fn hand_over(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
     crate::process::run(command)
 }

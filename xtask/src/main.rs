@@ -9,6 +9,7 @@ mod check;
 mod demo;
 mod envoy;
 mod examples;
+mod experiment;
 mod filter;
 mod licences;
 mod process;
@@ -41,6 +42,10 @@ enum Chore {
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
     Up(Passed),
+    /// Runs an experiment after a paper in the simulator, or `all` of them, and writes CSV, JSON and HTML to
+    /// target/experiments (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Experiment(Passed),
     /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs
     Test,
     /// `bench path` measures requests through Envoy (`--help` for its options); anything else goes to `cargo bench`
@@ -62,6 +67,7 @@ fn main() -> ExitCode {
         Chore::Examples => examples::write(&cargo::root()),
         Chore::Demo(passed) => demo::run("demo", &passed.arguments),
         Chore::Up(passed) => demo::run("up", &passed.arguments),
+        Chore::Experiment(passed) => experiment::run(&passed.arguments),
         Chore::Test => check::run(),
         Chore::Bench(passed) => bench::run(&passed.arguments),
     };

@@ -5,11 +5,13 @@
 //! - [`setup`]: everything else of a run: fleet, network, who decides
 //! - [`run`]: the run itself
 //! - [`capacity`]: the highest rate that a set-up bears
+//! - [`experiment`]: the headline tables of the papers, run again
 //! - [`record`]: what a run leaves behind; [`summary`]: its figures
 
 pub mod capacity;
 pub mod chain;
 mod client;
+pub mod experiment;
 pub mod network;
 pub mod prompt;
 pub mod record;

@@ -1,0 +1,93 @@
+//! `isotherm-sim experiment`: its options.
+
+use core::num::NonZeroU64;
+use std::env;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Context as _;
+use clap::Parser;
+
+use super::lab::{Effort, Lab};
+use super::list;
+use crate::workload::trace::Trace;
+
+/// Where reports go when nothing else is said; `cargo xtask` sets it.
+const OUTPUT: &str = "ISOTHERM_OUTPUT";
+
+/// Runs an experiment after a paper and writes its report: CSV, JSON, HTML.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "isotherm-sim experiment", version)]
+pub struct Arguments {
+    /// Which one, or `all`; with a name that does not exist, the list of those that do
+    pub name: String,
+    /// How many seeds each case is run with, instead of as many as the experiment finds enough
+    #[arg(long)]
+    pub seeds: Option<NonZeroU64>,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs at once; the reports do not depend on it [default: one for each core]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// A tenth of the requests: to see that it works, not to measure
+    #[arg(long)]
+    pub quick: bool,
+    /// Mooncake's conversation trace (JSONL); without it, a synthetic twin stands in
+    #[arg(long)]
+    pub trace: Option<PathBuf>,
+    /// Where the reports go [default: target/experiments]
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+}
+
+/// Reads the command line behind `experiment`, and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(&Arguments::parse_from(env::args_os().skip(1))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs it; says on standard output what was found, and where the report is.
+///
+/// # Errors
+/// When there is no such experiment, a trace cannot be read or a file cannot be written.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let experiments = list::named(&arguments.name)?;
+    let threads = arguments
+        .threads
+        .or_else(|| thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1);
+    let output = arguments.output.clone().unwrap_or_else(|| {
+        let made = env::var_os(OUTPUT).map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        made.join("experiments")
+    });
+    let trace = arguments.trace.as_deref().map(read).transpose()?;
+    let lab = Lab::new(Effort {
+        seed: arguments.seed,
+        seeds: arguments.seeds.map(NonZeroU64::get),
+        threads,
+        quick: arguments.quick,
+        trace,
+    });
+    let page = list::run(&experiments, &lab, Path::new(&output))?;
+    println!("{}", page.display());
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<Arc<Trace>> {
+    let file =
+        File::open(path).with_context(|| format!("cannot open the trace {}", path.display()))?;
+    let trace = Trace::read(BufReader::new(file), None)
+        .with_context(|| format!("cannot read the trace {}", path.display()))?;
+    Ok(Arc::new(trace))
+}

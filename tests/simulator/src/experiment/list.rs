@@ -1,0 +1,97 @@
+//! Every experiment, by name.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::document::{Document, write_index};
+use super::lab::Lab;
+use super::{default, skylb_8, skylb_9, skylb_10};
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub shows: &'static str,
+    /// Runs it.
+    pub run: fn(&Lab) -> anyhow::Result<Document>,
+}
+
+/// Every experiment, in the order of `all`.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "skylb-8",
+        shows: "SkyLB, Figure 8: four workloads, seven systems, three regions",
+        run: skylb_8::run,
+    },
+    Experiment {
+        name: "skylb-9",
+        shows: "SkyLB, Figure 9: blind pushing, a limit of outstanding requests, pending requests",
+        run: skylb_9::run,
+    },
+    Experiment {
+        name: "skylb-10",
+        shows: "SkyLB, Figure 10: replicas against throughput, with and without forwarding",
+        run: skylb_10::run,
+    },
+    Experiment {
+        name: "default",
+        shows: "isotherm on every standard workload, against every other policy and the oracle",
+        run: default::run,
+    },
+];
+
+/// There is no such experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown(String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "no experiment is called {:?}; there are:", self.0)?;
+        for experiment in EXPERIMENTS {
+            writeln!(f, "  {:<14}{}", experiment.name, experiment.shows)?;
+        }
+        write!(f, "  {:<14}every one of them", "all")
+    }
+}
+
+impl core::error::Error for Unknown {}
+
+/// The experiments of a name; `all` is the name of all.
+///
+/// # Errors
+/// When there is none of that name.
+pub fn named(name: &str) -> Result<Vec<&'static Experiment>, Unknown> {
+    if name == "all" {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let found = EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == name);
+    found
+        .map(|found| vec![found])
+        .ok_or_else(|| Unknown(name.to_owned()))
+}
+
+/// Runs experiments one after the other and writes their files; returns the page to open.
+///
+/// # Errors
+/// When one cannot be run or a file cannot be written.
+pub fn run(experiments: &[&Experiment], lab: &Lab, output: &Path) -> anyhow::Result<PathBuf> {
+    let mut documents = Vec::new();
+    let mut page = output.to_path_buf();
+    for experiment in experiments {
+        eprintln!("==> {}: {}", experiment.name, experiment.shows);
+        let start = Instant::now();
+        let document = (experiment.run)(lab)?;
+        page = document.write(output)?;
+        println!("{}", document.text());
+        eprintln!("    {:.1} s", start.elapsed().as_secs_f64());
+        documents.push(document);
+    }
+    if documents.len() > 1 {
+        page = write_index(output, &documents)?;
+    }
+    Ok(page)
+}
