@@ -28,6 +28,8 @@ pub use event::{
     End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Scope, Served, SessionKey, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Placement, Target};
+#[cfg(feature = "research")]
+pub use policy::{Ablation, Selection};
 pub use policy::{PolicyName, UnknownPolicy};
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};

@@ -17,15 +17,26 @@ const VIRTUAL_NODES: u64 = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     places: BTreeSet<(u64, Slot)>,
+    /// Which of several independent rings over the same targets.
+    which: u64,
 }
 
 impl Ring {
+    /// One of several rings that know nothing of each other.
+    pub(crate) const fn numbered(which: u64) -> Self {
+        Self {
+            places: BTreeSet::new(),
+            which,
+        }
+    }
+
     pub(crate) fn join(&mut self, slot: Slot, name: &str) {
-        self.places.extend(points(name).map(|point| (point, slot)));
+        let points = points(name, self.which);
+        self.places.extend(points.map(|point| (point, slot)));
     }
 
     pub(crate) fn leave(&mut self, slot: Slot, name: &str) {
-        for point in points(name) {
+        for point in points(name, self.which) {
             self.places.remove(&(point, slot));
         }
     }
@@ -41,20 +52,26 @@ impl Ring {
             // The usual case under load, and the longest walk.
             return candidates.nth(0);
         }
-        let key = key_of(request);
-        let behind = self.places.range((key, Slot(0))..);
-        let round = self.places.range(..(key, Slot(0)));
+        self.find(key_of(request), |slot| {
+            candidates.contains(slot) && !except.contains(&slot)
+        })
+    }
+
+    /// The first such target behind a point.
+    pub(crate) fn find(&self, point: u64, is_open: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let behind = self.places.range((point, Slot(0))..);
+        let round = self.places.range(..(point, Slot(0)));
         behind
             .chain(round)
             .map(|(_, slot)| *slot)
-            .find(|slot| candidates.contains(*slot) && !except.contains(slot))
+            .find(|slot| is_open(*slot))
     }
 }
 
 /// How near behind the request's key a target of this name stands: 1 is right there, 0 a whole round away.
 pub(crate) fn nearness(request: &Request, name: &str) -> f64 {
     let key = key_of(request);
-    let distance = points(name)
+    let distance = points(name, 0)
         .map(|point| point.wrapping_sub(key))
         .min()
         .unwrap_or(u64::MAX);
@@ -72,6 +89,8 @@ fn key_of(request: &Request) -> u64 {
     XxHash3_64::oneshot(&key.to_le_bytes())
 }
 
-fn points(name: &str) -> impl Iterator<Item = u64> {
-    (0..VIRTUAL_NODES).map(|i| XxHash3_64::oneshot_with_seed(i, name.as_bytes()))
+/// Where a target of this name stands on one of the rings.
+fn points(name: &str, which: u64) -> impl Iterator<Item = u64> {
+    let first = which * VIRTUAL_NODES;
+    (first..first + VIRTUAL_NODES).map(|i| XxHash3_64::oneshot_with_seed(i, name.as_bytes()))
 }

@@ -82,6 +82,10 @@ fn go(policy: PolicyName, push: Push, shape: Shape, replicas: usize, tasks: Vec<
 fn with_pending_nobody_waits_inside_a_busy_engine_while_another_idles() {
     for (name, shape) in shapes() {
         for policy in PolicyName::ALL {
+            if policy == PolicyName::DualMap {
+                // A prompt that all share has two replicas, and the others stay idle: that is what it is for.
+                continue;
+            }
             let short = [8, 40, 300].map(burst);
             let long = [8, 40, 100].map(long_prompts);
             for tasks in short.into_iter().chain(long) {

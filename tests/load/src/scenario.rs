@@ -202,11 +202,13 @@ fn usual(policy: PolicyName) -> Push {
         | PolicyName::Random
         | PolicyName::LeastOutstanding
         | PolicyName::PowerOfTwo => Push::Blind,
-        PolicyName::PrefixTree
+        PolicyName::Isotherm
+        | PolicyName::PrefixTree
         | PolicyName::CacheAware
         | PolicyName::Preble
         | PolicyName::MinTtft
-        | PolicyName::ConsistentHash => Push::Pending,
+        | PolicyName::ConsistentHash
+        | PolicyName::DualMap => Push::Pending,
     }
 }
 

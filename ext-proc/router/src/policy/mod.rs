@@ -10,6 +10,7 @@
 
 mod cache_aware;
 mod consistent_hash;
+mod dual_map;
 mod isotherm;
 mod least_outstanding;
 mod lots;
@@ -23,6 +24,8 @@ mod round_robin;
 
 use core::fmt::Debug;
 
+#[cfg(feature = "research")]
+pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::{Match, PrefixIndex};
@@ -87,6 +90,27 @@ pub(crate) trait Policy: Debug + Send {
     /// Where should this request go?
     fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement>;
 
+    /// A request arrived, and [`Self::place`] was asked about it. There need be no candidate.
+    fn arrived(&mut self, request: &Request, view: &View<'_>) {
+        let _ = (request, view);
+    }
+
+    /// A request waits from now on. There need be no candidate.
+    fn waits(&mut self, waiting: &Waiting, view: &View<'_>) {
+        let _ = (waiting, view);
+    }
+
+    /// One that waited does not any more, be it that it goes or that it is refused.
+    fn gone(&mut self, place: Place) {
+        let _ = place;
+    }
+
+    /// Switches parts of it off.
+    #[cfg(feature = "research")]
+    fn ablate(&mut self, ablation: Ablation) {
+        let _ = ablation;
+    }
+
     /// A request was placed where [`Self::place`] said.
     fn placed(&mut self, slot: Slot) {
         let _ = slot;
@@ -134,6 +158,7 @@ impl PolicyName {
     pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
         match self {
             Self::Isotherm => Box::new(isotherm::Isotherm),
+            Self::DualMap => Box::new(dual_map::DualMap::default()),
             Self::PrefixTree => Box::new(prefix_tree::PrefixTree),
             Self::CacheAware => Box::new(cache_aware::CacheAware),
             Self::Preble => Box::new(preble::Preble),

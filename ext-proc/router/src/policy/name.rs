@@ -18,6 +18,8 @@ pub enum PolicyName {
     MinTtft,
     /// Ring hash on the session key (SkyLB-CH).
     ConsistentHash,
+    /// The better of two candidates that the prefix names (DualMap).
+    DualMap,
     /// In turn.
     RoundRobin,
     /// By lot.
@@ -30,12 +32,13 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::PrefixTree,
         Self::CacheAware,
         Self::Preble,
         Self::MinTtft,
         Self::ConsistentHash,
+        Self::DualMap,
         Self::RoundRobin,
         Self::Random,
         Self::LeastOutstanding,
@@ -52,6 +55,7 @@ impl PolicyName {
             Self::Preble => "preble",
             Self::MinTtft => "min_ttft",
             Self::ConsistentHash => "consistent_hash",
+            Self::DualMap => "dual_map",
             Self::RoundRobin => "round_robin",
             Self::Random => "random",
             Self::LeastOutstanding => "least_outstanding",

@@ -135,6 +135,11 @@ impl Queue {
         place
     }
 
+    /// All of them, oldest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Waiting> + '_ {
+        self.waiting.values()
+    }
+
     pub(crate) fn get(&self, place: Place) -> Option<&Waiting> {
         self.waiting.get(&place)
     }

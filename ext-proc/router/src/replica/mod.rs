@@ -6,6 +6,7 @@ mod fit;
 mod fleet;
 mod flow;
 mod headroom;
+mod progress;
 mod pushes;
 
 use backlog::{Backlog, Pace, Speed};
@@ -14,6 +15,7 @@ pub(crate) use breaker::{Breaker, Evidence, Sent};
 pub(crate) use fleet::Fleet;
 use flow::Flow;
 use headroom::Headroom;
+use progress::Progress;
 pub(crate) use pushes::Pushes;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
@@ -36,6 +38,7 @@ pub(crate) struct Replica {
     headroom: Headroom,
     breaker: Breaker,
     backlog: Backlog,
+    progress: Progress,
     /// The last good probe, and when it was sent.
     probe: Option<(Load, Time)>,
     /// Whether a probe failed since.
@@ -54,6 +57,7 @@ impl Replica {
             headroom: Headroom::default(),
             breaker: Breaker::default(),
             backlog: Backlog::default(),
+            progress: Progress::default(),
             probe: None,
             failed: false,
         }

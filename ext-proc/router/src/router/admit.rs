@@ -61,7 +61,10 @@ impl Router {
             self.forward(waiting, &going);
             return;
         }
-        match self.settle_arrival(&waiting) {
+        let verdict = self.settle_arrival(&waiting);
+        // Told afterwards, so that an explanation in advance is what happens.
+        self.tell(|policy, view| policy.arrived(&waiting.request, view));
+        match verdict {
             Verdict::Goes(settled) => {
                 self.dispatch(waiting, settled);
                 return;
@@ -80,7 +83,7 @@ impl Router {
             self.reject(waiting.request.id, RejectReason::QueueFull);
         } else {
             self.counters.queued += 1;
-            self.queue.push(waiting);
+            self.enqueue(waiting);
         }
     }
 
@@ -220,7 +223,7 @@ impl Router {
     /// A waiting request goes; older ones that could have gone there are passed over.
     fn go(&mut self, place: Place, settled: Settled) {
         self.queue.pass_over(place, settled.slot, LOOKED_AT_MAX);
-        if let Some(waiting) = self.queue.remove(place) {
+        if let Some(waiting) = self.dequeue(place) {
             self.dispatch(waiting, settled);
         }
     }

@@ -101,6 +101,7 @@ impl Router {
             return;
         }
         if let Some(ttft) = told.ttft {
+            self.fleet.computed(flight.replica, flight.at.after(ttft));
             self.learn_prefill(&flight, ttft, measured);
             self.learn_pace(
                 &flight,
@@ -152,7 +153,7 @@ impl Router {
 
     pub(super) fn aborted(&mut self, id: RequestId) {
         if let Some(place) = self.queue.place_of(id) {
-            self.queue.remove(place);
+            self.dequeue(place);
             self.counters.aborted_waiting += 1;
         } else if self.away.contains(id) {
             self.aborted_away(id);

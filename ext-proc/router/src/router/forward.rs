@@ -136,7 +136,7 @@ impl Router {
             let Some(going) = waiting.and_then(|waiting| self.leaves(waiting, 0)) else {
                 return;
             };
-            if let Some(waiting) = self.queue.remove(place) {
+            if let Some(waiting) = self.dequeue(place) {
                 self.forward(waiting, &going);
             }
         }

@@ -9,6 +9,7 @@ mod explain;
 mod feedback;
 mod forward;
 mod share;
+mod tell;
 mod worth;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -189,6 +190,12 @@ impl Router {
         self.pump();
     }
 
+    /// Switches parts of the policy off, to see what they are good for. The service is built without this.
+    #[cfg(feature = "research")]
+    pub fn ablate(&mut self, ablation: crate::Ablation) {
+        self.policy.ablate(ablation);
+    }
+
     /// Replaces the configuration; replicas, queue and index stay.
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
         if config.policy != self.config.policy {
@@ -198,6 +205,7 @@ impl Router {
                     self.policy.joined(slot, &replica.name);
                 }
             }
+            self.tell_who_waits();
         }
         self.config = config;
         self.advance(now);
@@ -271,7 +279,7 @@ impl Router {
             RejectReason::NoHealthyReplica
         };
         while let Some(place) = self.queue.expired(self.now, wait_max) {
-            if let Some(waiting) = self.queue.remove(place) {
+            if let Some(waiting) = self.dequeue(place) {
                 self.reject(waiting.request.id, reason);
             }
         }
@@ -321,7 +329,7 @@ impl Router {
             return;
         }
         for place in self.queue.unpin(slot) {
-            if let Some(waiting) = self.queue.remove(place) {
+            if let Some(waiting) = self.dequeue(place) {
                 self.reject(waiting.request.id, RejectReason::EmptySubset);
             }
         }
@@ -330,7 +338,7 @@ impl Router {
     fn shutdown(&mut self) {
         self.shutting_down = true;
         while let Some((place, _)) = self.queue.oldest() {
-            if let Some(waiting) = self.queue.remove(place) {
+            if let Some(waiting) = self.dequeue(place) {
                 self.reject(waiting.request.id, RejectReason::ShuttingDown);
             }
         }

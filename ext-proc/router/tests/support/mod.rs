@@ -30,7 +30,7 @@ pub const PASSED_OVER_MAX: u32 = 64;
 /// and where all are idle nobody waits.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {
-        PolicyName::Isotherm => false,
+        PolicyName::Isotherm | PolicyName::DualMap => false,
         PolicyName::PrefixTree
         | PolicyName::CacheAware
         | PolicyName::Preble

@@ -1,5 +1,7 @@
 //! What a policy may ask of the pool's speed: see `replica/backlog.rs` for how it is learned.
 
+use core::time::Duration;
+
 use super::{Fleet, Pace};
 use crate::replica::Measured;
 use crate::slots::Slot;
@@ -70,6 +72,23 @@ impl Fleet {
         {
             replica.backlog.learn(measured, pool);
         }
+    }
+
+    /// The first token of a request came at this time.
+    pub(crate) fn computed(&mut self, id: ReplicaId, at: Time) {
+        if let Some(slot) = self.slot_of(id)
+            && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
+        {
+            replica.progress.computed(at);
+        }
+    }
+
+    /// How long requests have waited inside a replica while it began none; zero when none waits there.
+    pub(crate) fn stalled_for(&self, slot: Slot, now: Time) -> Duration {
+        self.get(slot)
+            .and_then(|replica| replica.progress.stalled_since())
+            .map(|since| now.since(since))
+            .unwrap_or_default()
     }
 
     fn pace_of(&self, slot: Slot) -> &Pace {

@@ -238,6 +238,7 @@ impl Fleet {
                 ..load
             };
             replica.headroom.probed(&load, sent, replica.outstanding);
+            replica.progress.probed(&load, sent);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });

@@ -1,0 +1,231 @@
+//! `dual_map`: two candidates by hash of the prefix, and the better one of them (`DualMap`, sections 3.2 to 3.4, A.1, A.7).
+//!
+//! - [`hotness`]: how much of the prompt is the key.
+//! - [`pair`]: two rings give the key its two candidates, the same for everybody who shares it.
+//! - [`choice`]: the one that has more of the prompt, as long as what it still has to compute fits the time that a first
+//!   token may take; then the one with less to do. Among equals always that one.
+//! - [`lines`] and [`rebalance`]: who finds no room at its candidate waits for it in the router. When both candidates of
+//!   an arrival have too much to do, those who wait for them move to their other candidate, largest benefit first.
+//!
+//! A request never goes to a third replica, however idle, unless the router's own bounds on fairness say so. That is
+//! the policy: it keeps every prefix on two replicas.
+//!
+//! Differs from the paper where a router outside the engines has to: what an engine still has to compute is an estimate, and
+//! what waits inside an engine is not migrated any more. With selective pushing that is one request at most; with `blind`
+//! nothing waits here, and there is nothing to rebalance.
+
+mod ablation;
+mod choice;
+mod hotness;
+mod lines;
+mod pair;
+mod rebalance;
+
+use twox_hash::XxHash3_64;
+
+#[cfg_attr(
+    not(feature = "research"),
+    expect(unreachable_pub, reason = "for experiments only")
+)]
+pub use ablation::{Ablation, Selection};
+
+use self::hotness::Hotness;
+use self::lines::Lines;
+use self::pair::{Pair, TwoRings};
+use super::{
+    Placement, Policy, Taken, View, least_loaded, match_less_load, may_serve, uncached_tokens,
+};
+use crate::index::Match;
+use crate::queue::{Place, Waiting};
+use crate::slots::Slot;
+use crate::{Reason, Request};
+
+/// The better of two candidates.
+#[derive(Debug, Default)]
+pub(super) struct DualMap {
+    ablation: Ablation,
+    rings: TwoRings,
+    hotness: Hotness,
+    lines: Lines,
+    /// Whether replicas joined or left since the lines were looked through.
+    rings_changed: bool,
+}
+
+/// One of the candidates, chosen.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    slot: Slot,
+    reason: Reason,
+    found: Match,
+}
+
+impl DualMap {
+    /// The two candidates of a request, among those that it may use and that are well.
+    fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
+        let is_open = |slot| is_well(slot, view) && may_serve(request, slot, view);
+        self.rings.pair(self.key(request), is_open)
+    }
+
+    /// What the rings are asked for: the prefix; for a prompt too short to have one, the session.
+    fn key(&self, request: &Request) -> u64 {
+        let key = self.hotness.key(request.fingerprint.edges());
+        key.unwrap_or_else(|| {
+            let key = request.session.map_or(request.id.0, |session| session.0);
+            XxHash3_64::oneshot(&key.to_le_bytes())
+        })
+    }
+
+    /// Where a request goes: one that waits to where it was put, or to its other candidate when it is late. When its
+    /// candidates have changed since, it is chosen anew.
+    fn chosen(&self, request: &Request, view: &View<'_>) -> Option<Chosen> {
+        let pair = self.pair(request, view)?;
+        let place = self.lines.place_of(request.id);
+        let stands = place.and_then(|place| Some((place, self.lines.get(place)?)));
+        let Some((place, entry)) = stands.filter(|(_, entry)| entry.pair == pair) else {
+            return Some(self.choose(request, pair, view));
+        };
+        let slot = entry.slot;
+        let other = pair.other(slot).filter(|other| {
+            !view.candidates.contains(slot)
+                && view.candidates.contains(*other)
+                && self.saves(place, *other, view).is_some()
+        });
+        Some(found_at(other.unwrap_or(slot), request, view))
+    }
+}
+
+impl Policy for DualMap {
+    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+        let Chosen {
+            slot,
+            reason,
+            found,
+        } = self.chosen(request, view)?;
+        Some(if view.candidates.contains(slot) {
+            Placement::Now {
+                slot,
+                reason,
+                found: Some(found),
+            }
+        } else {
+            Placement::WaitFor(slot)
+        })
+    }
+
+    fn arrived(&mut self, request: &Request, view: &View<'_>) {
+        let replicas = view.fleet.staying().len();
+        self.hotness.observe(request.fingerprint.edges(), replicas);
+        self.rehouse(view);
+        self.rebalance(request, view);
+    }
+
+    fn waits(&mut self, waiting: &Waiting, view: &View<'_>) {
+        if let Some(pair) = self.pair(&waiting.request, view) {
+            let chosen = self.choose(&waiting.request, pair, view);
+            let tokens = uncached_tokens(&waiting.request, chosen.found.depth);
+            self.lines.push(waiting, pair, chosen.slot, tokens);
+        }
+    }
+
+    fn gone(&mut self, place: Place) {
+        self.lines.remove(place);
+    }
+
+    /// The oldest in its own line. With nobody there, whoever is late elsewhere and would be in time here, the one with
+    /// the largest benefit; then whoever has nobody to wait for.
+    fn take(
+        &self,
+        slot: Slot,
+        waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
+        view: &View<'_>,
+    ) -> Option<Taken> {
+        let own = self.lines.first(slot);
+        if let Some((place, entry)) = own.and_then(|place| Some((place, self.lines.get(place)?))) {
+            return Some(here(place, &found_at(slot, &entry.request, view)));
+        }
+        let mut best: Option<(f64, Place, Chosen)> = None;
+        for (place, waiting) in waiting {
+            let chosen = self.chosen(&waiting.request, view);
+            let Some(chosen) = chosen.filter(|chosen| chosen.slot == slot) else {
+                continue;
+            };
+            let benefit_s = self.saves(place, slot, view).unwrap_or_default();
+            if best.is_none_or(|(best_s, ..)| benefit_s > best_s) {
+                best = Some((benefit_s, place, chosen));
+            }
+        }
+        best.map(|(_, place, chosen)| here(place, &chosen))
+    }
+
+    /// The other candidate first.
+    fn next_best(
+        &self,
+        request: &Request,
+        _found: Option<&Match>,
+        view: &View<'_>,
+        failed: &[Slot],
+    ) -> Option<Slot> {
+        let pair = self.pair(request, view);
+        let is_open = |slot: &Slot| view.candidates.contains(*slot) && !failed.contains(slot);
+        pair.and_then(|pair| pair.iter().find(is_open))
+            .or_else(|| least_loaded(view, failed))
+    }
+
+    /// What it has of the prompt, and one more if it is a candidate.
+    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+        let pair = self.pair(request, view);
+        let is_candidate = pair.is_some_and(|pair| pair.contains(slot));
+        f64::from(u8::from(is_candidate)) + match_less_load(request, slot, view)
+    }
+
+    fn joined(&mut self, slot: Slot, name: &str) {
+        self.rings.join(slot, name);
+        self.rings_changed = true;
+    }
+
+    fn left(&mut self, slot: Slot, name: &str) {
+        self.rings.leave(slot, name);
+        self.rings_changed = true;
+    }
+
+    #[cfg(feature = "research")]
+    fn ablate(&mut self, ablation: Ablation) {
+        self.ablation = ablation;
+    }
+}
+
+/// Whether requests may wait for a replica. One that is on trial is available and not trusted.
+fn is_well(slot: Slot, view: &View<'_>) -> bool {
+    view.fleet.trusted().contains(slot) || view.candidates.contains(slot)
+}
+
+/// One that waits goes to the freed replica.
+const fn here(place: Place, chosen: &Chosen) -> Taken {
+    Taken::Here {
+        place,
+        reason: chosen.reason,
+        found: Some(chosen.found),
+    }
+}
+
+/// A candidate that is settled on, with what it has of the prompt.
+fn found_at(slot: Slot, request: &Request, view: &View<'_>) -> Chosen {
+    let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+    Chosen {
+        slot,
+        reason: reason_of(&found),
+        found,
+    }
+}
+
+/// Why a candidate with such a match was chosen.
+const fn reason_of(found: &Match) -> Reason {
+    if found.depth > 0 {
+        Reason::Prefix
+    } else {
+        Reason::Ring
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The two candidates of a key: two hash rings that know nothing of each other (`DualMap` 3.4).
+//!
+//! Replicas stand on both rings by name, so one that joins or leaves changes only the pairs of its neighbourhoods, and one
+//! that comes back finds its old ones. Replicas that are ill are walked past.
+//!
+//! When both rings name the same replica, the second candidate is the next one on the second ring. The paper takes the next
+//! number; but numbers depend on who joined when, and then every collision of one replica would fall on the same other one.
+
+use twox_hash::XxHash3_64;
+
+use crate::ring::Ring;
+use crate::slots::Slot;
+
+/// Two rings over the same replicas.
+#[derive(Debug)]
+pub(super) struct TwoRings {
+    first: Ring,
+    second: Ring,
+}
+
+impl Default for TwoRings {
+    fn default() -> Self {
+        Self {
+            first: Ring::numbered(0),
+            second: Ring::numbered(1),
+        }
+    }
+}
+
+/// The candidates of a key. One replica alone has no second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) first: Slot,
+    pub(super) second: Option<Slot>,
+}
+
+impl Pair {
+    pub(super) fn contains(self, slot: Slot) -> bool {
+        self.first == slot || self.second == Some(slot)
+    }
+
+    /// The other one.
+    pub(super) fn other(self, slot: Slot) -> Option<Slot> {
+        if self.first == slot {
+            self.second
+        } else {
+            Some(self.first)
+        }
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Slot> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+}
+
+impl TwoRings {
+    pub(super) fn join(&mut self, slot: Slot, name: &str) {
+        self.first.join(slot, name);
+        self.second.join(slot, name);
+    }
+
+    pub(super) fn leave(&mut self, slot: Slot, name: &str) {
+        self.first.leave(slot, name);
+        self.second.leave(slot, name);
+    }
+
+    /// The candidates of a key among those that are open.
+    pub(super) fn pair(&self, key: u64, is_open: impl Fn(Slot) -> bool) -> Option<Pair> {
+        let first = self.first.find(point(key, 0), &is_open)?;
+        let second = self
+            .second
+            .find(point(key, 1), |slot| slot != first && is_open(slot));
+        Some(Pair { first, second })
+    }
+}
+
+/// Where a key lies on one of the rings.
+fn point(key: u64, which: u64) -> u64 {
+    XxHash3_64::oneshot_with_seed(which, &key.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: u64 = 4_000;
+
+    fn rings(replicas: impl IntoIterator<Item = u16>) -> TwoRings {
+        let mut rings = TwoRings::default();
+        for id in replicas {
+            rings.join(Slot(id), &format!("10.0.0.{id}:8000"));
+        }
+        rings
+    }
+
+    fn pairs(rings: &TwoRings) -> Vec<Pair> {
+        (0..KEYS)
+            .map(|key| rings.pair(key, |_| true).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn every_key_has_two_different_candidates() {
+        for pair in pairs(&rings(0..8)) {
+            assert_ne!(Some(pair.first), pair.second);
+            assert!(pair.second.is_some());
+        }
+    }
+
+    #[test]
+    fn the_rings_know_nothing_of_each_other() {
+        // Two independent choices among eight: each of the 56 ordered pairs gets its part, none most of it.
+        let mut counts = [[0_u64; 8]; 8];
+        for pair in pairs(&rings(0..8)) {
+            counts[pair.first.index()][pair.second.unwrap().index()] += 1;
+        }
+        for (i, row) in counts.iter().enumerate() {
+            for (j, count) in row.iter().enumerate().filter(|(j, _)| *j != i) {
+                assert!((20..180).contains(count), "{i} {j}: {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_replica_that_joins_changes_only_the_pairs_that_it_enters() {
+        let (before, after) = (pairs(&rings(0..8)), pairs(&rings(0..9)));
+        let mut changed = 0;
+        for (old, new) in before.iter().zip(&after) {
+            if old != new {
+                assert!(new.contains(Slot(8)), "{old:?} {new:?}");
+                changed += 1;
+            }
+        }
+        // Each ring gives a ninth away.
+        assert!((KEYS / 9..KEYS / 3).contains(&changed), "{changed}");
+    }
+
+    #[test]
+    fn one_that_leaves_and_returns_gets_its_pairs_back() {
+        let mut both = rings(0..8);
+        let before = pairs(&both);
+        both.leave(Slot(3), "10.0.0.3:8000");
+        for (old, new) in before.iter().zip(pairs(&both)) {
+            assert!(!new.contains(Slot(3)));
+            assert!(old.contains(Slot(3)) || *old == new);
+        }
+        both.join(Slot(3), "10.0.0.3:8000");
+        assert_eq!(pairs(&both), before);
+    }
+
+    #[test]
+    fn those_that_are_ill_are_walked_past_and_one_alone_has_no_second() {
+        let both = rings(0..8);
+        for key in 0..100 {
+            let pair = both.pair(key, |slot| slot.0 > 5).unwrap();
+            assert!(pair.iter().all(|slot| slot.0 > 5));
+            let alone = both.pair(key, |slot| slot.0 == 2).unwrap();
+            assert_eq!((alone.first, alone.second), (Slot(2), None));
+            assert_eq!(both.pair(key, |_| false), None);
+        }
+    }
+}
