@@ -144,6 +144,14 @@ impl Queue {
         self.waiting.get(&place)
     }
 
+    /// Whether a request waits that this replica may serve.
+    pub(crate) fn may_go(&self, place: Place, slot: Slot) -> bool {
+        self.get(place).is_some_and(|waiting| {
+            let pinned = waiting.pinned.as_deref();
+            pinned.is_none_or(|slots| slots.contains(&slot))
+        })
+    }
+
     pub(crate) fn place_of(&self, id: RequestId) -> Option<Place> {
         self.places.get(&id).copied()
     }
@@ -228,12 +236,8 @@ impl Queue {
 
     /// The oldest one that must not be passed over on this replica any more.
     pub(crate) fn overdue(&self, slot: Slot) -> Option<Place> {
-        self.overdue.iter().copied().find(|place| {
-            self.waiting.get(place).is_some_and(|waiting| {
-                let pinned = waiting.pinned.as_deref();
-                pinned.is_none_or(|slots| slots.contains(&slot))
-            })
-        })
+        let mut overdue = self.overdue.iter().copied();
+        overdue.find(|place| self.may_go(*place, slot))
     }
 
     /// A replica takes no new requests any more: those restricted to it alone are returned, with nowhere to go.

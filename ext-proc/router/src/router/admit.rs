@@ -194,6 +194,10 @@ impl Router {
                 reason,
                 found,
             }) => {
+                if !self.queue.may_go(place, slot) {
+                    declined.push(place);
+                    return Served::Declined;
+                }
                 let settled = Settled {
                     slot,
                     reason,

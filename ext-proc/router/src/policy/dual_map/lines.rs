@@ -17,6 +17,8 @@ use crate::slots::Slot;
 pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) arrived: Time,
+    /// The only replicas that may serve it, where it is restricted: those that existed when it came.
+    pub(super) pinned: Option<Box<[Slot]>>,
     /// Its candidates, when it was put there.
     pub(super) pair: Pair,
     /// In whose line it stands.
@@ -49,6 +51,7 @@ impl Lines {
         let entry = Entry {
             request: waiting.request.clone(),
             arrived: waiting.arrived,
+            pinned: waiting.pinned.clone(),
             pair,
             slot,
             tokens,

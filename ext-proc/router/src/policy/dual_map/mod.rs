@@ -62,7 +62,14 @@ struct Chosen {
 impl DualMap {
     /// The two candidates of a request, among those that it may use and that are well.
     fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
-        let is_open = |slot| is_well(slot, view) && may_serve(request, slot, view);
+        let place = self.lines.place_of(request.id);
+        let entry = place.and_then(|place| self.lines.get(place));
+        let pinned = entry.and_then(|entry| entry.pinned.as_deref());
+        let is_open = |slot| {
+            is_well(slot, view)
+                && may_serve(request, slot, view)
+                && pinned.is_none_or(|slots| slots.contains(&slot))
+        };
         self.rings.pair(self.key(request), is_open)
     }
 
@@ -139,14 +146,20 @@ impl Policy for DualMap {
         waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
         view: &View<'_>,
     ) -> Option<Taken> {
+        let goes_here = |request: &Request| {
+            let chosen = self.chosen(request, view);
+            chosen.filter(|chosen| chosen.slot == slot)
+        };
         let own = self.lines.first(slot);
-        if let Some((place, entry)) = own.and_then(|place| Some((place, self.lines.get(place)?))) {
-            return Some(here(place, &found_at(slot, &entry.request, view)));
+        let own = own.and_then(|place| Some((place, self.lines.get(place)?)));
+        if let Some((place, entry)) = own
+            && let Some(chosen) = goes_here(&entry.request)
+        {
+            return Some(here(place, &chosen));
         }
         let mut best: Option<(f64, Place, Chosen)> = None;
         for (place, waiting) in waiting {
-            let chosen = self.chosen(&waiting.request, view);
-            let Some(chosen) = chosen.filter(|chosen| chosen.slot == slot) else {
+            let Some(chosen) = goes_here(&waiting.request) else {
                 continue;
             };
             let benefit_s = self.saves(place, slot, view).unwrap_or_default();
