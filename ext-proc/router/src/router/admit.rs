@@ -136,6 +136,10 @@ impl Router {
         }
         let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
         loop {
+            if self.fleet.take_calm_ended() {
+                // The last idle one has been given something to do.
+                freed = self.fleet.available().iter().collect();
+            }
             freed.retain(|slot| self.fleet.available().contains(*slot));
             let offer = freed
                 .iter()

@@ -166,6 +166,11 @@ impl Fleet {
         self.calm_ended = false;
     }
 
+    /// Whether those that take in less while another one idles have become available since this was last asked.
+    pub(crate) fn take_calm_ended(&mut self) -> bool {
+        core::mem::take(&mut self.calm_ended) && !self.is_calm()
+    }
+
     /// Who has become available since this was last asked, and still is.
     pub(crate) fn take_freed(&mut self) -> Vec<Slot> {
         let mut freed = core::mem::take(&mut self.freed);

@@ -65,7 +65,10 @@ impl Naive {
         let behind = |(_, other): &(Request, Since)| *other < since;
         let at = self.waiting.partition_point(behind);
         self.waiting.insert(at, (resolved, since));
-        self.event_foretold(Event::Arrived(request), Some(foretold.choice));
+        // An explanation does not know how long one that has come back has been on its way.
+        let is_known = since.arrived == self.now || !self.tells_times;
+        let choice = Some(foretold.choice).filter(|_| is_known);
+        self.event_foretold(Event::Arrived(request), choice);
     }
 
     pub(super) fn finish_one(&mut self, which: usize, end: End, server: Server, told: Told) {
