@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::document::{Document, write_index};
 use super::lab::Lab;
-use super::{default, skylb_8, skylb_9, skylb_10};
+use super::{
+    default, dualmap_1, dualmap_3, dualmap_4, dualmap_12, dualmap_13, skylb_8, skylb_9, skylb_10,
+};
 
 /// An experiment.
 pub struct Experiment {
@@ -34,6 +36,31 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "skylb-10",
         shows: "SkyLB, Figure 10: replicas against throughput, with and without forwarding",
         run: skylb_10::run,
+    },
+    Experiment {
+        name: "dualmap-1",
+        shows: "DualMap, Figure 1: cache hits against load balance",
+        run: dualmap_1::run,
+    },
+    Experiment {
+        name: "dualmap-3",
+        shows: "DualMap, Figure 3: effective request capacity and goodput over the request rate",
+        run: dualmap_3::run,
+    },
+    Experiment {
+        name: "dualmap-4",
+        shows: "DualMap, Figure 4: TTFT and end-to-end time over the request rate",
+        run: dualmap_4::run,
+    },
+    Experiment {
+        name: "dualmap-12",
+        shows: "DualMap, Figure 12: replicas that come and go",
+        run: dualmap_12::run,
+    },
+    Experiment {
+        name: "dualmap-13",
+        shows: "DualMap, Figure 13a: goodput from 8 to 32 replicas",
+        run: dualmap_13::run,
     },
     Experiment {
         name: "default",

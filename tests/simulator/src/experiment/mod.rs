@@ -17,6 +17,12 @@ pub mod picture;
 pub mod rows;
 
 mod default;
+mod dualmap;
+mod dualmap_1;
+mod dualmap_12;
+mod dualmap_13;
+mod dualmap_3;
+mod dualmap_4;
 mod explain;
 mod skylb_10;
 mod skylb_8;

@@ -1,0 +1,138 @@
+//! What the experiments after DualMap have in common: policies, fleet, the sweep over the request rate.
+//!
+//! The paper's instances are one Ascend 910B4 each with Qwen2.5-7B and a cache of a million tokens in host memory. The
+//! nearest engine of ours that is measured is Llama-3.1-8B on two A100: 944,000 tokens of cache, and a prefill several times
+//! as fast, so rates are not the paper's; what is compared is where each policy lies against the others.
+//!
+//! Policies of the paper as ours: Cache Affinity is a consistent hash of the first two blocks of 512 tokens of a prompt
+//! (the length that the paper finds for 95 % of conversations, A.1.1); Least Loaded goes by outstanding requests
+//! (the paper's by pending tokens). The baselines push at once, as they do in the paper. DualMap and `isotherm` let requests
+//! wait in the router (pending requests): only there can DualMap still migrate them.
+
+use isotherm_engine::model::presets::Preset;
+use isotherm_router::{PolicyName, Push};
+
+use super::lab::{Case, Draw, Lab, config};
+use super::rows::Rows;
+use super::workloads;
+use crate::{Balancing, Setup};
+
+pub(super) const AFFINITY: &str = "Cache Affinity";
+pub(super) const LEAST_LOADED: &str = "Least Loaded";
+pub(super) const MIN_TTFT: &str = "Min TTFT";
+pub(super) const PREBLE: &str = "Preble";
+pub(super) const DUAL_MAP: &str = "DualMap";
+pub(super) const ISOTHERM: &str = "isotherm";
+/// In the order of the colours.
+pub(super) const SYSTEMS: [&str; 6] =
+    [AFFINITY, LEAST_LOADED, MIN_TTFT, PREBLE, DUAL_MAP, ISOTHERM];
+/// What the paper compares DualMap with.
+pub(super) const BASELINES: [&str; 4] = [AFFINITY, LEAST_LOADED, MIN_TTFT, PREBLE];
+
+pub(super) const CONVERSATION: &str = "Conversation";
+pub(super) const TOOLS: &str = "Tool&Agent";
+pub(super) const GROUPS: [&str; 2] = [CONVERSATION, TOOLS];
+
+pub(super) const REPLICAS: usize = 8;
+/// Share of requests within the SLO at which the paper takes the goodput.
+pub(super) const GOODPUT_SHARE: f64 = 0.9;
+
+/// The balancing of a system.
+pub(super) fn balancing(system: &str) -> Balancing {
+    let (policy, push) = match system {
+        AFFINITY => (PolicyName::ConsistentHash, Push::Blind),
+        MIN_TTFT => (PolicyName::MinTtft, Push::Blind),
+        PREBLE => (PolicyName::Preble, Push::Blind),
+        DUAL_MAP => (PolicyName::DualMap, Push::Pending),
+        ISOTHERM => (PolicyName::Isotherm, Push::Pending),
+        _ => (PolicyName::LeastOutstanding, Push::Blind),
+    };
+    Balancing::Router(config(policy, push))
+}
+
+/// A fleet of the paper's size.
+pub(super) fn setup(replicas: usize, balancing: Balancing) -> Setup {
+    Setup::one_region(Preset::Llama31_8b2xA100.config(), replicas, balancing)
+}
+
+/// The workload of a group at a rate, keyed for Cache Affinity.
+pub(super) fn draw(lab: &Lab, group: &str, rate: f64) -> Draw {
+    let drawn = if group == TOOLS {
+        workloads::tools(rate, lab.size(4_000))
+    } else {
+        workloads::conversation(lab.effort(), rate)
+    };
+    workloads::keyed_by_prefix(drawn)
+}
+
+/// Rates of a group, requests per second for the whole fleet: from little to past saturation.
+fn rates(group: &str) -> &'static [f64] {
+    if group == TOOLS {
+        &[16.0, 20.0, 24.0, 28.0, 32.0, 36.0, 40.0]
+    } else {
+        &[6.0, 8.0, 10.0, 12.0, 13.0, 14.0, 16.0, 18.0]
+    }
+}
+
+/// Every policy on both workloads over the rate: Figures 1, 3, 4, 10 and 11 are all drawn from these runs.
+pub(super) fn over_rate(lab: &Lab) -> Rows {
+    lab.once("dualmap over rate", || {
+        let mut cases = Vec::new();
+        for group in GROUPS {
+            for rate in lab.points(rates(group)) {
+                for system in SYSTEMS {
+                    cases.push(Case {
+                        group: group.to_owned(),
+                        system: system.to_owned(),
+                        x: rate,
+                        setup: setup(REPLICAS, balancing(system)),
+                        draw: draw(lab, group, rate),
+                    });
+                }
+            }
+        }
+        lab.run(2, &cases)
+    })
+}
+
+/// The highest rate with the wanted share within the SLO: between the last rate that has it and the next one, in
+/// proportion; nothing below the first rate.
+pub(super) fn goodput(rows: &Rows, group: &str, system: &str) -> f64 {
+    let share = |x: f64| rows.mean(group, system, x, |row| row.summary.slo_attainment);
+    let xs = rows.xs(group);
+    let mut goodput = 0.0;
+    for (index, &x) in xs.iter().enumerate() {
+        let here = share(x);
+        if here >= GOODPUT_SHARE {
+            goodput = x;
+            continue;
+        }
+        if let Some(&before) = index.checked_sub(1).and_then(|last| xs.get(last)) {
+            let above = share(before);
+            goodput = before + (x - before) * (above - GOODPUT_SHARE) / (above - here);
+        }
+        break;
+    }
+    goodput
+}
+
+/// The first rate at which DualMap's best baseline has fallen below the wanted share: "high rates" begin here.
+pub(super) fn high_rates(rows: &Rows, group: &str) -> Vec<f64> {
+    let best = |x: f64| {
+        BASELINES
+            .iter()
+            .map(|system| rows.mean(group, system, x, |row| row.summary.slo_attainment))
+            .fold(0.0, f64::max)
+    };
+    let xs = rows.xs(group);
+    let high: Vec<f64> = xs
+        .iter()
+        .copied()
+        .filter(|&x| best(x) < GOODPUT_SHARE)
+        .collect();
+    if high.is_empty() {
+        xs.last().copied().into_iter().collect()
+    } else {
+        high
+    }
+}
