@@ -1,5 +1,12 @@
 //! The forecast of a first token against what the engine then does.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
 use core::time::Duration;
 
 use isotherm_engine::model::{

@@ -199,3 +199,121 @@ fn count(number: usize) -> f64 {
 fn tokens(number: u64) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Sent at `sent`, with its first token after `ttft` seconds, and its end two seconds later.
+    fn answered(sent: u64, ttft: u64) -> RequestRecord {
+        RequestRecord {
+            session: 0,
+            step: 0,
+            region: 0,
+            sent: s(sent),
+            dispatched: Some(s(sent)),
+            first_token: Some(s(sent + ttft)),
+            ended: Some(s(sent + ttft + 2)),
+            replica: Some(0),
+            prompt_tokens: 100,
+            cached_tokens: 25,
+            output_tokens: 10,
+            queued: s(ttft / 2),
+            refused: None,
+            engine_refused: false,
+            forwarded: sent.is_multiple_of(2),
+            warmup: false,
+        }
+    }
+
+    fn refused(sent: u64) -> RequestRecord {
+        RequestRecord {
+            first_token: None,
+            cached_tokens: 0,
+            output_tokens: 0,
+            refused: Some(isotherm_router::RejectReason::QueueFull),
+            ..answered(sent, 1)
+        }
+    }
+
+    fn sample(at: u64, pending: [u64; 4]) -> Sample {
+        let replicas = (0..).zip(pending).map(|(replica, tokens)| ReplicaSample {
+            replica,
+            outstanding: 2,
+            waiting: 0,
+            pending_prefill_tokens: tokens,
+        });
+        Sample {
+            at: s(at),
+            queued: 0,
+            replicas: replicas.collect(),
+        }
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn figures_are_those_of_the_counted_requests() {
+        let mut requests: Vec<RequestRecord> = (1..=10).map(|i| answered(10 + i, i)).collect();
+        requests.push(refused(15));
+        requests.push(RequestRecord {
+            warmup: true,
+            ..answered(0, 100)
+        });
+        let outcome = Outcome {
+            requests,
+            ..Outcome::default()
+        };
+        let summary = outcome.summary(s(5));
+        assert_eq!((summary.requests, summary.failed), (11, 1));
+        assert_eq!(summary.within_slo, 5);
+        assert!(
+            near(summary.slo_attainment, 5.0 / 11.0),
+            "a refusal misses it"
+        );
+        assert!(near(summary.ttft_p50_s, 5.0) && near(summary.ttft_p90_s, 9.0));
+        assert!(near(summary.ttft_p99_s, 10.0) && near(summary.ttft_mean_s, 5.5));
+        assert!(near(summary.e2e_p50_s, 7.0));
+        assert!(near(summary.hit_ratio, 0.25));
+        // From the first sending at 11 s to the last end at 32 s.
+        assert!(near(summary.span_s, 21.0));
+        assert!(near(summary.throughput_tokens_per_s, 1_100.0 / 21.0));
+        assert!(near(summary.throughput_requests_per_s, 10.0 / 21.0));
+        assert!(near(summary.queued_p90_s, 4.0));
+        assert!(near(summary.forwarded_share, 0.5));
+    }
+
+    #[test]
+    fn balance_is_the_mean_over_samples_with_work_while_requests_are_sent() {
+        let outcome = Outcome {
+            requests: vec![answered(10, 1), answered(20, 1)],
+            samples: vec![
+                sample(5, [9, 0, 0, 0]),
+                sample(12, [10, 10, 10, 10]),
+                sample(14, [0, 0, 0, 0]),
+                sample(16, [40, 0, 0, 0]),
+                sample(25, [9, 0, 0, 0]),
+            ],
+            ..Outcome::default()
+        };
+        let summary = outcome.summary(s(5));
+        // All on one of four: the deviation is the square root of 3 times the mean.
+        assert!(
+            near(summary.load_cv, 3.0_f64.sqrt() / 2.0),
+            "{}",
+            summary.load_cv
+        );
+        assert!(near(summary.outstanding_cv, 0.0));
+    }
+
+    #[test]
+    fn nothing_has_figures_too() {
+        assert_eq!(Outcome::default().summary(s(5)), Summary::default());
+    }
+}

@@ -1,0 +1,121 @@
+//! The oracle against what it must see.
+
+mod support;
+
+use core::time::Duration;
+
+use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::{Session, Workload};
+use isotherm_simulator::{Balancing, ReplicaSetup, Setup, run};
+
+use support::{chats, check_conservation, config, engine, step};
+
+/// One request after the other, each when the one before has long ended.
+fn in_turn(prompts: Vec<Prompt>) -> Workload {
+    let steps = (0..).zip(prompts).map(|(index, prompt): (usize, Prompt)| {
+        let id = 1_000 + u64::try_from(index).unwrap();
+        step(index.checked_sub(1), 30_000, prompt, id)
+    });
+    Workload {
+        sessions: vec![Session {
+            region: 0,
+            key: 1,
+            follows: None,
+            starts: Duration::ZERO,
+            steps: steps.collect(),
+        }],
+        ..Workload::default()
+    }
+}
+
+fn text(id: u64) -> Prompt {
+    Prompt::new([Piece { id, tokens: 2_000 }])
+}
+
+#[test]
+fn it_goes_where_the_prompt_is_cached_and_where_the_engine_is_fast() {
+    let workload = in_turn(vec![text(1), text(2), text(1), text(2), text(1)]);
+    let mut setup = Setup::one_region(engine(), 3, Balancing::Oracle);
+    setup.regions[0].replicas[1] = ReplicaSetup {
+        config: engine(),
+        speed: 2.0,
+    };
+    let outcome = run(&setup, &workload);
+    check_conservation(&outcome, &workload);
+    let replicas: Vec<_> = outcome
+        .requests
+        .iter()
+        .map(|request| request.replica)
+        .collect();
+    assert_eq!(replicas, [Some(1); 5], "the fast one is idle each time");
+    assert!(
+        outcome.requests[2..]
+            .iter()
+            .all(|request| request.cached_tokens == 1_984)
+    );
+}
+
+#[test]
+fn a_burst_is_spread_although_none_of_it_has_reached_an_engine() {
+    let sessions = (0..3).map(|client| Session {
+        region: 0,
+        key: client,
+        follows: None,
+        starts: Duration::ZERO,
+        steps: vec![step(None, 0, text(client), client)],
+    });
+    let workload = Workload {
+        sessions: sessions.collect(),
+        ..Workload::default()
+    };
+    let outcome = run(
+        &Setup::one_region(engine(), 3, Balancing::Oracle),
+        &workload,
+    );
+    let mut replicas: Vec<_> = outcome
+        .requests
+        .iter()
+        .map(|request| request.replica)
+        .collect();
+    replicas.sort_unstable();
+    assert_eq!(replicas, [Some(0), Some(1), Some(2)]);
+}
+
+#[test]
+fn nobody_who_sees_less_is_far_ahead_of_it() {
+    let workload = chats(120, 4);
+    let slo = Duration::from_secs(5);
+    let mean = |balancing| {
+        let setup = Setup::one_region(engine(), 4, balancing);
+        run(&setup, &workload).summary(slo).ttft_mean_s
+    };
+    let oracle = mean(Balancing::Oracle);
+    for policy in PolicyName::ALL {
+        let config = RouterConfig {
+            push: Push::Blind,
+            ..config(policy)
+        };
+        let other = mean(Balancing::Router(config));
+        assert!(
+            oracle < 1.05 * other,
+            "{policy}: {other} s, oracle {oracle} s"
+        );
+    }
+}
+
+#[test]
+fn without_a_replica_everybody_is_refused() {
+    let workload = chats(3, 2);
+    let outcome = run(
+        &Setup::one_region(engine(), 0, Balancing::Oracle),
+        &workload,
+    );
+    assert_eq!(outcome.requests.len(), 3, "what fails has no next turn");
+    assert!(
+        outcome
+            .requests
+            .iter()
+            .all(|request| request.refused.is_some())
+    );
+}

@@ -1,0 +1,89 @@
+//! What a router knows of its replicas is as old as the network and the probes make it.
+
+mod support;
+
+use core::time::Duration;
+
+use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::{Session, Workload};
+use isotherm_simulator::{Balancing, Setup, run};
+
+use support::{config, engine, step};
+
+/// Long prompts, all at once: one fills a replica.
+fn burst() -> Workload {
+    let sessions = (0..12).map(|client| Session {
+        region: 0,
+        key: client,
+        follows: None,
+        starts: Duration::from_secs(1),
+        steps: vec![step(
+            None,
+            0,
+            Prompt::new([Piece {
+                id: client,
+                tokens: 6_000,
+            }]),
+            client,
+        )],
+    });
+    Workload {
+        sessions: sessions.collect(),
+        ..Workload::default()
+    }
+}
+
+fn setup(push: Push, probe_interval_ms: u64) -> Setup {
+    let config = RouterConfig {
+        push,
+        ..config(PolicyName::LeastOutstanding)
+    };
+    Setup {
+        probe_interval: Duration::from_millis(probe_interval_ms),
+        ..Setup::one_region(engine(), 2, Balancing::Router(config))
+    }
+}
+
+#[test]
+fn nothing_is_pushed_before_the_first_probe_is_back() {
+    let mut workload = burst();
+    for session in &mut workload.sessions {
+        session.starts = Duration::ZERO;
+    }
+    let mut setup = setup(Push::Pending, 100);
+    setup.network.service_to_replica = Duration::from_millis(40);
+    let outcome = run(&setup, &workload);
+    let first = outcome
+        .requests
+        .iter()
+        .filter_map(|request| request.dispatched)
+        .min();
+    assert_eq!(first, Some(Duration::from_millis(80)));
+}
+
+#[test]
+fn what_waits_here_or_there_depends_on_the_mode() {
+    let queued = |push| {
+        let outcome = run(&setup(push, 100), &burst());
+        outcome
+            .requests
+            .iter()
+            .map(|request| request.queued)
+            .max()
+            .unwrap()
+    };
+    assert_eq!(queued(Push::Blind), Duration::ZERO);
+    assert!(queued(Push::Pending) > Duration::from_secs(2));
+}
+
+#[test]
+fn seldom_probes_keep_requests_waiting() {
+    let last = |interval_ms| {
+        let outcome = run(&setup(Push::Pending, interval_ms), &burst());
+        let dispatched = outcome.requests.iter().map(|request| request.dispatched);
+        dispatched.max().flatten().unwrap()
+    };
+    assert!(last(50) < Duration::from_secs(5), "{:?}", last(50));
+    assert!(last(2_000) > Duration::from_secs(10), "{:?}", last(2_000));
+}
