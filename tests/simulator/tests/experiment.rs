@@ -1,5 +1,11 @@
 //! Experiments end to end: three files, the same bytes for the same seed whatever the number of threads, others for another.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is wrong"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 

@@ -1,5 +1,11 @@
 //! The oracle against what it must see.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is wrong"
+)]
+
 mod support;
 
 use core::time::Duration;

@@ -1,6 +1,8 @@
 //! How fast the simulator itself is. Run it with
 //! `cargo test --release -p isotherm-simulator --test speed -- --ignored --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
 mod support;
 
 use core::time::Duration;

@@ -68,15 +68,17 @@ impl Bursty {
             self.user(&mut draw, &mut sessions);
         }
         let mut at = 0.0;
-        while self.background_per_s > 0.0 {
-            at += draw.exponential(1.0 / self.background_per_s);
-            if at >= self.duration_s {
-                break;
+        if self.background_per_s > 0.0 {
+            loop {
+                at += draw.exponential(1.0 / self.background_per_s);
+                if at >= self.duration_s {
+                    break;
+                }
+                let lengths = lengths::draw(&mut draw);
+                let prompt = Prompt::new([draw.text(lengths.prompt)]);
+                let key = draw.key();
+                sessions.push(request(at, key, prompt, lengths.answer, &mut draw));
             }
-            let lengths = lengths::draw(&mut draw);
-            let prompt = Prompt::new([draw.text(lengths.prompt)]);
-            let key = draw.key();
-            sessions.push(request(at, key, prompt, lengths.answer, &mut draw));
         }
         sessions.sort_by_key(|session| session.starts);
         Workload {

@@ -71,23 +71,25 @@ impl Diurnal {
             // Drawn at the peak's rate, then thinned.
             let most = mean * (1.0 + self.amplitude);
             let mut at = 0.0;
-            while most > 0.0 {
-                at += draw.exponential(1.0 / most);
-                if at >= self.day_s {
-                    break;
+            if most > 0.0 {
+                loop {
+                    at += draw.exponential(1.0 / most);
+                    if at >= self.day_s {
+                        break;
+                    }
+                    if !draw.chance(self.rate(region, at) / most) {
+                        continue;
+                    }
+                    let own = book.opening(&mut draw);
+                    let opening = book.begin(region, own, &mut draw);
+                    sessions.push(Session {
+                        region,
+                        key: draw.key(),
+                        follows: None,
+                        starts: duration(at),
+                        steps: chat.conversation(opening, &mut draw),
+                    });
                 }
-                if !draw.chance(self.rate(region, at) / most) {
-                    continue;
-                }
-                let own = book.opening(&mut draw);
-                let opening = book.begin(region, own, &mut draw);
-                sessions.push(Session {
-                    region,
-                    key: draw.key(),
-                    follows: None,
-                    starts: duration(at),
-                    steps: chat.conversation(opening, &mut draw),
-                });
             }
         }
         sessions.sort_by_key(|session| session.starts);
