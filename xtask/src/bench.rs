@@ -1,16 +1,26 @@
-//! `bench`: what requests cost on their way (`path`), and the Criterion benches of the workspace.
+//! `bench`: what requests cost on their way (`path`), what the core costs (`core`), how many instructions that is
+//! (`counts`), and any Criterion bench of the workspace.
+
+mod core;
+mod sandbox;
 
 use crate::cargo::{cargo, root};
-use crate::{demo, process};
+use crate::{counts, demo, process};
 
-/// `path` measures whole requests through Envoy; anything else goes to `cargo bench`, for example
-/// `cargo xtask bench --package isotherm-router`.
+/// `path` measures whole requests through Envoy, `core` the core alone, `counts` its instructions; anything else goes to
+/// `cargo bench`, for example `cargo xtask bench --package isotherm-router`.
 ///
 /// # Errors
 /// When a bench cannot be built or fails.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    match arguments.split_first() {
-        Some((first, others)) if first == "path" => demo::bench_path(others),
+    let (first, others) = match arguments.split_first() {
+        Some((first, others)) => (first.as_str(), others),
+        None => ("", arguments),
+    };
+    match first {
+        "path" => demo::bench_path(others),
+        "core" => self::core::run(others),
+        "counts" => counts::run(others),
         _ => process::run(cargo(&root()).args(["bench", "--locked"]).args(arguments)),
     }
 }

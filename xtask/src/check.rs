@@ -11,8 +11,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::cargo::{cargo, root, target_dir};
+use crate::filter::{self, Wasm};
 use crate::process::{self, output, say};
-use crate::{envoy, examples, filter, licences};
+use crate::{envoy, examples, licences};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
@@ -47,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     })?;
-    let filter = step("filter", || filter::build(&root))?;
+    let filter = step("filter", || filter::build(&root, Wasm::Filter))?;
     let envoy = step("Envoy", || envoy::obtain(&root))?;
     step("Envoy's configuration", || {
         examples::check(&root)?;

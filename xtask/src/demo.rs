@@ -1,18 +1,24 @@
 //! `demo`, `up` and `bench path`: gets and builds what they need, then hands over to the program that does the work.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
 
 use crate::cargo::{build_release, made, root};
-use crate::{envoy, filter};
+use crate::envoy;
+use crate::filter::{self, Wasm};
 
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
 ///
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
-    start("isotherm-demo", [mode].into_iter().chain(texts(arguments)))
+    start(
+        "isotherm-demo",
+        [mode].into_iter().chain(texts(arguments)),
+        &[],
+    )
 }
 
 /// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
@@ -20,24 +26,34 @@ pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
-    start("isotherm-bench-path", texts(arguments))
+    let module = filter::build(&root(), Wasm::BenchFilter)?;
+    start(
+        "isotherm-bench-path",
+        texts(arguments),
+        &[("ISOTHERM_BENCH_FILTER", module)],
+    )
 }
 
 fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {
     arguments.iter().map(String::as_str)
 }
 
-fn start<'a>(program: &str, arguments: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+fn start<'a>(
+    program: &str,
+    arguments: impl Iterator<Item = &'a str>,
+    more: &[(&str, PathBuf)],
+) -> anyhow::Result<()> {
     let root = root();
     let envoy = envoy::obtain(&root)?;
-    let filter = filter::build(&root)?;
+    let filter = filter::build(&root, Wasm::Filter)?;
     let binaries = build_release(&root, &["isotherm", "isotherm-engine", "isotherm-load"])?;
     let mut command = Command::new(binaries.join(program));
     command
         .args(arguments)
         .env("ISOTHERM_ENVOY", envoy)
         .env("ISOTHERM_FILTER", filter)
-        .env("ISOTHERM_OUTPUT", made(&root));
+        .env("ISOTHERM_OUTPUT", made(&root))
+        .envs(more.iter().map(|(name, path)| (name, path)));
     hand_over(&mut command)
 }
 

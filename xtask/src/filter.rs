@@ -1,4 +1,5 @@
-//! Builds the filter, `target/filter/isotherm_filter.wasm`, with whichever WebAssembly compiler the machine allows.
+//! Builds the filter, `target/filter/isotherm_filter.wasm`, with whichever WebAssembly compiler the machine allows; and in
+//! the same way the modules that only benches use.
 //!
 //! Three ways, because the machines that this has to build on differ:
 //! 1. the `wasm32-wasip1` standard library is installed: the pinned toolchain builds it;
@@ -18,8 +19,31 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// What `cargo` calls the module.
-const ARTIFACT: &str = "isotherm_filter.wasm";
+use crate::process::output;
+
+/// A crate that is a WebAssembly module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wasm {
+    /// What Envoy loads.
+    Filter,
+    /// The least that a filter in its place could do, and the core, to be measured inside a sandbox.
+    BenchFilter,
+}
+
+impl Wasm {
+    fn package(self) -> &'static str {
+        match self {
+            Self::Filter => "isotherm-filter",
+            Self::BenchFilter => "isotherm-bench-filter",
+        }
+    }
+
+    /// What `cargo` calls the module.
+    fn artifact(self) -> String {
+        format!("{}.wasm", self.package().replace('-', "_"))
+    }
+}
+
 /// The target that rustup has a standard library for.
 const RUSTUP_TARGET: &str = "wasm32-wasip1";
 /// The target that needs no libc, for a standard library built from source.
@@ -33,34 +57,54 @@ const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_STD_SOURCE: &str = "/usr/lib/rustlib/src/rust/library/std/Cargo.toml";
 const DEBIAN_LINKERS: [&str; 2] = ["/usr/bin/wasm-ld-19", "/usr/bin/wasm-ld"];
 
-/// Builds the filter of the workspace at `root` and returns where the module lies.
+/// Builds a module of the workspace at `root` and returns where it lies.
 ///
 /// Installs the compiler where that is missing and may be done without asking: a rustup target, or, as root on
 /// Debian, packages. Says what it does. Does next to nothing when nothing changed.
-pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn build(root: &Path, wasm: Wasm) -> anyhow::Result<PathBuf> {
+    let artifact = wasm.artifact();
     let compiler = Compiler::find_or_install(root)?;
     let directory = root.join("target").join("filter");
     let build_directory = directory.join("build");
-    println!("filter: building {ARTIFACT} with {}", compiler.describe());
+    println!("filter: building {artifact} with {}", compiler.describe());
 
     let status = compiler
         .cargo(root)
-        .args(["build", "--locked", "--package", "isotherm-filter"])
+        .args(["build", "--locked", "--package", wasm.package()])
         .args(["--profile", "wasm", "--target-dir"])
         .arg(&build_directory)
         .status()
         .context("cannot start cargo")?;
     if !status.success() {
-        bail!("the filter does not build ({status}); the compiler's messages are above");
+        bail!("{artifact} does not build ({status}); the compiler's messages are above");
     }
 
     let built = build_directory
         .join(compiler.target())
         .join("wasm")
-        .join(ARTIFACT);
-    let module = directory.join(ARTIFACT);
+        .join(&artifact);
+    let module = directory.join(&artifact);
     publish(&built, &module)?;
     Ok(module)
+}
+
+/// The release and the target of the compiler that builds modules here, such as `rustc 1.96.0, wasm32-wasip1`.
+pub(crate) fn compiler(root: &Path) -> anyhow::Result<String> {
+    let compiler = Compiler::find_or_install(root)?;
+    let version = match compiler {
+        Compiler::Pinned => version_of(Command::new("rustc").current_dir(root))?,
+        Compiler::Debian { .. } => {
+            version_of(Command::new(DEBIAN_RUSTC).env_remove("LD_LIBRARY_PATH"))?
+        }
+    };
+    Ok(format!("{version}, {}", compiler.target()))
+}
+
+/// The first two words of a compiler's version.
+pub(crate) fn version_of(rustc: &mut Command) -> anyhow::Result<String> {
+    let line = output(rustc.arg("--version"))?;
+    let words: Vec<&str> = line.split_whitespace().take(2).collect();
+    Ok(words.join(" "))
 }
 
 /// A compiler that is ready to build the filter.

@@ -6,6 +6,7 @@
 mod bench;
 mod cargo;
 mod check;
+mod counts;
 mod demo;
 mod envoy;
 mod examples;
@@ -17,6 +18,8 @@ mod process;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::filter::Wasm;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about, version)]
@@ -48,7 +51,8 @@ enum Chore {
     Experiment(Passed),
     /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs
     Test,
-    /// `bench path` measures requests through Envoy (`--help` for its options); anything else goes to `cargo bench`
+    /// `bench path` measures requests through Envoy (`--help` for its options), `bench core` times the core, `bench counts`
+    /// counts its instructions (`--accept` makes them the baseline); anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
     Bench(Passed),
 }
@@ -63,7 +67,9 @@ struct Passed {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
-        Chore::Filter => filter::build(&cargo::root()).map(|path| println!("{}", path.display())),
+        Chore::Filter => {
+            filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
+        }
         Chore::Examples => examples::write(&cargo::root()),
         Chore::Demo(passed) => demo::run("demo", &passed.arguments),
         Chore::Up(passed) => demo::run("up", &passed.arguments),

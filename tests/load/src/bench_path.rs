@@ -7,7 +7,8 @@ use isotherm_harness::Tools;
 use isotherm_load::path::{Options, measure};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// CPU time per request and requests per second: Envoy, Envoy with the filter, Isotherm, SGLang's router
+/// What a request costs on its way: Envoy, Envoy with the filter, the least that could stand in Isotherm's place, Isotherm,
+/// SGLang's router
 #[derive(Parser)]
 #[command(name = "cargo xtask bench path", bin_name = "cargo xtask bench path")]
 struct Arguments {

@@ -1,5 +1,7 @@
 //! The module, driven as Envoy drives it.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use wasmi::{Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults};
 
@@ -27,20 +29,31 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Loads the module, configures it and begins a request.
+    /// Loads the filter, configures it and begins a request.
     ///
     /// # Errors
     /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
     pub fn configured(configuration: &str) -> anyhow::Result<Self> {
-        let path = module_path();
-        let bytes = std::fs::read(&path).with_context(|| {
+        Self::load(&module_path(), configuration, false)
+    }
+
+    /// The same for any module, with an account of the instructions that it executes: see [`Filter::executed`].
+    ///
+    /// # Errors
+    /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
+    pub fn counting(module: &Path, configuration: &str) -> anyhow::Result<Self> {
+        Self::load(module, configuration, true)
+    }
+
+    fn load(path: &Path, configuration: &str, counting: bool) -> anyhow::Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| {
             format!(
                 "there is no built filter at {}: run `cargo xtask filter`, or name another by ISOTHERM_FILTER_WASM",
                 path.display()
             )
         })?;
         let mut config = Config::default();
-        config.wasm_simd(true);
+        config.wasm_simd(true).consume_fuel(counting);
         let engine = Engine::new(&config);
         let module = Module::new(&engine, &bytes)?;
         let linker = imports::linker(&engine, &module)?;
@@ -49,6 +62,9 @@ impl Filter {
             ..Host::default()
         };
         let mut store = Store::new(&engine, host);
+        if counting {
+            store.set_fuel(u64::MAX)?;
+        }
         let instance = linker.instantiate_and_start(&mut store, &module)?;
         let mut filter = Self {
             store,
@@ -67,6 +83,25 @@ impl Filter {
         }
         filter.call::<_, ()>("proxy_on_context_create", (REQUEST, ROOT))?;
         Ok(filter)
+    }
+
+    /// What the module has executed since this was last asked, or since its start: the interpreter's own measure, about one
+    /// for each instruction, and the same on every machine.
+    ///
+    /// # Errors
+    /// When nothing is counted.
+    pub fn executed(&mut self) -> anyhow::Result<u64> {
+        let executed = u64::MAX - self.store.get_fuel()?;
+        self.store.set_fuel(u64::MAX)?;
+        Ok(executed)
+    }
+
+    /// A moment that the plugin may use for work of its own.
+    ///
+    /// # Errors
+    /// When the module traps.
+    pub fn tick(&mut self) -> anyhow::Result<()> {
+        self.call("proxy_on_tick", ROOT)
     }
 
     /// What the host knows.

@@ -1,37 +1,47 @@
-//! What a request costs on its way: Envoy alone, with the filter, with all of Isotherm, and SGLang's router.
+//! What a request costs on its way: Envoy alone, with the filter, with all of Isotherm, with the least that could stand in
+//! its place, and SGLang's router.
 //!
-//! Everything is on loopback, against [`upstream`] replicas that answer at once, under [`clients`] that send prompts
-//! which nobody has sent before: the worst case of every router that remembers prompts. All [`subject`]s run for the
+//! Everything is on loopback, against [`upstream`] replicas that answer at once, under clients that send new
+//! [`prompts`] all the time: the worst case of every router that remembers prompts. All [`subject`]s run for the
 //! whole time, and take turns in short windows, round after round with another one first, so that whatever else the
 //! machine does meets each of them alike. CPU time per request is the figure to look at; requests per second depend
 //! on how many cores there are, since the generator and the replicas use them too.
+//!
+//! Three parts: [`cost`] finds CPU time and how much each row carries, [`latency`] what each adds to a request's time at a
+//! third of what Isotherm carries, [`memory`] what is left of a million prompts.
 
-pub mod clients;
+pub mod closed;
+mod connection;
+pub mod cost;
+pub mod latency;
+pub mod memory;
+pub mod open;
+mod pieces;
+pub mod prompts;
 pub mod report;
+pub mod row;
 pub mod subject;
 pub mod upstream;
 pub mod usage;
+pub mod workload;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
-use clients::{Prompts, Tally, Workload, drive};
-use report::{Memory, Report, Sample};
+use clap::{Args, ValueEnum};
+use prompts::Prompts;
+use report::Report;
+use report::spread::Spread;
+use row::Row;
 use subject::Subject;
 use upstream::Upstream;
+use workload::{WORKLOADS, Workload};
 
-/// What is asked: short, long and very long prompts with whole answers; then streamed answers.
-pub const WORKLOADS: [Workload; 6] = [
-    workload("4 KB", 4 << 10, 0),
-    workload("64 KB", 64 << 10, 0),
-    workload("400 KB", 400 << 10, 0),
-    workload("4 KB, 1 chunk", 4 << 10, 1),
-    workload("4 KB, 100 chunks", 4 << 10, 100),
-    workload("4 KB, 1,000 chunks", 4 << 10, 1_000),
-];
+/// Which part of what Isotherm carries is sent for the latencies.
+const LATENCY_SHARE: f64 = 1.0 / 3.0;
 
 /// How long, how often and with what.
 #[derive(Args, Clone, Debug)]
@@ -42,15 +52,41 @@ pub struct Options {
     /// How long one turn lasts
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub seconds: u32,
+    /// How long one turn of the latencies lasts; 0 for none
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3_600))]
+    pub latency_seconds: u32,
+    /// How many unique prompts each row that remembers them gets for its memory; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub memory_prompts: u64,
     /// How many clients ask at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub clients: u16,
     /// How many replicas answer
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
+    /// These rows only
+    #[arg(long, value_name = "ROW", value_enum, num_args = 1..)]
+    pub rows: Vec<Row>,
+    /// These workloads only, by their names in the table
+    #[arg(long, value_name = "NAME", value_parser = Workload::named, num_args = 1..)]
+    pub workloads: Vec<Workload>,
     /// The Python that may have `sglang_router` (`pip install sglang-router`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: PathBuf,
+}
+
+impl Options {
+    fn rows(&self) -> Vec<Row> {
+        let chosen = |row: &Row| self.rows.is_empty() || self.rows.contains(row);
+        let all = Row::value_variants().iter().copied();
+        all.filter(chosen).collect()
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        let chosen =
+            |workload: &Workload| self.workloads.is_empty() || self.workloads.contains(workload);
+        WORKLOADS.into_iter().filter(chosen).collect()
+    }
 }
 
 /// Starts every row, measures them in turns, and says what came out.
@@ -60,45 +96,116 @@ pub struct Options {
 pub async fn measure(options: &Options) -> anyhow::Result<Report> {
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
-    let prompts = Arc::new(Prompts::default());
-    let time = Duration::from_secs(u64::from(options.seconds));
-    let mut samples = Vec::new();
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        for workload in &WORKLOADS {
-            upstream.answer_in(workload.chunks);
-            for turn in 0..subjects.len() {
-                let index = (turn + round as usize) % subjects.len();
-                let subject = subjects.get(index).context("no such row")?;
-                // Connections, caches and the clock of the processor settle before it counts.
-                drive(
-                    subject.address,
-                    workload,
-                    options.clients,
-                    time / 10,
-                    &prompts,
-                )
-                .await?;
-                samples.push(sample(subject, workload, options.clients, time, &prompts).await?);
-            }
-        }
-    }
-    let memory = subjects.iter().map(|subject| memory(subject, &samples));
-    Ok(Report {
-        rounds: options.rounds,
-        seconds: options.seconds,
-        clients: options.clients,
-        replicas: options.replicas,
-        memory: memory.collect::<anyhow::Result<_>>()?,
-        samples,
-    })
+    let rows = subjects.iter().map(|subject| subject.row).collect();
+    let mut bench = Bench {
+        options,
+        workloads: options.workloads(),
+        upstream,
+        prompts: Arc::default(),
+        report: Report::new(options, rows, sglang_version(options)),
+        subjects,
+    };
+    bench.costs().await?;
+    bench.latencies().await?;
+    bench.memories().await?;
+    Ok(bench.report)
 }
 
-const fn workload(name: &'static str, prompt_bytes: usize, chunks: u32) -> Workload {
-    Workload {
-        name,
-        prompt_bytes,
-        chunks,
+struct Bench<'a> {
+    options: &'a Options,
+    workloads: Vec<Workload>,
+    upstream: Upstream,
+    subjects: Vec<Subject>,
+    prompts: Arc<Prompts>,
+    report: Report,
+}
+
+impl Bench<'_> {
+    /// The rows, another one first in each round.
+    fn turns(&self, round: u32) -> impl Iterator<Item = &Subject> {
+        let first = round as usize % self.subjects.len().max(1);
+        let (later, sooner) = self.subjects.split_at(first);
+        sooner.iter().chain(later)
+    }
+
+    async fn costs(&mut self) -> anyhow::Result<()> {
+        let time = seconds(self.options.seconds);
+        for subject in &self.subjects {
+            let rest = cost::rest(subject, time).await?;
+            self.report.rest.push(rest);
+        }
+        for round in 0..self.options.rounds {
+            eprintln!("costs: round {} of {}", round + 1, self.options.rounds);
+            for workload in &self.workloads {
+                self.upstream.answer_in(workload.chunks);
+                let mut samples = Vec::new();
+                for subject in self.turns(round) {
+                    let clients = self.options.clients;
+                    samples
+                        .push(cost::turn(subject, workload, clients, time, &self.prompts).await?);
+                }
+                self.report.samples.extend(samples);
+            }
+        }
+        for subject in &self.subjects {
+            let own = self
+                .report
+                .samples
+                .iter()
+                .filter(|sample| sample.row == subject.row);
+            let seen = own.map(|sample| sample.requests).sum();
+            self.report.memory_after.push(memory::look(subject, seen)?);
+        }
+        Ok(())
+    }
+
+    async fn latencies(&mut self) -> anyhow::Result<()> {
+        let time = seconds(self.options.latency_seconds);
+        if time.is_zero() {
+            return Ok(());
+        }
+        for round in 0..self.options.rounds {
+            eprintln!("latencies: round {} of {}", round + 1, self.options.rounds);
+            for workload in self.workloads.iter().filter(|workload| workload.is_plain()) {
+                // Without Isotherm among the rows, a third of what the slowest of them carries.
+                let rates = |row| Spread::of(self.report.rates(row, workload)).map(|of| of.median);
+                let carried = rates(Row::Isotherm).or_else(|| {
+                    let all = self
+                        .subjects
+                        .iter()
+                        .filter_map(|subject| rates(subject.row));
+                    all.reduce(f64::min)
+                });
+                let rate = carried.context("no row has carried anything")? * LATENCY_SHARE;
+                self.upstream.answer_in(workload.chunks);
+                let mut turns = Vec::new();
+                for subject in self.turns(round) {
+                    let prompts = &self.prompts;
+                    turns.push(latency::turn(subject, workload, round, rate, time, prompts).await?);
+                }
+                self.report.latencies.extend(turns);
+            }
+        }
+        Ok(())
+    }
+
+    async fn memories(&mut self) -> anyhow::Result<()> {
+        let count = self.options.memory_prompts;
+        let Some(workload) = WORKLOADS.first().filter(|_| count > 0) else {
+            return Ok(());
+        };
+        self.upstream.answer_in(workload.chunks);
+        for subject in self
+            .subjects
+            .iter()
+            .filter(|subject| subject.row.remembers())
+        {
+            eprintln!("memory: {count} prompts for {}", subject.row.name());
+            let clients = self.options.clients;
+            let looks = memory::fill(subject, workload, clients, count, &self.prompts).await?;
+            self.report.memory.extend(looks);
+        }
+        Ok(())
     }
 }
 
@@ -106,67 +213,31 @@ async fn subjects(
     options: &Options,
     replicas: &[std::net::SocketAddr],
 ) -> anyhow::Result<Vec<Subject>> {
-    let mut subjects = vec![
-        Subject::plain(replicas).await?,
-        Subject::filter_alone(replicas).await?,
-        Subject::isotherm(replicas).await?,
-        Subject::isotherm_unix(replicas).await?,
-    ];
-    match Subject::sglang_router(&options.python, replicas).await? {
-        Some(router) => subjects.push(router),
-        None => eprintln!(
-            "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
-            options.python.display()
-        ),
+    let mut subjects = Vec::new();
+    for row in options.rows() {
+        match Subject::start(row, replicas, &options.python).await? {
+            Some(subject) => subjects.push(subject),
+            None => eprintln!(
+                "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
+                options.python.display()
+            ),
+        }
     }
     Ok(subjects)
 }
 
-/// One turn: what the processes of a row used, by what they answered.
-async fn sample(
-    subject: &Subject,
-    workload: &Workload,
-    clients: u16,
-    time: Duration,
-    prompts: &Arc<Prompts>,
-) -> anyhow::Result<Sample> {
-    let used = || {
-        let processes = subject.processes()?.into_iter();
-        processes
-            .map(|(label, process)| Ok((label, usage::cpu(process.id())?)))
-            .collect::<anyhow::Result<Vec<_>>>()
-    };
-    let before = used()?;
-    let tally = drive(subject.address, workload, clients, time, prompts).await?;
-    let after = used()?;
-    let Tally { good, failed, took } = tally;
-    let micros = before
-        .iter()
-        .zip(&after)
-        .map(|((label, before), (_, after))| {
-            let spent = after.saturating_sub(*before);
-            (*label, spent.as_secs_f64() * 1e6 / good as f64)
-        });
-    Ok(Sample {
-        subject: subject.name,
-        workload: workload.name,
-        requests: good,
-        failed,
-        per_second: good as f64 / took.as_secs_f64(),
-        cpu_micros: micros.collect(),
-    })
+/// Which release is compared with, where there is one.
+fn sglang_version(options: &Options) -> Option<String> {
+    const PROGRAM: &str =
+        "import importlib.metadata; print(importlib.metadata.version('sglang-router'))";
+    let printed = Command::new(&options.python)
+        .args(["-c", PROGRAM])
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&printed.stdout).trim().to_owned())
 }
 
-fn memory(subject: &Subject, samples: &[Sample]) -> anyhow::Result<Memory> {
-    let own = samples
-        .iter()
-        .filter(|sample| sample.subject == subject.name);
-    let resident = subject.processes()?.into_iter();
-    Ok(Memory {
-        subject: subject.name,
-        prompts: own.map(|sample| sample.requests).sum(),
-        resident_bytes: resident
-            .map(|(label, process)| Ok((label, process.resident_bytes()?)))
-            .collect::<anyhow::Result<_>>()?,
-    })
+fn seconds(count: u32) -> Duration {
+    Duration::from_secs(u64::from(count))
 }

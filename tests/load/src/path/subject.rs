@@ -9,24 +9,29 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use isotherm_harness::process::Process;
 use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, within};
 use serde_json::{Value, json};
 
+use super::row::Row;
 use crate::scenario::MODEL;
 
 const CLUSTERS: &str = "static_resources/clusters";
 const POOL: &str = "static_resources/clusters/name=llama";
 const SERVICE: &str = "static_resources/clusters/name=isotherm/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
 const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config";
+const ROUTER: &str = "envoy.filters.http.router";
+/// Names the module that the floor's filters are.
+const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
 /// A Python program that imports what it must and registers its replicas.
 const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 
 /// One way to the replicas, running until it is dropped.
 #[derive(Debug)]
 pub struct Subject {
-    /// Its name in the table.
-    pub name: &'static str,
+    /// Which one.
+    pub row: Row,
     /// Where clients connect.
     pub address: SocketAddr,
     running: Running,
@@ -47,6 +52,11 @@ impl Drop for Socket {
 enum Running {
     Envoy(Box<Stack>),
     WithService(Box<Stack>),
+    Floor {
+        stack: Box<Stack>,
+        process: Process,
+        _port: port::Reserved,
+    },
     Router {
         process: Process,
         _ports: [port::Reserved; 2],
@@ -54,70 +64,59 @@ enum Running {
 }
 
 impl Subject {
-    /// Envoy and nothing else; least request.
+    /// Starts a row; `None` when it is not installed.
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn plain(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
-        Self::bare(
-            "Envoy",
-            "bench-plain",
-            replicas,
-            &["envoy.filters.http.router"],
-        )
-        .await
+    pub async fn start(
+        row: Row,
+        replicas: &[SocketAddr],
+        python: &Path,
+    ) -> anyhow::Result<Option<Self>> {
+        match row {
+            Row::Envoy => Self::bare(row, replicas, &[ROUTER]).await,
+            Row::Filter => {
+                let kept = &["isotherm.request", "isotherm.response", ROUTER];
+                Self::bare(row, replicas, kept).await
+            }
+            Row::FloorHeaders => {
+                let kept = &["isotherm.request", "isotherm.ext_proc", ROUTER];
+                Self::floor(row, replicas, kept).await
+            }
+            Row::Floor => {
+                let kept = &[
+                    "isotherm.request",
+                    "isotherm.ext_proc",
+                    "isotherm.response",
+                    ROUTER,
+                ];
+                Self::floor(row, replicas, kept).await
+            }
+            Row::Isotherm => {
+                let stack = builder(row, replicas).start().await?;
+                Ok(Self::with_service(row, stack, None))
+            }
+            Row::IsothermUnix => Self::isotherm_unix(replicas).await,
+            Row::SglangRouter => return Self::sglang_router(python, replicas).await,
+        }
+        .map(Some)
     }
 
-    /// Envoy with both instances of the filter, which nobody listens to; least request.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub async fn filter_alone(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
-        const KEPT: &[&str] = &[
-            "isotherm.request",
-            "isotherm.response",
-            "envoy.filters.http.router",
-        ];
-        Self::bare("Envoy + filter", "bench-filter", replicas, KEPT).await
-    }
-
-    /// Isotherm as it is delivered, the service over TCP.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub async fn isotherm(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
-        let stack = builder("bench-isotherm", replicas).start().await?;
-        Ok(Self::with_service("Isotherm", stack, None))
-    }
-
-    /// The same, the service over a Unix socket.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub async fn isotherm_unix(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
+    /// Isotherm, the service over a Unix socket.
+    async fn isotherm_unix(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
         let socket = Socket(socket_path());
         let path = socket.0.to_string_lossy().into_owned();
         let listen = json!([format!("unix:{path}")]);
-        let stack = builder("bench-unix", replicas)
+        let stack = builder(Row::IsothermUnix, replicas)
             .service(move |document| document.set("listen", listen))
             .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })))
             .start()
             .await?;
-        Ok(Self::with_service(
-            "Isotherm, Unix socket",
-            stack,
-            Some(socket),
-        ))
+        Ok(Self::with_service(Row::IsothermUnix, stack, Some(socket)))
     }
 
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
-    ///
-    /// # Errors
-    /// When it is there and does not start.
-    pub async fn sglang_router(
-        python: &Path,
-        replicas: &[SocketAddr],
-    ) -> anyhow::Result<Option<Self>> {
+    async fn sglang_router(python: &Path, replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
         let found = Command::new(python)
             .args(["-c", "import sglang_router"])
             .stdin(Stdio::null())
@@ -144,7 +143,7 @@ impl Subject {
         let process = Process::start("sglang-router", &mut command, &log)?;
         answers(address, &log).await?;
         Ok(Some(Self {
-            name: "sglang-router",
+            row: Row::SglangRouter,
             address,
             running: Running::Router {
                 process,
@@ -165,33 +164,105 @@ impl Subject {
                 ("Envoy", stack.envoy().process()),
                 ("service", stack.service().process()?),
             ],
+            Running::Floor { stack, process, .. } => {
+                vec![("Envoy", stack.envoy().process()), ("service", process)]
+            }
             Running::Router { process, .. } => vec![("router", process)],
         })
     }
 
+    /// Bytes that have crossed between Envoy and the external processor: to it, and from it. All of them, discovery and
+    /// health checks as well; nothing without one.
+    ///
+    /// # Errors
+    /// When Envoy does not tell.
+    pub async fn ext_proc_bytes(&self) -> anyhow::Result<Option<[u64; 2]>> {
+        let (Running::WithService(stack) | Running::Floor { stack, .. }) = &self.running else {
+            return Ok(None);
+        };
+        let stat = |way| format!("cluster.isotherm.upstream_cx_{way}_bytes_total");
+        let envoy = stack.envoy();
+        let to = envoy.stat(&stat("tx")).await?;
+        Ok(Some([to, envoy.stat(&stat("rx")).await?]))
+    }
+
+    /// Without a service; least request.
     async fn bare(
-        name: &'static str,
-        stack: &str,
+        row: Row,
         replicas: &[SocketAddr],
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
         let endpoints = replicas.to_vec();
-        let stack = builder(stack, replicas)
+        let stack = builder(row, replicas)
             .without_service()
-            .envoy(move |document| without_service(document, filters, &endpoints))
+            .envoy(move |document| without_service(document, filters, &["llama"], &endpoints))
             .start()
             .await?;
         Ok(Self {
-            name,
+            row,
             address: stack.envoy().address(),
             running: Running::Envoy(Box::new(stack)),
             _socket: None,
         })
     }
 
-    fn with_service(name: &'static str, stack: Stack, socket: Option<Socket>) -> Self {
+    /// The bench's own filter in the place of Isotherm's, the bench's own service in the place of Isotherm's; least request.
+    async fn floor(
+        row: Row,
+        replicas: &[SocketAddr],
+        filters: &'static [&'static str],
+    ) -> anyhow::Result<Self> {
+        let (program, module) = floor_files()?;
+        let port = port::reserve()?;
+        let address = port.address();
+        let log = Tools::find()?.output.join("bench").join("floor.log");
+        let mut command = Command::new(program);
+        command.arg(address.to_string());
+        let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
+        let endpoints = replicas.to_vec();
+        let stack = builder(row, replicas)
+            .without_service()
+            .envoy(move |document| {
+                without_service(document, filters, &["llama", "isotherm"], &endpoints)?;
+                let socket =
+                    json!({ "address": address.ip().to_string(), "port_value": address.port() });
+                document.set(SERVICE, json!({ "socket_address": socket }))?;
+                document.remove("static_resources/clusters/name=isotherm/health_checks")?;
+                for (filter, role) in [
+                    ("isotherm.request", "copy"),
+                    ("isotherm.response", "trailer"),
+                ] {
+                    if filters.contains(&filter) {
+                        let config =
+                            format!("{MANAGER}/http_filters/name={filter}/typed_config/config");
+                        // Another module in the same VM is another VM to Envoy, which tells them apart by this.
+                        document.set(&format!("{config}/vm_config/vm_id"), "floor")?;
+                        document.set(
+                            &format!("{config}/vm_config/code/local/filename"),
+                            module.to_string_lossy().into_owned(),
+                        )?;
+                        document.set(&format!("{config}/configuration/value"), role)?;
+                    }
+                }
+                Ok(())
+            })
+            .start()
+            .await?;
+        Ok(Self {
+            row,
+            address: stack.envoy().address(),
+            running: Running::Floor {
+                stack: Box::new(stack),
+                process,
+                _port: port,
+            },
+            _socket: None,
+        })
+    }
+
+    fn with_service(row: Row, stack: Stack, socket: Option<Socket>) -> Self {
         Self {
-            name,
+            row,
             address: stack.envoy().address(),
             running: Running::WithService(Box::new(stack)),
             _socket: socket,
@@ -199,8 +270,10 @@ impl Subject {
     }
 }
 
-fn builder(name: &str, replicas: &[SocketAddr]) -> StackBuilder {
-    Stack::builder(name)
+fn builder(row: Row, replicas: &[SocketAddr]) -> StackBuilder {
+    let name = row.to_possible_value();
+    let name = name.as_ref().map_or("row", |name| name.get_name());
+    Stack::builder(&format!("bench-{name}"))
         .pool(Pool::new(MODEL).served_by(replicas.iter().copied()))
         .workers(1)
         .log("warn")
@@ -208,14 +281,33 @@ fn builder(name: &str, replicas: &[SocketAddr]) -> StackBuilder {
         .envoy(|document| document.set(&format!("{MANAGER}/access_log"), json!([])))
 }
 
-/// Leaves these filters, and gives the pool's cluster its replicas and a balancer of Envoy's own.
+/// The program beside this one, and the module that `cargo xtask bench path` names.
+fn floor_files() -> anyhow::Result<(PathBuf, PathBuf)> {
+    let this = std::env::current_exe().context("this program does not know where it is")?;
+    let program = this.with_file_name("isotherm-bench-floor");
+    let module = std::env::var_os(MODULE_VARIABLE).map_or_else(
+        || {
+            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+                .join("../../target/filter/isotherm_bench_filter.wasm")
+        },
+        PathBuf::from,
+    );
+    let found = |path: PathBuf| {
+        path.canonicalize()
+            .with_context(|| format!("no {}; `cargo xtask bench path` builds it", path.display()))
+    };
+    Ok((found(program)?, found(module)?))
+}
+
+/// Leaves these filters and clusters, and gives the pool's cluster its replicas and a balancer of Envoy's own.
 fn without_service(
     document: &mut Document,
     filters: &[&str],
+    clusters: &[&str],
     replicas: &[SocketAddr],
 ) -> anyhow::Result<()> {
     keep(document, &format!("{MANAGER}/http_filters"), filters)?;
-    keep(document, CLUSTERS, &["llama"])?;
+    keep(document, CLUSTERS, clusters)?;
     document.remove(&format!("{POOL}/eds_cluster_config"))?;
     document.remove(&format!("{POOL}/load_balancing_policy"))?;
     document.set(&format!("{POOL}/type"), "STATIC")?;

@@ -1,23 +1,68 @@
 //! What a process has used, from the operating system: CPU time rather than wall time, since that is what is paid for
 //! and what other work on the machine disturbs least.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::param::clock_ticks_per_second;
 
-/// CPU time of all threads of a process so far, user and system, to a hundredth of a second.
-///
-/// # Errors
-/// When it has ended, or on a system without `/proc`.
-pub fn cpu(process: u32) -> anyhow::Result<Duration> {
-    let path = format!("/proc/{process}/stat");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let ticks = ticks(&text).with_context(|| format!("{path} is not understood"))?;
-    Ok(Duration::from_secs_f64(
-        ticks as f64 / clock_ticks_per_second() as f64,
-    ))
+/// CPU time of a process at one moment, user and system.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    /// Of the whole process, threads that have ended included, to a hundredth of a second.
+    whole: Duration,
+    /// Of each thread that runs, to the nanosecond; empty where the kernel does not say.
+    threads: BTreeMap<u32, u64>,
+}
+
+impl Cpu {
+    /// Asks for it.
+    ///
+    /// # Errors
+    /// When the process has ended, or on a system without `/proc`.
+    pub fn of(process: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{process}/stat");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let ticks = ticks(&text).with_context(|| format!("{path} is not understood"))?;
+        Ok(Self {
+            whole: Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64),
+            threads: threads(process),
+        })
+    }
+
+    /// What was used since an earlier moment: exactly, unless a thread has ended in between.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Duration {
+        let all_are_there = earlier
+            .threads
+            .keys()
+            .all(|id| self.threads.contains_key(id));
+        if self.threads.is_empty() || !all_are_there {
+            return self.whole.saturating_sub(earlier.whole);
+        }
+        let spent = self.threads.iter().map(|(id, now)| {
+            let before = earlier.threads.get(id).copied().unwrap_or(0);
+            now.saturating_sub(before)
+        });
+        Duration::from_nanos(spent.sum())
+    }
+}
+
+/// The first field of each thread's `schedstat`: nanoseconds on a processor.
+fn threads(process: u32) -> BTreeMap<u32, u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return BTreeMap::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            Some((id, text.split_ascii_whitespace().next()?.parse().ok()?))
+        })
+        .collect()
 }
 
 /// The sum of `utime` and `stime`, the 14th and 15th field. The second, a name in brackets, may hold anything, so
@@ -42,7 +87,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_came_count_and_one_that_ended_leaves_the_coarse_figure() {
+        let cpu = |ms, threads: &[(u32, u64)]| Cpu {
+            whole: Duration::from_millis(ms),
+            threads: threads.iter().copied().collect(),
+        };
+        let before = cpu(100, &[(1, 1_000), (2, 500)]);
+        let more = cpu(110, &[(1, 4_000), (2, 500), (3, 20)]);
+        assert_eq!(more.since(&before), Duration::from_nanos(3_020));
+        let one_less = cpu(130, &[(1, 4_000)]);
+        assert_eq!(one_less.since(&before), Duration::from_millis(30));
+    }
+
+    #[test]
     fn this_process_can_be_asked() {
-        assert!(cpu(std::process::id()).is_ok());
+        let before = Cpu::of(std::process::id()).unwrap();
+        let after = Cpu::of(std::process::id()).unwrap();
+        assert!(after.since(&before) < Duration::from_secs(10));
     }
 }

@@ -1,0 +1,363 @@
+//! A router with its index filled, and the load that goes on filling it.
+//!
+//! Prompts are turns of conversations of about 64 KB (some 100 edges) that share 16 system prompts; each turn adds
+//! eight edges. Four requests of five go on with a conversation, one starts a new one.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_router::{
+    Effect, End, Event, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
+    RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig, Scope, Served,
+    SessionKey, Tier, Time,
+};
+
+use crate::numbers::{Numbers, mix};
+
+const SYSTEM_EDGES: u32 = 16;
+const FIRST_EDGES: u32 = 92;
+const TURN_EDGES: u32 = 8;
+/// Bytes and tokens between two edges.
+const EDGE_BYTES: u32 = 600;
+const EDGE_TOKENS: u32 = 150;
+/// Nanoseconds between two requests.
+const STEP_NS: u64 = 1_000_000;
+/// Requests under way at once.
+const UNDER_WAY: usize = 8;
+/// Longer than any bench.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+/// Which requests to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Another turn of a conversation: most of it is known.
+    Turn,
+    /// A new conversation: known up to its system prompt.
+    New,
+    /// Four turns to one new conversation.
+    Mixed,
+}
+
+/// A router, and who talks to it.
+#[derive(Debug)]
+pub struct Load {
+    router: Router,
+    numbers: Numbers,
+    now: u64,
+    next_request: u64,
+    /// Edges of each conversation so far.
+    conversations: Vec<u32>,
+    scope: Scope,
+    running: VecDeque<RequestId>,
+}
+
+impl Load {
+    /// A pool with this many replicas, and an index that is filled to this many nodes, or to its bound.
+    #[must_use]
+    pub fn new(config: RouterConfig, replicas: u32, nodes: usize) -> Self {
+        let mut load = Self {
+            router: Router::new(config, 1),
+            numbers: Numbers::new(1),
+            now: 1,
+            next_request: 0,
+            conversations: Vec::new(),
+            scope: Scope::Home,
+            running: VecDeque::new(),
+        };
+        for id in 0..replicas {
+            let replica = ReplicaId(id);
+            let spec = ReplicaSpec {
+                name: format!("10.0.{}.{}:8000", id / 256, id % 256),
+            };
+            load.event(Event::Added { replica, spec });
+        }
+        for id in 0..replicas {
+            load.event(Event::Probed {
+                replica: ReplicaId(id),
+                load: isotherm_router::Load::default(),
+                sent: Time::from_nanos(load.now),
+            });
+        }
+        while load.index_nodes() < nodes {
+            let before = load.stats().index.evicted;
+            for _ in 0..100 {
+                let request = load.request(Kind::Mixed);
+                load.decide(request);
+                load.settle();
+            }
+            if load.stats().index.evicted > before {
+                break;
+            }
+        }
+        load
+    }
+
+    /// A pool that is full, in one of several regions that all have room; an index over peers with this many nodes.
+    ///
+    /// # Panics
+    /// When a request is not forwarded although it must be: the bench would measure something else.
+    #[must_use]
+    #[expect(
+        clippy::panic,
+        reason = "a bench that measures something else must not go on"
+    )]
+    pub fn full(policy: PolicyName, replicas: u32, peers: u16, nodes: usize) -> Self {
+        let config = RouterConfig {
+            push: Push::Outstanding { max: 1 },
+            region: RegionRules {
+                stale_after: FOR_EVER,
+                ..RouterConfig::default().region
+            },
+            ..config(policy, 1 << 30)
+        };
+        let mut load = Self::new(config, replicas, 0);
+        for _ in 0..replicas {
+            let request = load.request(Kind::Mixed);
+            load.decide(request);
+        }
+        load.running.clear(); // those stay
+        load.scope = Scope::Regions {
+            tried: smallvec::SmallVec::new(),
+        };
+        for id in 0..peers {
+            let spec = PeerSpec {
+                name: format!("region-{id}"),
+            };
+            let peer = PeerId(id);
+            load.event(Event::PeerAdded { peer, spec });
+            load.heartbeat(id);
+        }
+        while load.stats().peer_index.nodes < nodes {
+            let request = load.request(Kind::Mixed);
+            let effect = load.decide(request);
+            if !matches!(effect, Some(Effect::Forward { .. })) {
+                panic!("not forwarded: {effect:?}");
+            }
+            load.settle();
+            load.heartbeat((load.next_request % u64::from(peers)) as u16);
+        }
+        load
+    }
+
+    /// A pool of 100 replicas that take one request each, and this many requests that wait.
+    #[must_use]
+    pub fn waiting(requests: usize) -> Self {
+        let mut config = config(PolicyName::PrefixTree, 1 << 30);
+        config.push = Push::Outstanding { max: 1 };
+        let mut load = Self::new(config, 100, 0);
+        for _ in 0..requests + 100 {
+            let request = load.request(Kind::Mixed);
+            load.decide(request);
+        }
+        load
+    }
+
+    /// A peer region says how it is.
+    pub fn heartbeat(&mut self, id: u16) {
+        let draw = self.numbers.draw();
+        self.event(Event::PeerReported {
+            peer: PeerId(id),
+            report: PeerReport {
+                available: 10,
+                replicas: 100,
+                room: 1_000_000,
+                queue: (draw % 3) as u32,
+                drain_per_s: 50.0,
+            },
+            as_of: Time::from_nanos(self.now),
+            round_trip: Duration::from_micros(50_000 + draw % 100_000),
+        });
+    }
+
+    /// So many nanoseconds pass.
+    pub fn pass(&mut self, nanoseconds: u64) {
+        self.now += nanoseconds;
+    }
+
+    /// The next request.
+    pub fn request(&mut self, kind: Kind) -> Request {
+        let draw = self.numbers.draw();
+        let known = self.conversations.len() as u64;
+        let new = match kind {
+            Kind::Turn => false,
+            Kind::New => true,
+            Kind::Mixed => draw.is_multiple_of(5),
+        };
+        let conversation = if known == 0 || new {
+            self.conversations.push(SYSTEM_EDGES + FIRST_EDGES);
+            known
+        } else {
+            (draw / 5) % known
+        };
+        let length = self.conversations.get_mut(conversation as usize);
+        let edges = length.map_or(TURN_EDGES, |length| {
+            *length += TURN_EDGES;
+            *length
+        });
+        self.asks(
+            conversation,
+            chain(conversation, edges),
+            edges * EDGE_TOKENS,
+        )
+    }
+
+    /// A request with this prompt.
+    pub fn asks(&mut self, session: u64, prompt: Fingerprint, tokens: u32) -> Request {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        Request {
+            id,
+            fingerprint: Arc::new(prompt),
+            session: Some(SessionKey(session)),
+            tier: Tier::default(),
+            prompt_tokens: tokens,
+            output_tokens_max: None,
+            subset: None,
+            scope: self.scope.clone(),
+        }
+    }
+
+    /// What is measured: the lookup, the choice, the fallbacks and the insertion.
+    pub fn decide(&mut self, request: Request) -> Option<Effect> {
+        self.event(Event::Arrived(request));
+        let effect = self.router.poll_effect();
+        if let Some(Effect::Dispatch { id, .. } | Effect::Forward { id, .. }) = &effect {
+            self.running.push_back(*id);
+        }
+        effect
+    }
+
+    /// A while later the oldest of several requests has finished.
+    pub fn settle(&mut self) {
+        if self.running.len() >= UNDER_WAY {
+            self.finish();
+        } else {
+            self.now += STEP_NS;
+        }
+    }
+
+    /// The oldest request has finished, and whatever that brings on happens.
+    pub fn finish(&mut self) {
+        self.now += STEP_NS;
+        let Some(id) = self.running.pop_front() else {
+            return;
+        };
+        self.event(Event::Finished {
+            id,
+            served: Served::Unsaid,
+            end: End::Answered,
+            ttft_us: None,
+            prompt_tokens: None,
+            cached_tokens: None,
+            completion_tokens: None,
+        });
+        while let Some(effect) = self.router.poll_effect() {
+            if let Effect::Dispatch { id, .. } = effect {
+                self.running.push_back(id);
+            }
+        }
+    }
+
+    /// The router's figures.
+    #[must_use]
+    pub fn stats(&self) -> isotherm_router::Stats {
+        self.router.stats(Time::from_nanos(self.now))
+    }
+
+    fn index_nodes(&self) -> usize {
+        self.stats().index.nodes
+    }
+
+    fn event(&mut self, event: Event) {
+        self.router.handle(Time::from_nanos(self.now), event);
+    }
+}
+
+/// What the service's configuration would say; probes are good for ever, since nobody sends any.
+#[must_use]
+pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
+    RouterConfig {
+        policy,
+        push: Push::Outstanding { max: 100 },
+        index: IndexLimits {
+            bytes_max: index_bytes_max,
+            ..RouterConfig::default().index
+        },
+        queue: QueueLimits {
+            length_max: 1_000_000,
+            wait_max: FOR_EVER,
+        },
+        probe_stale_after: FOR_EVER,
+        ..RouterConfig::default()
+    }
+}
+
+/// A conversation's prompt when it is this long, in edges.
+fn chain(conversation: u64, edges: u32) -> Fingerprint {
+    let edges: Vec<Edge> = (0..edges)
+        .map(|place| {
+            let owner = if place < SYSTEM_EDGES {
+                conversation % 16
+            } else {
+                1_000 + conversation
+            };
+            Edge {
+                hash: mix(mix(owner) ^ u64::from(place)),
+                end_bytes: (place + 1) * EDGE_BYTES,
+            }
+        })
+        .collect();
+    let total = edges.last().map_or(0, |edge| edge.end_bytes + 100);
+    Fingerprint::new(edges, total).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispatched(effect: Option<Effect>) -> bool {
+        matches!(effect, Some(Effect::Dispatch { .. }))
+    }
+
+    #[test]
+    fn a_load_fills_the_index_and_goes_on() {
+        let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 30), 10, 10_000);
+        let nodes = load.index_nodes();
+        assert!((10_000..14_000).contains(&nodes), "{nodes}");
+        for kind in [Kind::Turn, Kind::New, Kind::Mixed] {
+            let request = load.request(kind);
+            assert!(request.fingerprint.edges().len() > 100);
+            assert!(dispatched(load.decide(request)));
+            load.settle();
+        }
+        assert_eq!(load.stats().in_flight, UNDER_WAY - 1);
+    }
+
+    #[test]
+    fn at_its_bound_it_evicts() {
+        let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 20), 10, usize::MAX);
+        let before = load.stats().index.evicted;
+        let request = load.request(Kind::New);
+        load.decide(request);
+        assert!(load.stats().index.evicted > before);
+    }
+
+    #[test]
+    fn those_that_wait_go_one_by_one() {
+        let mut load = Load::waiting(1_000);
+        assert_eq!(load.stats().queue_length, 1_000);
+        load.finish();
+        assert_eq!(load.stats().queue_length, 999);
+        let request = load.request(Kind::Mixed);
+        assert!(load.decide(request).is_none());
+        assert_eq!(load.stats().queue_length, 1_000);
+    }
+
+    #[test]
+    fn a_full_pool_forwards() {
+        let load = Load::full(PolicyName::PrefixTree, 10, 5, 1_000);
+        assert!(load.stats().peer_index.nodes >= 1_000);
+    }
+}

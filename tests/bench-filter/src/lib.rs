@@ -1,0 +1,93 @@
+//! What the benches run in Isotherm's place, and the core inside a sandbox.
+//!
+//! A role is named by the configuration's text.
+//! - `copy` stands in front of an external processor: it holds a request back until its body is there, as the filter must,
+//!   copies every piece of it into the sandbox, and looks at nothing.
+//! - `trailer` stands behind: it adds one short trailer at the end of each answer, so that an external processor gets its
+//!   second message. Whatever Isotherm's filter costs more than these two is the price of what it finds out.
+//! - `count UNIT` gets one unit of work ready, and does it at each tick, for a host that counts instructions.
+//! - `time UNIT` does it for some seconds at once, and logs how long one run took by the host's clock.
+
+mod copy;
+mod timed;
+mod trailer;
+
+/// Where the host begins. In a module of its own, as what the macro writes takes no documentation.
+mod entry {
+    use proxy_wasm::types::LogLevel;
+
+    proxy_wasm::main! {{
+        proxy_wasm::set_log_level(LogLevel::Info);
+        proxy_wasm::set_root_context(|_| Box::new(crate::Root::default()));
+    }}
+}
+
+use isotherm_bench_core::{Unit, Work};
+use proxy_wasm::hostcalls;
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{ContextType, LogLevel};
+
+use crate::copy::Copy;
+use crate::trailer::Trailer;
+
+/// What this instance is for.
+#[derive(Default)]
+enum Root {
+    #[default]
+    Copy,
+    Trailer,
+    Count(Work),
+    Time,
+}
+
+impl Root {
+    fn parse(configuration: &str) -> Option<Self> {
+        Some(match configuration.split_once(' ') {
+            Some(("count", unit)) => Self::Count(Unit::named(unit)?.ready()),
+            Some(("time", unit)) => {
+                timed::run(&Unit::named(unit)?);
+                Self::Time
+            }
+            None if configuration == "copy" => Self::Copy,
+            None if configuration == "trailer" => Self::Trailer,
+            _ => return None,
+        })
+    }
+}
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _: usize) -> bool {
+        let configuration = self.get_plugin_configuration().unwrap_or_default();
+        let parsed = core::str::from_utf8(&configuration)
+            .ok()
+            .and_then(Self::parse);
+        let is_known = parsed.is_some();
+        match parsed {
+            Some(parsed) => *self = parsed,
+            None => {
+                let wanted = "bench filter: `copy`, `trailer`, `count UNIT` or `time UNIT`";
+                let _ = hostcalls::log(LogLevel::Error, wanted);
+            }
+        }
+        is_known
+    }
+
+    fn on_tick(&mut self) {
+        if let Self::Count(work) = self {
+            work();
+        }
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        Some(match self {
+            Self::Trailer => Box::new(Trailer),
+            Self::Copy | Self::Count(_) | Self::Time => Box::new(Copy::default()),
+        })
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}

@@ -1,0 +1,77 @@
+//! `isotherm-bench-floor`: the least that an external processor can do, for `cargo xtask bench path`.
+//!
+//! It lets every request and every answer pass, and is written as anybody would who follows the documentation of its
+//! libraries: generated types, the usual runtime, the usual buffers. What Isotherm's service costs more than this is the price
+//! of what it decides.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Parser;
+use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
+    ExternalProcessor, ExternalProcessorServer,
+};
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Asked;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Answer;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    BodyResponse, HeadersResponse, ProcessingRequest, ProcessingResponse, TrailersResponse,
+};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status, Streaming};
+
+/// An external processor that lets everything pass
+#[derive(Parser)]
+struct Arguments {
+    /// Where Envoy connects
+    listen: SocketAddr,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let served = Server::builder()
+        .tcp_nodelay(true)
+        .max_concurrent_streams(100_000)
+        .add_service(ExternalProcessorServer::new(Floor))
+        .serve(Arguments::parse().listen)
+        .await;
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Floor;
+
+#[tonic::async_trait]
+impl ExternalProcessor for Floor {
+    type ProcessStream = BoxStream<'static, Result<ProcessingResponse, Status>>;
+
+    async fn process(
+        &self,
+        request: Request<Streaming<ProcessingRequest>>,
+    ) -> Result<Response<Self::ProcessStream>, Status> {
+        let answers = request.into_inner().map(|message| Ok(pass(&message?)));
+        Ok(Response::new(Box::pin(answers)))
+    }
+}
+
+/// The answer of the kind that was asked for, without anything in it.
+fn pass(message: &ProcessingRequest) -> ProcessingResponse {
+    let response = message.request.as_ref().map(|asked| match asked {
+        Asked::RequestHeaders(_) => Answer::RequestHeaders(HeadersResponse::default()),
+        Asked::ResponseHeaders(_) => Answer::ResponseHeaders(HeadersResponse::default()),
+        Asked::RequestBody(_) => Answer::RequestBody(BodyResponse::default()),
+        Asked::ResponseBody(_) => Answer::ResponseBody(BodyResponse::default()),
+        Asked::RequestTrailers(_) => Answer::RequestTrailers(TrailersResponse::default()),
+        Asked::ResponseTrailers(_) => Answer::ResponseTrailers(TrailersResponse::default()),
+    });
+    ProcessingResponse {
+        response,
+        ..ProcessingResponse::default()
+    }
+}

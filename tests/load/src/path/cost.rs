@@ -1,0 +1,110 @@
+//! What requests cost: CPU time of every process of a row, over the requests that it answered in a turn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::closed::{Tally, drive};
+use super::prompts::Prompts;
+use super::row::Row;
+use super::subject::Subject;
+use super::usage::Cpu;
+use super::workload::Workload;
+
+/// One turn of one row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    /// Which row.
+    pub row: Row,
+    /// What was asked.
+    pub workload: &'static str,
+    /// Requests answered.
+    pub requests: u64,
+    /// Requests that were not.
+    pub failed: u64,
+    /// Answered requests a second, with as many clients as asked for: what the row carries.
+    pub per_second: f64,
+    /// CPU time per answered request of each process, in microseconds.
+    pub cpu_micros: BTreeMap<&'static str, f64>,
+    /// Bytes per answered request between Envoy and the external processor: to it, and from it.
+    pub ext_proc_bytes: Option<[f64; 2]>,
+}
+
+/// What a row uses while nobody asks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rest {
+    /// Which row.
+    pub row: Row,
+    /// CPU time per second of each process, in microseconds.
+    pub cpu_micros_per_s: BTreeMap<&'static str, f64>,
+}
+
+/// One turn.
+///
+/// # Errors
+/// When a process has ended, or nothing is answered.
+pub async fn turn(
+    subject: &Subject,
+    workload: &Workload,
+    clients: u16,
+    time: Duration,
+    prompts: &Arc<Prompts>,
+) -> anyhow::Result<Sample> {
+    // Connections, caches and the clock of the processor settle before it counts.
+    drive(subject.address, workload, clients, time / 10, prompts).await?;
+    let bytes_before = subject.ext_proc_bytes().await?;
+    let before = used(subject)?;
+    let tally = drive(subject.address, workload, clients, time, prompts).await?;
+    let after = used(subject)?;
+    let bytes_after = subject.ext_proc_bytes().await?;
+    let Tally { good, failed, took } = tally;
+    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / good as f64;
+    Ok(Sample {
+        row: subject.row,
+        workload: workload.name,
+        requests: good,
+        failed,
+        per_second: good as f64 / took.as_secs_f64(),
+        cpu_micros: spent(&before, &after, good as f64),
+        ext_proc_bytes: bytes_before
+            .zip(bytes_after)
+            .map(|(before, after)| [each(before[0], after[0]), each(before[1], after[1])]),
+    })
+}
+
+/// What is used in this time without a request.
+///
+/// # Errors
+/// When a process has ended.
+pub async fn rest(subject: &Subject, time: Duration) -> anyhow::Result<Rest> {
+    let (before, start) = (used(subject)?, Instant::now());
+    tokio::time::sleep(time).await;
+    Ok(Rest {
+        row: subject.row,
+        cpu_micros_per_s: spent(&before, &used(subject)?, start.elapsed().as_secs_f64()),
+    })
+}
+
+/// CPU time of each process since `before`, in microseconds, by `units`.
+fn spent(
+    before: &[(&'static str, Cpu)],
+    after: &[(&'static str, Cpu)],
+    units: f64,
+) -> BTreeMap<&'static str, f64> {
+    before
+        .iter()
+        .zip(after)
+        .map(|((label, before), (_, after))| {
+            (*label, after.since(before).as_secs_f64() * 1e6 / units)
+        })
+        .collect()
+}
+
+fn used(subject: &Subject) -> anyhow::Result<Vec<(&'static str, Cpu)>> {
+    let processes = subject.processes()?.into_iter();
+    processes
+        .map(|(label, process)| Ok((label, Cpu::of(process.id())?)))
+        .collect()
+}

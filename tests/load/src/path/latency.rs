@@ -1,0 +1,59 @@
+//! What a row adds to a request's time at a rate that it carries easily.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::open;
+use super::prompts::Prompts;
+use super::row::Row;
+use super::subject::Subject;
+use super::workload::Workload;
+
+/// The percentiles that are reported.
+pub const PERCENTS: [f64; 3] = [50.0, 90.0, 99.0];
+
+/// One turn of one row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Which row.
+    pub row: Row,
+    /// What was asked.
+    pub workload: &'static str,
+    /// Which round; all rows meet the same arrivals in it.
+    pub round: u32,
+    /// Requests that were due each second.
+    pub per_second: f64,
+    /// Requests answered that counted.
+    pub requests: usize,
+    /// Requests that were not answered.
+    pub failed: u64,
+    /// From the moment at which a request was due to the end of its answer, in microseconds, at [`PERCENTS`].
+    pub micros: [f64; PERCENTS.len()],
+}
+
+/// One turn.
+///
+/// # Errors
+/// When the generator fails.
+pub async fn turn(
+    subject: &Subject,
+    workload: &Workload,
+    round: u32,
+    per_second: f64,
+    time: Duration,
+    prompts: &Arc<Prompts>,
+) -> anyhow::Result<Latency> {
+    let seed = u64::from(round) + 1;
+    let answered = open::drive(subject.address, workload, per_second, time, seed, prompts).await?;
+    Ok(Latency {
+        row: subject.row,
+        workload: workload.name,
+        round,
+        per_second,
+        requests: answered.answered(),
+        failed: answered.failed,
+        micros: PERCENTS.map(|percent| answered.percentile(percent).unwrap_or(f64::NAN)),
+    })
+}

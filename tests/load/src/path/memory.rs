@@ -1,0 +1,64 @@
+//! How the memory of a row grows with prompts that nobody has sent before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::closed::drive;
+use super::prompts::Prompts;
+use super::row::Row;
+use super::subject::Subject;
+use super::workload::Workload;
+
+/// How long prompts are sent between two looks at the memory.
+const STEP: Duration = Duration::from_secs(2);
+
+/// The memory of one row at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// Which row.
+    pub row: Row,
+    /// Prompts that it has seen in measured windows; most of them unlike any other.
+    pub prompts: u64,
+    /// Resident memory of each process.
+    pub resident_bytes: BTreeMap<&'static str, u64>,
+}
+
+/// The memory now.
+///
+/// # Errors
+/// When a process has ended.
+pub fn look(subject: &Subject, prompts: u64) -> anyhow::Result<Memory> {
+    let resident = subject.processes()?.into_iter();
+    Ok(Memory {
+        row: subject.row,
+        prompts,
+        resident_bytes: resident
+            .map(|(label, process)| Ok((label, process.resident_bytes()?)))
+            .collect::<anyhow::Result<_>>()?,
+    })
+}
+
+/// Sends so many prompts, and looks at the memory again and again.
+///
+/// # Errors
+/// When a process has ended, or nothing is answered.
+pub async fn fill(
+    subject: &Subject,
+    workload: &Workload,
+    clients: u16,
+    count: u64,
+    prompts: &Arc<Prompts>,
+) -> anyhow::Result<Vec<Memory>> {
+    let mut seen = 0;
+    let mut looks = vec![look(subject, seen)?];
+    while seen < count {
+        seen += drive(subject.address, workload, clients, STEP, prompts)
+            .await?
+            .good;
+        looks.push(look(subject, seen)?);
+    }
+    Ok(looks)
+}

@@ -1,0 +1,164 @@
+//! The charts and the tables as one page that needs nothing else: no script, no font, no network.
+
+use isotherm_report::chart::{Bar, Bars, Group, Line, Lines, Scale};
+use isotherm_report::page::{figure, key, page};
+use maud::{Markup, html};
+
+use super::{Report, Spread, place_of};
+use crate::path::row::Row;
+use crate::path::workload::{Prompts, Workload};
+
+const SIZE: (u32, u32) = (1_060, 320);
+const STYLE: &str = "figure { margin-bottom: 1rem; } pre { overflow-x: auto; font-size: .85rem; }";
+
+/// The page.
+pub(super) fn render(report: &Report) -> anyhow::Result<String> {
+    let groups: [(&str, fn(&Workload) -> bool); 3] = [
+        ("unique prompts", Workload::is_plain),
+        ("conversations", |workload| {
+            workload.prompts == Prompts::MultiTurn
+        }),
+        ("streamed answers", |workload| workload.chunks > 0),
+    ];
+    let mut figures = Vec::new();
+    for (name, chosen) in groups {
+        let workloads: Vec<&Workload> = report.workloads.iter().filter(|of| chosen(of)).collect();
+        let title = format!("CPU microseconds per request, {name}");
+        let note = "All processes of a row together; medians, and the lines from least to most. Less is better.";
+        figures.extend(chart(
+            report,
+            &workloads,
+            [&title, note],
+            0,
+            |row, workload| report.cpu(row, workload),
+        )?);
+        let title = format!("Requests per second at saturation, {name}");
+        let note = "Generator and replicas run on the same machine. More is better.";
+        figures.extend(chart(
+            report,
+            &workloads,
+            [&title, note],
+            0,
+            |row, workload| Spread::of(report.rates(row, workload)),
+        )?);
+    }
+    let plain: Vec<&Workload> = report.workloads.iter().filter(|of| of.is_plain()).collect();
+    for percent in [50.0, 90.0, 99.0] {
+        let title = format!("Milliseconds added to plain Envoy, p{percent:.0}");
+        let note = "At a third of the rate that Isotherm carries. Less is better.";
+        figures.extend(chart(
+            report,
+            &plain,
+            [&title, note],
+            2,
+            |row, workload| {
+                let added = report.added(row, workload, place_of(percent))?;
+                (row != Row::Envoy).then_some(Spread {
+                    median: added.median / 1e3,
+                    least: added.least / 1e3,
+                    most: added.most / 1e3,
+                })
+            },
+        )?);
+    }
+    figures.extend(memory(report)?);
+    let body = html! {
+        h1 { "What a request costs on its way" }
+        p {
+            "Everything on loopback, one Envoy worker, replicas that answer at once; " (report.rounds)
+            " rounds of " (report.seconds) " s in which the rows take turns; medians. Only ratios travel to other machines."
+        }
+        (key(report.rows.iter().map(|row| row.name())))
+        @for figure in &figures { (figure) }
+        pre { (report.table()) }
+        footer { "Every sample is in path.json beside this page. `cargo xtask bench path` makes it." }
+    };
+    Ok(page(
+        "Isotherm: what a request costs on its way",
+        STYLE,
+        &body,
+    ))
+}
+
+/// One chart of bars, with a group for each workload; `None` when there is nothing to draw.
+fn chart(
+    report: &Report,
+    workloads: &[&Workload],
+    [title, note]: [&str; 2],
+    digits: usize,
+    value: impl Fn(Row, &Workload) -> Option<Spread>,
+) -> anyhow::Result<Option<Markup>> {
+    let bar = |spread: Option<Spread>| Bar {
+        value: spread.map_or(f64::NAN, |of| of.median),
+        spread: spread.map(|of| (of.least, of.most)),
+    };
+    let groups: Vec<Group> = workloads
+        .iter()
+        .map(|workload| Group {
+            name: workload.name.to_owned(),
+            bars: report
+                .rows
+                .iter()
+                .map(|row| bar(value(*row, workload)))
+                .collect(),
+        })
+        .collect();
+    let mut bars = groups.iter().flat_map(|group| &group.bars);
+    if !bars.any(|bar| bar.value.is_finite()) {
+        return Ok(None);
+    }
+    let chart = Bars {
+        groups,
+        size: SIZE,
+        mark: None,
+    };
+    let svg = chart.svg(|value| format!("{value:.digits$}"))?;
+    Ok(Some(figure(title, note, &svg)))
+}
+
+fn memory(report: &Report) -> anyhow::Result<Option<Markup>> {
+    let line = |(series, row): (usize, &Row)| {
+        let looks = report.memory.iter().filter(|memory| memory.row == *row);
+        let points = looks.map(|memory| {
+            let bytes: u64 = memory.resident_bytes.values().sum();
+            (memory.prompts as f64 / 1e3, bytes as f64 / 1e6)
+        });
+        Line {
+            series,
+            points: points.collect(),
+        }
+    };
+    let lines: Vec<Line> = report.rows.iter().enumerate().map(line).collect();
+    if lines.iter().all(|line| line.points.is_empty()) {
+        return Ok(None);
+    }
+    let chart = Lines {
+        lines,
+        x_name: "thousand unique prompts of 4 KB".into(),
+        y_name: "resident MB".into(),
+        scale: Scale::Linear,
+        mark: None,
+        moments: Vec::new(),
+        dots: false,
+        size: SIZE,
+    };
+    let note = "All processes of a row together. Flat is better.";
+    Ok(Some(figure("Memory", note, &chart.svg()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::example;
+
+    #[test]
+    fn the_page_has_a_chart_for_what_was_measured_and_needs_no_network() {
+        let page = super::render(&example()).unwrap();
+        // Costs, rates, three percentiles, memory.
+        assert_eq!(page.matches("<svg").count(), 6);
+        assert_eq!(
+            page.matches("http://").count(),
+            page.matches("http://www.w3.org").count()
+        );
+        assert!(page.contains("| goal | wanted |"));
+    }
+}

@@ -1,0 +1,236 @@
+//! What came out, for people (tables of medians, charts) and for programs (every sample).
+
+mod goals;
+mod html;
+pub mod spread;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use self::spread::Spread;
+use super::Options;
+use super::cost::{Rest, Sample};
+use super::latency::{Latency, PERCENTS};
+use super::memory::Memory;
+use super::row::Row;
+use super::workload::Workload;
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// How often each row had its turn.
+    pub rounds: u32,
+    /// How long a turn was.
+    pub seconds: u32,
+    /// How long a turn of the latencies was.
+    pub latency_seconds: u32,
+    /// How many clients asked.
+    pub clients: u16,
+    /// How many replicas answered.
+    pub replicas: u16,
+    /// Which release of `sglang-router` was compared with.
+    pub sglang_version: Option<String>,
+    /// The rows, in order.
+    pub rows: Vec<Row>,
+    /// The workloads, in order.
+    pub workloads: Vec<Workload>,
+    /// What each row uses while nobody asks.
+    pub rest: Vec<Rest>,
+    /// Every turn.
+    pub samples: Vec<Sample>,
+    /// Memory after those.
+    pub memory_after: Vec<Memory>,
+    /// Every turn at a fixed rate.
+    pub latencies: Vec<Latency>,
+    /// How memory grew with unique prompts.
+    pub memory: Vec<Memory>,
+}
+
+impl Report {
+    /// Nothing yet.
+    pub(super) fn new(options: &Options, rows: Vec<Row>, sglang_version: Option<String>) -> Self {
+        let compared = rows.contains(&Row::SglangRouter);
+        Self {
+            rounds: options.rounds,
+            seconds: options.seconds,
+            latency_seconds: options.latency_seconds,
+            clients: options.clients,
+            replicas: options.replicas,
+            sglang_version: sglang_version.filter(|_| compared),
+            rows,
+            workloads: options.workloads(),
+            rest: Vec::new(),
+            samples: Vec::new(),
+            memory_after: Vec::new(),
+            latencies: Vec::new(),
+            memory: Vec::new(),
+        }
+    }
+
+    /// Medians over the rounds, in Markdown.
+    #[must_use]
+    pub fn table(&self) -> String {
+        table::write(self)
+    }
+
+    /// Writes every sample as JSON, the tables as Markdown and the charts as one page; returns the page.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write(&self, directory: &Path) -> anyhow::Result<PathBuf> {
+        let page = directory.join("path.html");
+        for (path, text) in [
+            (
+                directory.join("path.json"),
+                serde_json::to_string_pretty(self)?,
+            ),
+            (directory.join("path.md"), self.table()),
+            (page.clone(), html::render(self)?),
+        ] {
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(page)
+    }
+
+    fn of<'a>(&'a self, row: Row, workload: &'a Workload) -> impl Iterator<Item = &'a Sample> {
+        let name = workload.name;
+        self.samples
+            .iter()
+            .filter(move |sample| sample.row == row && sample.workload == name)
+    }
+
+    /// Requests a second, in each round.
+    pub(super) fn rates(&self, row: Row, workload: &Workload) -> Vec<f64> {
+        let samples = self.of(row, workload);
+        samples.map(|sample| sample.per_second).collect()
+    }
+
+    /// CPU time per request over all processes, in microseconds.
+    fn cpu(&self, row: Row, workload: &Workload) -> Option<Spread> {
+        let samples = self.of(row, workload);
+        Spread::of(samples.map(|sample| sample.cpu_micros.values().sum()))
+    }
+
+    /// CPU time per request of one process, in microseconds.
+    fn cpu_of(&self, row: Row, workload: &Workload, process: &str) -> Option<Spread> {
+        let samples = self.of(row, workload);
+        Spread::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
+    }
+
+    /// CPU time per request of a row over that of another one in the same round.
+    fn ratio(&self, row: Row, to: Row, workload: &Workload) -> Option<Spread> {
+        let cpu = |row| -> Vec<f64> {
+            let samples = self.of(row, workload);
+            samples
+                .map(|sample| sample.cpu_micros.values().sum())
+                .collect()
+        };
+        let (one, other) = (cpu(row), cpu(to));
+        Spread::of(one.iter().zip(&other).map(|(one, other)| one / other))
+    }
+
+    /// What a row adds to plain Envoy's time in the same round, in microseconds, at one of [`PERCENTS`].
+    fn added(&self, row: Row, workload: &Workload, percent: usize) -> Option<Spread> {
+        let at = |row: Row, round: u32| {
+            let found = self.latencies.iter().find(|latency| {
+                latency.row == row && latency.round == round && latency.workload == workload.name
+            });
+            found.and_then(|latency| latency.micros.get(percent).copied())
+        };
+        let rounds = 0..self.rounds;
+        Spread::of(rounds.filter_map(|round| Some(at(row, round)? - at(Row::Envoy, round)?)))
+    }
+}
+
+/// Where a percentile is in [`PERCENTS`].
+fn place_of(percent: f64) -> usize {
+    PERCENTS.partition_point(|candidate| *candidate < percent)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::workload::WORKLOADS;
+    use super::*;
+
+    fn sample(row: Row, micros: f64) -> Sample {
+        Sample {
+            row,
+            workload: "4 KB",
+            requests: 1,
+            failed: 0,
+            per_second: 1_000.0,
+            cpu_micros: BTreeMap::from([("Envoy", micros), ("service", 10.0)]),
+            ext_proc_bytes: (row != Row::Envoy).then_some([900.0, 200.0]),
+        }
+    }
+
+    fn latency(row: Row, round: u32, micros: f64) -> Latency {
+        Latency {
+            row,
+            workload: "4 KB",
+            round,
+            per_second: 300.0,
+            requests: 100,
+            failed: 0,
+            micros: [micros, micros * 2.0, micros * 4.0],
+        }
+    }
+
+    pub(in super::super) fn example() -> Report {
+        let memory = |row, prompts| Memory {
+            row,
+            prompts,
+            resident_bytes: BTreeMap::from([("Envoy", 50_000_000)]),
+        };
+        let samples = [
+            (Row::Envoy, 90.0),
+            (Row::Envoy, 80.0),
+            (Row::Envoy, 95.0),
+            (Row::Floor, 150.0),
+            (Row::Isotherm, 190.0),
+        ];
+        let latencies = [
+            latency(Row::Envoy, 0, 200.0),
+            latency(Row::Floor, 0, 300.0),
+            latency(Row::Isotherm, 0, 500.0),
+            latency(Row::Envoy, 1, 250.0),
+            latency(Row::Isotherm, 1, 650.0),
+        ];
+        Report {
+            rounds: 3,
+            seconds: 1,
+            latency_seconds: 1,
+            clients: 1,
+            replicas: 1,
+            sglang_version: None,
+            rows: vec![Row::Envoy, Row::Floor, Row::Isotherm],
+            workloads: WORKLOADS.first().copied().into_iter().collect(),
+            rest: vec![Rest {
+                row: Row::Isotherm,
+                cpu_micros_per_s: BTreeMap::from([("service", 2_000.0)]),
+            }],
+            memory_after: vec![memory(Row::Isotherm, 3)],
+            samples: samples.map(|(row, micros)| sample(row, micros)).into(),
+            latencies: latencies.into(),
+            memory: vec![memory(Row::Isotherm, 0), memory(Row::Isotherm, 7)],
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_told_from_plain_envoy_in_the_same_round() {
+        let report = example();
+        let workload = report.workloads.first().unwrap();
+        let added = report
+            .added(Row::Isotherm, workload, place_of(50.0))
+            .unwrap();
+        assert_eq!((added.least, added.most), (300.0, 400.0));
+        assert_eq!(place_of(99.0), 2);
+        assert_eq!(report.added(Row::Filter, workload, 0), None);
+    }
+}

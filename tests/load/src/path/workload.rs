@@ -1,0 +1,87 @@
+//! What is asked of every row.
+
+use serde::Serialize;
+
+/// What is asked, and how it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Workload {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// About how long each prompt is.
+    pub prompt_bytes: usize,
+    /// What prompts have in common.
+    pub prompts: Prompts,
+    /// Chunks of each streamed answer, besides the last; 0 for a whole answer that is not a stream.
+    pub chunks: u32,
+}
+
+/// What prompts have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prompts {
+    /// Nothing: each is new from its first bytes on, the worst case of a router that remembers prompts.
+    Unique,
+    /// Turns of conversations: the first is new, each of the others repeats the one before and adds to it.
+    MultiTurn,
+}
+
+/// Every workload, in the order of the table. Lengths are compared over whole answers: a peer that delays the end of a short
+/// stream would look slower than it is.
+pub const WORKLOADS: [Workload; 11] = [
+    workload("4 KB", 4, Prompts::Unique, 0),
+    workload("64 KB", 64, Prompts::Unique, 0),
+    workload("220 KB", 220, Prompts::Unique, 0),
+    workload("400 KB", 400, Prompts::Unique, 0),
+    workload("4 KB, turns", 4, Prompts::MultiTurn, 0),
+    workload("64 KB, turns", 64, Prompts::MultiTurn, 0),
+    workload("220 KB, turns", 220, Prompts::MultiTurn, 0),
+    workload("400 KB, turns", 400, Prompts::MultiTurn, 0),
+    workload("4 KB, 1 chunk", 4, Prompts::Unique, 1),
+    workload("4 KB, 100 chunks", 4, Prompts::Unique, 100),
+    workload("4 KB, 1,000 chunks", 4, Prompts::Unique, 1_000),
+];
+
+impl Workload {
+    /// Whether it differs from others in the prompt's length alone.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.prompts == Prompts::Unique && self.chunks == 0
+    }
+
+    /// The workload of this name.
+    ///
+    /// # Errors
+    /// The names that there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = WORKLOADS.iter().find(|workload| workload.name == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<String> = WORKLOADS
+                .iter()
+                .map(|workload| format!("`{}`", workload.name))
+                .collect();
+            format!("none of {}", names.join(", "))
+        })
+    }
+}
+
+const fn workload(name: &'static str, kilobytes: usize, prompts: Prompts, chunks: u32) -> Workload {
+    Workload {
+        name,
+        prompt_bytes: kilobytes << 10,
+        prompts,
+        chunks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_is_found_by_its_name_and_no_other_is() {
+        for workload in WORKLOADS {
+            assert_eq!(Workload::named(workload.name), Ok(workload));
+        }
+        assert!(Workload::named("5 KB").unwrap_err().contains("`4 KB`"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Units of work inside Envoy's own V8: the only runtime whose speed counts, and one that is here anyway.
+//!
+//! The module runs as a service of Envoy itself (`envoy.bootstrap.wasm`), without a listener or a request: it is timed by
+//! Envoy's clock while it is configured, and says what it found in Envoy's log.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::envoy;
+use crate::filter::{self, Wasm};
+
+/// What is timed there.
+const UNITS: [&str; 3] = ["extract-4-kb", "extract-64-kb", "extract-400-kb"];
+/// How a line of results begins.
+const MARK: &str = "isotherm-bench ";
+
+/// What one run of a unit took.
+#[derive(Debug, PartialEq)]
+pub(super) struct Timed {
+    pub(super) unit: String,
+    pub(super) bytes: Option<f64>,
+    pub(super) nanoseconds: f64,
+}
+
+/// Times each unit in an Envoy of its own.
+///
+/// # Errors
+/// When Envoy or the module is not to be had, or Envoy ends without a result.
+pub(super) fn time(root: &Path) -> anyhow::Result<Vec<Timed>> {
+    let module = filter::build(root, Wasm::BenchFilter)?;
+    let envoy = envoy::obtain(root)?;
+    UNITS
+        .iter()
+        .map(|unit| one(&envoy, &module, unit))
+        .collect()
+}
+
+fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<Timed> {
+    let mut child = Command::new(envoy)
+        .args([
+            "--disable-hot-restart",
+            "--log-level",
+            "warning",
+            "--concurrency",
+            "1",
+        ])
+        .arg("--config-yaml")
+        .arg(bootstrap(module, unit))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start Envoy")?;
+    let log = child.stderr.take().context("Envoy has no log")?;
+    let mut said = Vec::new();
+    let mut found = None;
+    for line in BufReader::new(log).lines() {
+        let line = line?;
+        found = parse(&line);
+        if found.is_some() {
+            break;
+        }
+        said.push(line);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    match found {
+        Some(found) => Ok(found),
+        None => bail!("Envoy ended without a result:\n{}", said.join("\n")),
+    }
+}
+
+/// `... isotherm-bench UNIT BYTES NANOSECONDS`; no bytes are 0.
+fn parse(line: &str) -> Option<Timed> {
+    let (_, rest) = line.split_once(MARK)?;
+    let mut words = rest.split_whitespace();
+    let unit = words.next()?.to_owned();
+    let bytes: f64 = words.next()?.parse().ok()?;
+    let nanoseconds = words.next()?.parse().ok()?;
+    Some(Timed {
+        unit,
+        bytes: (bytes > 0.0).then_some(bytes),
+        nanoseconds,
+    })
+}
+
+fn bootstrap(module: &Path, unit: &str) -> String {
+    let config = serde_json::json!({
+        "bootstrap_extensions": [{
+            "name": "envoy.bootstrap.wasm",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.wasm.v3.WasmService",
+                "singleton": true,
+                "config": {
+                    "name": "isotherm.bench",
+                    "root_id": "isotherm",
+                    "vm_config": {
+                        "vm_id": "isotherm.bench",
+                        "runtime": "envoy.wasm.runtime.v8",
+                        "code": { "local": { "filename": module } },
+                    },
+                    "configuration": {
+                        "@type": "type.googleapis.com/google.protobuf.StringValue",
+                        "value": format!("time {unit}"),
+                    },
+                },
+            },
+        }],
+    });
+    config.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_found_behind_whatever_envoy_writes_before_it() {
+        let line = "[2026-01-01][1][warning][wasm] [source] wasm log: isotherm-bench extract-4-kb 4096 2048";
+        let expected = Timed {
+            unit: "extract-4-kb".into(),
+            bytes: Some(4_096.0),
+            nanoseconds: 2_048.0,
+        };
+        assert_eq!(parse(line), Some(expected));
+        assert_eq!(parse("[info] starting"), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! `bench counts`, and a step of `test`: builds what is counted, then counts it.
+
+use std::process::Command;
+
+use anyhow::bail;
+
+use crate::cargo::{build_release, cargo, root, target_dir};
+use crate::filter::{self, Wasm};
+use crate::process::{self, say};
+
+/// The committed figures.
+const BASELINE: &str = "tests/counts/baseline.json";
+
+/// Counts, and compares with the baseline; `--accept` replaces that.
+///
+/// # Errors
+/// When something cannot be built, or executes more instructions than the baseline allows.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let root = root();
+    let filter = filter::build(&root, Wasm::Filter)?;
+    let bench_filter = filter::build(&root, Wasm::BenchFilter)?;
+    let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
+    // The tests need the interpreter in this profile, too.
+    say("building isotherm-counts");
+    process::run(cargo(&root).args([
+        "build",
+        "--locked",
+        "--quiet",
+        "--package",
+        "isotherm-counts",
+    ]))?;
+    let compiler = filter::version_of(Command::new("rustc").current_dir(&root))?;
+    let status = Command::new(target_dir(&root).join("debug/isotherm-counts"))
+        .arg("--baseline")
+        .arg(root.join(BASELINE))
+        .arg("--filter")
+        .arg(filter)
+        .arg("--bench-filter")
+        .arg(bench_filter)
+        .args(["--wasm-compiler", &filter::compiler(&root)?])
+        .arg("--unit")
+        .arg(unit)
+        .args([
+            "--compiler",
+            &format!("{compiler}, {}", std::env::consts::ARCH),
+        ])
+        .args(arguments)
+        .status()?;
+    if !status.success() {
+        bail!(
+            "the hot paths execute more instructions than {BASELINE} allows, or could not be counted"
+        );
+    }
+    Ok(())
+}
