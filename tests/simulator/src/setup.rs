@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Config;
-use isotherm_router::RouterConfig;
+use isotherm_router::{Ablation, RouterConfig};
 
 use crate::network::Network;
 
@@ -27,6 +27,8 @@ pub struct Setup {
     pub network: Network,
     /// Who decides.
     pub balancing: Balancing,
+    /// Parts of the policy that are switched off in every router.
+    pub ablation: Option<Ablation>,
     /// Between two probes of one replica. A probe says what the engine had when it read it, and is told after the way back.
     pub probe_interval: Duration,
     /// Within what time a first token is wanted; the figures count it, nobody is told.
@@ -126,6 +128,7 @@ impl Setup {
             regions,
             network: Network::default(),
             balancing,
+            ablation: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,
             changes: Vec::new(),

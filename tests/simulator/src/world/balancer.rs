@@ -7,7 +7,7 @@ use isotherm_router::{Effect, Event, RequestId, Router, RouterConfig};
 use super::agenda::{Ns, What};
 use super::{World, time};
 use crate::prompt::mix;
-use crate::setup::Balancing;
+use crate::setup::{Balancing, Setup};
 
 /// When a timeout that is past is tried again.
 const OVERDUE_NS: Ns = 1_000;
@@ -25,10 +25,14 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    fn new(region: usize, config: RouterConfig, seed: u64) -> Self {
+    fn new(region: usize, config: RouterConfig, setup: &Setup) -> Self {
+        let mut router = Router::new(config, mix(setup.seed, region as u64));
+        if let Some(ablation) = setup.ablation {
+            router.ablate(ablation);
+        }
         Self {
             region,
-            router: Router::new(config, mix(seed, region as u64)),
+            router,
             open: HashMap::new(),
             next_request: 0,
             armed: None,
@@ -46,23 +50,23 @@ impl Balancer {
 
 impl World<'_> {
     pub(super) fn build_balancers(&mut self) {
-        let seed = self.setup.seed;
+        let setup = self.setup;
         let regions = 0..self.setup.regions.len();
         match &self.setup.balancing {
             Balancing::Router(config) => {
                 self.balancers = regions
-                    .map(|region| Balancer::new(region, config.clone(), seed))
+                    .map(|region| Balancer::new(region, config.clone(), setup))
                     .collect();
                 self.build_links();
             }
             Balancing::RegionLocal(config) => {
                 self.balancers = regions
-                    .map(|region| Balancer::new(region, config.clone(), seed))
+                    .map(|region| Balancer::new(region, config.clone(), setup))
                     .collect();
             }
             Balancing::Central { config, region } => {
                 let region = (*region).min(regions.end.saturating_sub(1));
-                self.balancers = vec![Balancer::new(region, config.clone(), seed)];
+                self.balancers = vec![Balancer::new(region, config.clone(), setup)];
             }
             Balancing::Oracle => {}
         }
