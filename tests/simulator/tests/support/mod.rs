@@ -7,12 +7,13 @@
 )]
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use isotherm_engine::model::{Config, Preset};
 use isotherm_router::{PolicyName, RouterConfig};
-use isotherm_simulator::Outcome;
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::{Outcome, ReplicaTotals};
 
 pub fn engine() -> Config {
     Preset::Llama31_8bL4.config()
@@ -91,4 +92,47 @@ pub fn check_conservation(outcome: &Outcome, workload: &Workload) {
         .sum();
     let answered = outcome.requests.iter().filter(|r| r.is_answered()).count();
     assert_eq!(served, answered as u64);
+}
+
+/// Every step of every session was sent once, served by one replica, and answered in full.
+pub fn check_nothing_lost(name: &str, outcome: &Outcome, workload: &Workload) {
+    assert_eq!(outcome.requests.len(), workload.requests(), "{name}");
+    assert_eq!(outcome.cut, 0, "{name}");
+    let mut sent = BTreeSet::new();
+    for request in &outcome.requests {
+        let session = &workload.sessions[request.session];
+        let step = &session.steps[request.step];
+        assert!(
+            sent.insert((request.session, request.step)),
+            "{name}: sent twice"
+        );
+        assert!(request.is_answered(), "{name}: {request:?}");
+        assert_eq!(request.region, session.region, "{name}");
+        assert_eq!(request.prompt_tokens, step.prompt.tokens(), "{name}");
+        assert_eq!(request.output_tokens, step.output_tokens, "{name}");
+        assert!(
+            request.cached_tokens < request.prompt_tokens,
+            "{name}: {request:?}"
+        );
+        assert!(request.replica.is_some(), "{name}: {request:?}");
+        let order = [
+            Some(request.sent),
+            request.dispatched,
+            request.first_token,
+            request.ended,
+        ];
+        assert!(order.is_sorted(), "{name}: {request:?}");
+    }
+    let sum = |of: fn(&ReplicaTotals) -> u64| -> u64 { outcome.replicas.iter().map(of).sum() };
+    let asked: u64 = outcome
+        .requests
+        .iter()
+        .map(|r| u64::from(r.output_tokens))
+        .sum();
+    assert_eq!(
+        sum(|replica| replica.requests),
+        outcome.requests.len() as u64,
+        "{name}"
+    );
+    assert!(sum(|replica| replica.output_tokens) >= asked, "{name}");
 }
