@@ -1,17 +1,17 @@
 //! The gRPC server: which services, and HTTP/2 set for thousands of streams that wait.
 
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
-use futures_util::TryStreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::server::{Router, Server, TcpIncoming};
+use futures_util::Stream;
+use tonic::transport::server::{Router, Server};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::envoys::{Callers, Envoys, Marking};
-use super::listen::Socket;
+use super::envoys::{Callers, Envoys, Marking, Watched};
+use super::listen::Connection;
 use crate::discovery::Endpoints;
 use crate::extproc::ExtProc;
 
@@ -41,26 +41,16 @@ pub(super) struct Services {
     pub(super) envoys: Envoys,
 }
 
-/// Serves on a socket until `stop` resolves and every stream has ended.
+/// Serves connections until `stop` resolves and every stream has ended.
 pub(super) async fn serve(
-    socket: Socket,
     services: Services,
-    stop: impl Future<Output = ()> + Send + 'static,
+    connections: impl Stream<Item = io::Result<Watched<Box<dyn Connection>>>>,
+    stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let envoys = services.envoys.clone();
     let router = router(services);
-    match socket {
-        Socket::Tcp(listener) => {
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            let incoming = incoming.map_ok(|stream| envoys.watch(stream));
-            router.serve_with_incoming_shutdown(incoming, stop).await?;
-        }
-        Socket::Unix(listener, _file) => {
-            let incoming = UnixListenerStream::new(listener);
-            let incoming = incoming.map_ok(|stream| envoys.watch(stream));
-            router.serve_with_incoming_shutdown(incoming, stop).await?;
-        }
-    }
+    router
+        .serve_with_incoming_shutdown(connections, stop)
+        .await?;
     Ok(())
 }
 

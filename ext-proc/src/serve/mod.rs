@@ -9,6 +9,7 @@ mod envoys;
 mod grpc;
 mod listen;
 mod ready;
+mod workers;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use crate::shutdown;
 use crate::source::Source;
 use envoys::Envoys;
 use listen::Socket;
+use workers::Workers;
 
 /// How long the admin interface may take to answer what it has begun, once everything else has ended.
 const ADMIN_STOP_MAX: Duration = Duration::from_secs(1);
@@ -161,14 +163,17 @@ impl Server {
             health,
             envoys,
         };
+        let (workers, lives) = Workers::start(&services, || is_true(stopped.clone()))?;
         let mut listeners = JoinSet::new();
+        listeners.spawn(lives.ended());
         for socket in self.sockets {
-            listeners.spawn(grpc::serve(
-                socket,
-                services.clone(),
-                is_true(stopped.clone()),
-            ));
+            let accepting = socket.accept(workers.clone(), is_true(stopped.clone()));
+            listeners.spawn(async {
+                accepting.await;
+                Ok(())
+            });
         }
+        drop(workers);
         let (admin_stop, admin_stopped) = watch::channel(false);
         let admin = Admin {
             fleet: Arc::clone(&self.fleet),

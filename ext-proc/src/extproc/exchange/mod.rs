@@ -74,7 +74,7 @@ enum Stage {
     Sent(Ticket),
     /// Nothing is expected of it any more.
     Settled,
-    /// The client has its answer from here: the stream ends.
+    /// The last answer was given: the stream ends. Either the client has its response from here, or it has ended.
     Answered,
 }
 
@@ -254,7 +254,9 @@ impl<I: Inbound> Exchange<I> {
         let trailer = trailers
             .iter()
             .find(|trailer| trailer.key == names::OUTCOME);
-        match std::mem::replace(&mut self.stage, Stage::Settled) {
+        // Nothing comes behind trailers, and a stream that ends together with the answer to them needs no reset of Envoy's,
+        // which would cost both sides another write and another read.
+        match std::mem::replace(&mut self.stage, Stage::Answered) {
             Stage::Sent(ticket) => {
                 match trailer.map(|trailer| Outcome::parse(head::bytes(trailer))) {
                     Some(Ok(outcome)) => {
@@ -268,7 +270,7 @@ impl<I: Inbound> Exchange<I> {
                     None => ticket.ended(),
                 }
             }
-            before => self.stage = before,
+            Stage::Fresh | Stage::Waiting(_) | Stage::Settled | Stage::Answered => {}
         }
         answer::response_trailers(trailer.is_some())
     }
