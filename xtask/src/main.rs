@@ -41,6 +41,10 @@ enum Chore {
     /// regions gains, and writes a report (`--help` for its options)
     #[command(disable_help_flag = true)]
     Demo(Passed),
+    /// Plays one trace through a real Envoy with simulated replicas and through the simulator, and says how far they are
+    /// apart (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Validate(Passed),
     /// Starts simulated replicas, the service and Envoy, in one region or with `--regions 3` in three, and leaves them
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         }
         Chore::Examples => examples::write(&cargo::root()),
         Chore::Demo(passed) => demo::run("demo", &passed.arguments),
+        Chore::Validate(passed) => demo::run("validate", &passed.arguments),
         Chore::Up(passed) => demo::run("up", &passed.arguments),
         Chore::Experiment(passed) => experiment::run(&passed.arguments),
         Chore::Test => check::run(),

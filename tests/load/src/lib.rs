@@ -4,6 +4,7 @@
 //! it through [`client`]s that stream and measure. [`report`] says what came out, for people and for programs.
 //! [`compare`] does this for one policy after the other, each on a fresh stack.
 //! [`regions`] compares three ways to serve clients of several regions, in the same manner.
+//! [`validate`] plays one workload through the real system and through the simulator.
 //! [`path`] is another thing: what a request costs on its way, against an upstream that answers at once.
 
 pub mod client;
@@ -19,4 +20,5 @@ pub mod sse;
 pub mod stats;
 pub mod text;
 pub mod up;
+pub mod validate;
 pub mod workload;

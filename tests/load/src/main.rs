@@ -12,7 +12,7 @@ use isotherm_load::regions::options::{RegionOptions, Topology};
 use isotherm_load::regions::report::Report;
 use isotherm_load::regions::world::World;
 use isotherm_load::scenario::{FleetOptions, MODEL, Options, speedup};
-use isotherm_load::up;
+use isotherm_load::{up, validate};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -32,6 +32,14 @@ enum Mode {
         #[command(flatten)]
         regions: RegionOptions,
         /// Where the report goes, instead of target/demo
+        #[arg(long, value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
+    /// Plays one trace through the real system and through the simulator, and says how far they are apart
+    Validate {
+        #[command(flatten)]
+        options: validate::Options,
+        /// Where the report goes, instead of target/validation
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
     },
@@ -76,6 +84,13 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
                 Some(_) => demo_of_regions(&options, &regions, &output).await,
                 None => demo(&options, &output).await,
             }
+        }
+        Mode::Validate { options, output } => {
+            let output = match output {
+                Some(output) => output,
+                None => Tools::find()?.output.join("validation"),
+            };
+            validated(&options, &output).await
         }
         Mode::Up {
             fleet,
@@ -133,6 +148,20 @@ async fn demo(options: &Options, output: &Path) -> anyhow::Result<ExitCode> {
         println!("{}", path.display());
     }
     Ok(code(report.runs.iter().map(|run| run.failed).sum()))
+}
+
+async fn validated(options: &validate::Options, output: &Path) -> anyhow::Result<ExitCode> {
+    let report = validate::validate(options).await?;
+    let paths = validate::write(&report, output)?;
+    println!("\n{}", report.text());
+    for path in paths {
+        println!("{}", path.display());
+    }
+    Ok(if report.holds() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 async fn demo_of_regions(

@@ -88,6 +88,8 @@ pub enum Content {
         /// The length of the whole.
         tokens: u32,
     },
+    /// Pieces, each from its own id, with their lengths in tokens; a shorter one is the beginning of a longer one.
+    Pieces(Vec<(u64, u32)>),
 }
 
 impl Content {
@@ -108,6 +110,12 @@ impl Content {
                 }
                 whole.truncate(length);
                 whole
+            }
+            Self::Pieces(pieces) => {
+                let pieces = pieces.iter();
+                pieces
+                    .map(|(id, tokens)| text::tokens(*id, *tokens))
+                    .collect()
             }
         }
     }
