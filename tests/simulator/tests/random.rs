@@ -1,0 +1,235 @@
+//! Random fleets, networks, changes and workloads: whatever happens, every request ends once, in the right order, and the
+//! run repeats itself. A failure names its seed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is wrong"
+)]
+
+mod support;
+
+use core::time::Duration;
+
+use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::{
+    Action, Balancing, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use support::{config, engine};
+
+const SEEDS: u64 = 60;
+
+fn replica(random: &mut SmallRng) -> ReplicaSetup {
+    let mut replica = ReplicaSetup::new(engine());
+    replica.speed = [0.5, 1.0, 2.0][random.random_range(0..3)];
+    // Small pools are full soon, and short queues refuse.
+    replica.config.blocks = [200, 2_120][random.random_range(0..2)];
+    replica.config.waiting_max = [3, 1_000][random.random_range(0..2)];
+    replica
+}
+
+fn balancing(random: &mut SmallRng, regions: usize) -> Balancing {
+    let policy = PolicyName::ALL[random.random_range(0..PolicyName::ALL.len())];
+    let pushes = [Push::Pending, Push::Outstanding { max: 3 }, Push::Blind];
+    let config = RouterConfig {
+        push: pushes[random.random_range(0..3)],
+        queue: QueueLimits {
+            length_max: [5, 1_000][random.random_range(0..2)],
+            wait_max: Duration::from_secs([2, 30][random.random_range(0..2)]),
+        },
+        ..config(policy)
+    };
+    match random.random_range(0..8) {
+        0 => Balancing::Oracle,
+        1 => Balancing::RegionLocal(config),
+        2 => Balancing::Central {
+            config,
+            region: random.random_range(0..regions),
+        },
+        _ => Balancing::Router(config),
+    }
+}
+
+fn setup(random: &mut SmallRng, seed: u64) -> Setup {
+    let regions = random.random_range(1..4);
+    let fleet = (0..regions).map(|region| RegionSetup {
+        name: format!("region-{region}"),
+        replicas: (0..random.random_range(1..4))
+            .map(|_| replica(random))
+            .collect(),
+    });
+    let fleet: Vec<RegionSetup> = fleet.collect();
+    let replicas: usize = fleet.iter().map(|region| region.replicas.len()).sum();
+    let changes = (0..random.random_range(0..6)).map(|_| Change {
+        at: Duration::from_millis(random.random_range(0..20_000)),
+        what: match random.random_range(0..4) {
+            0 => Action::Join {
+                region: random.random_range(0..regions),
+                replica: replica(random),
+            },
+            1 => Action::Drain {
+                replica: random.random_range(0..replicas),
+            },
+            2 => Action::Leave {
+                replica: random.random_range(0..replicas),
+            },
+            _ => Action::Speed {
+                replica: random.random_range(0..replicas),
+                speed: [0.2, 3.0][random.random_range(0..2)],
+            },
+        },
+    });
+    let changes = changes.collect();
+    let mut setup = Setup::regions(fleet, balancing(random, regions));
+    setup.seed = seed;
+    setup.changes = changes;
+    setup.network.between_regions = Duration::from_millis(random.random_range(0..120));
+    setup
+}
+
+fn workload(random: &mut SmallRng) -> Workload {
+    let sessions = (0..random.random_range(5..60)).map(|number: usize| {
+        let mut steps: Vec<Step> = Vec::new();
+        for index in 0..random.random_range(0..6) {
+            let after = (index > 0).then(|| random.random_range(0..index));
+            let before = match after {
+                Some(after) => steps[after].prompt.with([steps[after].answer()]),
+                None => Prompt::default(),
+            };
+            let id = random.random_range(0..2_000);
+            // Some are longer than a small engine takes.
+            let tokens = [20, 300, 4_000][random.random_range(0..3)];
+            steps.push(Step {
+                after,
+                think: Duration::from_millis(random.random_range(0..2_000)),
+                prompt: before.with([Piece { id, tokens }]),
+                output_tokens: random.random_range(1..80),
+                answer_id: 10_000 + u64::try_from(100 * number + index).unwrap(),
+            });
+        }
+        let follows =
+            (number > 3 && random.random_range(0..3) == 0).then(|| random.random_range(0..number));
+        Session {
+            region: random.random_range(0..4),
+            key: random.random_range(0..20),
+            follows,
+            starts: Duration::from_millis(random.random_range(0..15_000)),
+            steps,
+        }
+    });
+    Workload {
+        name: "random".into(),
+        sessions: sessions.collect(),
+        warmup_requests: 3,
+        sends_until: (random.random_range(0..3) == 0).then_some(Duration::from_secs(12)),
+    }
+}
+
+fn check(seed: u64, setup: &Setup, workload: &Workload, outcome: &Outcome) {
+    assert_eq!(
+        outcome.cut, 0,
+        "seed {seed}: a run that ends by itself cuts nothing"
+    );
+    let mut sent = std::collections::BTreeSet::new();
+    for request in &outcome.requests {
+        assert!(
+            sent.insert((request.session, request.step)),
+            "seed {seed}: sent twice"
+        );
+        let ends = [
+            request.is_answered(),
+            request.refused.is_some(),
+            request.engine_refused,
+        ];
+        let ends = ends.iter().filter(|end| **end).count();
+        assert_eq!(ends, 1, "seed {seed}: {request:?}");
+        assert!(
+            request.ended.unwrap() >= request.sent,
+            "seed {seed}: {request:?}"
+        );
+        let session = &workload.sessions[request.session];
+        let step = &session.steps[request.step];
+        let after = step.after.map(|after| {
+            let of = |r: &&isotherm_simulator::RequestRecord| {
+                (r.session, r.step) == (request.session, after)
+            };
+            let answered = outcome.requests.iter().find(of).unwrap();
+            assert!(
+                answered.is_answered(),
+                "seed {seed}: what failed is not continued"
+            );
+            answered.ended.unwrap()
+        });
+        if let Some(after) = after {
+            assert_eq!(request.sent, after + step.think, "seed {seed}");
+        } else if session.follows.is_none() {
+            assert_eq!(request.sent, session.starts + step.think, "seed {seed}");
+        }
+        if request.is_answered() {
+            assert_eq!(request.output_tokens, step.output_tokens, "seed {seed}");
+            assert!(request.cached_tokens < request.prompt_tokens, "seed {seed}");
+            assert!(request.sent <= request.dispatched.unwrap(), "seed {seed}");
+            assert!(request.dispatched < request.first_token, "seed {seed}");
+            assert!(request.first_token <= request.ended, "seed {seed}");
+        }
+    }
+    let answered = outcome
+        .requests
+        .iter()
+        .filter(|request| request.is_answered());
+    let served: u64 = outcome
+        .replicas
+        .iter()
+        .map(|replica| replica.requests)
+        .sum();
+    assert_eq!(answered.count() as u64, served, "seed {seed}");
+    let failed = outcome
+        .requests
+        .iter()
+        .any(|request| !request.is_answered());
+    if !failed && workload.sends_until.is_none() {
+        assert_eq!(outcome.requests.len(), workload.requests(), "seed {seed}");
+    }
+    let local = matches!(setup.balancing, Balancing::RegionLocal(_));
+    let crossed = outcome.requests.iter().any(|request| request.forwarded);
+    assert!(!(local && crossed), "seed {seed}: nothing is forwarded");
+}
+
+#[test]
+fn every_request_ends_once_whatever_happens() {
+    let (mut answered, mut refused, mut forwarded) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let setup = setup(&mut random, seed);
+        let workload = workload(&mut random);
+        let outcome = run(&setup, &workload);
+        check(seed, &setup, &workload, &outcome);
+        if seed % 10 == 0 {
+            assert_eq!(
+                outcome,
+                run(&setup, &workload),
+                "seed {seed} repeats itself"
+            );
+        }
+        let requests = &outcome.requests;
+        answered += requests
+            .iter()
+            .filter(|request| request.is_answered())
+            .count();
+        refused += requests
+            .iter()
+            .filter(|request| !request.is_answered())
+            .count();
+        forwarded += requests.iter().filter(|request| request.forwarded).count();
+    }
+    // What the checks are about did happen.
+    assert!(
+        answered > 2_000 && refused > 100 && forwarded > 100,
+        "{answered} {refused} {forwarded}"
+    );
+}
