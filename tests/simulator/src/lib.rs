@@ -5,12 +5,14 @@
 //! - [`setup`]: everything else of a run: fleet, network, who decides
 //! - [`run`]: the run itself
 //! - [`capacity`]: the highest rate that a set-up bears
+//! - [`compare`]: which policy for one's own traffic, and what it would save
 //! - [`experiment`]: the headline tables of the papers, run again
 //! - [`record`]: what a run leaves behind; [`summary`]: its figures
 
 pub mod capacity;
 pub mod chain;
 mod client;
+pub mod compare;
 pub mod experiment;
 pub mod network;
 pub mod prompt;

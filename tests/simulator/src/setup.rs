@@ -40,7 +40,7 @@ pub struct Setup {
 }
 
 /// A region: its replicas at the start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RegionSetup {
     /// Its name, which places it on hash rings.
     pub name: String,

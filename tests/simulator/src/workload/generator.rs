@@ -151,7 +151,7 @@ impl Generator {
 
     /// So many times as long, at the same load.
     #[must_use]
-    fn scaled(self, scale: f64) -> Self {
+    pub fn scaled(self, scale: f64) -> Self {
         let count = |requests: usize| (requests as f64 * scale).round().max(1.0) as usize;
         let length =
             |of: Duration| Duration::try_from_secs_f64(of.as_secs_f64() * scale).unwrap_or(of);

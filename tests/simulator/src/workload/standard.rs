@@ -13,6 +13,7 @@ use super::diurnal::Diurnal;
 use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
+use crate::compare::Fleet;
 use crate::setup::{Balancing, RegionSetup, ReplicaSetup, Setup};
 
 /// A workload with its fleet.
@@ -51,6 +52,28 @@ impl Standard {
         }
     }
 
+    /// Its fleet: one that may be cut, if its replicas are equal and evenly spread.
+    #[must_use]
+    pub fn fleet(&self) -> Fleet {
+        let equal = Preset::ALL.into_iter().find_map(|engine| {
+            let fleet = Fleet::Equal {
+                engine,
+                replicas: self
+                    .regions
+                    .iter()
+                    .map(|region| region.replicas.len())
+                    .sum(),
+                regions: self
+                    .regions
+                    .iter()
+                    .map(|region| region.name.clone())
+                    .collect(),
+            };
+            (fleet.regions() == self.regions).then_some(fleet)
+        });
+        equal.unwrap_or_else(|| Fleet::Given(self.regions.clone()))
+    }
+
     /// Its fleet, with somebody who decides.
     #[must_use]
     pub fn setup(&self, seed: u64, balancing: Balancing) -> Setup {
@@ -80,14 +103,14 @@ pub fn standard() -> Vec<Standard> {
         of(
             "conversation-moderate",
             Load::Moderate,
-            conversation(8.0),
+            conversation(6.0),
             eight(),
         ),
-        of("conversation-high", Load::High, conversation(12.0), eight()),
+        of("conversation-high", Load::High, conversation(8.0), eight()),
         of(
             "conversation-past",
             Load::PastSaturation,
-            conversation(16.0),
+            conversation(9.5),
             eight(),
         ),
         of(
@@ -114,9 +137,9 @@ pub fn standard() -> Vec<Standard> {
             Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
             three_regions(),
         ),
-        of("tools-moderate", Load::Moderate, tools(16.0), eight()),
-        of("tools-high", Load::High, tools(24.0), eight()),
-        of("tools-past", Load::PastSaturation, tools(32.0), eight()),
+        of("tools-moderate", Load::Moderate, tools(9.0), eight()),
+        of("tools-high", Load::High, tools(13.0), eight()),
+        of("tools-past", Load::PastSaturation, tools(16.0), eight()),
         of(
             "bursty",
             Load::High,

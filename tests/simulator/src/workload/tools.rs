@@ -32,7 +32,7 @@ impl Default for Tools {
     fn default() -> Self {
         Self {
             requests: 4_000,
-            requests_per_s: 16.0,
+            requests_per_s: 12.0,
             warmup_requests: 500,
         }
     }
@@ -207,6 +207,6 @@ mod tests {
         let workload = Tools::default().generate(1);
         let span = workload.sessions.last().unwrap().starts.as_secs_f64();
         assert_eq!(workload.sessions.len(), 4_000);
-        assert!((4_000.0 / span / 16.0 - 1.0).abs() < 0.08, "{span}");
+        assert!((4_000.0 / span / 12.0 - 1.0).abs() < 0.08, "{span}");
     }
 }

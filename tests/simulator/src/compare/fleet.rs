@@ -1,0 +1,131 @@
+//! A fleet of equal replicas, spread evenly over regions; or one that somebody else has put together.
+
+use isotherm_engine::model::Preset;
+
+use crate::setup::RegionSetup;
+
+/// A fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fleet {
+    /// Equal replicas.
+    Equal {
+        /// Their engine.
+        engine: Preset,
+        /// How many, over all regions.
+        replicas: usize,
+        /// The regions' names: at least one.
+        regions: Vec<String>,
+    },
+    /// The fleet of a standard workload.
+    Given(Vec<RegionSetup>),
+}
+
+impl Fleet {
+    /// The regions with their replicas; the first ones have one more where the number does not divide.
+    #[must_use]
+    pub fn regions(&self) -> Vec<RegionSetup> {
+        match self {
+            Self::Given(regions) => regions.clone(),
+            Self::Equal {
+                engine,
+                replicas,
+                regions,
+            } => {
+                let (each, over) = (
+                    replicas / regions.len().max(1),
+                    replicas % regions.len().max(1),
+                );
+                let of = |(at, name): (usize, &String)| {
+                    RegionSetup::new(name, engine.config(), each + usize::from(at < over))
+                };
+                regions.iter().enumerate().map(of).collect()
+            }
+        }
+    }
+
+    /// How many replicas there are.
+    #[must_use]
+    pub fn replicas(&self) -> usize {
+        self.regions()
+            .iter()
+            .map(|region| region.replicas.len())
+            .sum()
+    }
+
+    /// The longest request that every replica takes, prompt and answer, tokens.
+    #[must_use]
+    pub fn request_tokens_max(&self) -> u32 {
+        let regions = self.regions();
+        let replicas = regions.iter().flat_map(|region| &region.replicas);
+        replicas
+            .map(|replica| replica.config.request_tokens_max())
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// The same with so many replicas; none for a fleet whose replicas differ, which cannot be cut evenly.
+    #[must_use]
+    pub fn of(&self, replicas: usize) -> Option<Self> {
+        let (engine, names) = match self {
+            Self::Given(_) => return None,
+            Self::Equal {
+                engine, regions, ..
+            } => (*engine, regions.clone()),
+        };
+        Some(Self::Equal {
+            engine,
+            replicas,
+            regions: names,
+        })
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Equal {
+                engine,
+                replicas,
+                regions,
+            } if regions.len() == 1 => format!("{replicas} x {engine}"),
+            Self::Equal {
+                engine,
+                replicas,
+                regions,
+            } => format!(
+                "{replicas} x {engine} in {} regions ({})",
+                regions.len(),
+                regions.join(", ")
+            ),
+            Self::Given(regions) => format!(
+                "{} replicas in {} region(s), as the standard workload has them",
+                self.replicas(),
+                regions.len()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_spread_evenly() {
+        let fleet = Fleet::Equal {
+            engine: Preset::Llama31_8bL4,
+            replicas: 8,
+            regions: ["a", "b", "c"].map(str::to_owned).into(),
+        };
+        let counts = |fleet: &Fleet| -> Vec<usize> {
+            fleet
+                .regions()
+                .iter()
+                .map(|region| region.replicas.len())
+                .collect()
+        };
+        assert_eq!(counts(&fleet), [3, 3, 2]);
+        assert_eq!(counts(&fleet.of(4).unwrap()), [2, 1, 1]);
+        assert_eq!(fleet.replicas(), 8);
+    }
+}

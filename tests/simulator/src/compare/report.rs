@@ -1,0 +1,202 @@
+//! A comparison for people, and for programs.
+
+use core::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::saving::Saving;
+use super::{BASELINE, Comparison, Plan, Row, Who};
+use crate::summary::Summary;
+
+/// Nothing to choose: everybody is about as good.
+const CLOSE: f64 = 1.05;
+
+/// Everything that is reported.
+#[derive(Clone, Debug)]
+pub struct Report<'a> {
+    /// What was compared.
+    pub plan: &'a Plan,
+    /// What came out.
+    pub comparison: &'a Comparison,
+    /// What the best one saves.
+    pub saving: Option<&'a Saving>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    workload: &'a str,
+    requests: usize,
+    fleet: String,
+    replicas: usize,
+    slo_s: f64,
+    seed: u64,
+    systems: Vec<System<'a>>,
+    use_policy: Option<&'a str>,
+    saving: Option<&'a Saving>,
+}
+
+#[derive(Serialize)]
+struct System<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+impl Report<'_> {
+    /// For programs.
+    ///
+    /// # Errors
+    /// A figure is no number.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        let system = |row: &'_ Row| row.who.as_str();
+        let systems = self.comparison.rows.iter().map(|row| System {
+            name: system(row),
+            summary: &row.summary,
+        });
+        serde_json::to_string_pretty(&Json {
+            workload: &self.plan.workload.name,
+            requests: self.plan.workload.requests(),
+            fleet: self.plan.fleet.describe(),
+            replicas: self.plan.fleet.replicas(),
+            slo_s: self.plan.slo.as_secs_f64(),
+            seed: self.plan.seed,
+            systems: systems.collect(),
+            use_policy: self.comparison.best.map(|policy| policy.as_str()),
+            saving: self.saving,
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.table(&mut text);
+        text.push('\n');
+        self.advice(&mut text);
+        text
+    }
+
+    fn row(&self, who: Who) -> Option<&Summary> {
+        let row = self.comparison.rows.iter().find(|row| row.who == who);
+        row.map(|row| &row.summary)
+    }
+
+    fn table(&self, text: &mut String) {
+        let oracle = self
+            .row(Who::Oracle)
+            .map_or(0.0, |summary| summary.ttft_p90_s);
+        let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64());
+        let slo = slo.replace(".000", "");
+        let _ = writeln!(
+            text,
+            "{:<18} {:>10} {:>9} {:>6} {:>9} {:>9} {:>9} {:>8} {:>10}",
+            "policy",
+            "tokens/s",
+            "answers/s",
+            "hits",
+            "TTFT p50",
+            "TTFT p90",
+            slo,
+            "failed",
+            "to oracle"
+        );
+        for Row { who, summary } in &self.comparison.rows {
+            let distance = if oracle > 0.0 && summary.requests > summary.failed {
+                format!("{:.2}x", summary.ttft_p90_s / oracle)
+            } else {
+                "-".to_owned()
+            };
+            let _ = writeln!(
+                text,
+                "{:<18} {:>10.0} {:>9.2} {:>5.1}% {:>7.2} s {:>7.2} s {:>8.1}% {:>8} {:>10}",
+                who.as_str(),
+                summary.throughput_tokens_per_s,
+                summary.throughput_requests_per_s,
+                summary.hit_ratio * 100.0,
+                summary.ttft_p50_s,
+                summary.ttft_p90_s,
+                summary.slo_attainment * 100.0,
+                summary.failed,
+                distance,
+            );
+        }
+        let _ = writeln!(
+            text,
+            "\nTTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
+             sees into the engines."
+        );
+    }
+
+    fn advice(&self, text: &mut String) {
+        let (Some(best), Some(baseline)) = (self.comparison.best, self.row(Who::Policy(BASELINE)))
+        else {
+            text.push_str("Nobody answered anything: the requests do not fit the engine, or the trace is empty after its warm-up.\n");
+            return;
+        };
+        let Some(summary) = self.row(Who::Policy(best)) else {
+            return;
+        };
+        let _ = writeln!(
+            text,
+            "Use {best}: {:.1} % of the requests within {:.1} s ({BASELINE}: {:.1} %), TTFT p90 {:.2} s ({:.2} s).",
+            summary.slo_attainment * 100.0,
+            self.plan.slo.as_secs_f64(),
+            baseline.slo_attainment * 100.0,
+            summary.ttft_p90_s,
+            baseline.ttft_p90_s,
+        );
+        self.nothing_to_choose(text);
+        match self.saving {
+            Some(saving) if saving.replicas_needed < saving.replicas => {
+                let _ = writeln!(
+                    text,
+                    "It would save {} of {} replicas ({:.0} %): with {} it serves this traffic as well as {BASELINE} with {} (TTFT p90 \
+                     {:.2} s, {:.1} % within {:.1} s).",
+                    saving.replicas - saving.replicas_needed,
+                    saving.replicas,
+                    saving.share * 100.0,
+                    saving.replicas_needed,
+                    saving.replicas,
+                    saving.summary.ttft_p90_s,
+                    saving.summary.slo_attainment * 100.0,
+                    self.plan.slo.as_secs_f64(),
+                );
+            }
+            Some(saving) => {
+                let _ = writeln!(
+                    text,
+                    "It would save no replica: with fewer than {} it is worse than {BASELINE} with all of them.",
+                    saving.replicas
+                );
+            }
+            None if best == BASELINE => {
+                let _ = writeln!(text, "No other policy serves this traffic better.");
+            }
+            None => {
+                let _ = writeln!(
+                    text,
+                    "What it would save cannot be said: it is not better than {BASELINE} in everything, or the replicas differ."
+                );
+            }
+        }
+    }
+
+    /// A fleet that is never busy says nothing about policies.
+    fn nothing_to_choose(&self, text: &mut String) {
+        let of = |row: &Row| match row.who {
+            Who::Policy(_) => Some(row.summary.ttft_p90_s),
+            Who::Oracle => None,
+        };
+        let times = || self.comparison.rows.iter().filter_map(of);
+        let (least, most) = (
+            times().fold(f64::MAX, f64::min),
+            times().fold(0.0, f64::max),
+        );
+        if most <= least * CLOSE {
+            text.push_str(
+                "All policies are within 5 % of each other: the fleet has time for everything. Look again with a smaller one \
+                 (--replicas) or more traffic (--speed-up, --rate).\n",
+            );
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The requests of a comparison: a recorded trace or a generated workload, with what the command line says about it.
+
+use core::fmt;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use crate::workload::replay::Replay;
+use crate::workload::trace::{Trace, TraceError};
+use crate::workload::{Generator, NAMES, Workload, by_name, standard};
+
+/// The requests, and the names of the regions that they come from: none, if they do not tell.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// The requests.
+    pub workload: Workload,
+    /// The regions' names.
+    pub regions: Vec<String>,
+}
+
+/// Why there are no requests.
+#[derive(Debug)]
+pub enum TrafficError {
+    /// The file cannot be opened.
+    Open(PathBuf, std::io::Error),
+    /// It is no trace.
+    Trace(PathBuf, TraceError),
+    /// There is no such workload.
+    Unknown(String),
+    /// This workload has no rate that can be set.
+    NoRate(String),
+    /// Its clients are in more regions than there are.
+    Regions {
+        /// Those it has.
+        has: usize,
+        /// Those that were asked for.
+        wanted: usize,
+    },
+}
+
+impl fmt::Display for TrafficError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(path, error) => {
+                write!(f, "cannot open the trace {}: {error}", path.display())
+            }
+            Self::Trace(path, error) => {
+                write!(f, "cannot read the trace {}: {error}", path.display())
+            }
+            Self::Unknown(name) => {
+                writeln!(f, "there is no workload \"{name}\"; use one of:")?;
+                for (name, what) in NAMES {
+                    writeln!(f, "  {name:<16} {what}")?;
+                }
+                let names: Vec<&str> = standard().iter().map(|standard| standard.name).collect();
+                write!(f, "or one with its fleet and load: {}", names.join(", "))
+            }
+            Self::NoRate(name) => write!(
+                f,
+                "\"{name}\" has no rate that could be set: its clients wait for their answers, or it is made of several \
+                 rates; leave --rate out, or use \"conversation\" or \"tools\""
+            ),
+            Self::Regions { has, wanted } => write!(
+                f,
+                "its requests come from {has} regions, and --regions says {wanted}; use --regions {has}, or --regions 1 to put \
+                 everybody in one"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TrafficError {}
+
+impl Traffic {
+    /// A recorded trace.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is no trace.
+    pub fn recorded(path: &Path, replay: &Replay) -> Result<Self, TrafficError> {
+        let file = File::open(path).map_err(|error| TrafficError::Open(path.to_owned(), error))?;
+        let trace = Trace::read(BufReader::new(file), replay.first)
+            .map_err(|error| TrafficError::Trace(path.to_owned(), error))?;
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Ok(Self {
+            workload: replay.workload(&name.to_string_lossy(), &trace),
+            regions: trace.regions(),
+        })
+    }
+
+    /// A generated workload, by the name of a kind or of a standard one.
+    ///
+    /// # Errors
+    /// There is none of this name, or it has no rate to set.
+    pub fn generated(
+        name: &str,
+        seed: u64,
+        scale: f64,
+        rate: Option<f64>,
+    ) -> Result<Self, TrafficError> {
+        let known = standard()
+            .into_iter()
+            .find(|standard| standard.name == name);
+        let generator = known
+            .map(|standard| standard.generator.scaled(scale))
+            .or_else(|| by_name(name, scale))
+            .ok_or_else(|| TrafficError::Unknown(name.to_owned()))?;
+        let generator = match rate {
+            Some(rate) => generator
+                .at_rate(rate)
+                .ok_or_else(|| TrafficError::NoRate(name.to_owned()))?,
+            None => generator,
+        };
+        Ok(Self {
+            workload: Workload {
+                name: name.to_owned(),
+                ..generator.generate(seed)
+            },
+            regions: region_names(&generator),
+        })
+    }
+
+    /// The same from so many regions: everybody in one, or who is in one spread over several by their session.
+    ///
+    /// # Errors
+    /// It comes from several others.
+    pub fn in_regions(mut self, wanted: usize) -> Result<Self, TrafficError> {
+        let has = self.regions.len().max(1);
+        if wanted == has || wanted == 0 {
+            return Ok(self);
+        }
+        if wanted > 1 && has > 1 {
+            return Err(TrafficError::Regions { has, wanted });
+        }
+        for session in &mut self.workload.sessions {
+            session.region = (session.key % wanted as u64) as usize;
+        }
+        self.regions = names(wanted);
+        Ok(self)
+    }
+}
+
+/// The region of three is as in the papers.
+fn region_names(generator: &Generator) -> Vec<String> {
+    match generator.regions() {
+        0 | 1 => Vec::new(),
+        several => names(several),
+    }
+}
+
+fn names(count: usize) -> Vec<String> {
+    (1..=count)
+        .map(|number| format!("region-{number}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_can_be_put_in_one_region_or_spread_over_several() {
+        let chat = Traffic::generated("chat-wildchat", 1, 0.1, None).unwrap();
+        let one = chat.clone().in_regions(1).unwrap();
+        assert!(
+            one.workload
+                .sessions
+                .iter()
+                .all(|session| session.region == 0)
+        );
+        assert!(matches!(
+            chat.in_regions(2),
+            Err(TrafficError::Regions { has: 3, wanted: 2 })
+        ));
+        let spread = Traffic::generated("tools", 1, 0.1, None)
+            .unwrap()
+            .in_regions(4)
+            .unwrap();
+        let second = spread
+            .workload
+            .sessions
+            .iter()
+            .filter(|session| session.region == 1)
+            .count();
+        let part = second as f64 / spread.workload.sessions.len() as f64;
+        assert!((part - 0.25).abs() < 0.08, "{part}");
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let unknown = Traffic::generated("chat", 1, 1.0, None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unknown.contains("no workload \"chat\"") && unknown.contains("tools-high"),
+            "{unknown}"
+        );
+        let rate = Traffic::generated("tot-2", 1, 1.0, Some(3.0))
+            .unwrap_err()
+            .to_string();
+        assert!(rate.contains("leave --rate out"), "{rate}");
+        let missing =
+            Traffic::recorded(Path::new("no-such-file.jsonl"), &Replay::default()).unwrap_err();
+        assert!(
+            missing
+                .to_string()
+                .starts_with("cannot open the trace no-such-file.jsonl"),
+            "{missing}"
+        );
+    }
+}
