@@ -10,6 +10,9 @@
 //! that its user uses again and again, or with something new. Shares and lengths were set so that the generated requests have
 //! the similarities of the paper, by its own definition; the test checks that. Its text gives ratios and the 2.5 % only; the
 //! level within users (19 % for both) is 7.60 times that 2.5 %.
+//!
+//! The same mean similarity comes of a few openings that are very popular or of many that are a little so. Few it is: with many,
+//! a fleet that remembers nothing of users would find a third of all tokens, where SkyLB saw round robin find 11 to 17 %.
 
 use core::time::Duration;
 
@@ -85,12 +88,12 @@ impl Chat {
             message: LogNormal::of_mean(295.58, 1_609.18),
             answer: LogNormal::of_mean(441.34, 410.91),
             openings: Openings {
-                popular_share: 0.53,
-                popular: 12,
-                exponent: 1.2,
+                popular_share: 0.34,
+                popular: 2,
+                exponent: 1.0,
                 local_share: 0.2,
                 own_share: 0.25,
-                tokens: LogNormal::new(400.0, 0.4),
+                tokens: LogNormal::new(400.0, 0.3),
             },
             context_tokens_max: 16_000,
         }
@@ -112,9 +115,9 @@ impl Chat {
             message: LogNormal::of_mean(69.5, 140.0),
             answer: LogNormal::of_mean(214.5, 200.0),
             openings: Openings {
-                popular_share: 0.61,
-                popular: 10,
-                exponent: 1.5,
+                popular_share: 0.34,
+                popular: 1,
+                exponent: 1.0,
                 local_share: 0.0,
                 own_share: 0.13,
                 tokens: LogNormal::new(150.0, 0.3),

@@ -138,7 +138,7 @@ pub fn standard() -> Vec<Standard> {
             three_regions(),
         ),
         of("tools-moderate", Load::Moderate, tools(9.0), eight()),
-        of("tools-high", Load::High, tools(13.0), eight()),
+        of("tools-high", Load::High, tools(14.0), eight()),
         of("tools-past", Load::PastSaturation, tools(16.0), eight()),
         of(
             "bursty",
