@@ -88,7 +88,7 @@ impl Chat {
             message: LogNormal::of_mean(295.58, 1_609.18),
             answer: LogNormal::of_mean(441.34, 410.91),
             openings: Openings {
-                popular_share: 0.34,
+                popular_share: 0.305,
                 popular: 2,
                 exponent: 1.0,
                 local_share: 0.2,
