@@ -8,7 +8,7 @@ use clap::Parser;
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
 use isotherm_simulator::compare::traffic::Traffic;
-use isotherm_simulator::compare::{BASELINE, Fleet, Plan, Report};
+use isotherm_simulator::compare::{BASELINE, Fleet, Plan, Report, Who};
 use isotherm_simulator::workload::replay::{Pace, Replay};
 use isotherm_simulator::workload::standard;
 
@@ -106,14 +106,11 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
     );
     note_long_requests(plan);
     let comparison = plan.compare(|who| eprintln!("  {}", who.as_str()));
-    let baseline = comparison
-        .rows
-        .iter()
-        .find(|row| row.who.as_str() == BASELINE.as_str());
-    let saving = comparison
-        .best
-        .zip(baseline)
-        .and_then(|(best, baseline)| plan.saving(best, &baseline.summary));
+    let baseline = comparison.of(Who::Policy(BASELINE));
+    let saving = comparison.best.zip(baseline).and_then(|(best, baseline)| {
+        let summary = comparison.of(Who::Policy(best))?;
+        plan.saving(best, summary, baseline)
+    });
     let report = Report {
         plan,
         comparison: &comparison,
@@ -305,7 +302,7 @@ mod tests {
                 "--workload tools --push outstanding:0",
                 "outstanding:N (N from 1)",
             ),
-            ("--workload tools --slo -1", "a number above 0"),
+            ("--workload tools --slo 0", "a number above 0"),
             ("--workload tools --replicas 0", "1..=1024"),
             ("--workload tools --trace x", "cannot be used with"),
             ("--workload tools --first 3", "cannot be used with"),

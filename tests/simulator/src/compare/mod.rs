@@ -2,7 +2,7 @@
 //! of them would save.
 //!
 //! - [`traffic`]: the requests; [`fleet`]: the replicas
-//! - [`saving`]: the smallest fleet that is as good as the whole one in turn
+//! - [`saving`]: how many replicas the best policy saves
 //! - [`report`]: all of it as a table, or as JSON
 
 pub mod fleet;
@@ -84,6 +84,15 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Which policy to use; none, if nobody answered anything.
     pub best: Option<PolicyName>,
+}
+
+impl Comparison {
+    /// The figures with this one deciding.
+    #[must_use]
+    pub fn of(&self, who: Who) -> Option<&Summary> {
+        let row = self.rows.iter().find(|row| row.who == who);
+        row.map(|row| &row.summary)
+    }
 }
 
 impl Plan {

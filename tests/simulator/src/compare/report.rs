@@ -33,6 +33,7 @@ struct Json<'a> {
     systems: Vec<System<'a>>,
     use_policy: Option<&'a str>,
     saving: Option<&'a Saving>,
+    saved_share: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -63,6 +64,7 @@ impl Report<'_> {
             systems: systems.collect(),
             use_policy: self.comparison.best.map(|policy| policy.as_str()),
             saving: self.saving,
+            saved_share: self.saving.map(Saving::share),
         })
     }
 
@@ -74,11 +76,6 @@ impl Report<'_> {
         text.push('\n');
         self.advice(&mut text);
         text
-    }
-
-    fn row(&self, who: Who) -> Option<&Summary> {
-        let row = self.comparison.rows.iter().find(|row| row.who == who);
-        row.map(|row| &row.summary)
     }
 
     fn table(&self, text: &mut String) {
@@ -128,12 +125,14 @@ impl Report<'_> {
     }
 
     fn advice(&self, text: &mut String) {
-        let (Some(best), Some(baseline)) = (self.comparison.best, self.row(Who::Policy(BASELINE)))
-        else {
+        let (Some(best), Some(baseline)) = (
+            self.comparison.best,
+            self.comparison.of(Who::Policy(BASELINE)),
+        ) else {
             text.push_str("Nobody answered anything: the requests do not fit the engine, or the trace is empty after its warm-up.\n");
             return;
         };
-        let Some(summary) = self.row(Who::Policy(best)) else {
+        let Some(summary) = self.comparison.of(Who::Policy(best)) else {
             return;
         };
         let _ = writeln!(
@@ -146,38 +145,43 @@ impl Report<'_> {
             baseline.ttft_p90_s,
         );
         self.nothing_to_choose(text);
-        match self.saving {
-            Some(saving) if saving.replicas_needed < saving.replicas => {
-                let _ = writeln!(
-                    text,
-                    "It would save {} of {} replicas ({:.0} %): with {} it serves this traffic as well as {BASELINE} with {} (TTFT p90 \
-                     {:.2} s, {:.1} % within {:.1} s).",
-                    saving.replicas - saving.replicas_needed,
-                    saving.replicas,
-                    saving.share * 100.0,
-                    saving.replicas_needed,
-                    saving.replicas,
-                    saving.summary.ttft_p90_s,
-                    saving.summary.slo_attainment * 100.0,
-                    self.plan.slo.as_secs_f64(),
-                );
-            }
-            Some(saving) => {
-                let _ = writeln!(
-                    text,
-                    "It would save no replica: with fewer than {} it is worse than {BASELINE} with all of them.",
-                    saving.replicas
-                );
-            }
+        let _ = match self.saving {
+            Some(saving) => self.saved(saving, text),
             None if best == BASELINE => {
-                let _ = writeln!(text, "No other policy serves this traffic better.");
+                writeln!(text, "No other policy serves this traffic better.")
             }
-            None => {
-                let _ = writeln!(
-                    text,
-                    "What it would save cannot be said: it is not better than {BASELINE} in everything, or the replicas differ."
-                );
-            }
+            None => writeln!(
+                text,
+                "What it would save in replicas cannot be said: {BASELINE} is as good or better in something, or the replicas differ."
+            ),
+        };
+    }
+
+    fn saved(&self, saving: &Saving, text: &mut String) -> core::fmt::Result {
+        let slo_s = self.plan.slo.as_secs_f64();
+        let figures = |summary: &Summary| {
+            format!(
+                "TTFT p90 {:.2} s, {:.1} % within {slo_s:.1} s",
+                summary.ttft_p90_s,
+                summary.slo_attainment * 100.0
+            )
+        };
+        let share = saving.share() * 100.0;
+        match saving.baseline_replicas {
+            Some(without) => writeln!(
+                text,
+                "It saves {share:.0} % of the replicas: {} do at least what {without} do under {BASELINE} ({}; {BASELINE}: {}).",
+                saving.replicas,
+                figures(&saving.policy),
+                figures(&saving.baseline),
+            ),
+            None => writeln!(
+                text,
+                "It saves more than {share:.0} % of the replicas: {BASELINE} is not as good even with {} instead of {} ({}).",
+                saving.tried,
+                saving.replicas,
+                figures(&saving.baseline),
+            ),
         }
     }
 

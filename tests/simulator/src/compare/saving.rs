@@ -1,9 +1,12 @@
-//! What the best policy would save: the smallest fleet on which it serves this traffic at least as well as the baseline does on
-//! the whole one.
+//! What the best policy would save. Two ways to say it, and the first that says something is taken:
+//!
+//! - the smallest fleet on which it serves this traffic at least as well as the baseline does on the whole one
+//! - where the baseline is overloaded, no smaller fleet is as good: then how many replicas the baseline would need to be as good
+//!   as the policy on the whole one
 //!
 //! As well means: no more failures, no smaller share of requests within the objective, no higher 90th percentile of the time to
 //! the first token, and at least 98 % of the throughput, so that a closed loop is not served "in time" by serving it less. The
-//! search halves, since a smaller fleet is hardly ever better; whether the answer holds was seen in a run, never concluded.
+//! searches halve, since a smaller fleet is hardly ever better; whether the answer holds was seen in a run, never concluded.
 
 use isotherm_router::PolicyName;
 use serde::Serialize;
@@ -11,53 +14,112 @@ use serde::Serialize;
 use super::{BASELINE, Plan, Who};
 use crate::summary::Summary;
 
-/// The least throughput, of the baseline's.
+/// The least throughput, of the other's.
 const THROUGHPUT_MIN: f64 = 0.98;
+/// The baseline is not given more than so many times the fleet.
+const GROWTH_MAX: usize = 3;
 
 /// What a policy saves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Saving {
-    /// The whole fleet.
+    /// Replicas that the policy needs.
     pub replicas: usize,
-    /// The smallest that is as good.
-    pub replicas_needed: usize,
-    /// The part that is saved, 0 to 1.
-    pub share: f64,
-    /// The figures of the smallest one.
-    pub summary: Summary,
+    /// Replicas that the baseline needs for as much; none if even [`Self::tried`] are too few.
+    pub baseline_replicas: Option<usize>,
+    /// The most that the baseline was given.
+    pub tried: usize,
+    /// The policy's figures on its replicas.
+    pub policy: Summary,
+    /// The baseline's on its own, or on the most that it was given.
+    pub baseline: Summary,
+}
+
+impl Saving {
+    /// The part of the replicas that is saved, at least; 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        let without = self.baseline_replicas.unwrap_or(self.tried).max(1);
+        1.0 - self.replicas as f64 / without as f64
+    }
 }
 
 impl Plan {
-    /// What `policy` would save, next to the baseline with these figures. None if it is no better even on the whole fleet, or if the
-    /// fleet cannot be cut.
+    /// What `policy` would save, next to the baseline, both with these figures on the whole fleet. None if it is no better even
+    /// there, or if the fleet cannot be cut.
     #[must_use]
-    pub fn saving(&self, policy: PolicyName, baseline: &Summary) -> Option<Saving> {
+    pub fn saving(
+        &self,
+        policy: PolicyName,
+        summary: &Summary,
+        baseline: &Summary,
+    ) -> Option<Saving> {
         let whole = self.fleet.replicas();
-        if policy == BASELINE || baseline.requests == baseline.failed {
+        if policy == BASELINE || !as_good(summary, baseline) || self.fleet.of(whole).is_none() {
             return None;
         }
-        let regions = self.fleet.regions().len();
         // Every region keeps a replica.
-        let (mut too_few, mut enough) = (regions.saturating_sub(1), whole + 1);
-        let mut found = None;
-        while too_few + 1 < enough {
-            let replicas = too_few.midpoint(enough);
-            let summary = self.summary(Who::Policy(policy), &self.fleet.of(replicas)?);
-            if as_good(&summary, baseline) {
-                enough = replicas;
-                found = Some(summary);
-            } else {
-                too_few = replicas;
-            }
+        let least = self.fleet.regions().len().max(1);
+        let own = |replicas| {
+            self.with(policy, replicas)
+                .filter(|seen| as_good(seen, baseline))
+        };
+        let fewer = smallest(least, whole, own);
+        if let Some((replicas, policy)) = fewer {
+            return Some(Saving {
+                replicas,
+                baseline_replicas: Some(whole),
+                tried: whole,
+                policy,
+                baseline: baseline.clone(),
+            });
         }
-        let summary = found?;
+        if as_good(baseline, summary) {
+            return None;
+        }
+        let tried = whole * GROWTH_MAX;
+        let others = |replicas| {
+            self.with(BASELINE, replicas)
+                .filter(|seen| as_good(seen, summary))
+        };
+        let most = self.with(BASELINE, tried)?;
+        let more = if as_good(&most, summary) {
+            smallest(whole + 1, tried, others).or(Some((tried, most.clone())))
+        } else {
+            None
+        };
         Some(Saving {
             replicas: whole,
-            replicas_needed: enough,
-            share: 1.0 - enough as f64 / whole.max(1) as f64,
-            summary,
+            baseline_replicas: more.as_ref().map(|(replicas, _)| *replicas),
+            tried,
+            policy: summary.clone(),
+            baseline: more.map_or(most, |(_, seen)| seen),
         })
     }
+
+    fn with(&self, policy: PolicyName, replicas: usize) -> Option<Summary> {
+        let fleet = self.fleet.of(replicas)?;
+        Some(self.summary(Who::Policy(policy), &fleet))
+    }
+}
+
+/// The smallest number from `least` to below `most` for which `found` finds something, if it does so for all greater ones.
+fn smallest<T>(
+    least: usize,
+    most: usize,
+    found: impl Fn(usize) -> Option<T>,
+) -> Option<(usize, T)> {
+    let (mut low, mut high, mut best) = (least, most, None);
+    while low < high {
+        let middle = low.midpoint(high);
+        match found(middle) {
+            Some(seen) => {
+                best = Some((middle, seen));
+                high = middle;
+            }
+            None => low = middle + 1,
+        }
+    }
+    best
 }
 
 fn as_good(summary: &Summary, baseline: &Summary) -> bool {
@@ -70,6 +132,16 @@ fn as_good(summary: &Summary, baseline: &Summary) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_smallest_is_found() {
+        for wanted in 1..8 {
+            let found = |number| (number >= wanted).then_some(());
+            assert_eq!(smallest(1, 8, found), Some((wanted, ())));
+        }
+        assert_eq!(smallest(1, 8, |_| None::<()>), None);
+        assert_eq!(smallest(8, 8, Some), None);
+    }
 
     #[test]
     fn as_good_is_as_good_in_everything() {

@@ -88,7 +88,7 @@ impl Chat {
             message: LogNormal::of_mean(295.58, 1_609.18),
             answer: LogNormal::of_mean(441.34, 410.91),
             openings: Openings {
-                popular_share: 0.305,
+                popular_share: 0.31,
                 popular: 2,
                 exponent: 1.0,
                 local_share: 0.2,
@@ -115,7 +115,7 @@ impl Chat {
             message: LogNormal::of_mean(69.5, 140.0),
             answer: LogNormal::of_mean(214.5, 200.0),
             openings: Openings {
-                popular_share: 0.34,
+                popular_share: 0.315,
                 popular: 1,
                 exponent: 1.0,
                 local_share: 0.0,
