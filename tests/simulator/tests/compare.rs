@@ -1,5 +1,10 @@
 //! The comparison from end to end: the same answer twice, and an answer that its own figures bear out.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test may stop it as the test itself may"
+)]
+
 use core::time::Duration;
 
 use isotherm_engine::model::Preset;
@@ -42,7 +47,10 @@ fn the_same_twice_and_the_baseline_and_the_oracle_beside_those_asked_for() {
     let plan = plan(4.0);
     let (first, second) = (plan.compare(|_| ()), plan.compare(|_| ()));
     let names: Vec<&str> = first.rows.iter().map(|row| row.who.as_str()).collect();
-    assert_eq!(names, ["prefix_tree", "cache_aware", "round_robin", "oracle"]);
+    assert_eq!(
+        names,
+        ["prefix_tree", "cache_aware", "round_robin", "oracle"]
+    );
     assert_eq!(told(&plan, &first), told(&plan, &second));
     let (text, json) = told(&plan, &first);
     let best = first.best.unwrap();
@@ -77,13 +85,13 @@ fn a_saving_is_as_good_as_it_says() {
         assert_eq!(plan.summary(Who::Policy(best), &fleet), saving.policy);
         if let Some(replicas) = saving.baseline_replicas {
             let fleet = plan.fleet.of(replicas).unwrap();
-            assert_eq!(
-                plan.summary(Who::Policy(BASELINE), &fleet),
-                saving.baseline
-            );
+            assert_eq!(plan.summary(Who::Policy(BASELINE), &fleet), saving.baseline);
             assert!(replicas > saving.replicas);
             assert!(saving.policy.ttft_p90_s <= saving.baseline.ttft_p90_s || replicas > 4);
         }
     }
-    assert!(savings > 0, "a policy that finds caches saves something at one of these rates");
+    assert!(
+        savings > 0,
+        "a policy that finds caches saves something at one of these rates"
+    );
 }

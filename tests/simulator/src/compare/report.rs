@@ -80,7 +80,8 @@ impl Report<'_> {
 
     fn table(&self, text: &mut String) {
         let oracle = self
-            .row(Who::Oracle)
+            .comparison
+            .of(Who::Oracle)
             .map_or(0.0, |summary| summary.ttft_p90_s);
         let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64());
         let slo = slo.replace(".000", "");
