@@ -10,7 +10,7 @@ use isotherm_router::{
     RouterConfig,
 };
 use support::script::Script;
-use support::{PASSED_OVER_MAX, guest, request, serves_in_order, traveller};
+use support::{guest, passed_over_max, request, serves_in_order, traveller};
 
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Blind];
 
@@ -244,7 +244,10 @@ fn nobody_is_passed_over_for_ever_by_those_whose_prefix_is_warm() {
                     return;
                 }
                 passed += 1;
-                assert!(passed <= PASSED_OVER_MAX, "{name}: {passed} went first");
+                assert!(
+                    passed <= passed_over_max(policy),
+                    "{name}: {passed} went first"
+                );
                 running.push((sent, replica));
             }
         }

@@ -29,7 +29,7 @@ pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::{Match, PrefixIndex};
-use crate::queue::{Place, Queue, Waiting};
+use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
 use crate::replica::Fleet;
 use crate::slots::{Slot, SlotSet};
 use crate::{Reason, Request, Time};
@@ -125,6 +125,11 @@ pub(crate) trait Policy: Debug + Send {
     ) -> Option<Taken> {
         let _ = (slot, view);
         waiting.next().map(|(place, _)| Taken::Turn(place))
+    }
+
+    /// How often a waiting request may see a later one go first to a replica that could have served it.
+    fn patience(&self) -> u32 {
+        PASSED_OVER_MAX
     }
 
     /// Who comes next when these fail? `found` is what [`Self::place`] gave. By default whoever has least to do.

@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use crate::slots::Slot;
 use crate::{PeerId, Request, RequestId, Time};
 
-/// How often a waiting request may see a later one go first to a replica that could have served it.
+/// How often a waiting request may see a later one go first to a replica that could have served it, unless the policy has
+/// more patience.
 pub(crate) const PASSED_OVER_MAX: u32 = 64;
 
 /// A request's place: where it stands in the order of arrival.
@@ -216,8 +217,9 @@ impl Queue {
         })
     }
 
-    /// Counts one more that went first for each older one that the replica could have served.
-    pub(crate) fn pass_over(&mut self, place: Place, slot: Slot, at_most: usize) {
+    /// Counts one more that went first for each older one that the replica could have served. With so many it must not be
+    /// passed over any more.
+    pub(crate) fn pass_over(&mut self, place: Place, slot: Slot, at_most: usize, patience: u32) {
         let older: Vec<Place> = self
             .eligible(slot)
             .map(|(older, _)| older)
@@ -227,7 +229,7 @@ impl Queue {
         for older in older {
             if let Some(waiting) = self.waiting.get_mut(&older) {
                 waiting.passed_over = waiting.passed_over.saturating_add(1);
-                if waiting.passed_over >= PASSED_OVER_MAX {
+                if waiting.passed_over >= patience {
                     self.overdue.insert(older);
                 }
             }
@@ -357,7 +359,7 @@ mod tests {
     fn only_older_ones_are_passed_over() {
         let mut queue = Queue::default();
         let places: Vec<Place> = (1..=4).map(|id| queue.push(waiting(id, None))).collect();
-        queue.pass_over(places[2], Slot(0), 64);
+        queue.pass_over(places[2], Slot(0), 64, 64);
         let counts: Vec<u32> = queue.waiting.values().map(|w| w.passed_over).collect();
         assert_eq!(counts, [1, 1, 0, 0]);
     }

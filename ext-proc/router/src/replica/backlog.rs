@@ -4,7 +4,9 @@
 //! Nobody tells the router when a prompt has been computed: probes count requests, and a response's time to first token
 //! is only told at its end. So each replica is seen as one server that computes prompts in order: a prompt that is sent
 //! now is computed from `ready` on, and moves `ready` by its uncached tokens times the seconds that a token takes. Time
-//! passing empties the backlog; a replica with nothing outstanding has none, whatever was estimated.
+//! passing empties the backlog; a replica with nothing outstanding has none, whatever was estimated. And an engine whose
+//! memory is full computes nothing for a while, whatever time passes: so the last requests that a probe finds waiting are
+//! taken to be uncomputed. Without that an overloaded engine looks idle, and whoever goes by the least work sends it all.
 //!
 //! Two lines are fitted to what finished requests have measured:
 //!
@@ -19,6 +21,7 @@
 //! how replicas of different speed are told apart.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use super::fit::{Fit, Line};
 use crate::Time;
@@ -37,6 +40,9 @@ const DECODE: Line = Line {
 const PREFILL_AT: f64 = 4_000.0;
 /// and in requests.
 const DECODE_AT: f64 = 20.0;
+
+/// How many requests of one replica are remembered that may not have begun.
+const SENT_MAX: usize = 1_024;
 
 /// Both lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,10 +107,13 @@ impl Speed {
 }
 
 /// What one replica has to compute, as far as can be known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog {
     /// When the prompts that were sent are computed.
     ready: Time,
+    /// The last ones that were sent: when, and how many tokens each has to compute. Not those that have begun, as far as
+    /// probes tell.
+    sent: VecDeque<(Time, f64)>,
     speed: Speed,
     pace: Pace,
 }
@@ -136,11 +145,28 @@ impl Backlog {
         let takes = tokens * self.pace.prefill.each_s;
         let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
         self.ready = self.ready.max(now).after(takes);
+        if self.sent.len() >= SENT_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((now, tokens));
+    }
+
+    /// A probe, sent at `at`, found so many requests that have not begun: the last ones that it can have seen.
+    pub(crate) fn probed(&mut self, pending: u32, at: Time) {
+        let seen = self.sent.partition_point(|(sent, _)| *sent <= at);
+        let pending = usize::try_from(pending).unwrap_or(usize::MAX);
+        self.sent.drain(..seen.saturating_sub(pending));
+        let waiting = self.sent.iter().take(seen.min(pending));
+        let tokens: f64 = waiting.map(|(_, tokens)| tokens).sum();
+        let takes = tokens * self.pace.prefill.each_s;
+        let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
+        self.ready = self.ready.max(at.after(takes));
     }
 
     /// Nothing is outstanding.
-    pub(crate) const fn emptied(&mut self) {
+    pub(crate) fn emptied(&mut self) {
         self.ready = Time::ZERO;
+        self.sent.clear();
     }
 
     pub(crate) fn learn(&mut self, measured: Measured, pool: Pace) {
@@ -164,6 +190,28 @@ mod tests {
         assert!(near(backlog.tokens(later), 1_000.0));
         backlog.emptied();
         assert!(backlog.wait_s(later) <= 0.0);
+    }
+
+    #[test]
+    fn what_a_probe_finds_waiting_is_not_computed_however_much_time_has_passed() {
+        let mut backlog = Backlog::new(Pace::default());
+        let at = |s| Time::ZERO.after(Duration::from_secs(s));
+        for tokens in [4_000.0, 3_000.0, 2_000.0] {
+            backlog.pushed(tokens, at(1));
+        }
+        let near = |a: f64, b: f64| (a - b).abs() < 1.0;
+        assert!(near(backlog.tokens(at(59)), 0.0));
+        backlog.probed(2, at(59));
+        let whole = backlog.tokens(at(59));
+        assert!(near(whole, 5_000.0), "{whole}");
+        backlog.emptied();
+        backlog.pushed(500.0, at(70));
+        backlog.probed(7, at(71));
+        let others = backlog.tokens(at(71));
+        assert!(
+            near(others, 500.0),
+            "what others sent is not known: {others}"
+        );
     }
 
     #[test]

@@ -230,7 +230,9 @@ impl Router {
 
     /// A waiting request goes; older ones that could have gone there are passed over.
     fn go(&mut self, place: Place, settled: Settled) {
-        self.queue.pass_over(place, settled.slot, LOOKED_AT_MAX);
+        let patience = self.policy.patience();
+        self.queue
+            .pass_over(place, settled.slot, LOOKED_AT_MAX, patience);
         if let Some(waiting) = self.dequeue(place) {
             self.dispatch(waiting, settled);
         }
@@ -249,11 +251,14 @@ impl Router {
             }
             let mut older = self.queue.eligible(settled.slot).map(|(place, _)| place);
             let oldest = older.next();
-            let too_many = oldest.filter(|_| older.nth(LOOKED_AT_MAX - 1).is_some());
+            let patience = self.policy.patience() as usize;
+            let too_many = oldest.filter(|_| older.nth(patience - 1).is_some());
             let Some(overdue) = self.queue.overdue(settled.slot).or(too_many) else {
                 drop(older);
                 let everybody = Place::LAST;
-                self.queue.pass_over(everybody, settled.slot, LOOKED_AT_MAX);
+                let patience = self.policy.patience();
+                self.queue
+                    .pass_over(everybody, settled.slot, LOOKED_AT_MAX, patience);
                 return Verdict::Goes(settled);
             };
             drop(older);

@@ -22,11 +22,22 @@ use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
 
 /// How often a waiting request may see a later one go first to a replica that could have served it.
-pub const PASSED_OVER_MAX: u32 = 64;
+const PASSED_OVER_MAX: u32 = 64;
+
+/// The same where replicas have lines of their own.
+const PASSED_OVER_IN_LINES_MAX: u32 = 256;
+
+/// How often a request may be passed over under this policy.
+pub const fn passed_over_max(policy: PolicyName) -> u32 {
+    match policy {
+        PolicyName::DualMap => PASSED_OVER_IN_LINES_MAX,
+        _ => PASSED_OVER_MAX,
+    }
+}
 
 /// Whether under this policy a free replica takes the oldest request that it may serve, so that nobody waits beside a
 /// free replica. The others may let a request wait for a warm one, and take another first, within bounds: nobody
-/// is passed over more often than [`PASSED_OVER_MAX`] times, whoever waits beside a free replica is asked again soon,
+/// is passed over more often than [`passed_over_max`] times, whoever waits beside a free replica is asked again soon,
 /// and where all are idle nobody waits.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {

@@ -40,6 +40,10 @@ use crate::queue::{Place, Waiting};
 use crate::slots::Slot;
 use crate::{Reason, Request};
 
+/// How often one that waits may see a later one go to any replica. In lines of their own most of those take nothing from it:
+/// with the usual 64, a pool of eight would tear every conversation from its two replicas that waits behind eight others.
+const PATIENCE: u32 = 256;
+
 /// The better of two candidates.
 #[derive(Debug, Default)]
 pub(super) struct DualMap {
@@ -168,6 +172,10 @@ impl Policy for DualMap {
             }
         }
         best.map(|(_, place, chosen)| here(place, &chosen))
+    }
+
+    fn patience(&self) -> u32 {
+        PATIENCE
     }
 
     /// The other candidate first.

@@ -11,10 +11,8 @@ use crate::{
     RequestId, Router, RouterConfig, Scope, Served, Tier, Time,
 };
 
-/// Tokens in one block of a prompt.
+/// Tokens in one block of a prompt: a tenth of a second, as presumed as long as nothing was measured.
 const BLOCK_TOKENS: u32 = 1_000;
-/// What computing one token is presumed to take, in seconds, as long as nothing was measured.
-const TOKEN_S: f64 = 0.000_1;
 
 /// A router with this policy, the time, and what it did.
 struct Pool {
@@ -25,10 +23,14 @@ struct Pool {
 
 impl Pool {
     fn new(push: Push, replicas: u32) -> Self {
+        Self::with_slo(push, replicas, 1)
+    }
+
+    fn with_slo(push: Push, replicas: u32, ttft_slo_s: u64) -> Self {
         let config = RouterConfig {
             policy: PolicyName::DualMap,
             push,
-            ttft_slo: Duration::from_secs(1),
+            ttft_slo: Duration::from_secs(ttft_slo_s),
             ..RouterConfig::default()
         };
         let mut pool = Self {
@@ -183,19 +185,16 @@ fn a_conversation_stays_on_its_two_replicas() {
 #[test]
 fn among_equals_the_less_loaded_is_chosen() {
     let mut pool = Pool::new(Push::Blind, 8);
-    let first = pool.ask(&long(1, 5));
-    let second = pool.ask(&long(1, 0));
-    let sent = pool.sent();
-    assert_eq!((sent[0].0, sent[1].0), (first, second));
-    assert_eq!(sent[1].2, Reason::Prefix, "it has the first block");
-    let candidates = pool.candidates(&long(2, 5));
-    let ids: Vec<u32> = (0..2)
-        .map(|_| {
-            pool.ask(&long(2, 5));
-            pool.sent()[0].1
-        })
-        .collect();
-    assert!(ids.iter().all(|id| candidates.contains(id)));
+    // The same prompt over and over: once both candidates have it they take turns by load.
+    let mut at = Vec::new();
+    for _ in 0..14 {
+        pool.ask(&long(1, 12));
+        at.push(pool.sent()[0].1);
+    }
+    let candidates = pool.candidates(&long(1, 12));
+    assert!(at.iter().all(|replica| candidates.contains(replica)));
+    let first = at.iter().filter(|replica| **replica == at[0]).count();
+    assert!((5..=9).contains(&first), "{at:?}");
 }
 
 #[test]
@@ -273,65 +272,66 @@ fn one_that_waits_for_a_replica_which_leaves_is_given_another() {
     assert_eq!(served, 10, "three had gone before");
 }
 
-/// Sessions of which a replica is the first and another one the second choice.
-fn sessions_of(pool: &Pool, pair: [u32; 2], count: usize) -> Vec<u64> {
-    (10..5_000)
-        .filter(|session| {
-            let candidates: BTreeSet<u32> =
-                pool.candidates(&long(*session, 2)).into_iter().collect();
-            candidates == pair.into()
-        })
-        .take(count)
-        .collect()
+/// Sessions with these two candidates.
+fn sessions_of(pool: &Pool, a: u32, b: u32) -> impl Iterator<Item = u64> + use<> {
+    let wanted = BTreeSet::from([a, b]);
+    let sessions = (10..500).filter(|session| {
+        let candidates = pool.candidates(&long(*session, 0));
+        BTreeSet::from_iter(candidates) == wanted
+    });
+    sessions.collect::<Vec<u64>>().into_iter()
 }
 
 #[test]
-fn when_both_candidates_are_overloaded_those_who_wait_move_to_a_third_ones_free_hands() {
+fn when_both_candidates_of_an_arrival_are_overloaded_those_who_wait_there_move() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 3);
-    // Two long prompts keep replicas 0 and 1 busy, by estimate for 1.5 s each; 2 has nothing to do.
-    let busy = sessions_of(&pool, [0, 1], 3);
-    pool.ask(&long(busy[0], 15));
-    pool.ask(&long(busy[1], 15));
-    assert_eq!(pool.sent().len(), 2);
-    // These wait for replica 0, which has their prefix; their other candidate is 2, which is taken for a moment.
-    let blocker = sessions_of(&pool, [1, 2], 1)[0];
-    pool.ask(&long(blocker, 0));
-    assert_eq!(pool.sent().len(), 1);
-    let movable = sessions_of(&pool, [0, 2], 1)[0];
-    let waiting = pool.ask(&long(movable, 1));
+    let moves = 1;
+    let pair = pool.candidates(&long(moves, 3));
+    let a = pool.answered_by(&long(moves, 3));
+    let c = if pair[0] == a { pair[1] } else { pair[0] };
+    let b = 3 - a - c;
+    let mut of_ab = sessions_of(&pool, a, b);
+    let mut of_bc = sessions_of(&pool, b, c);
+    // b is busy for 1.5 s by estimate, a for 0.5 s, c for 0.1 s.
+    pool.ask(&long(of_ab.next().unwrap(), 14));
+    pool.ask(&long(of_ab.next().unwrap(), 4));
+    let blocker = pool.ask(&long(of_bc.next().unwrap(), 0));
+    let busy: Vec<u32> = pool.sent().iter().map(|(_, replica, _)| *replica).collect();
+    assert_eq!(busy, [b, a, c]);
+    // 0.4 s more for a, and then one that follows its cache there: 0.2 s, which makes 1.1 s until its first token.
+    pool.ask(&long(of_ab.next().unwrap(), 3));
+    let late = pool.ask(&long(moves, 5));
+    // One that waits for c, and came later.
+    pool.ask(&long(of_bc.next().unwrap(), 0));
     assert_eq!(pool.sent(), []);
-    let at = match pool.choice(&long(movable, 1)) {
-        Choice::Wait { replica, .. } => replica.unwrap(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(at, ReplicaId(2), "less to compute there");
-    pool.ask(&long(busy[2], 1));
-    pool.finish(2);
+    // The next one finds both a and b with more than a second of work.
+    pool.ask(&long(of_ab.next().unwrap(), 0));
+    pool.finish(blocker);
     let sent = pool.sent();
-    assert_eq!((sent[0].0, sent[0].1), (waiting, 2));
+    assert_eq!((sent[0].0, sent[0].1), (late, c), "it stands in c's line");
 }
 
 #[test]
-fn whoever_would_be_late_where_it_waits_is_taken_by_its_other_candidate() {
-    let mut pool = Pool::new(Push::Pending, 2);
+fn whoever_waits_for_a_stalled_replica_is_taken_by_the_other_candidate() {
+    let mut pool = Pool::with_slo(Push::Pending, 2, 5);
     let warm = pool.answered_by(&long(1, 3));
     let cold = 1 - warm;
-    pool.probe(0, 0);
-    pool.probe(1, 0);
     // The warm one is full, as its engine says; by estimate it has nothing to compute.
     pool.probe(warm, 3);
+    pool.probe(cold, 0);
     let id = pool.ask(&long(1, 4));
-    assert_eq!(pool.sent(), [], "it waits for the cache");
     for _ in 0..29 {
         pool.sleep(100);
         pool.probe(warm, 3);
         pool.probe(cold, 0);
     }
-    assert_eq!(pool.sent(), [], "no prompt was seen to wait for 3 s yet");
+    assert_eq!(pool.sent(), [], "it waits for the cache");
     pool.sleep(200);
     pool.probe(warm, 3);
     pool.probe(cold, 0);
-    let _ = id;
+    let sent = pool.sent();
+    let moved = sent.first().map(|(id, replica, _)| (*id, *replica));
+    assert_eq!(moved, Some((id, cold)), "no prompt began there for 3 s");
 }
 
 #[test]
@@ -350,9 +350,6 @@ fn a_stalled_replica_counts_as_overloaded() {
         (id, 1 - warm),
         "3.1 s, more than 1 s"
     );
-    pool.probe(warm, 2);
-    pool.ask(&long(1, 4));
-    assert!(TOKEN_S > 0.0);
 }
 
 #[test]

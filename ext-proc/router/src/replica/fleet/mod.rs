@@ -244,6 +244,7 @@ impl Fleet {
             };
             replica.headroom.probed(&load, sent, replica.outstanding);
             replica.progress.probed(&load, sent);
+            replica.backlog.probed(load.pending, sent);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });

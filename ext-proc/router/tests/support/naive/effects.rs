@@ -6,7 +6,7 @@ use isotherm_router::{
     Choice, Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Scope,
 };
 
-use super::super::{PASSED_OVER_MAX, serves_in_order};
+use super::super::{passed_over_max, serves_in_order};
 use super::Naive;
 use super::peers::Since;
 use super::replica::Flight;
@@ -92,13 +92,14 @@ impl Naive {
     /// A request goes to a replica that these could have gone to, who came before it.
     fn pass_over(&mut self, id: RequestId, older: &[RequestId]) {
         let own = self.passed_over.remove(&id).unwrap_or_default();
-        if serves_in_order(self.config.policy) && own < PASSED_OVER_MAX {
+        let most = passed_over_max(self.config.policy);
+        if serves_in_order(self.config.policy) && own < most {
             assert!(older.is_empty(), "{older:?} came before {id:?}");
         }
         for older in older.iter().take(LOOKED_AT_MAX) {
             let times = self.passed_over.entry(*older).or_default();
             *times += 1;
-            assert!(*times <= PASSED_OVER_MAX, "{older:?} was passed over");
+            assert!(*times <= most, "{older:?} was passed over");
         }
     }
 
