@@ -2,8 +2,12 @@
 //!
 //! It sees each engine as it is: what its cache holds, what it computes, what waits in it, and what is on its way there. It sends
 //! every request at once to the replica from which the client will have its first token first, if nothing else comes; among
-//! equals to the one with the least in it. So it knows all that there is, and nothing that will be: a policy that holds
-//! requests back until it knows more may be ahead of it.
+//! equals to the one with the least in it. So it knows all that there is, and nothing that will be.
+//!
+//! It is no bound. Each request is sent where it is best for that request alone: prompts are computed anew to save the
+//! moment, which costs those that come later and everybody's decoding; and one that goes to another region for a short gain
+//! leaves its cache there, so that the next turn has to choose between the way and computing all of it. A policy that
+//! holds requests back, or keeps sessions at home, may be ahead of it.
 
 use core::cmp::Reverse;
 use core::time::Duration;
