@@ -1,5 +1,7 @@
 //! Every kind of workload under every policy in every mode, in small: nothing is lost, and everything repeats itself.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
 mod support;
 
 use isotherm_engine::model::Preset;

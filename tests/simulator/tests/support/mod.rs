@@ -3,6 +3,7 @@
     dead_code,
     unreachable_pub,
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     reason = "tests: each file is a crate of its own, uses its part, and stops where something is wrong"
 )]
 
