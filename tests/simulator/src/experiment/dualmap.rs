@@ -68,9 +68,9 @@ pub(super) fn draw(lab: &Lab, group: &str, rate: f64) -> Draw {
 /// Rates of a group, requests per second for the whole fleet: from little to past saturation.
 fn rates(group: &str) -> &'static [f64] {
     if group == TOOLS {
-        &[16.0, 20.0, 24.0, 28.0, 32.0, 36.0, 40.0]
+        &[5.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0]
     } else {
-        &[6.0, 8.0, 10.0, 12.0, 13.0, 14.0, 16.0, 18.0]
+        &[5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
     }
 }
 

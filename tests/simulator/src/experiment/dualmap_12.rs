@@ -30,9 +30,9 @@ const MANY: usize = 8;
 /// When the paper's scheduler added replicas.
 const MORE_AT: Duration = Duration::from_secs(74);
 /// Requests per second: more than four replicas serve.
-const RATE_UP: f64 = 26.0;
+const RATE_UP: f64 = 8.0;
 /// Half of it: little for eight, enough for four.
-const RATE_DOWN: f64 = 13.0;
+const RATE_DOWN: f64 = 4.0;
 /// When the first replica goes, and how long until the next.
 const LESS_AT: Duration = Duration::from_secs(100);
 const LESS_EACH: Duration = Duration::from_secs(30);

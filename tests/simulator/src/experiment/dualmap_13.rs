@@ -18,8 +18,8 @@ const SIZES: [usize; 4] = [8, 16, 24, 32];
 /// Requests for each replica.
 const REQUESTS_EACH: usize = 150;
 /// Requests per second for each replica between which goodput is sought, and how often the interval is halved.
-const RATE_EACH: (f64, f64) = (1.0, 12.0);
-const HALVINGS: u32 = 7;
+const RATE_EACH: (f64, f64) = (0.2, 2.2);
+const HALVINGS: u32 = 5;
 const SOURCE: &str = "DualMap, section A.3.1, text on Figure 13a (\"near-linear\")";
 
 /// Runs it.
