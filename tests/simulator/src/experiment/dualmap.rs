@@ -68,7 +68,7 @@ pub(super) fn draw(lab: &Lab, group: &str, rate: f64) -> Draw {
 /// Rates of a group, requests per second for the whole fleet: from little to past saturation.
 fn rates(group: &str) -> &'static [f64] {
     if group == TOOLS {
-        &[5.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0]
+        &[6.0, 8.0, 10.0, 11.0, 12.0, 14.0, 16.0, 18.0]
     } else {
         &[5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
     }
