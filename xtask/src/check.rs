@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use crate::cargo::{cargo, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::process::{self, output, say};
-use crate::{envoy, examples, licences};
+use crate::{counts, envoy, examples, licences};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
@@ -58,6 +58,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .chain(examples::envoy_files())
             .try_for_each(|file| validate(&root, &envoy, &file))
     })?;
+
+    step("instruction counts", || counts::run(&[]))?;
 
     say("tests");
     // The service and the engine as programs of their own: the end-to-end tests start them.
