@@ -10,6 +10,10 @@ use proxy_wasm::types::Action;
 use crate::host;
 use crate::metrics::RequestMetrics;
 
+/// How much of the body is copied in at once, in bytes: what a processor's own cache holds. One read of the host may bring
+/// a megabyte, and a copy of that has left the cache before it is read.
+const COPY_BYTES_MAX: usize = 128 * 1024;
+
 /// One request, held back while its body is read.
 pub(crate) struct RequestContext {
     config: Rc<RequestConfig>,
@@ -81,13 +85,14 @@ impl HttpContext for RequestContext {
             return Action::Continue;
         };
         // While a request is held back, the host's buffer grows: the new bytes are those behind the known ones.
-        let seen_bytes = flow.body_bytes();
-        let new_bytes = buffered_bytes.saturating_sub(seen_bytes);
         let mut is_full = false;
-        if new_bytes > 0
-            && let Some(piece) = self.get_http_request_body(seen_bytes, new_bytes)
-        {
-            is_full = flow.body(&piece);
+        while flow.body_bytes() < buffered_bytes {
+            let start = flow.body_bytes();
+            let bytes = (buffered_bytes - start).min(COPY_BYTES_MAX);
+            match self.get_http_request_body(start, bytes) {
+                Some(piece) if !piece.is_empty() => is_full = flow.body(&piece),
+                Some(_) | None => break,
+            }
         }
         if is_full || end_of_stream {
             self.let_go(flow)

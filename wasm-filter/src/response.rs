@@ -54,13 +54,10 @@ impl Context for ResponseContext {}
 
 impl HttpContext for ResponseContext {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
-        let headers = self.get_http_request_headers_bytes();
-        let (flow, edits) = ResponseFlow::start(self.config, &headers, host::now(self));
-        for edit in &edits {
-            match edit {
-                Edit::Remove(name) => self.set_http_request_header_bytes(name, None),
-                Edit::Set(name, value) => self.set_http_request_header_bytes(name, Some(value)),
-            }
+        let header = |name| self.get_http_request_header_bytes(name);
+        let (flow, added) = ResponseFlow::start(self.config, header, host::now(self));
+        if let Some((name, value)) = added {
+            self.set_http_request_header(name, Some(value));
         }
         self.flow = Some(flow);
         Action::Continue

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+use crate::exports;
 use crate::process::output;
 
 /// A crate that is a WebAssembly module.
@@ -35,6 +36,14 @@ impl Wasm {
         match self {
             Self::Filter => "isotherm-filter",
             Self::BenchFilter => "isotherm-bench-filter",
+        }
+    }
+
+    /// The callbacks that it has besides those of a request.
+    fn callbacks(self) -> &'static [&'static str] {
+        match self {
+            Self::Filter => &[],
+            Self::BenchFilter => &["proxy_on_tick"],
         }
     }
 
@@ -84,7 +93,7 @@ pub(crate) fn build(root: &Path, wasm: Wasm) -> anyhow::Result<PathBuf> {
         .join("wasm")
         .join(&artifact);
     let module = directory.join(&artifact);
-    publish(&built, &module)?;
+    publish(&built, &module, wasm.callbacks())?;
     Ok(module)
 }
 
@@ -295,9 +304,10 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// Puts a finished module where Envoy and the tests look for it, in one step, and only when it is another one.
-fn publish(built: &Path, module: &Path) -> anyhow::Result<()> {
+fn publish(built: &Path, module: &Path, callbacks: &[&str]) -> anyhow::Result<()> {
     let fresh = fs::read(built)
         .with_context(|| format!("cannot read the built module {}", built.display()))?;
+    let fresh = exports::prune(&fresh, callbacks)?;
     if fs::read(module).is_ok_and(|present| present == fresh) {
         return Ok(());
     }

@@ -11,6 +11,7 @@ mod demo;
 mod envoy;
 mod examples;
 mod experiment;
+mod exports;
 mod filter;
 mod licences;
 mod process;

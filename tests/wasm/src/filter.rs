@@ -197,8 +197,6 @@ impl Filter {
     /// # Errors
     /// When the filter traps.
     pub fn over(&mut self) -> anyhow::Result<()> {
-        let _: u32 = self.call("proxy_on_done", REQUEST)?;
-        self.call::<_, ()>("proxy_on_log", REQUEST)?;
         self.call::<_, ()>("proxy_on_delete", REQUEST)
     }
 

@@ -89,6 +89,27 @@ fn maps(linker: &mut Linker<Host>) -> anyhow::Result<()> {
     )?;
     linker.func_wrap(
         "env",
+        "proxy_get_header_map_value",
+        |mut caller: Caller<'_, Host>,
+         map: u32,
+         name: u32,
+         name_bytes: u32,
+         place: u32,
+         size: u32|
+         -> Result<u32> {
+            let name = read_text(&mut caller, name, name_bytes)?;
+            let Some(headers) = caller.data_mut().map(map) else {
+                return Ok(BAD_ARGUMENT);
+            };
+            let found = headers.iter().find(|(candidate, _)| *candidate == name);
+            match found.map(|(_, value)| value.clone()) {
+                Some(value) => hand_over(&mut caller, &value, place, size),
+                None => Ok(NOT_FOUND),
+            }
+        },
+    )?;
+    linker.func_wrap(
+        "env",
         "proxy_replace_header_map_value",
         |mut caller: Caller<'_, Host>,
          map: u32,

@@ -50,29 +50,28 @@ pub struct ResponseFlow {
 }
 
 impl ResponseFlow {
-    /// A request goes up, with these headers.
+    /// A request goes up. Returns the header that it is to get.
+    ///
+    /// One or two of its headers are asked for, since a proxy that hands over all of them copies all of them.
     #[must_use]
-    pub fn start(config: ResponseConfig, headers: &Headers, now: Nanoseconds) -> (Self, Vec<Edit>) {
-        let report_is_the_clients = headers::get(headers, orca::FORMAT_HEADER).is_some();
+    pub fn start(
+        config: ResponseConfig,
+        header: impl Fn(&'static str) -> Option<Vec<u8>>,
+        now: Nanoseconds,
+    ) -> (Self, Option<(&'static str, &'static str)>) {
+        let report_is_the_clients = header(orca::FORMAT_HEADER).is_some();
         let flow = Self {
             sent_at: now,
             first_byte_at: None,
             report_is_the_clients,
-            decision: config
-                .decision
-                .then(|| headers::get(headers, names::DECISION).map(<[u8]>::to_vec))
-                .flatten(),
+            decision: config.decision.then(|| header(names::DECISION)).flatten(),
             status: None,
             load: None,
             beginning: None,
             tail: None,
         };
-        let edits = if report_is_the_clients {
-            Vec::new()
-        } else {
-            vec![Edit::set(orca::FORMAT_HEADER, "TEXT")]
-        };
-        (flow, edits)
+        let asks = !report_is_the_clients;
+        (flow, asks.then_some((orca::FORMAT_HEADER, "TEXT")))
     }
 
     /// The request's body has gone up to its end: an engine starts no sooner.

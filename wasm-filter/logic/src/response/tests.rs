@@ -3,8 +3,16 @@ use crate::headers::from_pairs;
 
 const MS: Nanoseconds = 1_000_000;
 
-fn start(request: &[(&str, &str)]) -> (ResponseFlow, Vec<Edit>) {
-    ResponseFlow::start(ResponseConfig::default(), &from_pairs(request), 10 * MS)
+type Added = Option<(&'static str, &'static str)>;
+
+fn start(request: &[(&str, &str)]) -> (ResponseFlow, Added) {
+    start_with(ResponseConfig::default(), request)
+}
+
+fn start_with(config: ResponseConfig, request: &[(&str, &str)]) -> (ResponseFlow, Added) {
+    let request = from_pairs(request);
+    let header = |name| headers::get(&request, name).map(<[u8]>::to_vec);
+    ResponseFlow::start(config, header, 10 * MS)
 }
 
 fn feed(flow: &mut ResponseFlow, pieces: &[&str], now: Nanoseconds) {
@@ -16,8 +24,8 @@ fn feed(flow: &mut ResponseFlow, pieces: &[&str], now: Nanoseconds) {
 
 #[test]
 fn a_plain_answer_is_told_in_full() {
-    let (mut flow, edits) = start(&[(":path", "/v1/chat/completions")]);
-    assert_eq!(edits, [Edit::set("endpoint-load-metrics-format", "TEXT")]);
+    let (mut flow, added) = start(&[(":path", "/v1/chat/completions")]);
+    assert_eq!(added, Some(("endpoint-load-metrics-format", "TEXT")));
     flow.request_ended(20 * MS);
     let edits = flow.headers(&from_pairs(&[
         (":status", "200"),
@@ -76,8 +84,8 @@ fn usage_at_the_end_of_a_long_stream_is_found() {
 
 #[test]
 fn the_load_report_is_left_to_a_client_that_asked_for_it() {
-    let (mut flow, edits) = start(&[("endpoint-load-metrics-format", "JSON")]);
-    assert_eq!(edits, []);
+    let (mut flow, added) = start(&[("endpoint-load-metrics-format", "JSON")]);
+    assert_eq!(added, None);
     let edits = flow.headers(&from_pairs(&[
         (":status", "200"),
         (
@@ -137,23 +145,23 @@ fn a_clock_that_jumps_back_gives_zero() {
 
 #[test]
 fn the_decision_is_told_to_the_client_only_when_configured() {
-    let request = from_pairs(&[("x-isotherm-decision", "replica=a")]);
+    let request = [("x-isotherm-decision", "replica=a")];
     let response = from_pairs(&[(":status", "200")]);
-    let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: true }, &request, 0);
+    let (mut flow, _) = start_with(ResponseConfig { decision: true }, &request);
     assert_eq!(
         flow.headers(&response),
         [Edit::set("x-isotherm-decision", "replica=a")]
     );
-    let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: false }, &request, 0);
+    let (mut flow, _) = start_with(ResponseConfig { decision: false }, &request);
     assert_eq!(flow.headers(&response), []);
 }
 
 #[test]
 fn what_another_region_decided_follows_and_what_an_engine_says_does_not() {
     let told = |own: &str, next: &str| {
-        let request = from_pairs(&[("x-isotherm-decision", own)]);
+        let request = [("x-isotherm-decision", own)];
         let response = from_pairs(&[(":status", "200"), ("x-isotherm-decision", next)]);
-        let (mut flow, _) = ResponseFlow::start(ResponseConfig { decision: true }, &request, 0);
+        let (mut flow, _) = start_with(ResponseConfig { decision: true }, &request);
         flow.headers(&response)
     };
     let set = |value: &str| [Edit::set("x-isotherm-decision", value)];
