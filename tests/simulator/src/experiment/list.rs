@@ -7,7 +7,8 @@ use std::time::Instant;
 use super::document::{Document, write_index};
 use super::lab::Lab;
 use super::{
-    default, dualmap_1, dualmap_3, dualmap_4, dualmap_12, dualmap_13, skylb_8, skylb_9, skylb_10,
+    assumptions, default, dualmap_1, dualmap_3, dualmap_4, dualmap_5, dualmap_12, dualmap_13,
+    skylb_8, skylb_9, skylb_10,
 };
 
 /// An experiment.
@@ -53,6 +54,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: dualmap_4::run,
     },
     Experiment {
+        name: "dualmap-5",
+        shows: "DualMap, Figure 5: its parts switched off",
+        run: dualmap_5::run,
+    },
+    Experiment {
         name: "dualmap-12",
         shows: "DualMap, Figure 12: replicas that come and go",
         run: dualmap_12::run,
@@ -61,6 +67,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "dualmap-13",
         shows: "DualMap, Figure 13a: goodput from 8 to 32 replicas",
         run: dualmap_13::run,
+    },
+    Experiment {
+        name: "assumptions",
+        shows: "DualMap: which assumption makes the difference",
+        run: assumptions::run,
     },
     Experiment {
         name: "default",

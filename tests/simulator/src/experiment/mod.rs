@@ -16,6 +16,7 @@ pub mod paper;
 pub mod picture;
 pub mod rows;
 
+mod assumptions;
 mod default;
 mod dualmap;
 mod dualmap_1;
@@ -23,6 +24,7 @@ mod dualmap_12;
 mod dualmap_13;
 mod dualmap_3;
 mod dualmap_4;
+mod dualmap_5;
 mod explain;
 mod skylb_10;
 mod skylb_8;
