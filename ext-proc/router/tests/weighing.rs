@@ -49,7 +49,7 @@ fn occupy(script: &mut Script, from: u64, replica: u32, blocks: u64) {
         }
         script.finish(id);
     }
-    panic!("nothing goes to {replica}");
+    unreachable!("nothing goes to {replica}")
 }
 
 #[test]
