@@ -31,7 +31,7 @@ pub struct RouterConfig {
 impl Default for RouterConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyName::PrefixTree,
+            policy: PolicyName::Isotherm,
             push: Push::Pending,
             queue: QueueLimits {
                 length_max: 10_000,

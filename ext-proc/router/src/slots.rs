@@ -69,6 +69,16 @@ impl SlotSet {
         true
     }
 
+    /// Those that are not in the other one.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let words = self.words.iter().enumerate();
+        let words: Vec<u64> = words
+            .map(|(at, word)| word & !other.words.get(at).copied().unwrap_or_default())
+            .collect();
+        let len = words.iter().map(|word| word.count_ones() as usize).sum();
+        Self { words, len }
+    }
+
     /// All, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.words

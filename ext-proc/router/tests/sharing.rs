@@ -3,13 +3,15 @@
 mod support;
 
 use isotherm_router::{
-    Availability, Event, PeerReport, Placement, Push, RegionRules, ReplicaId, RouterConfig, Target,
+    Availability, Event, PeerReport, Placement, PolicyName, Push, RegionRules, ReplicaId,
+    RouterConfig, Target,
 };
 use support::script::Script;
 use support::{EDGE_BYTES, request, traveller};
 
 fn config() -> RouterConfig {
     RouterConfig {
+        policy: PolicyName::PrefixTree,
         push: Push::Outstanding { max: 100 },
         region: RegionRules {
             share: true,

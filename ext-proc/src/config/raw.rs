@@ -81,7 +81,7 @@ section! {
         push: OneOf<PushName> = OneOf(PushName::from(RouterConfig::default().push));
         /// With `push: outstanding` only: how many unfinished requests a replica may have.
         outstanding_max: Count<1, 1_000_000> = Count::clamped(32);
-        /// How soon a request is to have its first token. Used by `policy: dual_map`, which follows warm caches for as long as that can be met.
+        /// How soon a request is to have its first token. `policy: isotherm` serves those that can still have it by then before those that cannot; `policy: dual_map` follows warm caches for as long as it can be met.
         ttft_slo_ms: Millis<1, 3_600_000> = Millis::clamped(millis(RouterConfig::default().ttft_slo));
         /// Whose metric names the replicas use. `auto` recognises them by what they report.
         engine: OneOf<EngineKind> = OneOf(EngineKind::Auto);

@@ -30,7 +30,7 @@ async fn a_request_goes_to_a_replica_with_fallbacks() {
     let mut addrs: Vec<_> = destination.split(',').map(str::to_owned).collect();
     let decision = answer.header("x-isotherm-decision").unwrap();
     assert!(
-        decision.starts_with(&format!("replica={};policy=prefix_tree;", addrs[0])),
+        decision.starts_with(&format!("replica={};policy=isotherm;", addrs[0])),
         "{decision}"
     );
     addrs.sort();

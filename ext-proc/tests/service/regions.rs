@@ -120,7 +120,7 @@ async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
     assert_eq!((answer.destination(), &answer.lb_endpoint), (None, &None));
     assert_eq!(answer.removed, ["x-gateway-destination-endpoint"]);
     let decision = answer.header("x-isotherm-decision").unwrap();
-    let expected = "region=eu;policy=prefix_tree;reason=soonest;matched=0.000;queued_ms=";
+    let expected = "region=eu;policy=isotherm;reason=soonest;matched=0.000;queued_ms=";
     assert!(decision.starts_with(expected), "{decision}");
 
     let pool = region.service.pool();

@@ -49,7 +49,7 @@ pub struct Options {
 /// Who is asked, and how requests are routed.
 #[derive(Args, Clone, Debug)]
 pub struct FleetOptions {
-    /// Policies to compare (repeatable, or with commas) [default: prefix_tree,round_robin,consistent_hash]
+    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<PolicyName>,
     /// The mode of pushing for all of them [default: blind for policies that classic balancers have, else pending]
@@ -110,7 +110,7 @@ impl FleetOptions {
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
         let default = [
-            PolicyName::PrefixTree,
+            PolicyName::Isotherm,
             PolicyName::RoundRobin,
             PolicyName::ConsistentHash,
         ];

@@ -147,6 +147,10 @@ impl<'a> Clients<'a> {
         self.session(session)?.steps.get(step as usize)
     }
 
+    pub(crate) fn sends_until(&self) -> Option<core::time::Duration> {
+        self.workload.sends_until
+    }
+
     /// Whether a request may still be sent then.
     pub(crate) fn may_send(&self, now: u64) -> bool {
         let until = self.workload.sends_until;

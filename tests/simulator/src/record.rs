@@ -15,6 +15,8 @@ pub struct Outcome {
     pub replicas: Vec<ReplicaTotals>,
     /// The load over time.
     pub samples: Vec<Sample>,
+    /// When the workload's clients stopped sending, where it says so.
+    pub sends_until: Option<Duration>,
     /// When the last response ended, or the run was cut.
     pub ended: Duration,
     /// Requests that the run's limit cut off.

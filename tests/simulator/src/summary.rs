@@ -45,7 +45,8 @@ pub struct Summary {
     pub e2e_p75_s: f64,
     /// 90th percentile.
     pub e2e_p90_s: f64,
-    /// Prompt and output tokens of answered requests, over the time from the first sending to the last end.
+    /// Prompt and output tokens of answered requests, over the time from the first sending to the last end; where the
+    /// clients stop sending at a given time, of what had ended by then, over the time until then.
     pub throughput_tokens_per_s: f64,
     /// Output tokens alone.
     pub output_tokens_per_s: f64,
@@ -83,6 +84,9 @@ impl Summary {
             .collect();
         let first_sent = counted.iter().map(|request| request.sent).min();
         let last_ended = counted.iter().filter_map(|request| request.ended).max();
+        // Where clients stop at a time, the last straggler's length would decide: what had ended by then counts, over that time.
+        let last_ended =
+            last_ended.map(|last| outcome.sends_until.map_or(last, |until| until.min(last)));
         let span = match (first_sent, last_ended) {
             (Some(first), Some(last)) => last.saturating_sub(first),
             _ => Duration::ZERO,
@@ -92,10 +96,17 @@ impl Summary {
         let sum = |of: fn(&RequestRecord) -> u32| -> f64 {
             answered.iter().map(|request| f64::from(of(request))).sum()
         };
-        let (prompt, output) = (
-            sum(|request| request.prompt_tokens),
-            sum(|request| request.output_tokens),
-        );
+        let in_span: Vec<&RequestRecord> = answered
+            .iter()
+            .copied()
+            .filter(|request| request.ended <= last_ended)
+            .collect();
+        let in_span_sum = |of: fn(&RequestRecord) -> u32| -> f64 {
+            in_span.iter().map(|request| f64::from(of(request))).sum()
+        };
+        let prompt = sum(|request| request.prompt_tokens);
+        let span_prompt = in_span_sum(|request| request.prompt_tokens);
+        let span_output = in_span_sum(|request| request.output_tokens);
         let within_slo = answered
             .iter()
             .filter(|request| request.ttft().is_some_and(|ttft| ttft <= slo))
@@ -123,9 +134,9 @@ impl Summary {
             e2e_p50_s: e2e.percentile_s(50),
             e2e_p75_s: e2e.percentile_s(75),
             e2e_p90_s: e2e.percentile_s(90),
-            throughput_tokens_per_s: per_s(prompt + output),
-            output_tokens_per_s: per_s(output),
-            throughput_requests_per_s: per_s(count(answered.len())),
+            throughput_tokens_per_s: per_s(span_prompt + span_output),
+            output_tokens_per_s: per_s(span_output),
+            throughput_requests_per_s: per_s(count(in_span.len())),
             span_s,
             slo_attainment: ratio(count(within_slo), count(counted.len())),
             within_slo,

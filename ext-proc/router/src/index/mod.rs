@@ -14,16 +14,20 @@
 //! of the chain at each use (200 cache misses for a long prompt), a set of targets alone without their ages (SkyLB
 //! as published: it cannot follow what each engine has evicted).
 
+mod answers;
 mod attach;
 mod correct;
 mod depths;
 mod evict;
 mod node;
 mod order;
+mod sessions;
 mod slab;
 mod table;
 
+pub(crate) use answers::Answers;
 use isotherm_fingerprint::Edge;
+pub(crate) use sessions::Sessions;
 
 use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;

@@ -28,7 +28,7 @@ use core::fmt::Debug;
 pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
 
-use crate::index::{Match, PrefixIndex};
+use crate::index::{Answers, Match, PrefixIndex, Sessions};
 use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
 use crate::replica::Fleet;
 use crate::slots::{Slot, SlotSet};
@@ -49,6 +49,14 @@ pub(crate) struct View<'a> {
     pub(crate) service_s: Option<f64>,
     /// How soon a first token is wanted, in seconds.
     pub(crate) ttft_slo_s: f64,
+    /// How long the request has waited, in seconds.
+    pub(crate) waited_s: f64,
+    /// How long the request has been waiting for one replica although others were free, in seconds.
+    pub(crate) declined_s: f64,
+    /// What prompts were answered with: engines keep that, too.
+    pub(crate) answers: &'a Answers,
+    /// Where sessions were served last.
+    pub(crate) sessions: &'a Sessions,
     /// What time it is.
     pub(crate) now: Time,
 }
@@ -130,6 +138,12 @@ pub(crate) trait Policy: Debug + Send {
     /// How often a waiting request may see a later one go first to a replica that could have served it.
     fn patience(&self) -> u32 {
         PASSED_OVER_MAX
+    }
+
+    /// Whether those that cannot be served in time any more come behind the others, and may be passed over without bound:
+    /// where more is asked than the fleet can do, who comes first is then served in time at least.
+    fn puts_late_last(&self) -> bool {
+        false
     }
 
     /// Who comes next when these fail? `found` is what [`Self::place`] gave. By default whoever has least to do.
@@ -253,4 +267,35 @@ fn load_score(view: &View<'_>, slot: Slot) -> f64 {
 pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
     let share = request.fingerprint.share_at(depth).clamp(0.0, 1.0);
     f64::from(request.prompt_tokens) * (1.0 - share)
+}
+
+/// The same on a replica of which more is known: it also holds the answer to an earlier prompt that this one goes on from.
+pub(crate) fn uncached_tokens_on(
+    request: &Request,
+    slot: Slot,
+    depth: usize,
+    view: &View<'_>,
+) -> f64 {
+    let tokens = uncached_tokens(request, depth);
+    let Some(replica) = view.fleet.id_of(slot) else {
+        return tokens;
+    };
+    let answer =
+        last_edge(request, depth).map_or(0.0, |edge| view.answers.expected(edge, replica, tokens));
+    let session = request
+        .session
+        .and_then(|session| view.sessions.last(session));
+    let unseen = if session == Some(replica) {
+        view.sessions.worth()
+    } else {
+        0.0
+    };
+    (tokens - answer) * (1.0 - unseen)
+}
+
+/// The last of so many edges, where the prompt goes on behind it: the same prompt again does not go on with its answer.
+pub(crate) fn last_edge(request: &Request, depth: usize) -> Option<u64> {
+    let edges = request.fingerprint.edges();
+    let last = edges.get(depth.checked_sub(1)?)?;
+    (depth < edges.len()).then_some(last.hash)
 }

@@ -32,7 +32,8 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Isotherm,
         Self::PrefixTree,
         Self::CacheAware,
         Self::Preble,

@@ -37,13 +37,15 @@ pub(crate) struct Waiting {
     pub(crate) pinned: Option<Box<[Slot]>>,
     /// The replica that it waits for, although others may be free.
     pub(crate) wants: Option<Slot>,
+    /// Since when it waits for one although others are free.
+    pub(crate) declines_since: Option<Time>,
 }
 
 /// The peers that a request has come back from, in order of identity.
 type Tried = SmallVec<[PeerId; 2]>;
 
 /// Requests that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Place, Waiting>,
     places: BTreeMap<RequestId, Place>,
@@ -57,7 +59,25 @@ pub(crate) struct Queue {
     leaving: BTreeMap<Tried, BTreeSet<Place>>,
     /// How many wait for each replica in particular.
     wanted: BTreeMap<Slot, usize>,
+    /// Those in front of this have waited so long that others go first.
+    late: Place,
     next: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            places: BTreeMap::new(),
+            open: BTreeSet::new(),
+            pinned: BTreeSet::new(),
+            overdue: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            late: Place::FIRST,
+            next: 0,
+        }
+    }
 }
 
 impl Queue {
@@ -93,10 +113,13 @@ impl Queue {
     }
 
     /// A request waits for this replica in particular from now on, or for any.
-    pub(crate) fn want(&mut self, place: Place, wants: Option<Slot>) {
+    pub(crate) fn want(&mut self, place: Place, wants: Option<Slot>, now: Time) {
         let Some(waiting) = self.waiting.get_mut(&place) else {
             return;
         };
+        if wants.is_some() {
+            waiting.declines_since.get_or_insert(now);
+        }
         let before = core::mem::replace(&mut waiting.wants, wants);
         self.count_wish(before, wants);
     }
@@ -199,12 +222,39 @@ impl Queue {
             .min()
     }
 
-    /// Those that this replica may serve, oldest first.
+    /// Those that have waited for this long come behind the others from now on, and may be passed over without bound.
+    pub(crate) fn put_late_last(&mut self, now: Time, after: Duration) {
+        while let Some((place, waiting)) = self.waiting.range(self.late..).next() {
+            if waiting.arrived.after(after) > now {
+                return;
+            }
+            self.late = Place(place.0.saturating_add(1));
+        }
+    }
+
+    /// Those that this replica may serve, oldest first; the late ones behind the others.
     pub(crate) fn eligible(&self, slot: Slot) -> impl Iterator<Item = (Place, &Waiting)> + '_ {
-        let mut open = self.open.iter().copied().peekable();
+        let late = Place(self.late.0.saturating_sub(1));
+        let late = (self.late > Place::FIRST).then(|| self.between(slot, Place::FIRST, late));
+        self.on_time(slot).chain(late.into_iter().flatten())
+    }
+
+    /// Those of them that are not late.
+    pub(crate) fn on_time(&self, slot: Slot) -> impl Iterator<Item = (Place, &Waiting)> + '_ {
+        self.between(slot, self.late, Place::LAST)
+    }
+
+    /// Those that this replica may serve from one place to another, oldest first.
+    fn between(
+        &self,
+        slot: Slot,
+        from: Place,
+        to: Place,
+    ) -> impl Iterator<Item = (Place, &Waiting)> + '_ {
+        let mut open = self.open.range(from..=to).copied().peekable();
         let mut pinned = self
             .pinned
-            .range((slot, Place::FIRST)..=(slot, Place::LAST))
+            .range((slot, from)..=(slot, to))
             .map(|(_, place)| *place)
             .peekable();
         core::iter::from_fn(move || {
@@ -221,7 +271,7 @@ impl Queue {
     /// passed over any more.
     pub(crate) fn pass_over(&mut self, place: Place, slot: Slot, at_most: usize, patience: u32) {
         let older: Vec<Place> = self
-            .eligible(slot)
+            .on_time(slot)
             .map(|(older, _)| older)
             .take_while(|older| *older < place)
             .take(at_most)
@@ -238,7 +288,7 @@ impl Queue {
 
     /// The oldest one that must not be passed over on this replica any more.
     pub(crate) fn overdue(&self, slot: Slot) -> Option<Place> {
-        let mut overdue = self.overdue.iter().copied();
+        let mut overdue = self.overdue.range(self.late..).copied();
         overdue.find(|place| self.may_go(*place, slot))
     }
 
@@ -310,6 +360,7 @@ mod tests {
             passed_over: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| Slot(*s)).collect()),
             wants: None,
+            declines_since: None,
         }
     }
 

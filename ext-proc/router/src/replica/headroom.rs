@@ -35,7 +35,7 @@ const WINDOW_MAX: u32 = 256;
 /// What a busy replica may be sent between two probes while another one idles.
 const CALM_WINDOW: u32 = 2;
 /// With less of its KV cache in use, a replica with stuck requests is slow to take them in, but not full.
-const KV_FULL_MIN: f32 = 0.8;
+pub(crate) const KV_FULL_MIN: f32 = 0.8;
 
 /// What is learned of one replica.
 #[derive(Clone, Debug)]

@@ -136,6 +136,19 @@ impl Replica {
         self.outstanding == 0 && !self.headroom.has_siblings_pushes()
     }
 
+    /// Whether it has no room until a request of its own ends.
+    pub(crate) fn is_full(&self) -> bool {
+        let reached = self
+            .headroom
+            .capacity()
+            .is_some_and(|capacity| self.outstanding >= capacity);
+        let is_out_of_memory = self
+            .load()
+            .and_then(|load| load.kv_usage)
+            .is_some_and(|usage| usage >= headroom::KV_FULL_MIN);
+        reached || is_out_of_memory
+    }
+
     /// How many more it may be sent before its next probe; `None` where the mode does not bound it.
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {

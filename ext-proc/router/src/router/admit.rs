@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::forward::Ticket;
 use super::{Flight, Router};
 use crate::index::Match;
-use crate::policy::{Placement, Taken, View, least_loaded, uncached_tokens};
+use crate::policy::{Placement, Taken, View, last_edge, least_loaded, uncached_tokens};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
 use crate::{Decision, Effect, Reason, RejectReason, Request, Target, Time};
@@ -56,6 +56,7 @@ impl Router {
             passed_over: 0,
             pinned,
             wants: None,
+            declines_since: None,
         };
         if let Some(going) = self.drawn_away(&waiting.request) {
             self.forward(waiting, &going);
@@ -69,7 +70,10 @@ impl Router {
                 self.dispatch(waiting, settled);
                 return;
             }
-            Verdict::Waits(wants) => waiting.wants = wants,
+            Verdict::Waits(wants) => {
+                waiting.wants = wants;
+                waiting.declines_since = wants.map(|_| self.now);
+            }
         }
         if let Some(going) = self.leaves(&waiting, self.queue.len()) {
             self.forward(waiting, &going);
@@ -221,7 +225,7 @@ impl Router {
                 Served::Somebody
             }
             Verdict::Waits(wants) => {
-                self.queue.want(place, wants);
+                self.queue.want(place, wants, self.now);
                 declined.push(place);
                 Served::Declined
             }
@@ -249,7 +253,7 @@ impl Router {
             if self.queue.len() == 0 {
                 return Verdict::Goes(settled);
             }
-            let mut older = self.queue.eligible(settled.slot).map(|(place, _)| place);
+            let mut older = self.queue.on_time(settled.slot).map(|(place, _)| place);
             let oldest = older.next();
             let patience = self.policy.patience() as usize;
             let too_many = oldest.filter(|_| older.nth(patience - 1).is_some());
@@ -288,7 +292,12 @@ impl Router {
         if candidates.is_empty() {
             return Verdict::Waits(None);
         }
-        let view = self.view(candidates);
+        let since = waiting.declines_since.unwrap_or(self.now);
+        let view = View {
+            waited_s: self.now.since(waiting.arrived).as_secs_f64(),
+            declined_s: self.now.since(since).as_secs_f64(),
+            ..self.view(candidates)
+        };
         let wants = match self.policy.place(&waiting.request, &view) {
             Some(Placement::Now {
                 slot,
@@ -329,8 +338,12 @@ impl Router {
             index: &self.index,
             candidates,
             queue: &self.queue,
+            answers: &self.answers,
+            sessions: &self.sessions,
             service_s: self.service_s,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
+            waited_s: 0.0,
+            declined_s: 0.0,
             now: self.now,
         }
     }
@@ -351,11 +364,22 @@ impl Router {
         let found = settled
             .found
             .unwrap_or_else(|| self.index.deepest_of(edges, slot));
-        let uncached = uncached_tokens(&request, found.depth);
+        let unmatched = uncached_tokens(&request, found.depth);
+        let (expected, remembered) = last_edge(&request, found.depth).map_or((0.0, 0.0), |edge| {
+            let answers = &self.answers;
+            (
+                answers.expected(edge, replica, unmatched),
+                answers.remembered(edge, replica, unmatched),
+            )
+        });
+        let uncached = unmatched - expected;
         let ahead = self.fleet.pending_prefill_tokens(slot, self.now);
         let Some(sent) = self.fleet.dispatched(slot, uncached, self.now) else {
             return;
         };
+        let followed = request
+            .session
+            .and_then(|session| self.sessions.went(session, replica));
         let outstanding = self.fleet.get(slot).map_or(1, |r| r.outstanding);
         let recorded = self.index.record(edges, slot, &found);
         self.share(Target::Replica(replica), edges, found.depth);
@@ -385,6 +409,9 @@ impl Router {
                 recorded,
                 ahead_tokens: ahead,
                 outstanding,
+                behind_tokens: remembered,
+                uncached_tokens: uncached,
+                followed,
             },
         );
     }

@@ -100,6 +100,27 @@ impl Router {
         if elsewhere {
             return;
         }
+        let matched = share_of(
+            prompt,
+            f64::from(flight.matched_bytes) / f64::from(flight.fingerprint.total_bytes()),
+        );
+        self.answers.learn(
+            flight.behind_tokens,
+            f64::from(cached.saturating_sub(matched)),
+        );
+        if let Some(was_there) = flight.followed
+            && flight.uncached_tokens >= 1.0
+        {
+            let uncached = f64::from(prompt.saturating_sub(cached));
+            let share = 1.0 - uncached / flight.uncached_tokens;
+            self.sessions.learn(was_there, share);
+        }
+        if let (Some(edge), Some(completion)) = (edges.last(), told.completion) {
+            let rest = 1.0 - flight.fingerprint.share_at(edges.len());
+            let rest = share_of(prompt, rest);
+            self.answers
+                .told(edge.hash, flight.replica, rest.saturating_add(completion));
+        }
         if let Some(ttft) = told.ttft {
             self.fleet.computed(flight.replica, flight.at.after(ttft));
             self.learn_prefill(&flight, ttft, measured);

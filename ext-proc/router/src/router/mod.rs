@@ -20,7 +20,7 @@ use isotherm_fingerprint::Fingerprint;
 
 use self::away::Abroad;
 use self::worth::Prefill;
-use crate::index::{PrefixIndex, Recorded};
+use crate::index::{Answers, PrefixIndex, Recorded, Sessions};
 use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::queue::Queue;
@@ -47,6 +47,8 @@ pub struct Router {
     shutting_down: bool,
     fleet: Fleet,
     index: PrefixIndex,
+    answers: Answers,
+    sessions: Sessions,
     policy: Box<dyn Policy>,
     queue: Queue,
     peers: Peers,
@@ -78,6 +80,12 @@ struct Flight {
     recorded: Recorded,
     /// Prompt tokens that the replica had to compute first, by estimate.
     ahead_tokens: f64,
+    /// Tokens that were remembered behind the match, as an answer.
+    behind_tokens: f64,
+    /// Tokens that were taken for uncached, the session left aside.
+    uncached_tokens: f64,
+    /// Whether it went where its session was last; if it has one that was somewhere.
+    followed: Option<bool>,
     /// Requests that the replica had then, this one included.
     outstanding: u32,
 }
@@ -92,6 +100,8 @@ impl Router {
             shutting_down: false,
             fleet: Fleet::new(config.push, config.probe_stale_after),
             index: PrefixIndex::new(config.index),
+            answers: Answers::default(),
+            sessions: Sessions::default(),
             policy: config.policy.build(seed),
             queue: Queue::default(),
             peers: Peers::new(config.region, config.index),
@@ -267,6 +277,9 @@ impl Router {
         self.now = self.now.max(now);
         self.fleet.expire(self.now);
         self.peers.expire(self.now);
+        if self.policy.puts_late_last() {
+            self.queue.put_late_last(self.now, self.config.ttft_slo);
+        }
         let wait_max = self.config.queue.wait_max;
         if self.queue.expired(self.now, wait_max).is_none() {
             return;

@@ -12,8 +12,12 @@ impl Router {
             index: &self.index,
             candidates: self.fleet.available(),
             queue: &self.queue,
+            answers: &self.answers,
+            sessions: &self.sessions,
             service_s: self.service_s,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
+            waited_s: 0.0,
+            declined_s: 0.0,
             now: self.now,
         };
         what(self.policy.as_mut(), &view);

@@ -22,7 +22,6 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-
 /// Runs every policy that is asked for, in both; says on standard error how each goes.
 ///
 /// # Errors

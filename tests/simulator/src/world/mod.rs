@@ -185,6 +185,7 @@ impl<'a> World<'a> {
         let cut = cut.count();
         let mut outcome = Outcome {
             replicas,
+            sends_until: self.clients.sends_until(),
             ended: if cut > 0 { now } else { ended },
             cut,
             samples: self.samples,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Fleet, Pace};
+use super::{Fleet, Pace, Replica};
 use crate::replica::Measured;
 use crate::slots::Slot;
 use crate::{ReplicaId, Time};
@@ -44,6 +44,44 @@ impl Fleet {
     /// The share of their time that the replicas compute prompts, by estimate.
     pub(crate) fn utilisation(&self, now: Time) -> f64 {
         self.flow.work(now) / self.size()
+    }
+
+    /// How long a prompt takes to compute, on average, in seconds.
+    pub(crate) fn work_s(&self, now: Time) -> f64 {
+        let requests = self.flow.requests_per_s(now);
+        if requests > 0.0 {
+            self.flow.work(now) / requests
+        } else {
+            0.0
+        }
+    }
+
+    /// Estimated wait of a request with so many uncached prompt tokens for memory on a replica, in seconds: each request
+    /// of its own that ends, one in `service_s` for each outstanding one, gives back its share.
+    pub(crate) fn memory_wait_s(&self, slot: Slot, uncached_tokens: f64, service_s: f64) -> f64 {
+        let Some(replica) = self.get(slot) else {
+            return 0.0;
+        };
+        let told = replica
+            .load()
+            .and_then(|load| Some((load.kv_usage?, load.kv_capacity_tokens?)));
+        let Some((usage, capacity)) = told else {
+            return 0.0;
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a size in tokens")]
+        let capacity = capacity as f64;
+        let free = capacity * (1.0 - f64::from(usage));
+        let missing = uncached_tokens + self.output_tokens - free;
+        if missing <= 0.0 || capacity <= 0.0 {
+            return 0.0;
+        }
+        // One that ends gives back `capacity / outstanding`, and one ends every `service_s / outstanding`.
+        missing / capacity * service_s
+    }
+
+    /// Whether a replica has no room for another request until one of its own ends.
+    pub(crate) fn is_full(&self, slot: Slot) -> bool {
+        self.get(slot).is_some_and(Replica::is_full)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number of replicas")]

@@ -1,0 +1,97 @@
+//! Whom a request may go to, without looking at every replica.
+//!
+//! A replica is worth a look for what it has of the prompt or for having little to do. So those with the longest matches are
+//! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: a dozen
+//! and a half, however large the pool.
+
+use smallvec::SmallVec;
+
+use super::cost::{Offer, Patience};
+use crate::Request;
+use crate::index::Match;
+use crate::policy::{View, load_key, may_serve};
+use crate::slots::Slot;
+
+/// How many depths of match are looked at.
+const DEPTHS_MAX: usize = 4;
+/// How many replicas at each of them, and of those with least to do.
+const EACH_MAX: usize = 4;
+/// The shortest wait for a replica that is not available, in seconds: until its next probe, about.
+const WAIT_S_MIN: f64 = 0.02;
+/// How long a replica is taken to be busy with a request before any has ended, in seconds.
+const SERVICE_S: f64 = 1.0;
+
+/// The best of those that it may go to now.
+pub(super) fn best_now(request: &Request, patience: Patience, view: &View<'_>) -> Option<Offer> {
+    let mut rest = view.candidates.clone();
+    let mut best: Option<Offer> = None;
+    let mut consider = |offer: Offer| {
+        if best.is_none_or(|known| offer.cost < known.cost) {
+            best = Some(offer);
+        }
+    };
+    for _ in 0..DEPTHS_MAX {
+        let found = view.index.deepest(request.fingerprint.edges(), &rest);
+        if found.depth == 0 {
+            break;
+        }
+        let mut holders: SmallVec<[Slot; 8]> = view.index.targets(&found, &rest).collect();
+        for slot in &holders {
+            rest.set(*slot, false);
+        }
+        holders.sort_unstable_by_key(|slot| load_key(view, *slot));
+        for slot in holders.into_iter().take(EACH_MAX) {
+            consider(Offer::priced(request, slot, found, patience, view));
+        }
+    }
+    if let Some(slot) = last_of_session(request, view) {
+        consider(Offer::of(request, slot, patience, view));
+    }
+    let idle = view.fleet.by_load().filter(|slot| rest.contains(*slot));
+    for slot in idle.take(EACH_MAX) {
+        consider(Offer::priced(
+            request,
+            slot,
+            Match::default(),
+            patience,
+            view,
+        ));
+    }
+    best
+}
+
+/// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
+pub(super) fn home_of(request: &Request, patience: Patience, view: &View<'_>) -> Option<Offer> {
+    let busy = view.fleet.trusted().without(view.candidates);
+    let found = view.index.deepest(request.fingerprint.edges(), &busy);
+    if found.depth == 0 {
+        return None;
+    }
+    view.index
+        .targets(&found, &busy)
+        .filter(|slot| may_serve(request, *slot, view))
+        .map(|slot| {
+            let wait_s = wait_s(slot, view).max(patience.declined_s);
+            Offer::priced(request, slot, found, patience.after(wait_s), view)
+        })
+        .min_by(|a, b| a.cost.total_cmp(&b.cost))
+}
+
+fn last_of_session(request: &Request, view: &View<'_>) -> Option<Slot> {
+    let last = view.sessions.last(request.session?)?;
+    let slot = view.fleet.slot_of(last)?;
+    view.candidates.contains(slot).then_some(slot)
+}
+
+/// How long until a replica can be sent a request, beyond its backlog, behind those that wait for it already.
+#[expect(clippy::cast_precision_loss, reason = "a number of requests")]
+fn wait_s(slot: Slot, view: &View<'_>) -> f64 {
+    let ahead = view.queue.wanting(slot) as f64;
+    let outstanding = f64::from(load_key(view, slot).0).max(1.0);
+    let turn = if view.fleet.is_full(slot) {
+        view.service_s.unwrap_or(SERVICE_S) / outstanding
+    } else {
+        WAIT_S_MIN + view.fleet.work_s(view.now)
+    };
+    (1.0 + ahead) * turn
+}

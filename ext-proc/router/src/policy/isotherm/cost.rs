@@ -1,0 +1,126 @@
+//! What it costs to send a request to a replica, in seconds, to it and to others.
+//!
+//! With *t* the time to first token (what the request has waited, the replica's backlog, a wait for memory, its own uncached
+//! prompt) and *w* the part of it that its uncached prompt takes:
+//!
+//! ```text
+//! cost = t + 3 slo (t / slo)^3          its own wait, dearer the nearer it comes to what is wanted
+//!      + w (outstanding + q)            every answer that the replica is writing stalls for w; so do q prompts
+//!      + (own + theirs) / 10            a fuller batch writes slower: its answer, and all others a little
+//!
+//! q = min(16, rate x (backlog + w) / (1 - utilisation))     prompts that come while the replica is busy
+//! ```
+//!
+//! The second line is what other policies leave out. A second of prefill on a replica that writes 30 answers costs 30
+//! seconds of other people's time; that is why a warm cache is worth much more than the time to first token that it
+//! saves, and how much more follows from the load at hand.
+
+use crate::Request;
+use crate::Time;
+use crate::index::Match;
+use crate::policy::{View, load_key, uncached_tokens_on};
+use crate::queue::Waiting;
+use crate::slots::Slot;
+
+/// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
+const LATENESS: f64 = 3.0;
+/// The most other prompts that are counted as delayed.
+const DELAYED_MAX: f64 = 16.0;
+/// What a second of writing answers counts next to a second before the first token.
+const WRITING: f64 = 0.1;
+/// No pool is taken to be busier than this.
+const UTILISATION_MAX: f64 = 0.95;
+/// A request that ends gives back only what it does not share, and those that stay grow: how many times longer memory takes
+/// to come free than if each gave back its share at once.
+const MEMORY: f64 = 10.0;
+
+/// How long a request has waited, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// In all.
+    pub(super) waited_s: f64,
+    /// For one replica although others were free.
+    pub(super) declined_s: f64,
+}
+
+impl Patience {
+    pub(super) fn of(waiting: &Waiting, now: Time) -> Self {
+        let since = |then: Time| now.since(then).as_secs_f64();
+        Self {
+            waited_s: since(waiting.arrived),
+            declined_s: waiting.declines_since.map_or(0.0, since),
+        }
+    }
+
+    /// The same, so much later.
+    pub(super) fn after(self, wait_s: f64) -> Self {
+        Self {
+            waited_s: self.waited_s + wait_s,
+            ..self
+        }
+    }
+}
+
+/// What it costs to send a request to a replica.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    /// The replica.
+    pub(super) slot: Slot,
+    /// What it costs, in seconds.
+    pub(super) cost: f64,
+    /// Time to first token from when it is sent, in seconds.
+    pub(super) ttft_s: f64,
+    /// What the replica has of the prompt.
+    pub(super) found: Match,
+}
+
+impl Offer {
+    /// For a replica of which it is not known yet what it has of the prompt.
+    pub(super) fn of(request: &Request, slot: Slot, patience: Patience, view: &View<'_>) -> Self {
+        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        Self::priced(request, slot, found, patience, view)
+    }
+
+    /// For a replica that has this of the prompt, when it is sent having waited so long.
+    pub(super) fn priced(
+        request: &Request,
+        slot: Slot,
+        found: Match,
+        patience: Patience,
+        view: &View<'_>,
+    ) -> Self {
+        let fleet = view.fleet;
+        let tokens = uncached_tokens_on(request, slot, found.depth, view);
+        let work_s = fleet.prefill_s(slot, tokens);
+        let service_s = view.service_s.unwrap_or_default();
+        let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
+        let ttft_s = fleet.ttft_s(slot, tokens, view.now) + memory_s;
+        let outstanding = f64::from(load_key(view, slot).0);
+        let delayed = outstanding + prompts_delayed(fleet.backlog_s(slot, view.now) + work_s, view);
+        let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
+        let cost = with_lateness(patience.waited_s + ttft_s, view)
+            + work_s * delayed
+            + WRITING * (own_s + theirs_s);
+        Self {
+            slot,
+            cost,
+            ttft_s,
+            found,
+        }
+    }
+}
+
+/// What a time to first token costs the request itself.
+fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
+    let slo_s = view.ttft_slo_s;
+    if slo_s <= 0.0 {
+        return ttft_s;
+    }
+    ttft_s + LATENESS * slo_s * (ttft_s / slo_s).powi(3)
+}
+
+/// How many prompts come to a replica that is busy for so long: those that a second of work more makes wait.
+fn prompts_delayed(busy_s: f64, view: &View<'_>) -> f64 {
+    let spare = 1.0 - view.fleet.utilisation(view.now).min(UTILISATION_MAX);
+    (view.fleet.requests_per_s(view.now) * busy_s / spare).min(DELAYED_MAX)
+}
