@@ -30,10 +30,10 @@ struct Cli {
     /// Generated traffic instead, by its name; a wrong one lists them.
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// How many replicas, over all regions. [default: 8, in several regions 4 for each; a standard workload's own]
+    /// How many replicas, over all regions. [default: 8, in several regions 4 for each; a generated workload's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     replicas: Option<u16>,
-    /// What they run on. [default: llama-3.1-8b-l4; a standard workload's own]
+    /// What they run on; a wrong name lists all. [default: llama-3.1-8b-l4; a generated workload's own]
     #[arg(long, value_name = "NAME")]
     engine: Option<Preset>,
     /// In how many regions. [default: as many as the traffic comes from]
@@ -136,8 +136,8 @@ fn note_long_requests(plan: &Plan) {
         .count();
     if long > 0 {
         eprintln!(
-            "note: {long} requests are longer than the {most} tokens that this engine holds, and will fail; cut prompts with \
-             --input-cap, or choose another --engine"
+            "note: {long} requests are longer than the {most} tokens that this engine holds, and will fail; choose another \
+             --engine, or cut a trace's prompts with --input-cap"
         );
     }
 }
@@ -197,9 +197,13 @@ fn traffic(cli: &Cli) -> Result<Traffic, String> {
 
 fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
     let said = cli.replicas.is_some() || cli.engine.is_some() || cli.regions.is_some();
-    let known = standard()
-        .into_iter()
-        .find(|standard| cli.workload.as_deref() == Some(standard.name));
+    // The fleet of the standard workload of this name, or of the first of this kind.
+    let known = cli.workload.as_ref().and_then(|name| {
+        let kind = format!("{name}-");
+        standard()
+            .into_iter()
+            .find(|standard| standard.name == name || standard.name.starts_with(&kind))
+    });
     if let (false, Some(standard)) = (said, known) {
         return Ok(standard.fleet());
     }
