@@ -103,7 +103,7 @@ const TURNED: [Turned; 7] = [
     Turned {
         name: "a third of the memory",
         what: "314,000 tokens an engine",
-        rates: &[4.0, 5.0, 6.0, 6.5, 7.0],
+        rates: &[5.0, 6.0, 7.0, 7.5, 8.0],
         memory: (1, 3),
         ..AS_MEASURED
     },
