@@ -1,4 +1,4 @@
-//! `demo`, `up` and `bench path`: gets and builds what they need, then hands over to the program that does the work.
+//! `demo`, `up`, `bench path`, `profile`: gets and builds what they need, then hands over to the program that does the work.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,6 +32,14 @@ pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
         texts(arguments),
         &[("ISOTHERM_BENCH_FILTER", module)],
     )
+}
+
+/// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
+///
+/// # Errors
+/// When something cannot be downloaded, built or started.
+pub(crate) fn profile(arguments: &[String]) -> anyhow::Result<()> {
+    start("isotherm-profile", texts(arguments), &[])
 }
 
 fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {

@@ -60,6 +60,9 @@ enum Chore {
     /// counts its instructions (`--accept` makes them the baseline); anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
     Bench(Passed),
+    /// Shows where the time of a request goes, by `perf`: tables and flame graphs (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Profile(Passed),
 }
 
 /// What another program parses.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Chore::Experiment(passed) => experiment::run(&passed.arguments),
         Chore::Test => check::run(),
         Chore::Bench(passed) => bench::run(&passed.arguments),
+        Chore::Profile(passed) => demo::profile(&passed.arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
