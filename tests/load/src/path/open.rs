@@ -140,12 +140,12 @@ fn keep_time(start: Instant, offsets: Vec<Duration>, due: &mpsc::UnboundedSender
 fn arrivals(per_second: f64, time: Duration, seed: u64) -> Vec<Duration> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut offsets = Vec::new();
-    let mut at_s = 0.0;
+    let mut at_s = 0.0_f64;
     loop {
         let draw: f64 = random.random();
         at_s -= (1.0 - draw).ln() / per_second;
         // A rate that is no rate ends here, too.
-        if !(at_s < time.as_secs_f64()) {
+        if at_s.is_nan() || at_s >= time.as_secs_f64() {
             return offsets;
         }
         offsets.push(Duration::from_secs_f64(at_s));

@@ -5,15 +5,17 @@
 //!
 //! ```text
 //! cost = t + 3 slo (t / slo)^3          its own wait, dearer the nearer it comes to what is wanted
-//!      + w (outstanding + q)            every answer that the replica is writing stalls for w; so do q prompts
+//!      + w (outstanding + q + v)        every answer that the replica is writing stalls for w; so do q prompts, and v
 //!      + (own + theirs) / 10            a fuller batch writes slower: its answer, and all others a little
 //!
 //! q = min(16, rate x (backlog + w) / (1 - utilisation))     prompts that come while the replica is busy
+//! v = queue / replicas x (1 + 9 (waited / slo)^2)           those that wait here, at what a second costs this one
 //! ```
 //!
 //! The second line is what other policies leave out. A second of prefill on a replica that writes 30 answers costs 30
 //! seconds of other people's time; that is why a warm cache is worth much more than the time to first token that it
-//! saves, and how much more follows from the load at hand.
+//! saves, and how much more follows from the load at hand. Without v, a request that is about to be late takes any replica
+//! and computes all of its prompt there, which makes the next ones late: a queue that has grown goes on growing.
 
 use crate::Request;
 use crate::Time;
@@ -96,7 +98,9 @@ impl Offer {
         let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
         let ttft_s = fleet.ttft_s(slot, tokens, view.now) + memory_s;
         let outstanding = f64::from(load_key(view, slot).0);
-        let delayed = outstanding + prompts_delayed(fleet.backlog_s(slot, view.now) + work_s, view);
+        let delayed = outstanding
+            + prompts_delayed(fleet.backlog_s(slot, view.now) + work_s, view)
+            + waiting_for_each(view) * marginal_lateness(patience.waited_s, view);
         let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
         let cost = with_lateness(patience.waited_s + ttft_s, view)
             + work_s * delayed
@@ -117,6 +121,23 @@ fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
         return ttft_s;
     }
     ttft_s + LATENESS * slo_s * (ttft_s / slo_s).powi(3)
+}
+
+/// What one more second costs a request that has waited so long.
+fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
+    if view.ttft_slo_s <= 0.0 {
+        return 1.0;
+    }
+    1.0 + 3.0 * LATENESS * (waited_s / view.ttft_slo_s).min(1.0).powi(2)
+}
+
+/// How many requests wait here for each replica.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "numbers of requests and replicas"
+)]
+fn waiting_for_each(view: &View<'_>) -> f64 {
+    view.queue.len() as f64 / view.fleet.staying().len().max(1) as f64
 }
 
 /// How many prompts come to a replica that is busy for so long: those that a second of work more makes wait.
