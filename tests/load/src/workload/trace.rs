@@ -5,7 +5,7 @@
 //! The trace has no text and no sessions. Text is made from the ids alone, so that prompts share exactly what they
 //! shared. A request that continues an earlier one past what everybody shares is taken to be of the same session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{Answer, Content, Conversation, Pacing, Turn, Workload};
 
 /// Tokens that one id stands for.
 const BLOCK_TOKENS: u32 = 512;
-/// A block that this many sessions use is no sign of one session any more: it is a common system prompt.
-const SESSION_SHARING_MAX: usize = 1;
+/// A conversation goes on from one block in so many ways at most: now and then somebody changes the last message.
+const CONTINUATIONS_MAX: usize = 3;
 
 /// A parsed trace.
 #[derive(Clone, Debug)]
@@ -139,28 +139,37 @@ impl Trace {
 
 /// A number for the session of each line.
 fn sessions(lines: &[Line]) -> Vec<usize> {
-    // Block -> the sessions that used it, as far as that is worth knowing.
-    let mut users: HashMap<u64, Vec<usize>> = HashMap::new();
+    let common = common_blocks(lines);
+    // Block -> the session that used it first.
+    let mut owners: HashMap<u64, usize> = HashMap::new();
     let mut numbers = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
-        let own =
-            line.hash_ids
-                .iter()
-                .rev()
-                .find_map(|id| match users.get(id).map(Vec::as_slice) {
-                    Some([session]) => Some(*session),
-                    _ => None,
-                });
-        let session = own.unwrap_or(index);
-        for id in &line.hash_ids {
-            let known = users.entry(*id).or_default();
-            if !known.contains(&session) && known.len() <= SESSION_SHARING_MAX {
-                known.push(session);
-            }
+        let own = || line.hash_ids.iter().filter(|id| !common.contains(*id));
+        let session = own().rev().find_map(|id| owners.get(id)).copied();
+        let session = session.unwrap_or(index);
+        for id in own() {
+            owners.entry(*id).or_insert(session);
         }
         numbers.push(session);
     }
     numbers
+}
+
+/// Blocks that many texts continue: a common system prompt and the like, which is no sign of a session.
+fn common_blocks(lines: &[Line]) -> HashSet<u64> {
+    let mut next: HashMap<u64, HashSet<u64>> = HashMap::new();
+    for line in lines {
+        for (block, after) in line.hash_ids.iter().zip(line.hash_ids.iter().skip(1)) {
+            let known = next.entry(*block).or_default();
+            if known.len() <= CONTINUATIONS_MAX {
+                known.insert(*after);
+            }
+        }
+    }
+    next.into_iter()
+        .filter(|(_, after)| after.len() > CONTINUATIONS_MAX)
+        .map(|(block, _)| block)
+        .collect()
 }
 
 #[cfg(test)]
@@ -196,6 +205,28 @@ mod tests {
         let trace = Trace::parse(TRACE, 10).unwrap();
         assert_eq!(sessions(&trace.lines)[1], sessions(&trace.lines)[2]);
         assert_eq!(trace.context_tokens_max(), 2_055);
+    }
+
+    #[test]
+    fn a_common_system_prompt_makes_nobody_one_session() {
+        let line = |ids: &str| {
+            format!(
+                "{{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [{ids}]}}\n"
+            )
+        };
+        let text: String = [
+            "0, 1, 2",
+            "0, 3, 4",
+            "0, 5",
+            "0, 6",
+            "0, 3, 4, 7",
+            "0, 1, 8",
+            "0",
+        ]
+        .map(line)
+        .concat();
+        let trace = Trace::parse(&text, 10).unwrap();
+        assert_eq!(sessions(&trace.lines), [0, 1, 2, 3, 1, 0, 6]);
     }
 
     #[test]
