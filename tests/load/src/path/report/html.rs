@@ -13,7 +13,8 @@ const STYLE: &str = "figure { margin-bottom: 1rem; } pre { overflow-x: auto; fon
 
 /// The page.
 pub(super) fn render(report: &Report) -> anyhow::Result<String> {
-    let groups: [(&str, fn(&Workload) -> bool); 3] = [
+    type Group = (&'static str, fn(&Workload) -> bool);
+    let groups: [Group; 3] = [
         ("unique prompts", Workload::is_plain),
         ("conversations", |workload| {
             workload.prompts == Prompts::MultiTurn
