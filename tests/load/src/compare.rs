@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use isotherm_harness::envoy::edit_filter;
-use isotherm_harness::{Pool, Stack};
+use isotherm_harness::{Pool, Stack, StackBuilder};
 
 use crate::client::Client;
 use crate::drive::{Measured, Tally, play};
@@ -65,6 +65,11 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
 /// # Errors
 /// When it does not become ready.
 pub async fn start(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> anyhow::Result<Stack> {
+    describe(name, pool, speed, scheme).start().await
+}
+
+/// The same, not started yet.
+pub(crate) fn describe(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
     let interval_ms = probe_interval_ms(speed);
     Stack::builder(name)
         .pool(pool.policy(scheme.policy.as_str()).push(scheme.push.name()))
@@ -79,6 +84,4 @@ pub async fn start(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> anyhow
                 filter.set("decision", true)
             })
         })
-        .start()
-        .await
 }

@@ -7,6 +7,9 @@
 //! Both run in the time of this machine, the engines faster than life by the same factor: the router's own periods are
 //! then the same in both. What the way from the client to an engine and back costs on this machine is measured on lone
 //! requests, before the workload, and given to the simulator as the delay of its network.
+//!
+//! Meanwhile `isotherm record` records the real system, and the simulator replays that as well: whoever asks it about
+//! their own traffic has nothing but such a recording.
 
 mod describe;
 mod lone;
@@ -41,10 +44,9 @@ pub async fn validate(options: &Options) -> anyhow::Result<Report> {
         for failure in &seen.measured.failures {
             eprintln!("{label}: failed: {failure}");
         }
-        let (way, simulated) = simulated::run(&plan, scheme, &seen.lone_ms);
+        let simulated = simulated::run(&plan, scheme, &seen);
         comparisons.push(Comparison::new(
             &label,
-            way,
             Figures::of(&seen.measured),
             simulated,
         ));

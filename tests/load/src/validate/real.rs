@@ -1,16 +1,28 @@
 //! The real system: what the demo starts, asked what the simulator is asked.
 
-use isotherm_harness::{EngineOptions, Pool};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Session, Step};
 use serde_json::json;
+use tokio::process::{Child, Command};
 
 use super::options::Plan;
 use crate::client::Client;
-use crate::compare::start;
+use crate::compare::describe;
 use crate::drive::{Measured, Tally, play};
 use crate::progress;
 use crate::scenario::{MODEL, Scheme};
 use crate::workload::{Answer, Content, Conversation, Pacing, Turn, Workload};
+
+/// How long a recording may take to begin, and to end after its last request.
+const RECORDING_MAX: Duration = Duration::from_secs(90);
 
 /// What was seen.
 pub(super) struct Seen {
@@ -18,6 +30,8 @@ pub(super) struct Seen {
     pub(super) lone_ms: Vec<f64>,
     /// The workload.
     pub(super) measured: Measured,
+    /// The same as the service recorded it.
+    pub(super) recorded: Trace,
 }
 
 pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Result<Seen> {
@@ -28,7 +42,10 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
     };
     let replicas = usize::from(plan.replicas);
     let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
-    let stack = start("validate", pool, plan.speed, scheme).await?;
+    let stack = describe("validate", pool, plan.speed, scheme)
+        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .start()
+        .await?;
     let client = Client::new(&stack.url(""), MODEL)?;
 
     let mut lone_ms = Vec::new();
@@ -44,6 +61,8 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
         }
     }
 
+    let trace = stack.directory().join("trace.jsonl");
+    let recording = record(&stack, &trace, plan.requests()).await?;
     let workload = Workload {
         name: plan.workload.name.clone(),
         description: String::new(),
@@ -55,7 +74,49 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
         measured = play(&workload, &client, &tally) => measured,
         () = progress::follow(label, workload.requests(), &tally) => Measured::default(),
     };
-    Ok(Seen { lone_ms, measured })
+    Ok(Seen {
+        lone_ms,
+        measured,
+        recorded: recorded(recording, &trace).await?,
+    })
+}
+
+/// Starts `isotherm record`, and waits until it records.
+async fn record(stack: &Stack, trace: &Path, requests: usize) -> anyhow::Result<Child> {
+    let recording = Command::new(stack.service().program())
+        .arg("record")
+        .arg("--config")
+        .arg(stack.service().config_path())
+        .arg("--output")
+        .arg(trace)
+        .args(["--requests", &requests.to_string()])
+        .args(["--duration", "3600"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("`isotherm record` does not start")?;
+    let log = stack.directory().join("isotherm.log");
+    within(RECORDING_MAX, "the recording begins", || async {
+        let log = std::fs::read_to_string(&log)?;
+        Ok(log.contains("recording begins").then_some(()))
+    })
+    .await?;
+    Ok(recording)
+}
+
+/// What it has recorded, once it has ended.
+async fn recorded(recording: Child, trace: &Path) -> anyhow::Result<Trace> {
+    let output = tokio::time::timeout(RECORDING_MAX, recording.wait_with_output());
+    let output = output.await.context("the recording does not end")??;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`isotherm record`: {told}");
+    eprintln!(
+        "isotherm record: {}",
+        told.lines().last().unwrap_or_default()
+    );
+    let file = File::open(trace).with_context(|| trace.display().to_string())?;
+    Ok(Trace::read(BufReader::new(file), None)?)
 }
 
 /// A session of a trace is one request.

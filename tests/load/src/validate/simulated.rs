@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use isotherm_router::{Push as RouterPush, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::{Session, Step, Workload};
 use isotherm_simulator::{Balancing, Outcome, Setup};
 
 use super::options::Plan;
-use super::report::{Figures, Way, median};
+use super::real::Seen;
+use super::report::{Figures, Simulated, Way, median};
 use crate::scenario::{Push, Scheme, probe_interval_ms};
 use crate::stats::Times;
 
@@ -19,9 +21,10 @@ const MARKS: (u32, u32) = (2, 5);
 /// Texts of the template; ids of traces are below 2^53.
 const MARK_ID: u64 = 0x6d61_726b_0000_0000;
 
-/// Runs the lone requests for the way, then everything.
-pub(super) fn run(plan: &Plan, scheme: Scheme, lone_ms: &[f64]) -> (Way, Figures) {
-    let workload = workload(plan);
+/// Runs the lone requests for the way, then everything as it was meant, and as it was recorded.
+pub(super) fn run(plan: &Plan, scheme: Scheme, seen: &Seen) -> Simulated {
+    let meant = plan.workload.sessions.iter().cloned().map(marked);
+    let workload = workload(plan, meant.collect());
     let mut setup = setup(plan, scheme);
     setup.network.client_to_region = Duration::ZERO;
     setup.network.service_to_replica = Duration::ZERO;
@@ -41,13 +44,20 @@ pub(super) fn run(plan: &Plan, scheme: Scheme, lone_ms: &[f64]) -> (Way, Figures
         .filter_map(|request| Some(request.ttft()?.as_secs_f64() * 1e3))
         .collect();
     let way = Way {
-        real_ms: median(lone_ms),
+        real_ms: median(&seen.lone_ms),
         engine_ms: median(&ideal_ms),
     };
     // There and back; the part inside the region is as good as any.
     setup.network.client_to_region = Duration::from_secs_f64(way.ms().max(0.0) / 2e3);
     let outcome = isotherm_simulator::run(&setup, &workload);
-    (way, figures(&outcome, plan.lone.len()))
+    // Recorded in the time of this machine, and with the marks that are in every prompt.
+    let recorded = Replay::default().workload("recorded", &seen.recorded);
+    let again = isotherm_simulator::run(&setup, &self::workload(plan, recorded.sessions));
+    Simulated {
+        way,
+        meant: figures(&outcome, plan.lone.len()),
+        recorded: figures(&again, plan.lone.len()),
+    }
 }
 
 fn setup(plan: &Plan, scheme: Scheme) -> Setup {
@@ -76,15 +86,15 @@ fn setup(plan: &Plan, scheme: Scheme) -> Setup {
     setup
 }
 
-/// The lone requests, then the plan's.
-fn workload(plan: &Plan) -> Workload {
+/// The lone requests, then these.
+fn workload(plan: &Plan, sessions: Vec<Session>) -> Workload {
     let begins = super::lone::PAUSE * u32::try_from(plan.lone.len() + 1).unwrap_or(u32::MAX);
-    let later = plan.workload.sessions.iter().map(|session| Session {
+    let later = sessions.into_iter().map(|session| Session {
         starts: session.starts + begins,
-        ..session.clone()
+        ..session
     });
     Workload {
-        sessions: plan.lone.iter().cloned().chain(later).map(marked).collect(),
+        sessions: plan.lone.iter().cloned().map(marked).chain(later).collect(),
         warmup_requests: plan.lone.len(),
         ..Workload::default()
     }
