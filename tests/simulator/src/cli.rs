@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
+use isotherm_simulator::RegionSetup;
 use isotherm_simulator::compare::traffic::Traffic;
 use isotherm_simulator::compare::{BASELINE, Fleet, Plan, Report, Who};
 use isotherm_simulator::workload::replay::{Pace, Replay};
@@ -196,7 +197,6 @@ fn traffic(cli: &Cli) -> Result<Traffic, String> {
 }
 
 fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
-    let said = cli.replicas.is_some() || cli.engine.is_some() || cli.regions.is_some();
     // The fleet of the standard workload of this name, or of the first of this kind.
     let known = cli.workload.as_ref().and_then(|name| {
         let kind = format!("{name}-");
@@ -204,18 +204,31 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
             .into_iter()
             .find(|standard| standard.name == name || standard.name.starts_with(&kind))
     });
-    if let (false, Some(standard)) = (said, known) {
-        return Ok(standard.fleet());
-    }
-    let regions = if traffic.regions.is_empty() {
-        vec!["one".to_owned()]
+    let own = known.map(|standard| standard.fleet());
+    let (engine, replicas, regions) = match own {
+        Some(Fleet::Given(regions)) => return given(cli, regions),
+        Some(Fleet::Equal {
+            engine,
+            replicas,
+            regions,
+        }) => (engine, Some(replicas), regions),
+        None => (Preset::Llama31_8bL4, None, traffic.regions.clone()),
+    };
+    let kept = cli
+        .regions
+        .is_none_or(|wanted| usize::from(wanted) == regions.len());
+    let mut regions = if kept {
+        regions
     } else {
         traffic.regions.clone()
     };
-    let default = match regions.len() {
+    if regions.is_empty() {
+        regions.push("one".to_owned());
+    }
+    let default = replicas.unwrap_or(match regions.len() {
         0 | 1 => REPLICAS,
         several => several * REPLICAS_A_REGION,
-    };
+    });
     let replicas = cli.replicas.map_or(default, usize::from);
     if replicas < regions.len() {
         return Err(format!(
@@ -225,10 +238,26 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
         ));
     }
     Ok(Fleet::Equal {
-        engine: cli.engine.unwrap_or(Preset::Llama31_8bL4),
+        engine: cli.engine.unwrap_or(engine),
         replicas,
         regions,
     })
+}
+
+/// A fleet whose replicas differ: only their engine can be another one, each as fast next to it as before.
+fn given(cli: &Cli, mut regions: Vec<RegionSetup>) -> Result<Fleet, String> {
+    if cli.regions.is_some() || cli.replicas.is_some() {
+        return Err(
+            "the replicas of this workload differ, so they can be neither more or fewer nor spread otherwise: leave \
+             --replicas and --regions out"
+                .to_owned(),
+        );
+    }
+    if let Some(engine) = cli.engine {
+        let replicas = regions.iter_mut().flat_map(|region| &mut region.replicas);
+        replicas.for_each(|replica| replica.config = engine.config());
+    }
+    Ok(Fleet::Given(regions))
 }
 
 fn push(text: &str) -> Result<Push, String> {
@@ -284,7 +313,35 @@ mod tests {
         let fewer = plan_of(
             "--workload tools-high --scale 0.1 --replicas 3 --policies random --push outstanding:7",
         );
-        assert_eq!(fewer.fleet.replicas(), 3);
+        let engine_of = |plan: &Plan| match &plan.fleet {
+            Fleet::Equal { engine, .. } => *engine,
+            Fleet::Given(_) => panic!("its replicas are equal"),
+        };
+        assert_eq!(
+            (fewer.fleet.replicas(), engine_of(&fewer)),
+            (3, Preset::Llama31_8b2xA100)
+        );
+        let spread = plan_of("--workload tools --scale 0.1 --regions 2");
+        assert_eq!(
+            (
+                spread.fleet.replicas(),
+                spread.fleet.regions().len(),
+                engine_of(&spread)
+            ),
+            (8, 2, Preset::Llama31_8b2xA100)
+        );
+        let other = plan_of(&format!(
+            "--workload chat-arena --scale 0.1 --engine {}",
+            Preset::Llama31_8b2xA100
+        ));
+        assert_eq!(
+            (
+                other.fleet.replicas(),
+                other.fleet.regions().len(),
+                engine_of(&other)
+            ),
+            (12, 3, Preset::Llama31_8b2xA100)
+        );
         assert_eq!(
             (fewer.policies, fewer.push),
             (vec![PolicyName::Random], Push::Outstanding { max: 7 })
@@ -314,6 +371,10 @@ mod tests {
             (
                 "--workload chat-arena --regions 2",
                 "use --regions 3, or --regions 1",
+            ),
+            (
+                "--workload heterogeneous --scale 0.1 --regions 2",
+                "leave --replicas and --regions out",
             ),
             (
                 "--workload chat-arena --replicas 2",
