@@ -2,6 +2,7 @@
 
 use core::fmt::Write as _;
 
+use isotherm_router::Push;
 use serde::Serialize;
 
 use super::saving::Saving;
@@ -123,6 +124,12 @@ impl Report<'_> {
             "\nTTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
              sees into the engines."
         );
+        if self.plan.push != Push::Blind {
+            let _ = writeln!(
+                text,
+                "{BASELINE}, too, holds requests back here (--push); most load balancers do not: --push blind shows them."
+            );
+        }
     }
 
     fn advice(&self, text: &mut String) {
