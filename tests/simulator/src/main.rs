@@ -9,7 +9,7 @@ mod cli;
 
 fn main() -> ExitCode {
     // A command of its own: it shares no option with what users ask of their traffic.
-    if env::args()
+    if env::args_os()
         .nth(1)
         .is_some_and(|first| first == "experiment")
     {
