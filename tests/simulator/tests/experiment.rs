@@ -20,7 +20,7 @@ fn files(name: &str, seed: u64, threads: usize) -> BTreeMap<&'static str, String
         std::process::id()
     ));
     let lab = Lab::new(Effort {
-        seed,
+        seed: Some(seed),
         threads,
         quick: true,
         ..Effort::default()

@@ -216,7 +216,7 @@ fn findings(rows: &Rows) -> Vec<Finding> {
                 short(theirs),
                 times(ours / theirs)
             ),
-            ours >= theirs * (1.0 + TIE),
+            theirs > 0.0 && ours >= theirs * (1.0 + TIE),
         ));
     }
     for turned in &TURNED {

@@ -2,8 +2,10 @@
 //!
 //! Three figures decide: throughput, requests within the SLO (effective capacity), p90 time to first token. On each workload
 //! and for each figure `isotherm` is held against the *best* other system of that figure, so on one workload it may face
-//! three different ones. Each other policy runs with blind pushing and, where it can gain from it, with the shipped rule
-//! (pending requests); whichever is better counts. Everything else is as shipped. A ratio above 1 is better, also for times (theirs over ours).
+//! three different ones. Each other policy runs with blind pushing and with the shipped rule (pending requests); whichever is
+//! better counts. Everything else is as shipped. A ratio above 1 is better, also for times (theirs over ours).
+//!
+//! The constants of the policy were chosen on seeds 1 to 3, so other ones judge it: unless told otherwise, those from 101 on.
 //!
 //! A ratio is of means over the seeds; its spread is of the ratios seed by seed, on the same workload.
 
@@ -13,7 +15,7 @@ use isotherm_router::{PolicyName, Push, RouterConfig};
 
 use super::document::{Chart, Document, Finding, Section, Table};
 use super::explain;
-use super::lab::{Case, Lab};
+use super::lab::{Case, Effort, Lab};
 use super::rows::{Row, Rows, Stat};
 use crate::Balancing;
 use crate::workload::Workload;
@@ -24,8 +26,12 @@ const OURS: &str = "isotherm";
 const ORACLE: &str = "oracle";
 /// As good as the best other system, but for what seeds differ by.
 const RATIO_MIN: f64 = 0.98;
-/// Strictly better than it.
-const BETTER: f64 = 1.0;
+/// Strictly better than it: by more than seeds differ by.
+const BETTER: f64 = 1.005;
+/// Behind it is what is below this: as good, but for what a figure is rounded by.
+const NOT_BEHIND: f64 = 1.0 - 0.0005;
+/// Not among the seeds on which the constants were chosen.
+const FIRST_SEED: u64 = 101;
 
 /// A figure that decides.
 struct Goal {
@@ -93,6 +99,10 @@ struct Verdict {
 
 /// Runs it.
 pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
+    let lab = &Lab::new(Effort {
+        seed: Some(lab.effort().seed.unwrap_or(FIRST_SEED)),
+        ..lab.effort().clone()
+    });
     let standards = standard();
     let systems = systems();
     let rows = lab.run(SEEDS, &cases(lab, &standards, &systems));
@@ -122,10 +132,11 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         name: "default",
         title: "The default policy against every other one and the oracle".into(),
         about: vec![format!(
-            "{} workloads, {} seeds, {} systems. The oracle sees every engine's true cache, queue and batch, and sends each request at once to where its first token comes \
+            "{} workloads, {} seeds from {} on (the constants of isotherm were chosen on 1 to 3), {} systems. The oracle sees every engine's true cache, queue and batch, and sends each request at once to where its first token comes \
              soonest; it does not look ahead, so it is a yardstick and not a bound.",
             groups.len(),
             lab.seeds(SEEDS).len(),
+            lab.first_seed(),
             systems.len()
         )],
         paper: Vec::new(),
@@ -142,16 +153,9 @@ fn systems() -> Vec<(String, Balancing)> {
         shipped(PolicyName::Isotherm, Push::Pending),
     )];
     for policy in PolicyName::ALL {
-        match policy {
-            PolicyName::Isotherm => {}
-            // They look at no cache: holding requests back gains them nothing.
-            PolicyName::RoundRobin | PolicyName::Random | PolicyName::PowerOfTwo => {
-                systems.push((format!("{policy} / blind"), shipped(policy, Push::Blind)));
-            }
-            _ => {
-                systems.push((policy.to_string(), shipped(policy, Push::Pending)));
-                systems.push((format!("{policy} / blind"), shipped(policy, Push::Blind)));
-            }
+        if policy != PolicyName::Isotherm {
+            systems.push((policy.to_string(), shipped(policy, Push::Pending)));
+            systems.push((format!("{policy} / blind"), shipped(policy, Push::Blind)));
         }
     }
     systems.push((ORACLE.to_owned(), Balancing::Oracle));
@@ -307,14 +311,18 @@ fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Finding> {
         }
     }
     let held = all.len() * GOALS.len() - behind.len();
-    let better: Vec<&str> = all
-        .iter()
-        .filter(|(_, verdicts)| {
-            verdicts.iter().all(|verdict| verdict.ratio >= RATIO_MIN)
-                && verdicts.iter().any(|verdict| verdict.ratio > BETTER)
-        })
-        .map(|(group, _)| *group)
-        .collect();
+    // Better on some figure, and on none below this.
+    let better_and = |least: f64| -> Vec<&str> {
+        all.iter()
+            .filter(|(_, verdicts)| {
+                verdicts.iter().all(|verdict| verdict.ratio >= least)
+                    && verdicts.iter().any(|verdict| verdict.ratio > BETTER)
+            })
+            .map(|(group, _)| *group)
+            .collect()
+    };
+    let better = better_and(NOT_BEHIND);
+    let nearly = better_and(RATIO_MIN);
     let on_all: Vec<&str> = all
         .iter()
         .filter(|(_, verdicts)| verdicts.iter().all(|verdict| verdict.ratio > BETTER))
@@ -342,6 +350,12 @@ fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Finding> {
             ),
             better.len() * 2 >= all.len(),
         ),
+        Finding::note(format!(
+            "Strictly better on some figure, and at least {RATIO_MIN} on the others: {} of {} ({}).",
+            nearly.len(),
+            all.len(),
+            nearly.join(", ")
+        )),
         Finding::note(format!(
             "Strictly better on all three figures at once: {} of {} ({}).",
             on_all.len(),

@@ -50,6 +50,10 @@ pub(super) fn balancing(system: &str) -> Balancing {
     Balancing::Router(config(policy, push))
 }
 
+/// What a reader must know of the systems and of the second workload.
+pub(super) const PUSHING: &str = "The paper's baselines push each request at once, as published; DualMap and isotherm hold back what an engine cannot take yet. \
+                                  Tool&Agent is synthetic.";
+
 /// A fleet of the paper's size.
 pub(super) fn setup(replicas: usize, balancing: Balancing) -> Setup {
     Setup::one_region(Preset::Llama31_8b2xA100.config(), replicas, balancing)

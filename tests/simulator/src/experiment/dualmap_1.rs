@@ -8,8 +8,8 @@ use isotherm_report::number::{percent, short, times};
 
 use super::document::{Chart, Document, Finding, Section};
 use super::dualmap::{
-    AFFINITY, BASELINES, CONVERSATION, DUAL_MAP, GROUPS, LEAST_LOADED, SYSTEMS, TOOLS, high_rates,
-    over_rate,
+    AFFINITY, BASELINES, CONVERSATION, DUAL_MAP, GROUPS, LEAST_LOADED, PUSHING, SYSTEMS, TOOLS,
+    high_rates, over_rate,
 };
 use super::explain;
 use super::lab::Lab;
@@ -49,7 +49,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         title: "DualMap, Figure 1: cache hits against load balance".into(),
         about: vec![format!(
             "8 replicas (Llama-3.1-8B on two A100 each), at the highest rate of dualmap-3 that the best of the paper's baselines still serves within the SLO: \
-             {} requests/s of {CONVERSATION}, {} of {TOOLS}.",
+             {} requests/s of {CONVERSATION}, {} of {TOOLS}. {PUSHING}",
             short(at(CONVERSATION)),
             short(at(TOOLS))
         )],

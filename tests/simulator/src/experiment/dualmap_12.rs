@@ -12,7 +12,7 @@ use isotherm_report::number::{percent, short};
 
 use super::document::{Chart, Document, Finding, Section};
 use super::dualmap::{
-    AFFINITY, DUAL_MAP, GOODPUT_SHARE, ISOTHERM, LEAST_LOADED, TOOLS, balancing, setup,
+    AFFINITY, DUAL_MAP, GOODPUT_SHARE, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, balancing, setup,
 };
 use super::explain;
 use super::lab::{Case, Lab, outcome, row};
@@ -48,7 +48,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         .into_iter()
         .flat_map(|group| SYSTEMS.map(|system| case(group, system)))
         .collect();
-    let seed = lab.effort().seed;
+    let seed = lab.first_seed();
     let outcomes = lab.map(&cases, |case| outcome(case, seed));
     let rows = Rows(
         cases
@@ -109,7 +109,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         title: "DualMap, Figure 12: replicas that come and go".into(),
         about: vec![format!(
             "{TOOLS} (tools and agents) on replicas of Llama-3.1-8B on two A100. Up: {} requests/s on 4 replicas, 4 more after {} s. Down: {} requests/s on 8 \
-             replicas, of which 4 leave one after the other from {} s on, each finishing what it has. Share within the SLO (5 s) by windows of {} s, by when a request was sent.",
+             replicas, of which 4 leave one after the other from {} s on, each finishing what it has. Share within the SLO (5 s) by windows of {} s, by when a request was sent. {PUSHING}",
             short(RATE_UP),
             MORE_AT.as_secs(),
             short(RATE_DOWN),

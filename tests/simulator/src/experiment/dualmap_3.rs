@@ -6,8 +6,8 @@ use isotherm_report::number::{percent, short, times};
 
 use super::document::{Document, Finding, Section, Table};
 use super::dualmap::{
-    BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, REPLICAS, SYSTEMS, TOOLS,
-    goodput, high_rates, over_rate,
+    BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, PUSHING, REPLICAS, SYSTEMS,
+    TOOLS, goodput, high_rates, over_rate,
 };
 use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
@@ -29,7 +29,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
             .into(),
         about: vec![format!(
             "{REPLICAS} replicas (Llama-3.1-8B on two A100 each; the paper: Qwen2.5-7B on one Ascend 910B4, so rates differ). Effective request capacity: \
-             the share of requests with a first token within 5 s. Goodput: the highest rate at which that is {:.0} %, between two rates in proportion. {}",
+             the share of requests with a first token within 5 s. Goodput: the highest rate at which that is {:.0} %, between two rates in proportion. {} {PUSHING}",
             GOODPUT_SHARE * 100.0,
             super::workloads::described(lab.effort())
         )],
@@ -166,7 +166,7 @@ fn findings(rows: &Rows, group: &str) -> Vec<Finding> {
                 short(ours),
                 short(theirs)
             ),
-            ours >= theirs,
+            theirs > 0.0 && ours >= theirs,
         ),
         Finding::note(format!(
             "{group}: isotherm's goodput is {} requests/s, {} that of DualMap.",

@@ -4,7 +4,7 @@ use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
 
 use super::document::{Chart, Document, Finding, Section};
-use super::dualmap::{BASELINES, DUAL_MAP, GROUPS, SYSTEMS, high_rates, over_rate};
+use super::dualmap::{BASELINES, DUAL_MAP, GROUPS, PUSHING, SYSTEMS, high_rates, over_rate};
 use super::explain;
 use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
@@ -63,6 +63,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
             "The runs of dualmap-3: 8 replicas (Llama-3.1-8B on two A100 each), both workloads. High rates are those at which \
              the best of the paper's baselines has less than 90 % within the SLO."
                 .into(),
+            PUSHING.into(),
         ],
         paper,
         findings,

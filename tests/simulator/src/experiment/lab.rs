@@ -16,8 +16,8 @@ use crate::{Outcome, Setup};
 /// How much is run.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// The first seed.
-    pub seed: u64,
+    /// The first seed; none: 1, or what the experiment takes instead.
+    pub seed: Option<u64>,
     /// How many seeds each case is run with; none: what the experiment finds enough.
     pub seeds: Option<u64>,
     /// Runs at once.
@@ -31,7 +31,7 @@ pub struct Effort {
 impl Default for Effort {
     fn default() -> Self {
         Self {
-            seed: 1,
+            seed: None,
             seeds: None,
             threads: 1,
             quick: false,
@@ -89,7 +89,15 @@ impl Lab {
             (None, true) => 1,
             (None, false) => enough.max(1),
         };
-        (0..count).map(|number| self.effort.seed + number).collect()
+        (0..count)
+            .map(|number| self.first_seed().wrapping_add(number))
+            .collect()
+    }
+
+    /// The first seed.
+    #[must_use]
+    pub fn first_seed(&self) -> u64 {
+        self.effort.seed.unwrap_or(1)
     }
 
     /// A number of requests, clients or the like, made smaller when only a quick look is wanted.

@@ -79,13 +79,23 @@ pub(super) fn tools(requests_per_s: f64, requests: usize) -> Draw {
     Arc::new(move |seed| tools.generate(seed))
 }
 
-/// The conversation trace as DualMap plays it: the file's when there is one, the twin's when not.
-pub(super) fn conversation(effort: &Effort, requests_per_s: f64) -> Draw {
+fn as_dual_map(requests_per_s: f64, quick: bool) -> Replay {
     let mut replay = Replay::as_dual_map(requests_per_s);
-    if effort.quick {
+    if quick {
         replay.first = replay.first.map(|first| first / 10);
         replay.warmup_requests /= 10;
     }
+    replay
+}
+
+/// So many requests a conversation trace must have.
+pub(super) fn trace_requests(quick: bool) -> usize {
+    as_dual_map(1.0, quick).first.unwrap_or(1)
+}
+
+/// The conversation trace as DualMap plays it: the file's when there is one, the twin's when not.
+pub(super) fn conversation(effort: &Effort, requests_per_s: f64) -> Draw {
+    let replay = as_dual_map(requests_per_s, effort.quick);
     let trace = effort.trace.clone();
     Arc::new(move |seed| match &trace {
         Some(trace) => replay.workload("conversation", trace),
