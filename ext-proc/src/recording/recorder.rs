@@ -1,6 +1,6 @@
 //! Taps one pool.
 //!
-//! A request's [`Entry`] lives in its ticket, so whatever ends the request ends the entry, and its drop is what sends the
+//! A request's `Entry` lives in its ticket, so whatever ends the request ends the entry, and its drop is what sends the
 //! record. The channel closes by itself when the recording takes no more requests and the last entry is gone: nobody has
 //! to know who is still under way.
 //!

@@ -14,7 +14,7 @@ use core::num::NonZeroUsize;
 use crate::ReplicaId;
 
 /// How many answers are remembered; about 64 bytes each.
-const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("is not zero");
+const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
 
 /// The share of it that is found, before anything was measured.
 const FOUND_START: f64 = 0.5;

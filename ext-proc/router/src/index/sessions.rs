@@ -12,7 +12,7 @@ use core::num::NonZeroUsize;
 use crate::{ReplicaId, SessionKey};
 
 /// How many sessions are remembered; about 64 bytes each.
-const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("is not zero");
+const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
 /// The share found where the session was last, before anything was measured: enough to be tried.
 const FOUND_START: f64 = 0.2;
 /// How much one measurement moves a share.

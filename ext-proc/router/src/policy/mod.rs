@@ -24,6 +24,8 @@ mod round_robin;
 
 use core::fmt::Debug;
 
+use smallvec::SmallVec;
+
 #[cfg(feature = "research")]
 pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
@@ -76,6 +78,9 @@ pub(crate) enum Placement {
     /// Nowhere yet: it waits for this replica, although others are free.
     WaitFor(Slot),
 }
+
+/// Who does not want a freed replica, and which one each waits for instead.
+pub(crate) type Declined = SmallVec<[(Place, Slot); 8]>;
 
 /// Which waiting request a freed replica takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,8 +135,9 @@ pub(crate) trait Policy: Debug + Send {
         slot: Slot,
         waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
         view: &View<'_>,
+        declined: &mut Declined,
     ) -> Option<Taken> {
-        let _ = (slot, view);
+        let _ = (slot, view, declined);
         waiting.next().map(|(place, _)| Taken::Turn(place))
     }
 

@@ -124,6 +124,19 @@ impl Queue {
         self.count_wish(before, wants);
     }
 
+    /// This replica leaves: those that waited for it wait for any.
+    pub(crate) fn forget_wishes(&mut self, slot: Slot) {
+        if self.wanted.remove(&slot).is_none() {
+            return;
+        }
+        for waiting in self.waiting.values_mut() {
+            if waiting.wants == Some(slot) {
+                waiting.wants = None;
+                waiting.declines_since = None;
+            }
+        }
+    }
+
     fn count_wish(&mut self, before: Option<Slot>, after: Option<Slot>) {
         if before == after {
             return;
@@ -230,6 +243,11 @@ impl Queue {
             }
             self.late = Place(place.0.saturating_add(1));
         }
+    }
+
+    /// Nobody is late any more, by other rules.
+    pub(crate) const fn forget_late(&mut self) {
+        self.late = Place::FIRST;
     }
 
     /// Those that this replica may serve, oldest first; the late ones behind the others.

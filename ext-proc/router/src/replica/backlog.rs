@@ -36,6 +36,8 @@ const DECODE: Line = Line {
     fixed_s: 0.02,
     each_s: 0.000_5,
 };
+/// No engine computes a prompt token faster, or slower, in seconds; a line through noise may say so.
+const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
 /// Where the second presumed point lies, in tokens,
 const PREFILL_AT: f64 = 4_000.0;
 /// and in requests.
@@ -99,8 +101,12 @@ impl Speed {
             self.decode
                 .learn(output.outstanding, output.seconds / output.tokens);
         }
+        let prefill = self.prefill.line(presumed.prefill, PREFILL_AT);
         Pace {
-            prefill: self.prefill.line(presumed.prefill, PREFILL_AT),
+            prefill: Line {
+                each_s: prefill.each_s.clamp(*TOKEN_S.start(), *TOKEN_S.end()),
+                ..prefill
+            },
             decode: self.decode.line(presumed.decode, DECODE_AT),
         }
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::forward::Ticket;
 use super::{Flight, Router};
 use crate::index::Match;
-use crate::policy::{Placement, Taken, View, last_edge, least_loaded, uncached_tokens};
+use crate::policy::{Declined, Placement, Taken, View, last_edge, least_loaded, uncached_tokens};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
 use crate::{Decision, Effect, Reason, RejectReason, Request, Target, Time};
@@ -17,6 +17,9 @@ pub(super) const LOOKED_AT_MAX: usize = 64;
 
 /// How often those are asked again that wait for one replica although others are free.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How many replicas they are offered each time.
+const REVIEWED_MAX: usize = 16;
 
 /// Where a request goes, settled.
 struct Settled {
@@ -75,6 +78,13 @@ impl Router {
                 waiting.declines_since = wants.map(|_| self.now);
             }
         }
+        if self.would_refuse(&waiting, is_back)
+            && let Verdict::Goes(settled) = self.settle(&waiting, true)
+        {
+            // It would rather have waited, but a replica that it did not want is better than none.
+            self.dispatch(waiting, settled);
+            return;
+        }
         if let Some(going) = self.leaves(&waiting, self.queue.len()) {
             self.forward(waiting, &going);
         } else if self.is_too_full_for(&waiting.request) {
@@ -89,6 +99,13 @@ impl Router {
             self.counters.queued += 1;
             self.enqueue(waiting);
         }
+    }
+
+    /// Whether one that cannot go now would be refused.
+    fn would_refuse(&self, waiting: &Waiting, is_back: bool) -> bool {
+        self.is_too_full_for(&waiting.request)
+            || waiting.arrived.after(self.config.queue.wait_max) <= self.now
+            || !is_back && self.queue.len() >= self.config.queue.length_max
     }
 
     /// Why a request cannot be served at all, if so.
@@ -136,7 +153,7 @@ impl Router {
         let mut freed = self.fleet.take_freed();
         if self.reviews_wishes() {
             self.offer_declined = false;
-            freed = self.fleet.available().iter().collect();
+            freed = self.under_review();
         }
         let mut declined: SmallVec<[Place; 8]> = SmallVec::new();
         loop {
@@ -168,6 +185,22 @@ impl Router {
         due
     }
 
+    /// Some of the available replicas, in turn from one review to the next.
+    fn under_review(&mut self) -> Vec<Slot> {
+        let available = self.fleet.available();
+        let mut offered = Vec::new();
+        let mut from = self.review_from;
+        for _ in 0..available.len().min(REVIEWED_MAX) {
+            let Some(slot) = available.next_round(from) else {
+                break;
+            };
+            offered.push(slot);
+            from = Slot(slot.0.wrapping_add(1));
+        }
+        self.review_from = from;
+        offered
+    }
+
     /// When that is.
     pub(super) fn next_review(&self) -> Option<Time> {
         let is_choosy = self.queue.has_wishes() || self.offer_declined;
@@ -182,6 +215,7 @@ impl Router {
         } else {
             self.queue.overdue(slot)
         };
+        let mut decliners = Declined::new();
         let taken = overdue.map(Taken::Turn).or_else(|| {
             let candidates = self.fleet.available();
             let view = self.view(candidates);
@@ -190,9 +224,23 @@ impl Router {
                 .eligible(slot)
                 .filter(|(place, _)| !declined.contains(place))
                 .take(LOOKED_AT_MAX);
-            self.policy.take(slot, &mut waiting, &view)
+            self.policy.take(slot, &mut waiting, &view, &mut decliners)
         });
+        for (place, home) in &decliners {
+            self.queue.want(*place, Some(*home), self.now);
+        }
         let place = match taken {
+            None if decliners.len() >= LOOKED_AT_MAX => {
+                // So many decline it that it would idle behind a long line: the oldest has to take it.
+                let oldest = decliners.first().map(|(place, _)| *place);
+                let forced = oldest
+                    .and_then(|place| Some((place, self.settle(self.queue.get(place)?, true))));
+                let Some((place, Verdict::Goes(settled))) = forced else {
+                    return Served::Nobody;
+                };
+                self.go(place, settled);
+                return Served::Somebody;
+            }
             None => {
                 self.offer_declined = true;
                 return Served::Nobody;

@@ -27,6 +27,9 @@ const FALSE_HITS_MAX: u32 = 3;
 /// Shorter answers say more of everything else than of the time for a token.
 const OUTPUT_TOKENS_MIN: u32 = 8;
 
+/// No engine writes a token faster, in seconds.
+const TOKEN_S_MIN: f64 = 0.000_05;
+
 /// What a response said at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
@@ -160,6 +163,10 @@ impl Router {
     fn learn_pace(&mut self, flight: &Flight, ttft: Duration, uncached: u32, output: Option<u32>) {
         let writing_s = (self.now.since(flight.at).saturating_sub(ttft)).as_secs_f64();
         let output = output.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
+        if output.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN) {
+            // An answer in one piece: its first byte came with its last token, and tells neither.
+            return;
+        }
         let measured = Measured {
             tokens: flight.ahead_tokens + f64::from(uncached),
             ttft_s: ttft.as_secs_f64(),

@@ -25,6 +25,7 @@ use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::replica::{Fleet, Replica, Sent};
+use crate::slots::Slot;
 use crate::{
     Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaSpec,
     ReplicaStatus, RequestId, RouterConfig, Stats, Time,
@@ -65,6 +66,8 @@ pub struct Router {
     prefill: Prefill,
     /// When those were last asked who wait for one replica although others are free.
     reviewed: Time,
+    /// Which replica they are offered next.
+    review_from: Slot,
     /// Whether none of those that wait took a free replica when it was offered last.
     offer_declined: bool,
 }
@@ -114,6 +117,7 @@ impl Router {
             service_s: None,
             prefill: Prefill::default(),
             reviewed: Time::ZERO,
+            review_from: Slot(0),
             offer_declined: false,
             config,
         }
@@ -208,17 +212,21 @@ impl Router {
 
     /// Replaces the configuration; replicas, queue and index stay.
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
-        if config.policy != self.config.policy {
-            self.policy = config.policy.build(self.seed);
+        let is_new = config.policy != self.config.policy;
+        self.config = config;
+        self.queue.forget_late();
+        if is_new {
+            self.policy = self.config.policy.build(self.seed);
             for slot in self.fleet.staying().iter() {
                 if let Some(replica) = self.fleet.get(slot) {
                     self.policy.joined(slot, &replica.name);
                 }
             }
+        }
+        self.advance(now);
+        if is_new {
             self.tell_who_waits();
         }
-        self.config = config;
-        self.advance(now);
         self.share_out_index();
         self.fleet
             .set_rules(self.config.push, self.config.probe_stale_after, self.now);
@@ -320,6 +328,7 @@ impl Router {
     fn draining(&mut self, id: ReplicaId) {
         if let Some(slot) = self.fleet.slot_of(id) {
             self.fleet.drain(id, self.now);
+            self.queue.forget_wishes(slot);
             self.strand(slot);
         }
     }
@@ -333,11 +342,12 @@ impl Router {
         }
         self.fleet.remove(id, self.now);
         self.index.leave(slot);
+        self.queue.forget_wishes(slot);
         self.strand(slot);
     }
 
     /// Refuses those that could only have gone to this replica.
-    fn strand(&mut self, slot: crate::slots::Slot) {
+    fn strand(&mut self, slot: Slot) {
         if !self.queue.has_pinned() {
             return;
         }

@@ -33,7 +33,8 @@ use self::hotness::Hotness;
 use self::lines::Lines;
 use self::pair::{Pair, TwoRings};
 use super::{
-    Placement, Policy, Taken, View, least_loaded, match_less_load, may_serve, uncached_tokens,
+    Declined, Placement, Policy, Taken, View, least_loaded, match_less_load, may_serve,
+    uncached_tokens,
 };
 use crate::index::Match;
 use crate::queue::{Place, Waiting};
@@ -149,6 +150,7 @@ impl Policy for DualMap {
         slot: Slot,
         waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
         view: &View<'_>,
+        _declined: &mut Declined,
     ) -> Option<Taken> {
         let goes_here = |request: &Request| {
             let chosen = self.chosen(request, view);

@@ -70,6 +70,11 @@ impl DualMap {
         if !changed && self.lines.slots().all(|slot| is_well(slot, view)) {
             return;
         }
+        if view.fleet.trusted().is_empty() {
+            // Nobody to move to: asked again when somebody is well.
+            self.rings_changed = changed;
+            return;
+        }
         let everybody: Vec<Place> = self.lines.everybody().collect();
         for place in everybody {
             let Some(entry) = self.lines.get(place) else {

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::cost::{Offer, Patience};
 use crate::Request;
-use crate::index::Match;
 use crate::policy::{View, load_key, may_serve};
 use crate::slots::Slot;
 
@@ -16,6 +15,14 @@ use crate::slots::Slot;
 const DEPTHS_MAX: usize = 4;
 /// How many replicas at each of them, and of those with least to do.
 const EACH_MAX: usize = 4;
+/// How many replicas that have the same of a prompt are compared by load.
+const HOLDERS_MAX: usize = 32;
+/// How many of those with least to do are searched for one that has nothing of it.
+const LEAST_MAX: usize = 64;
+/// How much of the time that a request has waited for a busy replica it expects to wait still, whatever the estimate says.
+const DISTRUST: f64 = 0.5;
+/// The share of those that wait for a replica that are taken to get there in the end; others go elsewhere before.
+const FAITHFUL: f64 = 0.5;
 /// The shortest wait for a replica that is not available, in seconds: until its next probe, about.
 const WAIT_S_MIN: f64 = 0.02;
 /// How long a replica is taken to be busy with a request before any has ended, in seconds.
@@ -35,7 +42,11 @@ pub(super) fn best_now(request: &Request, patience: Patience, view: &View<'_>) -
         if found.depth == 0 {
             break;
         }
-        let mut holders: SmallVec<[Slot; 8]> = view.index.targets(&found, &rest).collect();
+        let mut holders: SmallVec<[Slot; 8]> = view
+            .index
+            .targets(&found, &rest)
+            .take(HOLDERS_MAX)
+            .collect();
         for slot in &holders {
             rest.set(*slot, false);
         }
@@ -47,15 +58,10 @@ pub(super) fn best_now(request: &Request, patience: Patience, view: &View<'_>) -
     if let Some(slot) = last_of_session(request, view) {
         consider(Offer::of(request, slot, patience, view));
     }
-    let idle = view.fleet.by_load().filter(|slot| rest.contains(*slot));
+    let least = view.fleet.by_load().take(LEAST_MAX);
+    let idle = least.filter(|slot| rest.contains(*slot));
     for slot in idle.take(EACH_MAX) {
-        consider(Offer::priced(
-            request,
-            slot,
-            Match::default(),
-            patience,
-            view,
-        ));
+        consider(Offer::of(request, slot, patience, view));
     }
     best
 }
@@ -70,8 +76,9 @@ pub(super) fn home_of(request: &Request, patience: Patience, view: &View<'_>) ->
     view.index
         .targets(&found, &busy)
         .filter(|slot| may_serve(request, *slot, view))
+        .take(EACH_MAX)
         .map(|slot| {
-            let wait_s = wait_s(slot, view).max(patience.declined_s);
+            let wait_s = wait_s(slot, view).max(DISTRUST * patience.declined_s);
             Offer::priced(request, slot, found, patience.after(wait_s), view)
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
@@ -93,5 +100,5 @@ fn wait_s(slot: Slot, view: &View<'_>) -> f64 {
     } else {
         WAIT_S_MIN + view.fleet.work_s(view.now)
     };
-    (1.0 + ahead) * turn
+    (1.0 + FAITHFUL * ahead) * turn
 }

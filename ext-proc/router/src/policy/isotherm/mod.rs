@@ -9,8 +9,8 @@
 //! every cache just when it matters. So:
 //!
 //! - a request declines a free replica when waiting for a warm one that is busy costs less (delay scheduling, Zaharia et
-//!   al. 2010). Its guess of that wait is never less than what it has waited so already, so that a wrong guess holds
-//!   nobody for long;
+//!   al. 2010). Its guess of that wait is never less than half of what it has waited so already, so that a wrong guess
+//!   holds nobody for long, and where 64 decline a replica the oldest has to take it;
 //! - a freed replica takes the waiting request that saves most there; each second of waiting counts as
 //!   [`SAVED_S_PER_WAITED_S`] of saving, so that nobody waits for ever;
 //! - where more is asked than the fleet can do, those that cannot have their first token in time any more come behind those
@@ -24,7 +24,7 @@
 mod candidates;
 mod cost;
 
-use super::{Placement, Policy, Taken, View, next_holder};
+use super::{Declined, Placement, Policy, Taken, View, next_holder};
 use crate::index::Match;
 use crate::queue::{Place, Waiting};
 use crate::slots::Slot;
@@ -64,15 +64,17 @@ impl Policy for Isotherm {
         slot: Slot,
         waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
         view: &View<'_>,
+        declined: &mut Declined,
     ) -> Option<Taken> {
-        let mut best: Option<(f64, Place, Match)> = None;
+        let mut best: Option<(f64, Place)> = None;
         for (place, waiting) in waiting {
             let request = &waiting.request;
             let patience = Patience::of(waiting, view.now);
             let here = Offer::of(request, slot, patience, view);
-            let declines = home_of(request, patience, view)
-                .is_some_and(|home| home.slot != slot && home.cost < here.cost);
-            if declines {
+            if let Some(home) = home_of(request, patience, view)
+                && home.cost < here.cost
+            {
+                declined.push((place, home.slot));
                 continue;
             }
             let cold = Offer::priced(request, slot, Match::default(), patience, view);
@@ -80,15 +82,12 @@ impl Policy for Isotherm {
             let urgency = SAVED_S_PER_WAITED_S * patience.waited_s
                 - if is_late { view.ttft_slo_s } else { 0.0 };
             let worth = cold.cost - here.cost + urgency;
-            if best.is_none_or(|(most, _, _)| worth > most) {
-                best = Some((worth, place, here.found));
+            if best.is_none_or(|(most, _)| worth > most) {
+                best = Some((worth, place));
             }
         }
-        best.map(|(_, place, found)| Taken::Here {
-            place,
-            reason: reason(&found),
-            found: Some(found),
-        })
+        // Where it goes is asked again: another free replica may suit it better still.
+        best.map(|(_, place)| Taken::Turn(place))
     }
 
     fn puts_late_last(&self) -> bool {
