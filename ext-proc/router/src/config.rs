@@ -18,7 +18,8 @@ pub struct RouterConfig {
     pub queue: QueueLimits,
     /// What the prefix index may use.
     pub index: IndexLimits,
-    /// How soon a request is to have its first token: what `dual_map` gives a warm cache up for.
+    /// How soon a request is to have its first token: `isotherm` serves those first that still can, `dual_map` gives a
+    /// warm cache up for it.
     pub ttft_slo: Duration,
     /// A probe older than this says nothing any more; a replica without a fresher one is unavailable.
     pub probe_stale_after: Duration,

@@ -124,10 +124,10 @@ impl Queue {
         self.count_wish(before, wants);
     }
 
-    /// This replica leaves: those that waited for it wait for any.
-    pub(crate) fn forget_wishes(&mut self, slot: Slot) {
+    /// This replica leaves: those that waited for it wait for any; says whether there were some.
+    pub(crate) fn forget_wishes(&mut self, slot: Slot) -> bool {
         if self.wanted.remove(&slot).is_none() {
-            return;
+            return false;
         }
         for waiting in self.waiting.values_mut() {
             if waiting.wants == Some(slot) {
@@ -135,6 +135,7 @@ impl Queue {
                 waiting.declines_since = None;
             }
         }
+        true
     }
 
     fn count_wish(&mut self, before: Option<Slot>, after: Option<Slot>) {

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use super::Router;
 use crate::peers::Going;
-use crate::policy::Placement;
+use crate::policy::{Placement, least_loaded};
 use crate::slots::Slot;
-use crate::{Candidate, Choice, Explanation, RejectReason, Request, Time};
+use crate::{Candidate, Choice, Explanation, Reason, RejectReason, Request, Time};
 
 impl Router {
     /// What would happen to this request now, and why. Changes nothing.
@@ -52,7 +52,19 @@ impl Router {
             };
             match self.policy.place(request, &view) {
                 None => waits(None),
-                Some(Placement::WaitFor(slot)) => waits(Some(slot)),
+                Some(Placement::WaitFor(slot)) => {
+                    // Where it would be refused instead of waiting, any free replica is better.
+                    let is_full = self.queue.len() >= self.config.queue.length_max;
+                    let refuses = self.is_too_full_for(request) || is_full;
+                    let free = least_loaded(&view, &[]).filter(|_| refuses);
+                    match free.and_then(|free| self.fleet.id_of(free)) {
+                        Some(replica) => Choice::Dispatch {
+                            replica,
+                            reason: Reason::LeastLoaded,
+                        },
+                        None => waits(Some(slot)),
+                    }
+                }
                 Some(Placement::Now { slot, reason, .. }) => self
                     .fleet
                     .id_of(slot)

@@ -328,7 +328,7 @@ impl Router {
     fn draining(&mut self, id: ReplicaId) {
         if let Some(slot) = self.fleet.slot_of(id) {
             self.fleet.drain(id, self.now);
-            self.queue.forget_wishes(slot);
+            self.forget_wishes(slot);
             self.strand(slot);
         }
     }
@@ -342,8 +342,13 @@ impl Router {
         }
         self.fleet.remove(id, self.now);
         self.index.leave(slot);
-        self.queue.forget_wishes(slot);
+        self.forget_wishes(slot);
         self.strand(slot);
+    }
+
+    /// Those that waited for this replica are offered the others again.
+    fn forget_wishes(&mut self, slot: Slot) {
+        self.offer_declined |= self.queue.forget_wishes(slot);
     }
 
     /// Refuses those that could only have gone to this replica.
