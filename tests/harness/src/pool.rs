@@ -17,7 +17,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// One replica, the default policy and mode of pushing; the cluster is called `llama`, as in `standalone.yaml`.
+    /// One replica, SkyLB's policy and mode of pushing, whose choices a test can foretell; the cluster is called `llama`, as in `standalone.yaml`.
     #[must_use]
     pub fn new(model: &str) -> Self {
         Self {

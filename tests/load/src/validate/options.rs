@@ -23,8 +23,6 @@ const REPLICAS: u16 = 4;
 const SPEEDUP: f64 = 3.0;
 /// DualMap's cut of the same trace: longer prompts would be few, and most of the work.
 const INPUT_TOKENS_MAX: u32 = 20_480;
-/// Where the measurements lie that the engine's presets were fitted to, beside a checkout that has them.
-const TIMINGS: &str = "../shared/data/engine-timings";
 
 /// What is asked, on the command line.
 #[derive(Args, Clone, Debug)]
@@ -52,7 +50,7 @@ pub struct Options {
         long,
         value_name = "NAME",
         value_delimiter = ',',
-        default_value = "prefix_tree"
+        default_value = "isotherm"
     )]
     pub policy: Vec<PolicyName>,
     /// The mode of pushing
@@ -62,8 +60,8 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The directory with the measurements that the engine's presets were fitted to
-    #[arg(long, value_name = "DIRECTORY", default_value = TIMINGS)]
-    pub timings: PathBuf,
+    #[arg(long, value_name = "DIRECTORY")]
+    pub timings: Option<PathBuf>,
 }
 
 /// What both systems get.
@@ -130,7 +128,11 @@ impl Options {
 
     /// A line for each preset that the measurements can be compared with; or why there is none.
     pub(super) fn fits(&self) -> Vec<String> {
-        match fits(&self.timings) {
+        let fits = match &self.timings {
+            Some(directory) => fits(directory),
+            None => Err("--timings names their directory".into()),
+        };
+        match fits {
             Ok(fits) => fits.iter().map(ToString::to_string).collect(),
             Err(problem) => vec![format!(
                 "not compared with measurements, which are not part of the project ({problem}); what the presets were \

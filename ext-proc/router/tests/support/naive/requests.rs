@@ -6,7 +6,7 @@ use isotherm_router::{
     End, Event, Load, PeerId, ReplicaId, Request, RequestId, Scope, Served, Time,
 };
 
-use super::super::request;
+use super::super::{request, serves_in_order};
 use super::Naive;
 use super::ops::Reach;
 use super::ops::Server;
@@ -66,7 +66,8 @@ impl Naive {
         let at = self.waiting.partition_point(behind);
         self.waiting.insert(at, (resolved, since));
         // An explanation does not know how long one that has come back has been on its way.
-        let is_known = since.arrived == self.now || !self.tells_times;
+        let waits_matter = self.tells_times || !serves_in_order(self.config.policy);
+        let is_known = since.arrived == self.now || !waits_matter;
         let choice = Some(foretold.choice).filter(|_| is_known);
         self.event_foretold(Event::Arrived(request), choice);
     }
