@@ -120,7 +120,7 @@ fn messages_say_what_to_write_instead() {
     for part in [
         "config-bad.yaml: 18 mistakes",
         "did you mean `token_file`?",
-        "`prefix-tree` is not one of `prefix_tree`, `cache_aware`, `consistent_hash`",
+        "`prefix-tree` is not one of `isotherm`, `prefix_tree`, `cache_aware`",
         "line 12, column 7: pools[0].probe.intervall_ms: unknown option; did you mean `interval_ms`?",
         "put text that looks like a number",
         "the model `llama` is taken by pools[0].model, line 8",
