@@ -13,7 +13,7 @@ use core::num::NonZeroUsize;
 
 use crate::ReplicaId;
 
-/// How many answers are remembered; about 64 bytes each.
+/// How many answers are remembered; about 64 bytes each. (That it is not zero is checked when this is compiled.)
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
 
 /// The share of it that is found, before anything was measured.
@@ -44,12 +44,12 @@ impl Answers {
         self.behind.put(edge, (replica, tokens));
     }
 
-    /// How many tokens a replica is expected to hold behind this edge, of at most so many.
-    pub(crate) fn expected(&self, edge: u64, replica: ReplicaId, at_most: f64) -> f64 {
-        self.remembered(edge, replica, at_most) * self.found
+    /// How many of so many remembered tokens are expected to be there.
+    pub(crate) fn expected(&self, remembered: f64) -> f64 {
+        remembered * self.found
     }
 
-    /// How many of them there are, if it is as remembered.
+    /// How many tokens a replica holds behind this edge, of at most so many, if it is as remembered.
     pub(crate) fn remembered(&self, edge: u64, replica: ReplicaId, at_most: f64) -> f64 {
         match self.behind.peek(&edge) {
             Some((at, tokens)) if *at == replica => f64::from(*tokens).min(at_most),

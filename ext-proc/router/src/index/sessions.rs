@@ -11,7 +11,7 @@ use core::num::NonZeroUsize;
 
 use crate::{ReplicaId, SessionKey};
 
-/// How many sessions are remembered; about 64 bytes each.
+/// How many sessions are remembered; about 64 bytes each. (That it is not zero is checked when this is compiled.)
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
 /// The share found where the session was last, before anything was measured: enough to be tried.
 const FOUND_START: f64 = 0.2;

@@ -1,9 +1,9 @@
-//! Policies: who goes where. One file each, one trait, one conformance suite over all of them.
+//! Policies: who goes where. A module each, one trait, one conformance suite over all of them.
 //!
 //! A policy is asked two questions. *Where should this request go?* It may answer: let it wait for that replica.
 //! And *which waiting request should this freed replica take?* Plain policies answer the second with first come,
-//! first served. Whatever a policy answers, the core sees to it that nobody waits for ever, and that nobody is
-//! passed over more than a bounded number of times.
+//! first served. Whatever a policy answers, the core sees to it that nobody waits for ever, and that nobody who can
+//! still be served in time is passed over more than a bounded number of times.
 //!
 //! Asking changes nothing, so that an explanation is what would really happen: a policy that has a state (whose
 //! turn it is, the next lot) moves on when it is told that a request was placed.
@@ -286,8 +286,10 @@ pub(crate) fn uncached_tokens_on(
     let Some(replica) = view.fleet.id_of(slot) else {
         return tokens;
     };
-    let answer =
-        last_edge(request, depth).map_or(0.0, |edge| view.answers.expected(edge, replica, tokens));
+    let answer = last_edge(request, depth).map_or(0.0, |edge| {
+        view.answers
+            .expected(view.answers.remembered(edge, replica, tokens))
+    });
     let session = request
         .session
         .and_then(|session| view.sessions.last(session));

@@ -22,7 +22,7 @@ use crate::{PeerId, Request, RequestId, Time};
 pub(crate) const PASSED_OVER_MAX: u32 = 64;
 
 /// A request's place: where it stands in the order of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u64);
 
 /// A request that waits.
@@ -45,7 +45,7 @@ pub(crate) struct Waiting {
 type Tried = SmallVec<[PeerId; 2]>;
 
 /// Requests that wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Place, Waiting>,
     places: BTreeMap<RequestId, Place>,
@@ -62,22 +62,6 @@ pub(crate) struct Queue {
     /// Those in front of this have waited so long that others go first.
     late: Place,
     next: u64,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            waiting: BTreeMap::new(),
-            places: BTreeMap::new(),
-            open: BTreeSet::new(),
-            pinned: BTreeSet::new(),
-            overdue: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            wanted: BTreeMap::new(),
-            late: Place::FIRST,
-            next: 0,
-        }
-    }
 }
 
 impl Queue {

@@ -4,7 +4,7 @@ use isotherm_fingerprint::Fingerprint;
 
 use core::time::Duration;
 
-use super::admit::share_of;
+use super::dispatch::share_of;
 use super::{Flight, Router};
 use crate::replica::{Evidence, Measured, Output};
 use crate::{End, ReplicaId, RequestId, Served};

@@ -4,8 +4,8 @@
 //! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
 //! What the pool has measured makes two exceptions, for the sake of warm caches: see `worth`.
 
-use super::admit::share_of;
 use super::away::Away;
+use super::dispatch::share_of;
 use super::{Flight, Router};
 use crate::peers::Going;
 use crate::queue::{Place, Waiting};

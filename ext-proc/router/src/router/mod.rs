@@ -5,9 +5,11 @@
 
 mod admit;
 mod away;
+mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
+mod serve;
 mod share;
 mod tell;
 mod worth;

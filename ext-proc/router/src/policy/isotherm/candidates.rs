@@ -1,12 +1,12 @@
 //! Whom a request may go to, without looking at every replica.
 //!
 //! A replica is worth a look for what it has of the prompt or for having little to do. So those with the longest matches are
-//! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: a dozen
-//! and a half, however large the pool.
+//! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: some
+//! twenty, however large the pool.
 
 use smallvec::SmallVec;
 
-use super::cost::{Offer, Patience};
+use super::cost::{Offer, Patience, Weigher};
 use crate::Request;
 use crate::policy::{View, load_key, may_serve};
 use crate::slots::Slot;
@@ -29,7 +29,12 @@ const WAIT_S_MIN: f64 = 0.02;
 const SERVICE_S: f64 = 1.0;
 
 /// The best of those that it may go to now.
-pub(super) fn best_now(request: &Request, patience: Patience, view: &View<'_>) -> Option<Offer> {
+pub(super) fn best_now(
+    request: &Request,
+    patience: Patience,
+    weigher: &Weigher<'_>,
+) -> Option<Offer> {
+    let view = weigher.view;
     let mut rest = view.candidates.clone();
     let mut best: Option<Offer> = None;
     let mut consider = |offer: Offer| {
@@ -52,34 +57,38 @@ pub(super) fn best_now(request: &Request, patience: Patience, view: &View<'_>) -
         }
         holders.sort_unstable_by_key(|slot| load_key(view, *slot));
         for slot in holders.into_iter().take(EACH_MAX) {
-            consider(Offer::priced(request, slot, found, patience, view));
+            consider(weigher.offer_of(request, slot, found, patience));
         }
     }
     if let Some(slot) = last_of_session(request, view) {
-        consider(Offer::of(request, slot, patience, view));
+        consider(weigher.offer(request, slot, patience));
     }
     let least = view.fleet.by_load().take(LEAST_MAX);
     let idle = least.filter(|slot| rest.contains(*slot));
     for slot in idle.take(EACH_MAX) {
-        consider(Offer::of(request, slot, patience, view));
+        consider(weigher.offer(request, slot, patience));
     }
     best
 }
 
 /// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
-pub(super) fn home_of(request: &Request, patience: Patience, view: &View<'_>) -> Option<Offer> {
-    let busy = view.fleet.trusted().without(view.candidates);
-    let found = view.index.deepest(request.fingerprint.edges(), &busy);
+pub(super) fn home_of(
+    request: &Request,
+    patience: Patience,
+    weigher: &Weigher<'_>,
+) -> Option<Offer> {
+    let (view, busy) = (weigher.view, &weigher.busy);
+    let found = view.index.deepest(request.fingerprint.edges(), busy);
     if found.depth == 0 {
         return None;
     }
     view.index
-        .targets(&found, &busy)
+        .targets(&found, busy)
         .filter(|slot| may_serve(request, *slot, view))
         .take(EACH_MAX)
         .map(|slot| {
             let wait_s = wait_s(slot, view).max(DISTRUST * patience.declined_s);
-            Offer::priced(request, slot, found, patience.after(wait_s), view)
+            weigher.offer_of(request, slot, found, patience.after(wait_s))
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }

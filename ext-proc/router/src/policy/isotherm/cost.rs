@@ -22,7 +22,7 @@ use crate::Time;
 use crate::index::Match;
 use crate::policy::{View, load_key, uncached_tokens_on};
 use crate::queue::Waiting;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotSet};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
 const LATENESS: f64 = 3.0;
@@ -63,6 +63,18 @@ impl Patience {
     }
 }
 
+/// What is the same for all offers of one question: the pool's load, looked up once.
+#[derive(Debug)]
+pub(super) struct Weigher<'a> {
+    pub(super) view: &'a View<'a>,
+    /// Trusted replicas that are not available.
+    pub(super) busy: SlotSet,
+    /// Prompts that make each other wait, for each second that a replica is busy.
+    delayed_per_busy_s: f64,
+    /// Requests that wait here for each replica.
+    waiting_for_each: f64,
+}
+
 /// What it costs to send a request to a replica.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
@@ -76,36 +88,53 @@ pub(super) struct Offer {
     pub(super) found: Match,
 }
 
-impl Offer {
-    /// For a replica of which it is not known yet what it has of the prompt.
-    pub(super) fn of(request: &Request, slot: Slot, patience: Patience, view: &View<'_>) -> Self {
-        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
-        Self::priced(request, slot, found, patience, view)
+impl<'a> Weigher<'a> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "numbers of requests and replicas"
+    )]
+    pub(super) fn new(view: &'a View<'a>) -> Self {
+        let spare = 1.0 - view.fleet.utilisation(view.now).min(UTILISATION_MAX);
+        Self {
+            view,
+            busy: view.fleet.trusted().without(view.candidates),
+            delayed_per_busy_s: view.fleet.requests_per_s(view.now) / spare,
+            waiting_for_each: view.queue.len() as f64 / view.fleet.staying().len().max(1) as f64,
+        }
     }
 
-    /// For a replica that has this of the prompt, when it is sent having waited so long.
-    pub(super) fn priced(
+    /// What a replica offers of which it is not known yet what it has of the prompt.
+    pub(super) fn offer(&self, request: &Request, slot: Slot, patience: Patience) -> Offer {
+        let index = self.view.index;
+        let found = index.deepest_of(request.fingerprint.edges(), slot);
+        self.offer_of(request, slot, found, patience)
+    }
+
+    /// What one offers that has this of the prompt, when it is sent the request after so long.
+    pub(super) fn offer_of(
+        &self,
         request: &Request,
         slot: Slot,
         found: Match,
         patience: Patience,
-        view: &View<'_>,
-    ) -> Self {
+    ) -> Offer {
+        let view = self.view;
         let fleet = view.fleet;
         let tokens = uncached_tokens_on(request, slot, found.depth, view);
         let work_s = fleet.prefill_s(slot, tokens);
+        let busy_s = fleet.backlog_s(slot, view.now) + work_s;
         let service_s = view.service_s.unwrap_or_default();
         let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
         let ttft_s = fleet.ttft_s(slot, tokens, view.now) + memory_s;
         let outstanding = f64::from(load_key(view, slot).0);
         let delayed = outstanding
-            + prompts_delayed(fleet.backlog_s(slot, view.now) + work_s, view)
-            + waiting_for_each(view) * marginal_lateness(patience.waited_s, view);
+            + (self.delayed_per_busy_s * busy_s).min(DELAYED_MAX)
+            + self.waiting_for_each * marginal_lateness(patience.waited_s, view);
         let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
         let cost = with_lateness(patience.waited_s + ttft_s, view)
             + work_s * delayed
             + WRITING * (own_s + theirs_s);
-        Self {
+        Offer {
             slot,
             cost,
             ttft_s,
@@ -129,19 +158,4 @@ fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
         return 1.0;
     }
     1.0 + 3.0 * LATENESS * (waited_s / view.ttft_slo_s).min(1.0).powi(2)
-}
-
-/// How many requests wait here for each replica.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "numbers of requests and replicas"
-)]
-fn waiting_for_each(view: &View<'_>) -> f64 {
-    view.queue.len() as f64 / view.fleet.staying().len().max(1) as f64
-}
-
-/// How many prompts come to a replica that is busy for so long: those that a second of work more makes wait.
-fn prompts_delayed(busy_s: f64, view: &View<'_>) -> f64 {
-    let spare = 1.0 - view.fleet.utilisation(view.now).min(UTILISATION_MAX);
-    (view.fleet.requests_per_s(view.now) * busy_s / spare).min(DELAYED_MAX)
 }

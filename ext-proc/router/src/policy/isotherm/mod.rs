@@ -12,14 +12,13 @@
 //!   al. 2010). Its guess of that wait is never less than half of what it has waited so already, so that a wrong guess
 //!   holds nobody for long, and where 64 decline a replica the oldest has to take it;
 //! - a freed replica takes the waiting request that saves most there; each second of waiting counts as
-//!   [`SAVED_S_PER_WAITED_S`] of saving, so that nobody waits for ever;
+//!   [`SAVED_S_PER_WAITED_S`] of saving, so that age counts;
 //! - where more is asked than the fleet can do, those that cannot have their first token in time any more come behind those
 //!   that can. First come, first served would make everybody late.
 //!
-//! Rejected, each measured on the standard workloads of the simulator: preferring short prompts when a replica is freed
-//! (long ones starve: p90 doubled on tools); the time to first token alone (`min_ttft`: prompts that are computed stall the
-//! answers that the replica is writing, and trees of thoughts lost a fifth of their throughput); a fixed price for a miss
-//! (too much for a light load, too little for a heavy one).
+//! Rejected, each measured in the simulator: preferring short prompts when a replica is freed (long ones starve: p90
+//! doubled on tools); the time to first token alone, without what computing takes from others (trees of thoughts lost a
+//! fifth of their throughput, since prompts that are computed stall the answers that the replica is writing).
 
 mod candidates;
 mod cost;
@@ -31,7 +30,7 @@ use crate::slots::Slot;
 use crate::{Reason, Request};
 
 use self::candidates::{best_now, home_of};
-use self::cost::{Offer, Patience};
+use self::cost::{Patience, Weigher};
 
 /// How many seconds of computing saved make up for a second of waiting, when a freed replica chooses.
 const SAVED_S_PER_WAITED_S: f64 = 2.0;
@@ -46,8 +45,9 @@ impl Policy for Isotherm {
             waited_s: view.waited_s,
             declined_s: view.declined_s,
         };
-        let best = best_now(request, patience, view)?;
-        if let Some(home) = home_of(request, patience, view)
+        let weigher = Weigher::new(view);
+        let best = best_now(request, patience, &weigher)?;
+        if let Some(home) = home_of(request, patience, &weigher)
             && home.cost < best.cost
         {
             return Some(Placement::WaitFor(home.slot));
@@ -66,18 +66,19 @@ impl Policy for Isotherm {
         view: &View<'_>,
         declined: &mut Declined,
     ) -> Option<Taken> {
+        let weigher = Weigher::new(view);
         let mut best: Option<(f64, Place)> = None;
         for (place, waiting) in waiting {
             let request = &waiting.request;
             let patience = Patience::of(waiting, view.now);
-            let here = Offer::of(request, slot, patience, view);
-            if let Some(home) = home_of(request, patience, view)
+            let here = weigher.offer(request, slot, patience);
+            if let Some(home) = home_of(request, patience, &weigher)
                 && home.cost < here.cost
             {
                 declined.push((place, home.slot));
                 continue;
             }
-            let cold = Offer::priced(request, slot, Match::default(), patience, view);
+            let cold = weigher.offer_of(request, slot, Match::default(), patience);
             let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = SAVED_S_PER_WAITED_S * patience.waited_s
                 - if is_late { view.ttft_slo_s } else { 0.0 };
@@ -110,7 +111,7 @@ impl Policy for Isotherm {
             waited_s: view.waited_s,
             declined_s: view.declined_s,
         };
-        -Offer::of(request, slot, patience, view).cost
+        -Weigher::new(view).offer(request, slot, patience).cost
     }
 }
 
