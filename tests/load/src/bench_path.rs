@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use isotherm_harness::Tools;
 use isotherm_load::path::{Options, measure};
-use tokio::signal::unix::{SignalKind, signal};
+use isotherm_load::program::until_stopped;
 
 /// What a request costs on its way: Envoy, Envoy with the filter, the least that could stand in Isotherm's place, Isotherm,
 /// SGLang's router
@@ -18,32 +18,13 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Arguments::parse().options;
-    // Whatever ends this, the rows are dropped and take their processes with them.
-    let done = tokio::select! {
-        done = run(&options) => done.map(|()| ExitCode::SUCCESS),
-        stopped = interrupted() => stopped.map(|()| ExitCode::from(130)),
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    until_stopped(run(Arguments::parse().options)).await
 }
 
-async fn run(options: &Options) -> anyhow::Result<()> {
+async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let output = Tools::find()?.output.join("bench");
-    std::fs::create_dir_all(&output)?;
-    let report = measure(options).await?;
+    let report = measure(&options).await?;
     println!("{}", report.table());
     println!("{}", report.write(&output)?.display());
-    Ok(())
-}
-
-/// Ctrl-C, or a polite `kill`.
-async fn interrupted() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        pressed = tokio::signal::ctrl_c() => Ok(pressed?),
-        _ = terminate.recv() => Ok(()),
-    }
+    Ok(ExitCode::SUCCESS)
 }

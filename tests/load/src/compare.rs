@@ -18,7 +18,7 @@ use crate::spread::Spread;
 pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Report> {
     let mut runs = Vec::new();
     for scheme in schemes {
-        let label = format!("{} / {}", scheme.policy, scheme.push.name());
+        let label = scheme.label();
         eprintln!(
             "{label}: starting {} engines, the service and Envoy",
             scenario.described.replicas
@@ -48,7 +48,9 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
 }
 
 async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<(Measured, f64)> {
-    let stack = start("demo", scenario.pool.clone(), scenario.speed, scheme).await?;
+    let stack = describe("demo", scenario.pool.clone(), scenario.speed, scheme)
+        .start()
+        .await?;
     let client = Client::new(&stack.url(""), MODEL)?;
     let tally = Tally::default();
     let mut spread = Spread::default();
@@ -60,15 +62,7 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
     Ok((measured, spread.average()))
 }
 
-/// Starts the system for one scheme, with engines that run `speed` times faster than life.
-///
-/// # Errors
-/// When it does not become ready.
-pub async fn start(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> anyhow::Result<Stack> {
-    describe(name, pool, speed, scheme).start().await
-}
-
-/// The same, not started yet.
+/// The system for one scheme, with engines that run `speed` times faster than life; not started yet.
 pub(crate) fn describe(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
     let interval_ms = probe_interval_ms(speed);
     Stack::builder(name)

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod drive;
 pub mod path;
 pub mod profile;
+pub mod program;
 mod progress;
 pub mod regions;
 pub mod report;

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use isotherm_harness::{EngineOptions, Pool, Tools};
-use isotherm_load::compare::{compare, start};
+use isotherm_harness::Tools;
+use isotherm_load::compare::compare;
+use isotherm_load::program::{stopped, until_stopped};
 use isotherm_load::regions;
 use isotherm_load::regions::options::{RegionOptions, Topology};
 use isotherm_load::regions::report::Report;
 use isotherm_load::regions::world::World;
-use isotherm_load::scenario::{FleetOptions, MODEL, Options, speedup};
+use isotherm_load::scenario::{Options, UpOptions};
 use isotherm_load::{up, validate};
-use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -46,27 +46,15 @@ enum Mode {
     /// Leaves it running until Ctrl-C, and says how to talk to it
     Up {
         #[command(flatten)]
-        fleet: FleetOptions,
+        options: UpOptions,
         #[command(flatten)]
         topology: Topology,
-        /// How many times faster than life the engines answer
-        #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
-        speedup: f64,
     },
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let mode = Arguments::parse().mode;
-    // Whatever ends this, the stack is dropped and takes its processes with it.
-    let done = tokio::select! {
-        done = run(mode) => done,
-        stopped = interrupted() => stopped.map(|()| ExitCode::from(130)),
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    until_stopped(run(Arguments::parse().mode)).await
 }
 
 async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
@@ -92,42 +80,27 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
             };
             validated(&options, &output).await
         }
-        Mode::Up {
-            fleet,
-            topology,
-            speedup,
-        } => match topology.regions {
-            Some(_) => up_of_regions(&fleet, &topology, speedup).await,
-            None => up(&fleet, speedup).await,
+        Mode::Up { options, topology } => match topology.regions {
+            Some(_) => up_of_regions(&options, &topology).await,
+            None => up(&options).await,
         },
     }
 }
 
-async fn up(fleet: &FleetOptions, speed: f64) -> anyhow::Result<ExitCode> {
-    let scheme = fleet.schemes().first().copied().context("no policy")?;
-    let engine = EngineOptions {
-        speed,
-        ..EngineOptions::default()
-    };
-    let pool = Pool::new(MODEL)
-        .replicas(usize::from(fleet.replicas))
-        .engine(engine);
-    let stack = start("up", pool, speed, scheme).await?;
+async fn up(options: &UpOptions) -> anyhow::Result<ExitCode> {
+    let stack = up::start(options).await?;
     println!("{}", up::instructions(&stack));
-    interrupted().await?;
+    stopped().await?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn up_of_regions(
-    fleet: &FleetOptions,
-    topology: &Topology,
-    speed: f64,
-) -> anyhow::Result<ExitCode> {
-    let plan = topology.forwarding(usize::from(fleet.replicas), speed);
+async fn up_of_regions(options: &UpOptions, topology: &Topology) -> anyhow::Result<ExitCode> {
+    let replicas = usize::from(options.fleet.replicas);
+    let plan = topology.forwarding(replicas, options.speedup, options.scheme());
     let world = World::start(&plan).await?;
     let regions = world.regions().context("regions that forward")?;
     println!("{}", regions::up::instructions(regions, &plan)?);
-    interrupted().await?;
+    stopped().await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,7 +110,7 @@ async fn demo(options: &Options, output: &Path) -> anyhow::Result<ExitCode> {
         "{}: {}",
         scenario.described.name, scenario.described.description
     );
-    let report = compare(&scenario, &options.fleet.schemes()).await?;
+    let report = compare(&scenario, &options.schemes()).await?;
     let paths = report.write(output)?;
 
     println!("\n{}", report.table());
@@ -169,12 +142,16 @@ async fn demo_of_regions(
     asked: &RegionOptions,
     output: &Path,
 ) -> anyhow::Result<ExitCode> {
-    let replicas = usize::from(options.fleet.replicas);
+    let plan = asked.topology.forwarding(
+        usize::from(options.fleet.replicas),
+        options.speedup.unwrap_or(regions::options::SPEEDUP),
+        options.scheme_of_regions()?,
+    );
     let mut trials = Vec::new();
-    for trial in asked.trials(replicas, options.speedup, options.seed) {
+    for trial in asked.trials(&plan, options.seed) {
         trials.push(regions::compare::compare(&trial).await?);
     }
-    let report = Report::new(asked.setup(options.speedup, options.seed), trials);
+    let report = Report::new(asked.setup(&plan, options.seed), trials);
     let paths = report.write(output)?;
     println!("\n{}", report.text());
     for path in paths {
@@ -192,11 +169,56 @@ fn code(failed: usize) -> ExitCode {
     }
 }
 
-/// Ctrl-C, or a polite `kill`.
-async fn interrupted() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        pressed = tokio::signal::ctrl_c() => Ok(pressed?),
-        _ = terminate.recv() => Ok(()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Mode, clap::Error> {
+        let words = std::iter::once("xtask").chain(line.split_whitespace());
+        Arguments::try_parse_from(words).map(|arguments| arguments.mode)
+    }
+
+    #[test]
+    fn what_regions_cannot_use_is_an_error() {
+        for line in [
+            "demo --regions 3 --trace my.jsonl",
+            "demo --regions 3 --requests 10",
+            "demo --clients day",
+            "up --round-trip-ms 80",
+            "up --policy isotherm --policy random",
+        ] {
+            let error = parse(line).err().map(|error| error.to_string());
+            let text = error.unwrap_or_else(|| format!("{line} is taken"));
+            assert!(
+                text.contains("cannot be used") || text.contains("required"),
+                "{text}"
+            );
+        }
+        let Ok(Mode::Demo { options, .. }) = parse("demo --regions 3 --policy random,isotherm")
+        else {
+            panic!("it is a demo");
+        };
+        let error = options.scheme_of_regions().unwrap_err().to_string();
+        assert!(error.contains("name one with --policy"), "{error}");
+    }
+
+    #[test]
+    fn regions_run_the_policy_that_is_asked_for() {
+        for (line, label) in [
+            ("demo --regions 3", "isotherm / pending"),
+            (
+                "demo --regions 3 --policy prefix_tree --push blind",
+                "prefix_tree / blind",
+            ),
+        ] {
+            let Ok(Mode::Demo { options, .. }) = parse(line) else {
+                panic!("{line} is a demo");
+            };
+            assert_eq!(options.scheme_of_regions().unwrap().label(), label);
+        }
+        let Ok(Mode::Up { options, .. }) = parse("up --regions 3 --policy round_robin") else {
+            panic!("it is up");
+        };
+        assert_eq!(options.scheme().label(), "round_robin / blind");
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use isotherm_harness::Tools;
 use isotherm_load::profile::{Options, run};
+use isotherm_load::program::until_stopped;
 
 /// Where the time of a request goes, in Envoy and in the service: tables and flame graphs (needs Linux and `perf`)
 #[derive(Parser)]
@@ -16,19 +17,11 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Arguments::parse().options;
-    match profile(&options).await {
-        Ok(told) => {
-            println!("{told}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_stopped(profile(Arguments::parse().options)).await
 }
 
-async fn profile(options: &Options) -> anyhow::Result<String> {
-    run(options, &Tools::find()?.output.join("profile")).await
+async fn profile(options: Options) -> anyhow::Result<ExitCode> {
+    let output = Tools::find()?.output.join("profile");
+    println!("{}", run(&options, &output).await?);
+    Ok(ExitCode::SUCCESS)
 }

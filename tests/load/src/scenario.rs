@@ -1,15 +1,15 @@
 //! What a demo runs: a workload, the engines it is meant for, and the schemes to compare.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use isotherm_harness::{EngineOptions, Pool};
 use isotherm_router::PolicyName;
+use isotherm_simulator::workload::trace::Trace;
 
 use crate::report::Described;
-use crate::workload::{MultiTurn, Trace, Workload};
+use crate::workload::{MultiTurn, Workload};
 
 /// The model that the engines say they serve.
 pub const MODEL: &str = "llama-3.1-8b";
@@ -29,11 +29,11 @@ const PROBE_INTERVAL_MS: u64 = 25;
 /// What is asked, on the command line of the demo.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Replays a trace in Mooncake's format instead of the drawn chat
-    #[arg(long, value_name = "FILE")]
+    /// Replays a trace in Mooncake's format, or of `isotherm record`, instead of the drawn chat
+    #[arg(long, value_name = "FILE", conflicts_with = "regions")]
     pub trace: Option<PathBuf>,
     /// Requests in each run: the first lines of the trace (default 1000), or so many turns of chat
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "regions")]
     pub requests: Option<u32>,
     /// How many times faster than life everything goes [default: 10]
     #[arg(long, value_name = "X", value_parser = speedup)]
@@ -41,21 +41,35 @@ pub struct Options {
     /// What the chat is drawn from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions the one of all runs: isotherm]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub policy: Vec<PolicyName>,
     /// Who is asked
     #[command(flatten)]
     pub fleet: FleetOptions,
 }
 
-/// Who is asked, and how requests are routed.
+/// What `up` leaves running.
+#[derive(Args, Clone, Debug)]
+pub struct UpOptions {
+    /// How a replica is chosen
+    #[arg(long, value_name = "NAME", default_value_t = PolicyName::Isotherm)]
+    pub policy: PolicyName,
+    /// Who is asked
+    #[command(flatten)]
+    pub fleet: FleetOptions,
+    /// How many times faster than life the engines answer
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
+    pub speedup: f64,
+}
+
+/// Who is asked, and when.
 #[derive(Args, Clone, Debug)]
 pub struct FleetOptions {
-    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub policy: Vec<PolicyName>,
-    /// The mode of pushing for all of them [default: blind for policies that classic balancers have, else pending]
+    /// The mode of pushing [default: blind for policies that classic balancers have, else pending]
     #[arg(long, value_enum)]
     pub push: Option<Push>,
-    /// Simulated engines
+    /// Simulated engines; with --regions, of each region
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
 }
@@ -92,6 +106,14 @@ pub struct Scheme {
     pub push: Push,
 }
 
+impl Scheme {
+    /// How it is called in tables and charts.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{} / {}", self.policy, self.push.name())
+    }
+}
+
 /// What all runs have in common.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -106,6 +128,24 @@ pub struct Scenario {
 }
 
 impl FleetOptions {
+    /// A policy with the mode of pushing that was asked for, or its usual one.
+    fn scheme(&self, policy: PolicyName) -> Scheme {
+        Scheme {
+            policy,
+            push: self.push.unwrap_or(usual(policy)),
+        }
+    }
+}
+
+impl UpOptions {
+    /// How requests are routed.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.fleet.scheme(self.policy)
+    }
+}
+
+impl Options {
     /// The schemes to compare, in the order of the report.
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
@@ -114,20 +154,28 @@ impl FleetOptions {
             PolicyName::RoundRobin,
             PolicyName::ConsistentHash,
         ];
-        let policies = if self.policy.is_empty() {
-            &default[..]
-        } else {
-            &self.policy
+        let policies = match &self.policy[..] {
+            [] => &default[..],
+            some => some,
         };
-        let scheme = |policy: &PolicyName| Scheme {
-            policy: *policy,
-            push: self.push.unwrap_or(usual(*policy)),
-        };
+        let scheme = |policy: &PolicyName| self.fleet.scheme(*policy);
         policies.iter().map(scheme).collect()
     }
-}
 
-impl Options {
+    /// The one scheme of every arrangement of regions.
+    ///
+    /// # Errors
+    /// When several were asked for.
+    pub fn scheme_of_regions(&self) -> anyhow::Result<Scheme> {
+        match self.policy[..] {
+            [] => Ok(self.fleet.scheme(PolicyName::Isotherm)),
+            [policy] => Ok(self.fleet.scheme(policy)),
+            [..] => bail!(
+                "with --regions arrangements are compared, not policies: every one runs the same policy, so name one with --policy"
+            ),
+        }
+    }
+
     /// Reads or draws the workload.
     ///
     /// # Errors
@@ -136,23 +184,15 @@ impl Options {
         let replicas = usize::from(self.fleet.replicas);
         let (workload, preset, speed, arguments) = match &self.trace {
             Some(path) => {
-                let text = fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                let trace = Trace::parse(
-                    &text,
-                    self.requests.map_or(TRACE_REQUESTS, |count| count as usize),
-                )
-                .with_context(|| path.display().to_string())?;
+                let requests = self.requests.map_or(TRACE_REQUESTS, |count| count as usize);
+                let trace = Trace::open(path, Some(requests))?;
                 let speedup = self.speedup.unwrap_or(TRACE_SPEEDUP);
-                {
-                    let arguments = vec!["--kv-blocks".to_owned(), TRACE_KV_BLOCKS.to_string()];
-                    (
-                        trace.workload(speedup),
-                        "llama-3.1-8b-2xa100",
-                        speedup * TRACE_ENGINES,
-                        arguments,
-                    )
-                }
+                (
+                    Workload::replay(&trace, speedup),
+                    "llama-3.1-8b-2xa100",
+                    speedup * TRACE_ENGINES,
+                    vec!["--kv-blocks".to_owned(), TRACE_KV_BLOCKS.to_string()],
+                )
             }
             None => {
                 let speedup = self.speedup.unwrap_or(CHAT_SPEEDUP);

@@ -1,8 +1,29 @@
 //! `up`: the whole thing, running, for someone to play with.
 
-use isotherm_harness::Stack;
+use isotherm_harness::{EngineOptions, Pool, Stack};
+use serde_json::json;
 
-use crate::scenario::MODEL;
+use crate::compare::describe;
+use crate::scenario::{MODEL, UpOptions};
+
+/// Starts it, with recording allowed: whoever plays with it may play it again.
+///
+/// # Errors
+/// When it does not become ready.
+pub async fn start(options: &UpOptions) -> anyhow::Result<Stack> {
+    let speed = options.speedup;
+    let engine = EngineOptions {
+        speed,
+        ..EngineOptions::default()
+    };
+    let pool = Pool::new(MODEL)
+        .replicas(usize::from(options.fleet.replicas))
+        .engine(engine);
+    describe("up", pool, speed, options.scheme())
+        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .start()
+        .await
+}
 
 /// How to talk to a running stack.
 #[must_use]
@@ -27,6 +48,10 @@ Watch (in another terminal):
   {isotherm} top --config {config}
   curl {metrics}
 
+Record 100 requests without their text, and play them to every policy:
+  {isotherm} record --config {config} --output my.jsonl --requests 100
+  cargo run --release -p isotherm-simulator -- --trace my.jsonl --replicas {replicas}
+
 Take a replica out, and look at the rest:
   {isotherm} replicas drain {first} --config {config}
   {isotherm} replicas list --config {config}
@@ -42,6 +67,7 @@ Ctrl-C stops all of it.
         isotherm = service.program().display(),
         config = service.config_path().display(),
         metrics = service.admin_url("/metrics"),
+        replicas = engines.len(),
         first = engines.first().map_or("", String::as_str),
         envoy = stack.envoy().admin_url("/"),
         admin = service.admin_url("/"),

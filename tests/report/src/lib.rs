@@ -4,6 +4,8 @@
 //! The same input gives the same bytes, so that two reports can be compared as files.
 
 pub mod chart;
+pub mod files;
 pub mod number;
 pub mod page;
 pub mod palette;
+pub mod table;

@@ -52,6 +52,26 @@ pub fn figure(title: &str, explanation: &str, svg: &str) -> Markup {
     html! { figure { h2 { (title) } (PreEscaped(svg)) figcaption { (explanation) } } }
 }
 
+/// What stands before a claim that holds, or does not; nothing before one that only says what is.
+#[must_use]
+pub const fn mark(holds: Option<bool>) -> &'static str {
+    match holds {
+        Some(true) => "Holds: ",
+        Some(false) => "Does not hold: ",
+        None => "",
+    }
+}
+
+/// Claims, and whether they hold.
+#[must_use]
+pub fn verdicts<'a>(claims: impl IntoIterator<Item = (Option<bool>, &'a str)>) -> Markup {
+    html! {
+        ul.verdicts { @for (holds, claim) in claims {
+            li.not[holds == Some(false)] { strong { (mark(holds)) } (claim) }
+        } }
+    }
+}
+
 /// Which colour is what.
 #[must_use]
 pub fn key<'a>(names: impl IntoIterator<Item = &'a str>) -> Markup {
@@ -68,10 +88,13 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_else_and_escapes_what_it_is_given() {
-        let body = html! { (key(["a<b", "c"])) (figure("t", "e", "<svg/>")) };
+        let claims = verdicts([(Some(false), "x > y"), (None, "z")]);
+        let body = html! { (key(["a<b", "c"])) (figure("t", "e", "<svg/>")) (claims) };
         let page = page("x & y", "b { }", &body);
         assert!(page.contains("<title>x &amp; y</title>") && page.contains("a&lt;b"));
         assert!(page.contains("<svg/>") && page.contains("b { }"));
+        assert!(page.contains(r#"<li class="not"><strong>Does not hold: </strong>x &gt; y</li>"#));
+        assert!(page.contains("<li><strong></strong>z</li>"));
         assert!(!page.contains("http") && !page.contains("<script"));
     }
 }

@@ -354,7 +354,7 @@ mod tests {
             ("", "--trace <FILE>"),
             (
                 "--trace no-such-file.jsonl",
-                "cannot open the trace no-such-file.jsonl",
+                "cannot read the trace no-such-file.jsonl",
             ),
             ("--workload chat", "chat-wildchat"),
             ("--workload tools --engine h100", "llama-3.1-8b-l4"),

@@ -11,10 +11,11 @@ use super::levels::Levels;
 use super::report::Setup;
 use super::talk::Talk;
 use super::world::{Arrangement, Plan, REGIONS};
+use crate::scenario::Scheme;
 use crate::stats::round;
 
 /// Ten times faster than life, as the demo of one region: two cores have time to spare.
-const SPEEDUP: f64 = 10.0;
+pub const SPEEDUP: f64 = 10.0;
 /// The replica of the paper.
 const PRESET: &str = "llama-3.1-8b-l4";
 /// Requests that run at once at most (vLLM: `max_num_seqs`), within the 20 to 50 that SkyLB saw on this replica. More
@@ -44,12 +45,13 @@ impl Topology {
         Duration::from_secs_f64(self.round_trip_ms / 1_000.0 / speed)
     }
 
-    /// Regions that forward to each other.
+    /// Regions that forward to each other, with so many replicas each.
     #[must_use]
-    pub fn forwarding(&self, replicas: usize, speed: f64) -> Plan {
+    pub fn forwarding(&self, replicas: usize, speed: f64, scheme: Scheme) -> Plan {
         Plan {
             arrangement: Arrangement::Forwarding,
             replicas,
+            scheme,
             engine: EngineOptions {
                 preset: PRESET.into(),
                 speed,
@@ -99,10 +101,9 @@ pub struct Trial {
 }
 
 impl RegionOptions {
-    /// What is to be run, with `replicas` in each region where each has its own.
+    /// What is to be run: `plan` in every arrangement, with fewer replicas where regions share them.
     #[must_use]
-    pub fn trials(&self, replicas: usize, speedup: Option<f64>, seed: u64) -> Vec<Trial> {
-        let speed = speedup.unwrap_or(SPEEDUP);
+    pub fn trials(&self, plan: &Plan, seed: u64) -> Vec<Trial> {
         let clients = match &self.clients[..] {
             [] => &[Clients::Skewed, Clients::Day],
             some => some,
@@ -115,23 +116,22 @@ impl RegionOptions {
             ],
             some => some,
         };
-        let plan = |clients, arrangement| {
-            let shared = (replicas * SHARED.0 / SHARED.1).max(1);
-            let replicas = match (clients, arrangement) {
-                (Clients::Day, Arrangement::Forwarding | Arrangement::Central) => shared,
-                _ => replicas,
-            };
-            Plan {
-                arrangement,
-                ..self.topology.forwarding(replicas, speed)
-            }
+        let arranged = |clients, arrangement| Plan {
+            arrangement,
+            replicas: match (clients, arrangement) {
+                (Clients::Day, Arrangement::Forwarding | Arrangement::Central) => {
+                    (plan.replicas * SHARED.0 / SHARED.1).max(1)
+                }
+                _ => plan.replicas,
+            },
+            ..plan.clone()
         };
         let trial = |clients: &Clients| Trial {
             clients: *clients,
-            crowd: self.crowd(*clients, speed, seed),
+            crowd: self.crowd(*clients, plan.engine.speed, seed),
             plans: arrangements
                 .iter()
-                .map(|arrangement| plan(*clients, *arrangement))
+                .map(|arrangement| arranged(*clients, *arrangement))
                 .collect(),
         };
         clients.iter().map(trial).collect()
@@ -139,13 +139,14 @@ impl RegionOptions {
 
     /// For the report.
     #[must_use]
-    pub fn setup(&self, speedup: Option<f64>, seed: u64) -> Setup {
-        let speed = speedup.unwrap_or(SPEEDUP);
+    pub fn setup(&self, plan: &Plan, seed: u64) -> Setup {
+        let speed = plan.engine.speed;
         Setup {
+            scheme: plan.scheme.label(),
             engine: format!("{PRESET}, at most {SEQUENCES_MAX} requests at once"),
             speed,
             round_trip_ms: self.topology.round_trip_ms,
-            round_trip_measured_ms: round(self.topology.round_trip(speed).as_secs_f64() * 1_000.0),
+            round_trip_measured_ms: round(plan.round_trip.as_secs_f64() * 1_000.0),
             seed,
         }
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::engines::Engines;
 use crate::client::{Client, member};
-use crate::scenario::{MODEL, probe_interval_ms};
+use crate::scenario::{MODEL, Scheme, probe_interval_ms};
 
 /// Their names, the first one being the one with the central balancer.
 pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
@@ -60,6 +60,8 @@ pub struct Plan {
     pub replicas: usize,
     /// What each of them is.
     pub engine: EngineOptions,
+    /// How each service chooses among them.
+    pub scheme: Scheme,
     /// From one region to another and back, measured time.
     pub round_trip: Duration,
 }
@@ -164,8 +166,7 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
         })
         .envoy(|_, config| tell_decisions(config));
     for (region, own) in REGIONS.iter().zip(&engines) {
-        let pool = Pool::new(MODEL).served_by(own.addresses().to_vec());
-        builder = builder.region(region, pool);
+        builder = builder.region(region, pool(plan, own.addresses().to_vec()));
     }
     let regions = builder.start().await?;
     let mut addresses = Vec::new();
@@ -245,13 +246,19 @@ async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
 async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Result<Stack> {
     let interval_ms = probe_interval_ms(plan.engine.speed);
     Stack::builder(&format!("regions-{name}"))
-        .pool(Pool::new(MODEL).served_by(replicas))
+        .pool(pool(plan, replicas))
         .workers(ENVOY_WORKERS)
         .service(move |config| set_probe(config, interval_ms))
         .envoy(tell_decisions)
         .start()
         .await
         .with_context(|| format!("the Envoy or service `{name}`"))
+}
+
+fn pool(plan: &Plan, replicas: Vec<SocketAddr>) -> Pool {
+    let Scheme { policy, push } = plan.scheme;
+    let pool = Pool::new(MODEL).served_by(replicas);
+    pool.policy(policy.as_str()).push(push.name())
 }
 
 fn set_probe(config: &mut Document, interval_ms: u64) -> anyhow::Result<()> {

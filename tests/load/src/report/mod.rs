@@ -3,16 +3,13 @@
 mod html;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use isotherm_report::files;
 use serde::Serialize;
 
 use crate::drive::Measured;
 use crate::stats::{Summary, round};
-
-pub(crate) use table::columns;
 
 /// A workload, and how each scheme did on it. This is `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -145,15 +142,9 @@ impl Report {
     /// # Errors
     /// When the directory cannot be written, or a chart cannot be drawn.
     pub fn write(&self, directory: &Path) -> anyhow::Result<[PathBuf; 2]> {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-        let [json, html] = [directory.join("report.json"), directory.join("report.html")];
-        let put = |path: &Path, text: String| {
-            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        put(&json, serde_json::to_string_pretty(self)?)?;
-        put(&html, html::render(self)?)?;
-        Ok([json, html])
+        let json = serde_json::to_string_pretty(self)?;
+        let page = html::render(self)?;
+        files::write(directory, [("report.json", json), ("report.html", page)])
     }
 }
 

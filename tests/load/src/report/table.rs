@@ -1,5 +1,7 @@
 //! The table that a demo ends with.
 
+use isotherm_report::table::columns;
+
 use super::Run;
 
 const HEADS: [&str; 11] = [
@@ -21,36 +23,6 @@ pub(super) fn render(runs: &[Run]) -> String {
     let mut rows = vec![HEADS.map(String::from)];
     rows.extend(runs.iter().map(cells));
     columns(&rows)
-}
-
-/// Lines of columns, the first flush left, numbers flush right, with a rule below the first line.
-pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: Vec<usize> = (0..N)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(String::len)
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut table = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            match column {
-                0 => line.push_str(&format!("{cell:<width$}")),
-                _ => line.push_str(&format!("  {cell:>width$}")),
-            }
-        }
-        table.push_str(line.trim_end());
-        table.push('\n');
-        if index == 0 {
-            table.push_str(&"-".repeat(line.len()));
-            table.push('\n');
-        }
-    }
-    table
 }
 
 fn cells(run: &Run) -> [String; 11] {

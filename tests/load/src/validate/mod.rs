@@ -33,7 +33,7 @@ pub async fn validate(options: &Options) -> anyhow::Result<Report> {
     let plan = options.plan()?;
     let mut comparisons = Vec::new();
     for scheme in options.schemes() {
-        let label = format!("{} / {}", scheme.policy, scheme.push.name());
+        let label = scheme.label();
         eprintln!(
             "{label}: {} requests through the real system",
             plan.requests()

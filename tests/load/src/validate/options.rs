@@ -1,10 +1,7 @@
 //! What is validated: a trace, a fleet, policies.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use isotherm_engine::fit::fits;
 use isotherm_engine::model::Preset;
@@ -93,16 +90,10 @@ impl Options {
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let requests = self.requests as usize;
         let (trace, source) = match &self.trace {
-            Some(path) => {
-                let read = || {
-                    anyhow::Ok(Trace::read(
-                        BufReader::new(File::open(path)?),
-                        Some(requests),
-                    )?)
-                };
-                let trace = read().with_context(|| format!("cannot read {}", path.display()))?;
-                (trace, path.display().to_string())
-            }
+            Some(path) => (
+                Trace::open(path, Some(requests))?,
+                path.display().to_string(),
+            ),
             None => (
                 Conversation::default().generate(self.seed),
                 "the synthetic conversation trace".to_owned(),

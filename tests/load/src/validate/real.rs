@@ -1,7 +1,5 @@
 //! The real system: what the demo starts, asked what the simulator is asked.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use isotherm_harness::{EngineOptions, Pool, Stack, within};
 use isotherm_simulator::workload::trace::Trace;
-use isotherm_simulator::workload::{Session, Step};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -19,7 +16,7 @@ use crate::compare::describe;
 use crate::drive::{Measured, Tally, play};
 use crate::progress;
 use crate::scenario::{MODEL, Scheme};
-use crate::workload::{Answer, Content, Conversation, Pacing, Turn, Workload};
+use crate::workload::{Conversation, Pacing, Workload, conversations};
 
 /// How long a recording may take to begin, and to end after its last request.
 const RECORDING_MAX: Duration = Duration::from_secs(90);
@@ -49,11 +46,10 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
     let client = Client::new(&stack.url(""), MODEL)?;
 
     let mut lone_ms = Vec::new();
-    for session in &plan.lone {
-        for step in &session.steps {
-            let message = json!({ "role": "user", "content": content(step).render() });
-            let name = name(session);
-            let answered = client.ask(&name, &[message], answer(step)).await;
+    for Conversation { session, turns, .. } in conversations(&plan.lone) {
+        for turn in turns {
+            let message = json!({ "role": "user", "content": turn.content.render() });
+            let answered = client.ask(&session, &[message], turn.answer).await;
             let answered =
                 answered.map_err(|failure| anyhow::anyhow!("a lone request: {failure}"))?;
             lone_ms.push(answered.ttft.as_secs_f64() * 1e3);
@@ -67,7 +63,7 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
         name: plan.workload.name.clone(),
         description: String::new(),
         pacing: Pacing::Open,
-        conversations: plan.workload.sessions.iter().map(conversation).collect(),
+        conversations: conversations(&plan.workload.sessions),
     };
     let tally = Tally::default();
     let measured = tokio::select! {
@@ -115,37 +111,5 @@ async fn recorded(recording: Child, trace: &Path) -> anyhow::Result<Trace> {
         "isotherm record: {}",
         told.lines().last().unwrap_or_default()
     );
-    let file = File::open(trace).with_context(|| trace.display().to_string())?;
-    Ok(Trace::read(BufReader::new(file), None)?)
-}
-
-/// A session of a trace is one request.
-fn conversation(session: &Session) -> Conversation {
-    Conversation {
-        session: name(session),
-        at: session.starts,
-        system: None,
-        turns: session
-            .steps
-            .iter()
-            .map(|step| Turn {
-                think: step.think,
-                content: content(step),
-                answer: answer(step),
-            })
-            .collect(),
-    }
-}
-
-fn name(session: &Session) -> String {
-    format!("session-{:x}", session.key)
-}
-
-fn content(step: &Step) -> Content {
-    let pieces = step.prompt.pieces().iter();
-    Content::Pieces(pieces.map(|piece| (piece.id, piece.tokens)).collect())
-}
-
-fn answer(step: &Step) -> Answer {
-    Answer::Exactly(step.output_tokens)
+    Ok(Trace::open(trace, None)?)
 }

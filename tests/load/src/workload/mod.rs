@@ -2,12 +2,12 @@
 
 pub(crate) mod draw;
 mod multi_turn;
-mod trace;
+mod replay;
 
 use std::time::Duration;
 
 pub use multi_turn::MultiTurn;
-pub use trace::{Trace, TraceError};
+pub(crate) use replay::conversations;
 
 use crate::text;
 
@@ -79,15 +79,6 @@ pub enum Content {
         /// Its length.
         tokens: u32,
     },
-    /// Blocks of equal size, each from its own id, the last one cut.
-    Blocks {
-        /// Equal ids give equal text.
-        ids: Vec<u64>,
-        /// The size of a block.
-        block_tokens: u32,
-        /// The length of the whole.
-        tokens: u32,
-    },
     /// Pieces, each from its own id, with their lengths in tokens; a shorter one is the beginning of a longer one.
     Pieces(Vec<(u64, u32)>),
 }
@@ -98,19 +89,6 @@ impl Content {
     pub fn render(&self) -> String {
         match self {
             Self::Seeded { seed, tokens } => text::tokens(*seed, *tokens),
-            Self::Blocks {
-                ids,
-                block_tokens,
-                tokens,
-            } => {
-                let length = *tokens as usize * text::TOKEN_BYTES;
-                let mut whole = String::with_capacity(length);
-                for id in ids {
-                    whole.push_str(&text::tokens(*id, *block_tokens));
-                }
-                whole.truncate(length);
-                whole
-            }
             Self::Pieces(pieces) => {
                 let pieces = pieces.iter();
                 pieces

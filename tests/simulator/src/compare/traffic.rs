@@ -1,12 +1,10 @@
 //! The requests of a comparison: a recorded trace or a generated workload, with what the command line says about it.
 
 use core::fmt;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::workload::replay::Replay;
-use crate::workload::trace::{Trace, TraceError};
+use crate::workload::trace::{Trace, TraceFileError};
 use crate::workload::{Generator, NAMES, Workload, by_name, standard};
 
 /// The requests, and the names of the regions that they come from: none, if they do not tell.
@@ -21,10 +19,8 @@ pub struct Traffic {
 /// Why there are no requests.
 #[derive(Debug)]
 pub enum TrafficError {
-    /// The file cannot be opened.
-    Open(PathBuf, std::io::Error),
-    /// It is no trace.
-    Trace(PathBuf, TraceError),
+    /// The file cannot be read, or is no trace.
+    Trace(TraceFileError),
     /// There is no such workload.
     Unknown(String),
     /// This workload has no rate that can be set.
@@ -41,12 +37,7 @@ pub enum TrafficError {
 impl fmt::Display for TrafficError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(path, error) => {
-                write!(f, "cannot open the trace {}: {error}", path.display())
-            }
-            Self::Trace(path, error) => {
-                write!(f, "cannot read the trace {}: {error}", path.display())
-            }
+            Self::Trace(error) => write!(f, "{error}"),
             Self::Unknown(name) => {
                 writeln!(f, "there is no workload \"{name}\"; use one of:")?;
                 for (name, what) in NAMES {
@@ -77,9 +68,7 @@ impl Traffic {
     /// # Errors
     /// The file cannot be opened, or is no trace.
     pub fn recorded(path: &Path, replay: &Replay) -> Result<Self, TrafficError> {
-        let file = File::open(path).map_err(|error| TrafficError::Open(path.to_owned(), error))?;
-        let trace = Trace::read(BufReader::new(file), replay.first)
-            .map_err(|error| TrafficError::Trace(path.to_owned(), error))?;
+        let trace = Trace::open(path, replay.first).map_err(TrafficError::Trace)?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         Ok(Self {
             workload: replay.workload(&name.to_string_lossy(), &trace),
@@ -203,7 +192,7 @@ mod tests {
         assert!(
             missing
                 .to_string()
-                .starts_with("cannot open the trace no-such-file.jsonl"),
+                .starts_with("cannot read the trace no-such-file.jsonl"),
             "{missing}"
         );
     }

@@ -2,14 +2,11 @@
 
 use core::num::NonZeroU64;
 use std::env;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::Context as _;
 use clap::Parser;
 
 use super::lab::{Effort, Lab};
@@ -86,10 +83,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path, needed: usize) -> anyhow::Result<Arc<Trace>> {
-    let file =
-        File::open(path).with_context(|| format!("cannot open the trace {}", path.display()))?;
-    let trace = Trace::read(BufReader::new(file), None)
-        .with_context(|| format!("cannot read the trace {}", path.display()))?;
+    let trace = Trace::open(path, None)?;
     let has = trace.lines().len();
     anyhow::ensure!(
         has >= needed,

@@ -1,11 +1,10 @@
 //! What an experiment writes: `data.csv` (a line for each run), `data.json` (the same, with the paper's numbers and what
 //! was found), `report.html` (charts).
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use isotherm_report::page::{figure, key, page};
+use isotherm_report::files;
+use isotherm_report::page::{figure, key, mark, page, verdicts};
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -101,16 +100,16 @@ impl Document {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write(&self, output: &Path) -> io::Result<PathBuf> {
-        let directory = output.join(self.name);
-        fs::create_dir_all(&directory)?;
-        fs::write(directory.join("data.csv"), self.rows.csv())?;
+    pub fn write(&self, output: &Path) -> anyhow::Result<PathBuf> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
-        fs::write(directory.join("data.json"), json)?;
-        let path = directory.join("report.html");
-        fs::write(&path, self.html())?;
-        Ok(path)
+        let written = [
+            ("data.csv", self.rows.csv()),
+            ("data.json", json),
+            ("report.html", self.html()),
+        ];
+        let [_, _, page] = files::write(&output.join(self.name), written)?;
+        Ok(page)
     }
 
     /// The page.
@@ -119,7 +118,7 @@ impl Document {
         let body = html! {
             h1 { (self.title) }
             @for paragraph in &self.about { p { (paragraph) } }
-            @if !self.findings.is_empty() { ul.verdicts { @for finding in &self.findings { (sentence(finding)) } } }
+            @if !self.findings.is_empty() { (claims(&self.findings)) }
             @if !self.paper.is_empty() { (beside(&self.paper)) }
             @for section in &self.sections { (part(section)) }
             footer {
@@ -145,22 +144,18 @@ impl Document {
             ));
         }
         for finding in &self.findings {
-            text.push_str(&format!("  {}{}\n", mark(finding), finding.text));
+            text.push_str(&format!("  {}{}\n", mark(finding.holds), finding.text));
         }
         text
     }
 }
 
-fn mark(finding: &Finding) -> &'static str {
-    match finding.holds {
-        Some(true) => "Holds: ",
-        Some(false) => "Does not hold: ",
-        None => "",
-    }
-}
-
-fn sentence(finding: &Finding) -> Markup {
-    html! { li.not[finding.holds == Some(false)] { strong { (mark(finding)) } (finding.text) } }
+fn claims(findings: &[Finding]) -> Markup {
+    verdicts(
+        findings
+            .iter()
+            .map(|finding| (finding.holds, finding.text.as_str())),
+    )
 }
 
 fn beside(paper: &[Against]) -> Markup {
@@ -204,25 +199,26 @@ fn part(section: &Section) -> Markup {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_index(output: &Path, documents: &[Document]) -> io::Result<PathBuf> {
+pub fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<PathBuf> {
     let body = html! {
         h1 { "Isotherm: experiments" }
         @for document in documents {
             section {
                 h2 { a href={ (document.name) "/report.html" } { (document.title) } }
-                ul.verdicts { @for finding in &document.findings { (sentence(finding)) } }
+                (claims(&document.findings))
             }
         }
     };
-    fs::create_dir_all(output)?;
-    let path = output.join("index.html");
-    fs::write(&path, page("Isotherm: experiments", "", &body))?;
+    let index = page("Isotherm: experiments", "", &body);
+    let [path] = files::write(output, [("index.html", index)])?;
     Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::paper::Stated;
+    use std::fs;
+
     use super::super::rows::tests::row;
     use super::*;
 

@@ -5,10 +5,9 @@ mod html;
 pub mod spread;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use isotherm_report::files;
 use serde::Serialize;
 
 use self::spread::Spread;
@@ -82,17 +81,13 @@ impl Report {
     /// # Errors
     /// When the directory cannot be written.
     pub fn write(&self, directory: &Path) -> anyhow::Result<PathBuf> {
-        let page = directory.join("path.html");
-        for (path, text) in [
-            (
-                directory.join("path.json"),
-                serde_json::to_string_pretty(self)?,
-            ),
-            (directory.join("path.md"), self.table()),
-            (page.clone(), html::render(self)?),
-        ] {
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        let json = serde_json::to_string_pretty(self)?;
+        let written = [
+            ("path.json", json),
+            ("path.md", self.table()),
+            ("path.html", html::render(self)?),
+        ];
+        let [_, _, page] = files::write(directory, written)?;
         Ok(page)
     }
 

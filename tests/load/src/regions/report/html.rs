@@ -1,6 +1,6 @@
 //! The report of several regions as one page that needs nothing else: no script, no font, no network.
 
-use isotherm_report::page::page;
+use isotherm_report::page::{page, verdicts};
 use isotherm_report::palette::css;
 use maud::{Markup, PreEscaped, html};
 
@@ -20,22 +20,20 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
         .iter()
         .map(trial)
         .collect::<anyhow::Result<Vec<Markup>>>()?;
+    let claims: Vec<(bool, String)> = report
+        .verdicts
+        .iter()
+        .map(|one| (one.holds, format!("{} — {}", one.claim, one.measured)))
+        .collect();
     let body = html! {
         h1 { "Isotherm: three regions" }
         p {
-            "Each region has clients and simulated replicas (" (setup.engine) "). Between regions a message and its answer take "
+            "Each region has clients and simulated replicas (" (setup.engine) "), chosen by " (setup.scheme) ". Between regions a message and its answer take "
             (setup.round_trip_ms) " ms. Everything runs " (setup.speed) " times faster than life, the delay too ("
             (setup.round_trip_measured_ms) " ms are injected). Times and rates are those of the engines: measured ones times, or divided by, "
             (setup.speed) "."
         }
-        ul.verdicts {
-            @for verdict in &report.verdicts {
-                li.not[!verdict.holds] {
-                    strong { @if verdict.holds { "Holds: " } @else { "Does not hold: " } }
-                    (verdict.claim) " — " (verdict.measured)
-                }
-            }
-        }
+        (verdicts(claims.iter().map(|(holds, claim)| (Some(*holds), claim.as_str()))))
         @for trial in trials { (trial) }
         footer {
             "Seed " (setup.seed) ". Requests: those sent in the part of a run that counts; tokens/s: of answers that ended in it. "

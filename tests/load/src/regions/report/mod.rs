@@ -5,10 +5,9 @@ mod html;
 mod table;
 mod verdict;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use isotherm_report::files;
 use serde::Serialize;
 
 use super::figures::Figures;
@@ -32,6 +31,8 @@ pub struct Report {
 /// The circumstances of all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setup {
+    /// The policy and the mode of pushing of every service.
+    pub scheme: String,
     /// The hardware and model that each replica simulates.
     pub engine: String,
     /// How many times faster than life everything went.
@@ -166,15 +167,9 @@ impl Report {
     /// # Errors
     /// When the directory cannot be written, or a chart cannot be drawn.
     pub fn write(&self, directory: &Path) -> anyhow::Result<[PathBuf; 2]> {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-        let [json, html] = [directory.join("report.json"), directory.join("report.html")];
-        let put = |path: &Path, text: String| {
-            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        put(&json, serde_json::to_string_pretty(self)?)?;
-        put(&html, html::render(self)?)?;
-        Ok([json, html])
+        let json = serde_json::to_string_pretty(self)?;
+        let page = html::render(self)?;
+        files::write(directory, [("report.json", json), ("report.html", page)])
     }
 }
 
@@ -249,6 +244,7 @@ mod tests {
             ],
         };
         let setup = Setup {
+            scheme: "isotherm / pending".into(),
             engine: "one-gpu".into(),
             speed: 10.0,
             round_trip_ms: 150.0,

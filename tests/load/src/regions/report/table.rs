@@ -1,8 +1,9 @@
 //! The tables and verdicts that a comparison ends with.
 
+use isotherm_report::table::columns;
+
 use super::super::figures::Figures;
 use super::Report;
-use crate::report::columns;
 
 const HEADS: [&str; 10] = [
     "",
@@ -21,8 +22,8 @@ const HEADS: [&str; 10] = [
 pub(super) fn render(report: &Report) -> String {
     let setup = &report.setup;
     let mut text = format!(
-        "Times and rates by the engines' clock ({} times faster than life); {} ms between regions and back\n",
-        setup.speed, setup.round_trip_ms
+        "{}; times and rates by the engines' clock ({} times faster than life); {} ms between regions and back\n",
+        setup.scheme, setup.speed, setup.round_trip_ms
     );
     for trial in &report.trials {
         text.push_str(&format!(

@@ -1,0 +1,200 @@
+//! Reading a trace: lines that make sense, no more of them than are wanted.
+
+use core::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::{BLOCK_TOKENS, Trace, TraceLine};
+
+/// Requests of a trace at most; of a longer one the first so many have to be asked for.
+pub const REQUESTS_MAX: usize = 2_000_000;
+
+/// Why a trace cannot be read.
+#[derive(Debug)]
+pub enum TraceError {
+    /// It cannot be read at all.
+    Io(std::io::Error),
+    /// A line is wrong.
+    Line {
+        /// Which one, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It has no requests.
+    Empty,
+    /// It has more than [`REQUESTS_MAX`].
+    TooLong,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Line { line, reason } => write!(
+                f,
+                "line {line}: {reason}; a line is like \
+                 {{\"timestamp\": 27, \"input_length\": 700, \"output_length\": 120, \"hash_ids\": [81, 12]}}, with one id \
+                 for each {BLOCK_TOKENS} tokens of the prompt"
+            ),
+            Self::Empty => write!(f, "there is no request in it"),
+            Self::TooLong => write!(
+                f,
+                "there are more than {REQUESTS_MAX} requests in it; ask for the first ones (isotherm-sim: --first)"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TraceError {}
+
+impl From<std::io::Error> for TraceError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Which file cannot be read, and why.
+#[derive(Debug)]
+pub struct TraceFileError {
+    path: PathBuf,
+    cause: TraceError,
+}
+
+impl fmt::Display for TraceFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, cause } = self;
+        write!(f, "cannot read the trace {}: {cause}", path.display())
+    }
+}
+
+impl core::error::Error for TraceFileError {}
+
+impl Trace {
+    /// Reads a trace from a file, or the first so many requests of it.
+    ///
+    /// # Errors
+    /// As [`Self::read`], with the file's name.
+    pub fn open(path: &Path, first: Option<usize>) -> Result<Self, TraceFileError> {
+        let read = || Self::read(BufReader::new(File::open(path)?), first);
+        read().map_err(|cause| TraceFileError {
+            path: path.to_owned(),
+            cause,
+        })
+    }
+
+    /// Reads a trace, or the first so many requests of it.
+    ///
+    /// # Errors
+    /// It cannot be read, a line is wrong, there is none, or there are too many.
+    pub fn read(from: impl BufRead, first: Option<usize>) -> Result<Self, TraceError> {
+        let mut lines = Vec::new();
+        for (number, line) in from.lines().enumerate() {
+            if first.is_some_and(|first| lines.len() >= first) {
+                break;
+            }
+            let line = line?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            if lines.len() >= REQUESTS_MAX {
+                return Err(TraceError::TooLong);
+            }
+            let parsed = parse(&line).map_err(|reason| TraceError::Line {
+                line: number + 1,
+                reason,
+            })?;
+            lines.push(parsed);
+        }
+        if lines.is_empty() {
+            return Err(TraceError::Empty);
+        }
+        Ok(Self::new(lines))
+    }
+}
+
+fn parse(text: &str) -> Result<TraceLine, String> {
+    let line: TraceLine = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if !line.timestamp.is_finite() || line.timestamp < 0.0 {
+        return Err(format!("a timestamp of {}", line.timestamp));
+    }
+    if line.input_length == 0 {
+        return Err("a prompt of no tokens".to_owned());
+    }
+    let input = u64::from(line.input_length);
+    if line.pieces.is_empty() {
+        let held = line.hash_ids.len() as u64 * u64::from(BLOCK_TOKENS);
+        if input > held {
+            return Err(format!("a prompt of {input} tokens in blocks for {held}"));
+        }
+    } else {
+        let sum: u64 = line
+            .pieces
+            .iter()
+            .map(|(_, tokens)| u64::from(*tokens))
+            .sum();
+        if input != sum {
+            return Err(format!("a prompt of {input} tokens in pieces of {sum}"));
+        }
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = r#"{"timestamp": 2000, "input_length": 1400, "output_length": 6, "hash_ids": [0, 3, 4]}
+{"timestamp": 1000, "input_length": 1500, "output_length": 5, "hash_ids": [0, 1, 2]}
+
+{"timestamp": 5000, "input_length": 2048, "output_length": 7, "hash_ids": [0, 3, 4, 5]}
+"#;
+
+    fn read(text: &str) -> Result<Trace, TraceError> {
+        Trace::read(text.as_bytes(), None)
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_named() {
+        let wrong = format!(
+            "{TRACE}{}",
+            r#"{"timestamp": 0, "input_length": 900, "output_length": 5, "hash_ids": [0]}"#
+        );
+        let error = read(&wrong).unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 5: a prompt of 900 tokens in blocks for 512; a line is like"),
+            "{error}"
+        );
+        assert!(matches!(read(""), Err(TraceError::Empty)));
+        let pieces =
+            r#"{"timestamp": 0, "input_length": 9, "output_length": 5, "pieces": [[1, 8]]}"#;
+        assert!(
+            read(pieces)
+                .unwrap_err()
+                .to_string()
+                .contains("in pieces of 8")
+        );
+    }
+
+    #[test]
+    fn only_as_many_as_asked_for_are_read() {
+        assert_eq!(
+            Trace::read(TRACE.as_bytes(), Some(2))
+                .unwrap()
+                .lines()
+                .len(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let error = Trace::open(Path::new("no-such-file.jsonl"), None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot read the trace no-such-file.jsonl: "),
+            "{text}"
+        );
+    }
+}
