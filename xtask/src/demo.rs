@@ -26,12 +26,13 @@ pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
+    let program = "isotherm-bench-path";
+    if wants_help(arguments) {
+        return start(program, texts(arguments), &[]);
+    }
     let module = filter::build(&root(), Wasm::BenchFilter)?;
-    start(
-        "isotherm-bench-path",
-        texts(arguments),
-        &[("ISOTHERM_BENCH_FILTER", module)],
-    )
+    let more = [("ISOTHERM_BENCH_FILTER", module)];
+    start(program, texts(arguments), &more)
 }
 
 /// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
@@ -46,12 +47,24 @@ fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {
     arguments.iter().map(String::as_str)
 }
 
+fn wants_help(arguments: &[impl AsRef<str>]) -> bool {
+    arguments
+        .iter()
+        .any(|one| ["--help", "-h"].contains(&one.as_ref()))
+}
+
 fn start<'a>(
     program: &str,
     arguments: impl Iterator<Item = &'a str>,
     more: &[(&str, PathBuf)],
 ) -> anyhow::Result<()> {
     let root = root();
+    let arguments: Vec<&str> = arguments.collect();
+    if wants_help(&arguments) {
+        // Whoever only wants to read needs neither Envoy nor the filter nor the service.
+        let binaries = build_release(&root, &["isotherm-load"])?;
+        return hand_over(Command::new(binaries.join(program)).args(arguments));
+    }
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
     let binaries = build_release(&root, &["isotherm", "isotherm-engine", "isotherm-load"])?;
@@ -76,4 +89,14 @@ pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
 #[cfg(not(unix))]
 pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
     crate::process::run(command)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn help_is_asked_for_anywhere() {
+        assert!(super::wants_help(&["demo", "--regions", "3", "-h"]));
+        assert!(super::wants_help(&["--help".to_owned()]));
+        assert!(!super::wants_help(&["demo", "--hel"]));
+    }
 }

@@ -205,10 +205,11 @@ mod tests {
     #[test]
     fn regions_run_the_policy_that_is_asked_for() {
         for (line, label) in [
-            ("demo --regions 3", "isotherm / pending"),
+            ("demo --regions 3", "prefix_tree / pending"),
+            ("demo --regions 3 --policy isotherm", "isotherm / pending"),
             (
-                "demo --regions 3 --policy prefix_tree --push blind",
-                "prefix_tree / blind",
+                "demo --regions 3 --policy isotherm --push blind",
+                "isotherm / blind",
             ),
         ] {
             let Ok(Mode::Demo { options, .. }) = parse(line) else {

@@ -1,79 +1,16 @@
-//! The command line: which policy for one's own traffic, on one's own fleet.
+//! From the command line to what is compared: what is not said follows from the traffic.
 
 use core::time::Duration;
-use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::Parser;
 use isotherm_engine::model::Preset;
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::PolicyName;
 use isotherm_simulator::RegionSetup;
 use isotherm_simulator::compare::traffic::Traffic;
-use isotherm_simulator::compare::{BASELINE, Fleet, Plan, Report, Who};
+use isotherm_simulator::compare::{Fleet, Plan};
 use isotherm_simulator::workload::replay::{Pace, Replay};
 use isotherm_simulator::workload::standard;
 
-/// Compares routing policies on your own traffic, in virtual time, and says which to use and what it would save.
-///
-/// The policies are the service's own code, the replicas a model of an engine fitted to published measurements. A trace is one
-/// JSON object a line, as `isotherm record` writes them, or Mooncake's.
-#[derive(Debug, Parser)]
-#[command(name = "isotherm-sim", version)]
-struct Cli {
-    /// Recorded traffic.
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "workload",
-        conflicts_with = "workload"
-    )]
-    trace: Option<PathBuf>,
-    /// Generated traffic instead, by its name; a wrong one lists them.
-    #[arg(long, value_name = "NAME")]
-    workload: Option<String>,
-    /// How many replicas, over all regions. [default: 8, in several regions 4 for each; a generated workload's own]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
-    replicas: Option<u16>,
-    /// What they run on; a wrong name lists all. [default: llama-3.1-8b-l4; a generated workload's own]
-    #[arg(long, value_name = "NAME")]
-    engine: Option<Preset>,
-    /// In how many regions. [default: as many as the traffic comes from]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    regions: Option<u16>,
-    /// Which policies, with commas between them. [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    policies: Vec<PolicyName>,
-    /// When a replica may be sent another request: `pending`, `outstanding:N` or `blind`.
-    #[arg(long, value_name = "MODE", default_value = "pending", value_parser = push)]
-    push: Push,
-    /// Within how many seconds a first token is wanted.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
-    slo: f64,
-    /// Play it at so many requests a second on average.
-    #[arg(long, value_name = "PER_SECOND", value_parser = positive, conflicts_with = "speed_up")]
-    rate: Option<f64>,
-    /// Play a trace so many times as fast.
-    #[arg(long, value_name = "TIMES", value_parser = positive, conflicts_with = "workload")]
-    speed_up: Option<f64>,
-    /// Only so many requests, from the start of a trace.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "workload")]
-    first: Option<u32>,
-    /// Cut longer prompts of a trace, tokens.
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "workload")]
-    input_cap: Option<u32>,
-    /// So many requests only warm the caches, and are not counted. [default: a tenth of a trace; a workload's own]
-    #[arg(long, value_name = "N")]
-    warmup: Option<u32>,
-    /// So many times as long as a generated workload usually is.
-    #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = positive, conflicts_with = "trace")]
-    scale: f64,
-    /// What everything random follows from.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
+use super::Cli;
 
 /// Replicas where nothing says how many: in one region, and in each of several.
 const REPLICAS: usize = 8;
@@ -81,69 +18,8 @@ const REPLICAS_A_REGION: usize = 4;
 /// Of a trace, this part only warms the caches.
 const WARMUP_PART: usize = 10;
 
-/// Reads the command line and does what it says.
-pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
-    match plan(&cli).and_then(|plan| compare(&plan, cli.json)) {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(text) => {
-            eprintln!("isotherm-sim: {text}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs everything; what is going on goes to the standard error.
-fn compare(plan: &Plan, json: bool) -> Result<String, String> {
-    eprintln!(
-        "{}: {} requests, {} of them to warm up; {}",
-        plan.workload.name,
-        plan.workload.requests(),
-        plan.workload.warmup_requests,
-        plan.fleet.describe(),
-    );
-    note_long_requests(plan);
-    let comparison = plan.compare(|who| eprintln!("  {}", who.as_str()));
-    let baseline = comparison.of(Who::Policy(BASELINE));
-    let saving = comparison.best.zip(baseline).and_then(|(best, baseline)| {
-        let summary = comparison.of(Who::Policy(best))?;
-        plan.saving(best, summary, baseline)
-    });
-    let report = Report {
-        plan,
-        comparison: &comparison,
-        saving: saving.as_ref(),
-    };
-    if json {
-        report.json().map_err(|error| error.to_string())
-    } else {
-        Ok(format!("\n{}", report.text()))
-    }
-}
-
-/// What an engine cannot hold fails under every policy, so it says nothing about them.
-fn note_long_requests(plan: &Plan) {
-    let most = plan.fleet.request_tokens_max();
-    let steps = plan
-        .workload
-        .sessions
-        .iter()
-        .flat_map(|session| &session.steps);
-    let long = steps
-        .filter(|step| step.prompt.tokens().saturating_add(step.output_tokens) > most)
-        .count();
-    if long > 0 {
-        eprintln!(
-            "note: {long} requests are longer than the {most} tokens that this engine holds, and will fail; choose another \
-             --engine, or cut a trace's prompts with --input-cap"
-        );
-    }
-}
-
-fn plan(cli: &Cli) -> Result<Plan, String> {
+/// The comparison that is asked for; or what to say instead.
+pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
     let traffic = traffic(cli)?;
     let fleet = fleet(cli, &traffic)?;
     let mut workload = traffic.workload;
@@ -260,29 +136,12 @@ fn given(cli: &Cli, mut regions: Vec<RegionSetup>) -> Result<Fleet, String> {
     Ok(Fleet::Given(regions))
 }
 
-fn push(text: &str) -> Result<Push, String> {
-    let wrong = || format!("\"{text}\" is none of pending, outstanding:N (N from 1) and blind");
-    match text.split_once(':') {
-        None if text == "pending" => Ok(Push::Pending),
-        None if text == "blind" => Ok(Push::Blind),
-        Some(("outstanding", number)) => match number.parse() {
-            Ok(max) if max > 0 => Ok(Push::Outstanding { max }),
-            Ok(_) | Err(_) => Err(wrong()),
-        },
-        None | Some(_) => Err(wrong()),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 && value <= 1e6 => Ok(value),
-        Ok(_) | Err(_) => Err("a number above 0, at most a million, is wanted".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
+
+    use clap::Parser as _;
+    use isotherm_router::Push;
 
     use super::*;
 

@@ -4,11 +4,14 @@
 //! misses every objective, and has no time to a first token. Percentiles are exact (the smallest time that so many percent
 //! of the answered requests do not exceed).
 
+mod distribution;
+
 use core::time::Duration;
 
 use serde::Serialize;
 
-use crate::record::{Outcome, ReplicaSample, RequestRecord, Sample};
+use self::distribution::{Times, count, mean_cv, ratio, tokens};
+use crate::record::{Outcome, ReplicaSample, RequestRecord};
 
 /// The figures of a run. Times are in seconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -149,71 +152,10 @@ impl Summary {
     }
 }
 
-/// Times in order.
-struct Times(Vec<Duration>);
-
-impl Times {
-    fn new(times: impl Iterator<Item = Duration>) -> Self {
-        let mut times: Vec<Duration> = times.collect();
-        times.sort_unstable();
-        Self(times)
-    }
-
-    fn mean_s(&self) -> f64 {
-        let sum: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
-        ratio(sum, count(self.0.len()))
-    }
-
-    fn percentile_s(&self, percent: usize) -> f64 {
-        let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
-        self.0.get(rank).map_or(0.0, Duration::as_secs_f64)
-    }
-}
-
-/// Only while requests are being sent: how a fleet runs dry at the end says nothing of a balance.
-fn mean_cv(
-    samples: &[Sample],
-    sent: Option<(Duration, Duration)>,
-    of: fn(&ReplicaSample) -> f64,
-) -> f64 {
-    let Some((from, to)) = sent else {
-        return 0.0;
-    };
-    let (mut sum, mut counted) = (0.0, 0.0);
-    for sample in samples {
-        let among = count(sample.replicas.len().max(1));
-        let mean = sample.replicas.iter().map(of).sum::<f64>() / among;
-        if sample.at < from || sample.at > to || mean <= 0.0 {
-            continue;
-        }
-        let squares: f64 = sample
-            .replicas
-            .iter()
-            .map(|replica| (of(replica) - mean).powi(2))
-            .sum();
-        sum += (squares / among).sqrt() / mean;
-        counted += 1.0;
-    }
-    ratio(sum, counted)
-}
-
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn count(number: usize) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "backlogs are far below 2^52")]
-fn tokens(number: u64) -> f64 {
-    number as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Sample;
 
     fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -1,0 +1,119 @@
+//! What the ratios say.
+
+use isotherm_report::number::{percent, short, times};
+
+use super::super::document::Finding;
+use super::super::rows::Rows;
+use super::verdict::{GOALS, Verdict, verdicts};
+use super::{ORACLE, OURS};
+
+/// As good as the best other system, but for what seeds differ by.
+const RATIO_MIN: f64 = 0.98;
+/// Strictly better than it: by more than seeds differ by.
+const BETTER: f64 = 1.005;
+/// Behind it is what is below this: as good, but for what a figure is rounded by.
+const NOT_BEHIND: f64 = 1.0 - 0.0005;
+pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Finding> {
+    let all: Vec<(&str, Vec<Verdict>)> = groups
+        .iter()
+        .map(|group| (*group, verdicts(rows, group, others)))
+        .collect();
+    let mut behind = Vec::new();
+    for (group, verdicts) in &all {
+        for (goal, verdict) in GOALS.iter().zip(verdicts) {
+            if verdict.ratio < RATIO_MIN || verdict.ratio.is_nan() {
+                behind.push(format!(
+                    "{group}, {}: {} of {}",
+                    goal.name,
+                    times(verdict.ratio),
+                    verdict.against
+                ));
+            }
+        }
+    }
+    let held = all.len() * GOALS.len() - behind.len();
+    // Better on some figure, and on none below this.
+    let better_and = |least: f64| -> Vec<&str> {
+        all.iter()
+            .filter(|(_, verdicts)| {
+                verdicts.iter().all(|verdict| verdict.ratio >= least)
+                    && verdicts.iter().any(|verdict| verdict.ratio > BETTER)
+            })
+            .map(|(group, _)| *group)
+            .collect()
+    };
+    let better = better_and(NOT_BEHIND);
+    let nearly = better_and(RATIO_MIN);
+    let on_all: Vec<&str> = all
+        .iter()
+        .filter(|(_, verdicts)| verdicts.iter().all(|verdict| verdict.ratio > BETTER))
+        .map(|(group, _)| *group)
+        .collect();
+    let mut findings = vec![
+        Finding::claim(
+            format!(
+                "isotherm has at least {RATIO_MIN} of the best other system on every workload and every figure: {held} of {}.{}",
+                all.len() * GOALS.len(),
+                if behind.is_empty() {
+                    String::new()
+                } else {
+                    format!(" Not: {}.", behind.join("; "))
+                }
+            ),
+            behind.is_empty(),
+        ),
+        Finding::claim(
+            format!(
+                "On at least half of the workloads it is strictly better than every other policy on some figure and behind on none: {} of {} ({}).",
+                better.len(),
+                all.len(),
+                better.join(", ")
+            ),
+            better.len() * 2 >= all.len(),
+        ),
+        Finding::note(format!(
+            "Strictly better on some figure, and at least {RATIO_MIN} on the others: {} of {} ({}).",
+            nearly.len(),
+            all.len(),
+            nearly.join(", ")
+        )),
+        Finding::note(format!(
+            "Strictly better on all three figures at once: {} of {} ({}).",
+            on_all.len(),
+            all.len(),
+            on_all.join(", ")
+        )),
+    ];
+    for (group, verdicts) in &all {
+        let said: Vec<String> = GOALS
+            .iter()
+            .zip(verdicts)
+            .map(|(goal, verdict)| {
+                format!(
+                    "{} {} that of {} (seeds {} to {})",
+                    goal.name,
+                    times(verdict.ratio),
+                    verdict.against,
+                    short(verdict.spread.min),
+                    short(verdict.spread.max)
+                )
+            })
+            .collect();
+        let oracle = GOALS
+            .iter()
+            .map(|goal| {
+                times(goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, ORACLE)))
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let hits =
+            |system: &str| percent(rows.mean(group, system, 0.0, |row| row.summary.hit_ratio));
+        findings.push(Finding::note(format!(
+            "{group}: {}. Against the oracle: {oracle}. Cache hits {}, the oracle's {}.",
+            said.join("; "),
+            hits(OURS),
+            hits(ORACLE)
+        )));
+    }
+    findings
+}
