@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::client::{Answered, Client, Failure, Usage};
 use crate::stats::Times;
-use crate::workload::{Conversation, Pacing, Workload};
+use crate::workload::{Conversation, Pacing, Workload, message};
 
 /// Failures that are kept to be shown; there may be thousands of one cause.
 const FAILURES_SHOWN_MAX: usize = 5;
@@ -128,12 +127,7 @@ pub async fn play(workload: &Workload, client: &Client, tally: &Tally) -> Measur
 
 /// One conversation; it goes on after a failed turn as a person would who asks the next question.
 async fn converse(conversation: Conversation, client: Client, tally: Tally) {
-    let message = |role: &str, content: String| json!({ "role": role, "content": content });
-    let mut messages: Vec<Value> = conversation
-        .system
-        .iter()
-        .map(|system| message("system", system.render()))
-        .collect();
+    let mut messages = conversation.opening();
     for turn in conversation.turns {
         tokio::time::sleep(turn.think).await;
         messages.push(message("user", turn.content.render()));

@@ -8,6 +8,7 @@ use isotherm_e2e::{
 };
 use isotherm_harness::until;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 #[tokio::test]
 async fn a_thousand_waiting_requests_are_served_in_the_order_of_their_arrival() -> anyhow::Result<()>
@@ -21,9 +22,7 @@ async fn a_thousand_waiting_requests_are_served_in_the_order_of_their_arrival() 
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;
-    let first = tokio::spawn(Answer::to(
-        client.post("/v1/chat/completions", &chat("first")),
-    ));
+    let first = ask(&client, "first");
     replica.holds(1).await?;
 
     let mut connection = Multiplex::connect(stack.envoy().address()).await?;
@@ -72,16 +71,11 @@ async fn a_client_that_goes_away_while_it_waits_frees_its_place() -> anyhow::Res
     replica.always(Action::Hold);
     let stack = scripted("abort-waiting", &[&replica], 1).start().await?;
     let client = Client::new(&stack.url(""))?;
-    let ask = |prompt: &str| {
-        tokio::spawn(Answer::to(
-            client.post("/v1/chat/completions", &chat(prompt)),
-        ))
-    };
-    let served = ask("served");
+    let served = ask(&client, "served");
     replica.holds(1).await?;
-    let patient = ask("patient");
+    let patient = ask(&client, "patient");
     admin::becomes(stack.service(), "queue_length", 1).await?;
-    let impatient = ask("impatient");
+    let impatient = ask(&client, "impatient");
     admin::becomes(stack.service(), "queue_length", 2).await?;
 
     impatient.abort();
@@ -115,9 +109,7 @@ async fn a_client_that_goes_away_in_mid_stream_frees_its_place() -> anyhow::Resu
     let piece = body.next().await.transpose()?;
     assert!(piece.is_some_and(|piece| piece.starts_with(b"data: ")));
     admin::replica_becomes(stack.service(), replica.address(), "outstanding", 1).await?;
-    let next = tokio::spawn(Answer::to(
-        client.post("/v1/chat/completions", &chat("next")),
-    ));
+    let next = ask(&client, "next");
     admin::becomes(stack.service(), "queue_length", 1).await?;
 
     drop(body);
@@ -138,19 +130,14 @@ async fn a_full_queue_refuses_with_503_and_says_when_to_come_back() -> anyhow::R
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;
-    let ask = || {
-        tokio::spawn(Answer::to(
-            client.post("/v1/chat/completions", &chat("hello")),
-        ))
-    };
-    let mut served = vec![ask()];
+    let mut served = vec![ask(&client, "hello")];
     replica.holds(1).await?;
     for length in 1..=2 {
-        served.push(ask());
+        served.push(ask(&client, "hello"));
         admin::becomes(stack.service(), "queue_length", length).await?;
     }
 
-    let refused = ask().await??;
+    let refused = ask(&client, "hello").await??;
 
     is_refusal(&refused, "queue_full")?;
     replica.open();
@@ -171,21 +158,23 @@ async fn a_request_that_waited_too_long_is_refused_the_same_way() -> anyhow::Res
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;
-    let ask = || {
-        tokio::spawn(Answer::to(
-            client.post("/v1/chat/completions", &chat("hello")),
-        ))
-    };
-    let served = ask();
+    let served = ask(&client, "hello");
     replica.holds(1).await?;
 
-    let refused = ask().await??;
+    let refused = ask(&client, "hello").await??;
 
     is_refusal(&refused, "waited_too_long")?;
     assert_eq!(admin::queue_length(stack.service()).await?, 0);
     replica.open();
     assert_eq!(served.await??.status, 200);
     Ok(())
+}
+
+/// Asks for a chat, whatever else happens meanwhile.
+fn ask(client: &Client, prompt: &str) -> JoinHandle<anyhow::Result<Answer>> {
+    tokio::spawn(Answer::to(
+        client.post("/v1/chat/completions", &chat(prompt)),
+    ))
 }
 
 fn is_refusal(answer: &Answer, code: &str) -> anyhow::Result<()> {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -11,7 +10,7 @@ use super::levels::Levels;
 use super::record::{Outcome, Record, Window};
 use super::talk::{Talk, Who};
 use super::world::Gate;
-use crate::workload::Conversation;
+use crate::workload::{Conversation, message};
 
 /// Failures that are kept to be shown; there may be thousands of one cause.
 const FAILURES_SHOWN_MAX: usize = 5;
@@ -136,12 +135,7 @@ impl Life {
 
     /// One conversation; it goes on after a failed turn as a person would who asks the next question.
     async fn converse(&self, conversation: Conversation) {
-        let message = |role: &str, content: String| json!({ "role": role, "content": content });
-        let mut messages: Vec<Value> = conversation
-            .system
-            .iter()
-            .map(|system| message("system", system.render()))
-            .collect();
+        let mut messages = conversation.opening();
         let mut last_served = None;
         for turn in conversation.turns {
             if !self.pause(turn.think).await {

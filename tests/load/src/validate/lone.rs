@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::workload::{Session, Workload};
 
 /// How many.
 pub(super) const COUNT: usize = 16;
@@ -21,21 +21,17 @@ pub(super) fn sessions(workload: &Workload) -> Vec<Session> {
     lengths.sort_unstable();
     let tokens = lengths.get(lengths.len() / 2).copied().unwrap_or(1);
     (0..COUNT as u64)
-        .map(|number| Session {
-            region: 0,
-            key: IDS + number,
-            follows: None,
-            starts: PAUSE * u32::try_from(number).unwrap_or_default(),
-            steps: vec![Step {
-                after: None,
-                think: Duration::ZERO,
-                prompt: Prompt::new([Piece {
-                    id: IDS + number,
-                    tokens,
-                }]),
-                output_tokens: OUTPUT_TOKENS,
-                answer_id: IDS + COUNT as u64 + number,
-            }],
+        .map(|number| {
+            let prompt = Piece {
+                id: IDS + number,
+                tokens,
+            };
+            let answer = Piece {
+                id: IDS + COUNT as u64 + number,
+                tokens: OUTPUT_TOKENS,
+            };
+            let starts = PAUSE * u32::try_from(number).unwrap_or_default();
+            Session::one(prompt.id, starts, Prompt::new([prompt]), answer)
         })
         .collect()
 }

@@ -16,7 +16,7 @@ use crate::compare::describe;
 use crate::drive::{Measured, Tally, play};
 use crate::progress;
 use crate::scenario::{MODEL, Scheme};
-use crate::workload::{Conversation, Pacing, Workload, conversations};
+use crate::workload::{Conversation, Pacing, Workload, conversations, message};
 
 /// How long a recording may take to begin, and to end after its last request.
 const RECORDING_MAX: Duration = Duration::from_secs(90);
@@ -48,7 +48,7 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
     let mut lone_ms = Vec::new();
     for Conversation { session, turns, .. } in conversations(&plan.lone) {
         for turn in turns {
-            let message = json!({ "role": "user", "content": turn.content.render() });
+            let message = message("user", turn.content.render());
             let answered = client.ask(&session, &[message], turn.answer).await;
             let answered =
                 answered.map_err(|failure| anyhow::anyhow!("a lone request: {failure}"))?;

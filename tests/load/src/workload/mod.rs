@@ -6,6 +6,8 @@ mod replay;
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 pub use multi_turn::MultiTurn;
 pub(crate) use replay::conversations;
 
@@ -81,6 +83,22 @@ pub enum Content {
     },
     /// Pieces, each from its own id, with their lengths in tokens; a shorter one is the beginning of a longer one.
     Pieces(Vec<(u64, u32)>),
+}
+
+impl Conversation {
+    /// The messages before the first question.
+    #[must_use]
+    pub fn opening(&self) -> Vec<Value> {
+        let system = self.system.iter();
+        system
+            .map(|content| message("system", content.render()))
+            .collect()
+    }
+}
+
+/// A message of a chat.
+pub(crate) fn message(role: &str, content: String) -> Value {
+    json!({ "role": role, "content": content })
 }
 
 impl Content {

@@ -5,7 +5,7 @@ mod plan;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
 use isotherm_simulator::compare::{BASELINE, Plan, Report, Who};
@@ -15,15 +15,15 @@ use isotherm_simulator::compare::{BASELINE, Plan, Report, Who};
 /// The policies are the service's own code, the replicas a model of an engine fitted to published measurements. A trace is one
 /// JSON object a line, as `isotherm record` writes them, or Mooncake's.
 #[derive(Debug, Parser)]
-#[command(name = "isotherm-sim", version)]
+#[command(
+    name = "isotherm-sim",
+    version,
+    group(ArgGroup::new("traffic").required(true).args(["trace", "workload"])),
+    after_help = "`isotherm-sim experiment NAME` runs the set-up of a paper's figure instead; `isotherm-sim experiment --help` says more."
+)]
 struct Cli {
     /// Recorded traffic.
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "workload",
-        conflicts_with = "workload"
-    )]
+    #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Generated traffic instead, by its name; a wrong one lists them.
     #[arg(long, value_name = "NAME")]

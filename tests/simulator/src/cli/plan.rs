@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_wrong_command_line_says_what_would_be_right() {
         for (line, wanted) in [
-            ("", "--trace <FILE>"),
+            ("", "--trace <FILE>|--workload <NAME>"),
             (
                 "--trace no-such-file.jsonl",
                 "cannot read the trace no-such-file.jsonl",

@@ -20,6 +20,7 @@ use isotherm_router::{PolicyName, Push};
 
 use super::document::{Chart, Document, Finding, Section, Table};
 use super::dualmap::{CONVERSATION, GOODPUT_SHARE, REPLICAS, draw, goodput, setup};
+use super::figure::attainment;
 use super::lab::{Case, Draw, Lab, config};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
@@ -187,10 +188,6 @@ fn answered(draw: Draw, answers: Answers) -> Draw {
         }
         workload
     })
-}
-
-fn attainment(row: &Row) -> f64 {
-    row.summary.slo_attainment
 }
 
 /// The highest goodput of those that the paper has below DualMap.

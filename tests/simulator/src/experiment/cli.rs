@@ -18,7 +18,11 @@ const OUTPUT: &str = "ISOTHERM_OUTPUT";
 
 /// Runs an experiment after a paper and writes its report: CSV, JSON, HTML.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "isotherm-sim experiment", version)]
+#[command(
+    name = "isotherm-sim experiment",
+    bin_name = "isotherm-sim experiment",
+    version
+)]
 pub struct Arguments {
     /// Which one, or `all`; with a name that does not exist, the list of those that do
     pub name: String,

@@ -12,6 +12,7 @@
 use isotherm_engine::model::presets::Preset;
 use isotherm_router::{PolicyName, Push};
 
+use super::figure::attainment;
 use super::lab::{Case, Draw, Lab, config};
 use super::rows::Rows;
 use super::workloads;
@@ -102,7 +103,7 @@ pub(super) fn over_rate(lab: &Lab) -> Rows {
 /// The highest rate with the wanted share within the SLO: between the last rate that has it and the next one, in
 /// proportion; nothing below the first rate.
 pub(super) fn goodput(rows: &Rows, group: &str, system: &str) -> f64 {
-    let share = |x: f64| rows.mean(group, system, x, |row| row.summary.slo_attainment);
+    let share = |x: f64| rows.mean(group, system, x, attainment);
     let xs = rows.xs(group);
     let mut goodput = 0.0;
     for (index, &x) in xs.iter().enumerate() {
@@ -125,7 +126,7 @@ pub(super) fn high_rates(rows: &Rows, group: &str) -> Vec<f64> {
     let best = |x: f64| {
         BASELINES
             .iter()
-            .map(|system| rows.mean(group, system, x, |row| row.summary.slo_attainment))
+            .map(|system| rows.mean(group, system, x, attainment))
             .fold(0.0, f64::max)
     };
     let xs = rows.xs(group);

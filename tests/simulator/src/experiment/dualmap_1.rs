@@ -12,6 +12,7 @@ use super::dualmap::{
     high_rates, over_rate,
 };
 use super::explain;
+use super::figure::{cv, hits};
 use super::lab::Lab;
 use super::paper::{Against, Stated};
 use super::rows::{Row, Rows};
@@ -76,14 +77,6 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         }],
         rows,
     })
-}
-
-fn hits(row: &Row) -> f64 {
-    row.summary.hit_ratio
-}
-
-fn cv(row: &Row) -> f64 {
-    row.summary.load_cv
 }
 
 fn scatter(rows: &Rows, group: &str, rate: f64) -> anyhow::Result<Chart> {

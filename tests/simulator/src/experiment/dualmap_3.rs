@@ -9,10 +9,11 @@ use super::dualmap::{
     BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, PUSHING, REPLICAS, SYSTEMS,
     TOOLS, goodput, high_rates, over_rate,
 };
+use super::figure::{attainment, cv, hits};
 use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
-use super::rows::{Row, Rows};
+use super::rows::Rows;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 3";
 
@@ -46,10 +47,6 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
     })
 }
 
-fn attainment(row: &Row) -> f64 {
-    row.summary.slo_attainment
-}
-
 fn section(rows: &Rows, group: &str) -> anyhow::Result<Section> {
     let axes = |y, mark| Axes {
         x: "requests/s",
@@ -74,13 +71,13 @@ fn section(rows: &Rows, group: &str) -> anyhow::Result<Section> {
                 "Cache hits (Figure 10)",
                 "Share of prompt tokens.",
                 &axes("share", None),
-                |row| row.summary.hit_ratio,
+                hits,
             )?,
             chart(
                 "Evenness (Figure 11)",
                 "Coefficient of variation of the replicas' pending prefill tokens. Less is more even.",
                 &axes("CV", None),
-                |row| row.summary.load_cv,
+                cv,
             )?,
         ],
         table: Some(goodputs(rows, group)),

@@ -6,14 +6,13 @@ use isotherm_report::number::{percent, short};
 use super::document::{Chart, Document, Finding, Section};
 use super::dualmap::{BASELINES, DUAL_MAP, GROUPS, PUSHING, SYSTEMS, high_rates, over_rate};
 use super::explain;
+use super::figure::{p50, p90};
 use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, Figure, lines};
 use super::rows::Rows;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 4";
-const P50: Figure = |row| row.summary.ttft_p50_s;
-const P90: Figure = |row| row.summary.ttft_p90_s;
 
 /// Runs it.
 pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
@@ -25,12 +24,12 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         paper.push(Against::over(
             format!("{group}, high rates: p50 TTFT less than the best baseline's by"),
             Stated::range(0.554, 0.974, Unit::Share, SOURCE),
-            &savings(&rows, group, &high, P50),
+            &savings(&rows, group, &high, p50),
         ));
         paper.push(Against::over(
             format!("{group}, high rates: p90 TTFT less than the best baseline's by"),
             Stated::range(0.823, 0.97, Unit::Share, SOURCE),
-            &savings(&rows, group, &high, P90),
+            &savings(&rows, group, &high, p90),
         ));
         findings.extend(high.iter().map(|&rate| sentence(&rows, group, rate)));
     }
@@ -46,8 +45,8 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
                 title: (*group).to_owned(),
                 key: SYSTEMS.map(String::from).into(),
                 charts: vec![
-                    chart(&rows, group, "p50 TTFT", P50)?,
-                    chart(&rows, group, "p90 TTFT", P90)?,
+                    chart(&rows, group, "p50 TTFT", p50)?,
+                    chart(&rows, group, "p90 TTFT", p90)?,
                     chart(&rows, group, "p50 end to end", |row| row.summary.e2e_p50_s)?,
                     chart(&rows, group, "p90 end to end", |row| row.summary.e2e_p90_s)?,
                 ],
@@ -106,8 +105,8 @@ fn sentence(rows: &Rows, group: &str, rate: f64) -> Finding {
     let best = BASELINES
         .into_iter()
         .min_by(|a, b| {
-            rows.mean(group, a, rate, P90)
-                .total_cmp(&rows.mean(group, b, rate, P90))
+            rows.mean(group, a, rate, p90)
+                .total_cmp(&rows.mean(group, b, rate, p90))
         })
         .unwrap_or(DUAL_MAP);
     let hits = |system| percent(rows.mean(group, system, rate, |row| row.summary.hit_ratio));
@@ -115,8 +114,8 @@ fn sentence(rows: &Rows, group: &str, rate: f64) -> Finding {
     Finding::note(format!(
         "{group} at {} requests/s: p90 TTFT {} s with DualMap, {} s with {best}, the best baseline there. Cache hits {} against {}, CV of the load {} against {}.",
         short(rate),
-        short(rows.mean(group, DUAL_MAP, rate, P90)),
-        short(rows.mean(group, best, rate, P90)),
+        short(rows.mean(group, DUAL_MAP, rate, p90)),
+        short(rows.mean(group, best, rate, p90)),
         hits(DUAL_MAP),
         hits(best),
         cv(DUAL_MAP),

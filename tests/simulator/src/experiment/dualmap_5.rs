@@ -13,6 +13,7 @@ use super::document::{Document, Finding, Section, Table};
 use super::dualmap::{
     CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, balancing, draw, goodput, setup,
 };
+use super::figure::{attainment, cv, hits, p50, p90};
 use super::lab::{Case, Lab};
 use super::paper::{Against, Stated};
 use super::picture::{Axes, lines};
@@ -90,26 +91,6 @@ fn telling_rate(rows: &Rows) -> f64 {
 
 fn seconds(value: f64) -> String {
     format!("{} s", short(value))
-}
-
-fn attainment(row: &Row) -> f64 {
-    row.summary.slo_attainment
-}
-
-fn p50(row: &Row) -> f64 {
-    row.summary.ttft_p50_s
-}
-
-fn p90(row: &Row) -> f64 {
-    row.summary.ttft_p90_s
-}
-
-fn hits(row: &Row) -> f64 {
-    row.summary.hit_ratio
-}
-
-fn cv(row: &Row) -> f64 {
-    row.summary.load_cv
 }
 
 fn section(rows: &Rows, rate: f64) -> anyhow::Result<Section> {

@@ -3,6 +3,7 @@
 use isotherm_report::number::{percent, short, times};
 
 use super::document::Table;
+use super::figure::{attainment, cv, hits, p50, p90, tokens};
 use super::rows::{Row, Rows};
 
 /// Replicas that compute less of the time than this are not what limits the clients.
@@ -28,9 +29,9 @@ pub(super) fn beside(rows: &Rows, group: &str, x: f64, (ours, theirs): (&str, &s
         "{group}, {ours} against {theirs}: throughput {}, p90 TTFT {}. Cache hits {}; requests waited in an engine while another \
          had none waiting for {} of the time; {} requests waited in an engine and {} in routers on average; replicas computed {} \
          of the time; {} preemptions.",
-        ratio(|row| row.summary.throughput_tokens_per_s),
-        ratio(|row| row.summary.ttft_p90_s),
-        both(&|row| row.summary.hit_ratio, percent),
+        ratio(tokens),
+        ratio(p90),
+        both(&hits, percent),
         both(&load("stranded_share"), percent),
         both(&load("engine_waiting_mean"), short),
         both(&load("router_waiting_mean"), short),
@@ -56,17 +57,13 @@ pub(super) fn table(rows: &Rows, cells: &[(&str, &str, f64)]) -> Table {
     let columns: [Column<'_>; 13] = [
         ("requests", &|row| row.summary.requests as f64, short),
         ("failed", &|row| row.summary.failed as f64, short),
-        (
-            "tokens/s",
-            &|row| row.summary.throughput_tokens_per_s,
-            short,
-        ),
-        ("cache hits", &|row| row.summary.hit_ratio, percent),
-        ("TTFT p50 s", &|row| row.summary.ttft_p50_s, short),
-        ("p90 s", &|row| row.summary.ttft_p90_s, short),
+        ("tokens/s", &tokens, short),
+        ("cache hits", &hits, percent),
+        ("TTFT p50 s", &p50, short),
+        ("p90 s", &p90, short),
         ("e2e p50 s", &|row| row.summary.e2e_p50_s, short),
-        ("within SLO", &|row| row.summary.slo_attainment, percent),
-        ("load CV", &|row| row.summary.load_cv, short),
+        ("within SLO", &attainment, percent),
+        ("load CV", &cv, short),
         (
             "most / mean outstanding",
             &load("outstanding_most_over_mean"),

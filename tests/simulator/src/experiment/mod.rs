@@ -26,6 +26,7 @@ mod dualmap_3;
 mod dualmap_4;
 mod dualmap_5;
 mod explain;
+mod figure;
 mod skylb_10;
 mod skylb_8;
 mod skylb_9;

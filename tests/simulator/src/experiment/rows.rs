@@ -175,6 +175,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::figure::tokens;
     use super::*;
 
     pub(in crate::experiment) fn row(
@@ -195,10 +196,6 @@ pub(super) mod tests {
             },
             more: BTreeMap::from([("busy_share", 0.5)]),
         }
-    }
-
-    fn tokens(row: &Row) -> f64 {
-        row.summary.throughput_tokens_per_s
     }
 
     #[test]

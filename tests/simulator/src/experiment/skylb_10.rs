@@ -9,6 +9,7 @@ use isotherm_router::{PolicyName, Push};
 
 use super::document::{Document, Finding, Section};
 use super::explain;
+use super::figure::p90;
 use super::lab::{Case, Lab, config};
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
@@ -117,7 +118,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
             key: SYSTEMS.map(String::from).into(),
             charts: vec![
                 chart("Throughput", "tokens/s", Scale::Linear, tokens)?,
-                chart("p90 TTFT", "seconds", Scale::Log, |row| row.summary.ttft_p90_s)?,
+                chart("p90 TTFT", "seconds", Scale::Log, p90)?,
             ],
             table: Some(explain::table(
                 &rows,

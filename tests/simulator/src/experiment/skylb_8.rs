@@ -18,6 +18,7 @@ use isotherm_router::{PolicyName, Push};
 
 use super::document::{Document, Finding, Section};
 use super::explain;
+use super::figure::{p50, p90};
 use super::lab::{Case, Draw, Lab, config};
 use super::paper::{Against, Stated, Unit};
 use super::picture::{bars, boxes, e2e, ttft};
@@ -263,7 +264,7 @@ fn paper(rows: &Rows) -> Vec<Against> {
         Against::over(
             "all: median TTFT of SkyLB, of baselines'",
             share(0.1587, 0.5763),
-            &over(&GROUPS, "SkyLB", &baselines, |row| row.summary.ttft_p50_s),
+            &over(&GROUPS, "SkyLB", &baselines, p50),
         ),
         Against::over(
             "all: mean TTFT of SkyLB, of baselines'",
@@ -273,7 +274,7 @@ fn paper(rows: &Rows) -> Vec<Against> {
         Against::over(
             "all: p90 TTFT of SkyLB, of baselines'",
             share(0.1008, 0.2338),
-            &over(&GROUPS, "SkyLB", &baselines, |row| row.summary.ttft_p90_s),
+            &over(&GROUPS, "SkyLB", &baselines, p90),
         ),
         Against::over(
             "all: median end-to-end time of baselines over SkyLB's",

@@ -6,12 +6,10 @@
 //! spreads a burst computes its prompt many times, who does not lets it queue. The background has the lengths of Azure's trace
 //! and shares nothing.
 
-use core::time::Duration;
-
 use super::draw::{Draw, LogNormal};
 use super::replay::duration;
-use super::{Session, Step, Workload, lengths};
-use crate::prompt::Prompt;
+use super::{Session, Workload, lengths};
+use crate::prompt::{Piece, Prompt};
 
 /// Bursts over a background.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +75,11 @@ impl Bursty {
                 let lengths = lengths::draw(&mut draw);
                 let prompt = Prompt::new([draw.text(lengths.prompt)]);
                 let key = draw.key();
-                sessions.push(request(at, key, prompt, lengths.answer, &mut draw));
+                let answer = Piece {
+                    tokens: lengths.answer.max(1),
+                    id: draw.id(),
+                };
+                sessions.push(Session::one(key, duration(at), prompt, answer));
             }
         }
         sessions.sort_by_key(|session| session.starts);
@@ -99,28 +101,15 @@ impl Bursty {
             for _ in 0..self.burst.tokens(draw, BURST.0, BURST.1) {
                 let text = self.text.tokens(draw, TOKENS.0, TOKENS.1);
                 let prompt = Prompt::new([common, draw.text(text)]);
-                let answer = self.answer.tokens(draw, TOKENS.0, TOKENS.1);
-                sessions.push(request(at, key, prompt, answer, draw));
+                let answer = Piece {
+                    tokens: self.answer.tokens(draw, TOKENS.0, TOKENS.1).max(1),
+                    id: draw.id(),
+                };
+                sessions.push(Session::one(key, duration(at), prompt, answer));
                 at += draw.exponential(self.gap_s);
             }
             begins += draw.exponential(self.pause_s);
         }
-    }
-}
-
-fn request(at: f64, key: u64, prompt: Prompt, answer: u32, draw: &mut Draw) -> Session {
-    Session {
-        region: 0,
-        key,
-        follows: None,
-        starts: duration(at),
-        steps: vec![Step {
-            after: None,
-            think: Duration::ZERO,
-            prompt,
-            output_tokens: answer.max(1),
-            answer_id: draw.id(),
-        }],
     }
 }
 

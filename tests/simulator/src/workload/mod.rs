@@ -76,6 +76,26 @@ pub struct Step {
     pub answer_id: u64,
 }
 
+impl Session {
+    /// One request from the first region, which waits for nobody's answer.
+    #[must_use]
+    pub fn one(key: u64, starts: Duration, prompt: Prompt, answer: Piece) -> Self {
+        Self {
+            region: 0,
+            key,
+            follows: None,
+            starts,
+            steps: vec![Step {
+                after: None,
+                think: Duration::ZERO,
+                prompt,
+                output_tokens: answer.tokens,
+                answer_id: answer.id,
+            }],
+        }
+    }
+}
+
 impl Step {
     /// The answer as the piece that later prompts repeat behind this one's: engines keep the blocks of what they generated.
     #[must_use]

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::trace::Trace;
-use super::{Session, Step, Workload};
-use crate::prompt::mix;
+use super::{Session, Workload};
+use crate::prompt::{Piece, mix};
 
 /// How a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,22 +76,19 @@ impl Replay {
             .iter()
             .zip(trace.sessions())
             .enumerate()
-            .map(|(index, (line, session))| Session {
-                region: line
-                    .region
-                    .as_ref()
-                    .and_then(|name| regions.binary_search(name).ok())
-                    .unwrap_or(0),
-                key: mix(0, session),
-                follows: None,
-                starts: duration(at_s(index, line.timestamp)),
-                steps: vec![Step {
-                    after: None,
-                    think: Duration::ZERO,
-                    prompt: line.prompt(tokens_max),
-                    output_tokens: line.output_length.max(1),
-                    answer_id: line.answer.unwrap_or(UNREPEATED ^ index as u64),
-                }],
+            .map(|(index, (line, session))| {
+                let starts = duration(at_s(index, line.timestamp));
+                let answer = Piece {
+                    id: line.answer.unwrap_or(UNREPEATED ^ index as u64),
+                    tokens: line.output_length.max(1),
+                };
+                let region = line.region.as_ref();
+                Session {
+                    region: region
+                        .and_then(|name| regions.binary_search(name).ok())
+                        .unwrap_or(0),
+                    ..Session::one(mix(0, session), starts, line.prompt(tokens_max), answer)
+                }
             })
             .collect();
         Workload {

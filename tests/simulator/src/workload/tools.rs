@@ -10,8 +10,6 @@
 //! in sessions of 1.8 requests on average, on one of 300 tools (Zipf), each request with the last one's answer and the tool's
 //! result. Open loop, Poisson at a rate. The lengths were chosen so that the whole has those figures; the test checks them.
 
-use core::time::Duration;
-
 use super::draw::{Draw, LogNormal, Zipf};
 use super::replay::duration;
 use super::{Session, Step, Workload};
@@ -128,19 +126,11 @@ fn agent(starts: f64, tool: Piece, draw: &mut Draw, sessions: &mut Vec<Session>)
 }
 
 fn request(at: f64, key: u64, prompt: Prompt, draw: &mut Draw) -> Session {
-    Session {
-        region: 0,
-        key,
-        follows: None,
-        starts: duration(at),
-        steps: vec![Step {
-            after: None,
-            think: Duration::ZERO,
-            prompt,
-            output_tokens: ANSWER.tokens(draw, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
-            answer_id: draw.id(),
-        }],
-    }
+    let answer = Piece {
+        tokens: ANSWER.tokens(draw, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
+        id: draw.id(),
+    };
+    Session::one(key, duration(at), prompt, answer)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `isotherm` against the best other system, figure by figure.
 
+use super::super::figure::{attainment, tokens};
 use super::super::rows::{Row, Rows, Stat};
 use super::OURS;
 
@@ -14,12 +15,12 @@ pub(super) struct Goal {
 pub(super) const GOALS: [Goal; 3] = [
     Goal {
         name: "throughput",
-        figure: |row| row.summary.throughput_tokens_per_s,
+        figure: tokens,
         less: false,
     },
     Goal {
         name: "requests within the SLO",
-        figure: |row| row.summary.slo_attainment,
+        figure: attainment,
         less: false,
     },
     Goal {

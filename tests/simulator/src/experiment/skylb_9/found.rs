@@ -4,9 +4,10 @@ use isotherm_report::number::{short, times};
 
 use super::super::document::{Finding, Table};
 use super::super::explain;
+use super::super::figure::{hits, p90, tokens};
 use super::super::paper::{Against, Stated};
 use super::super::rows::{Row, Rows};
-use super::{BLIND, CHATS, LIMITED, PENDING, POLICIES, SGLANG, hits, p90, tokens};
+use super::{BLIND, CHATS, LIMITED, PENDING, POLICIES, SGLANG};
 
 const SOURCE: &str = "SkyLB, section 5.2, text on Figure 9";
 

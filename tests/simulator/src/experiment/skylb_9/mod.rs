@@ -25,6 +25,7 @@ use self::found::{best, choices, findings, paper};
 use self::runs::{chats, over_lengths, over_limits, over_thoughts, trees};
 use super::document::{Document, Section};
 use super::explain;
+use super::figure::{hits, p90, tokens};
 use super::lab::Lab;
 use super::picture::{Axes, bars, boxes, e2e, lines, ttft};
 use super::rows::{Row, Rows};
@@ -193,15 +194,3 @@ const LIMIT_AXES: Axes = Axes {
     scale: Scale::Linear,
     mark: None,
 };
-
-fn tokens(row: &Row) -> f64 {
-    row.summary.throughput_tokens_per_s
-}
-
-fn p90(row: &Row) -> f64 {
-    row.summary.ttft_p90_s
-}
-
-fn hits(row: &Row) -> f64 {
-    row.summary.hit_ratio
-}

@@ -115,7 +115,12 @@ impl Trace {
 }
 
 fn parse(text: &str) -> Result<TraceLine, String> {
-    let line: TraceLine = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let line: TraceLine = serde_json::from_str(text).map_err(|error| {
+        // Its "line 1" is the line that it was given; ours is the one of the file.
+        error
+            .to_string()
+            .replace(" at line 1 column ", " at column ")
+    })?;
     if !line.timestamp.is_finite() || line.timestamp < 0.0 {
         return Err(format!("a timestamp of {}", line.timestamp));
     }
@@ -185,6 +190,16 @@ mod tests {
                 .lines()
                 .len(),
             2
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_no_request_has_one_number() {
+        let error = read(&format!("{TRACE}no request")).unwrap_err().to_string();
+        assert!(error.starts_with("line 5: expected "), "{error}");
+        assert!(
+            error.contains(" at column 2;") && !error.contains("line 1"),
+            "{error}"
         );
     }
 
