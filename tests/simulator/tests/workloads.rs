@@ -72,8 +72,12 @@ fn nothing_is_lost_under_any_policy_in_any_mode() {
 #[test]
 fn every_workload_repeats_itself_and_another_seed_is_another_run() {
     for (name, _) in NAMES {
-        // One that draws lots, and one that weighs what it has learned.
-        for policy in [PolicyName::Random, PolicyName::MinTtft] {
+        // One that draws lots, one that weighs what it has learned, and the default.
+        for policy in [
+            PolicyName::Random,
+            PolicyName::MinTtft,
+            PolicyName::Isotherm,
+        ] {
             let balancing = || Balancing::Router(config(policy));
             let (_, first) = play(name, 1, balancing());
             let (_, again) = play(name, 1, balancing());

@@ -182,10 +182,12 @@ impl Generator {
             }),
             Self::Bursty(bursty) => Self::Bursty(Bursty {
                 duration_s: bursty.duration_s * scale,
+                warmup_requests: count(bursty.warmup_requests),
                 ..bursty
             }),
             Self::Diurnal(diurnal) => Self::Diurnal(Diurnal {
                 day_s: diurnal.day_s * scale,
+                warmup_requests: count(diurnal.warmup_requests),
                 ..diurnal
             }),
         }
@@ -203,6 +205,12 @@ mod tests {
             let (workload, again) = (generator.generate(1), generator.generate(1));
             assert_eq!(workload.name, name);
             assert!(workload.requests() > 10, "{name}");
+            assert!(
+                workload.warmup_requests * 2 < workload.requests(),
+                "{name}: {} of {} only warm the caches",
+                workload.warmup_requests,
+                workload.requests()
+            );
             assert_eq!(format!("{workload:?}"), format!("{again:?}"), "{name}");
             assert_ne!(
                 format!("{workload:?}"),

@@ -25,7 +25,7 @@ pub mod trace;
 pub mod tree_of_thoughts;
 
 pub use generator::{Generator, NAMES, by_name};
-pub use standard::{Load, Standard, standard};
+pub use standard::{Standard, standard};
 
 use core::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The workloads on which policies are judged, each with the fleet and the load that it runs on.
 //!
-//! Open loops are played at a moderate load, at a high one, and just past what the fleet can do; closed loops find their own.
+//! Open loops are played at a moderate load, at a high one, and about where the fleet ends, as their names say; closed loops find
+//! their own.
 //! The fleets are those of the papers: eight instances for traces (DualMap 4.1), twelve L4s in three regions for chats and trees
 //! (SkyLB 5.1). A run is short, some thousand requests: judging takes policies x workloads x seeds of them.
 
@@ -21,25 +22,10 @@ use crate::setup::{Balancing, RegionSetup, ReplicaSetup, Setup};
 pub struct Standard {
     /// Its name, unique in the list.
     pub name: &'static str,
-    /// How much of the fleet it asks for.
-    pub load: Load,
     /// The workload.
     pub generator: Generator,
     /// The fleet.
     pub regions: Vec<RegionSetup>,
-}
-
-/// How much a workload asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// Every policy keeps up.
-    Moderate,
-    /// Only good ones keep up.
-    High,
-    /// Nobody keeps up; it still matters who is served in time.
-    PastSaturation,
-    /// Clients wait for their answers: the better the service, the more they ask.
-    ClosedLoop,
 }
 
 impl Standard {
@@ -87,9 +73,8 @@ impl Standard {
 /// The workloads on which policies are judged.
 #[must_use]
 pub fn standard() -> Vec<Standard> {
-    let of = |name, load, generator, regions| Standard {
+    let of = |name, generator, regions| Standard {
         name,
-        load,
         generator,
         regions,
     };
@@ -100,61 +85,40 @@ pub fn standard() -> Vec<Standard> {
         })
     };
     vec![
-        of(
-            "conversation-moderate",
-            Load::Moderate,
-            conversation(6.0),
-            eight(),
-        ),
-        of("conversation-high", Load::High, conversation(8.0), eight()),
-        of(
-            "conversation-past",
-            Load::PastSaturation,
-            conversation(9.5),
-            eight(),
-        ),
+        of("conversation-moderate", conversation(6.0), eight()),
+        of("conversation-high", conversation(8.0), eight()),
+        of("conversation-past", conversation(9.5), eight()),
         of(
             "chat-wildchat",
-            Load::ClosedLoop,
             Generator::Chat(Chat::wildchat()),
             three_regions(),
         ),
         of(
             "chat-arena",
-            Load::ClosedLoop,
             Generator::Chat(Chat::arena()),
             three_regions(),
         ),
         of(
             "tot-2",
-            Load::ClosedLoop,
             Generator::TreeOfThoughts(TreeOfThoughts::uniform()),
             three_regions(),
         ),
         of(
             "tot-mixed",
-            Load::ClosedLoop,
             Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
             three_regions(),
         ),
-        of("tools-moderate", Load::Moderate, tools(9.0), eight()),
-        of("tools-high", Load::High, tools(14.0), eight()),
-        of("tools-past", Load::PastSaturation, tools(16.0), eight()),
-        of(
-            "bursty",
-            Load::High,
-            Generator::Bursty(Bursty::default()),
-            l4s(8),
-        ),
+        of("tools-moderate", tools(9.0), eight()),
+        of("tools-high", tools(14.0), eight()),
+        of("tools-past", tools(16.0), eight()),
+        of("bursty", Generator::Bursty(Bursty::default()), l4s(8)),
         of(
             "diurnal",
-            Load::High,
             Generator::Diurnal(Diurnal::default()),
             three_regions(),
         ),
         of(
             "heterogeneous",
-            Load::ClosedLoop,
             Generator::Chat(one_region_chat()),
             mixed_speeds(),
         ),
