@@ -4,14 +4,16 @@
 //! ended goes on with its answer, nearly always; so it is enough to remember how long that was. Without this a chat's
 //! next turn looks a quarter less cached on its own replica than it is, and leaves it too easily.
 //!
-//! Not everybody goes on: a burst of questions about one text has the text in common and no answers. So how much of what
-//! was expected behind an edge is really found there is learned, and the expectation is scaled by it.
+//! Not everybody goes on: a burst of questions about one text has the text in common and no answers, a user begins a new
+//! conversation. What is too short to repeat the answer does not go on. For the others, how much of what was expected is
+//! really found is learned, and the expectation is scaled by it.
 
+use isotherm_fingerprint::Fingerprint;
 use lru::LruCache;
 
 use core::num::NonZeroUsize;
 
-use crate::ReplicaId;
+use crate::{ReplicaId, Request, SessionKey};
 
 /// How many answers are remembered; about 64 bytes each. (That it is not zero is checked when this is compiled.)
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
@@ -20,11 +22,49 @@ const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero"
 const FOUND_START: f64 = 0.5;
 /// How much one measurement moves that.
 const LEARNING_RATE: f64 = 0.05;
+/// A prompt with less than this share of what is remembered behind what it has in common does not repeat it: its length in
+/// tokens is an estimate.
+const REPEATED_MIN: f64 = 0.8;
 
-/// The last answer to each of the latest prompts, by the hash of the prompt's last edge.
+/// What an answer stands behind: the last edge of a prompt, of its session. A popular opening has many answers, and each
+/// session knows its own; a first message is often too short for an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Behind {
+    edge: Option<u64>,
+    session: Option<SessionKey>,
+}
+
+impl Behind {
+    /// What a prompt would go on from whose first `depth` edges are known.
+    pub(crate) fn matched(request: &Request, depth: usize) -> Option<Self> {
+        let edges = request.fingerprint.edges();
+        let edge = match depth.checked_sub(1) {
+            // The same prompt again does not go on with its answer.
+            Some(last) => Some(edges.get(last).filter(|_| depth < edges.len())?.hash),
+            None => None,
+        };
+        Self::new(edge, request.session)
+    }
+
+    /// Behind a whole prompt.
+    pub(crate) fn whole(fingerprint: &Fingerprint, session: Option<SessionKey>) -> Option<Self> {
+        let last = fingerprint.edges().last();
+        Self::new(last.map(|edge| edge.hash), session)
+    }
+
+    /// A prompt without either could be anybody's.
+    const fn new(edge: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
+        if edge.is_none() && session.is_none() {
+            return None;
+        }
+        Some(Self { edge, session })
+    }
+}
+
+/// The last answer to each of the latest prompts.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    behind: LruCache<u64, (ReplicaId, u32)>,
+    behind: LruCache<Behind, (ReplicaId, u32)>,
     /// The share of what is remembered that is found.
     found: f64,
 }
@@ -39,9 +79,16 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// A replica holds so many tokens behind this edge: the prompt's own rest, and its answer.
-    pub(crate) fn told(&mut self, edge: u64, replica: ReplicaId, tokens: u32) {
-        self.behind.put(edge, (replica, tokens));
+    /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
+    pub(crate) fn told(&mut self, behind: Behind, replica: ReplicaId, tokens: u32) {
+        self.behind.put(behind, (replica, tokens));
+        if behind.edge.is_some() {
+            // The session has gone on from the prompt that was too short for an edge.
+            self.behind.pop(&Behind {
+                edge: None,
+                ..behind
+            });
+        }
     }
 
     /// How many of so many remembered tokens are expected to be there.
@@ -49,10 +96,12 @@ impl Answers {
         remembered * self.found
     }
 
-    /// How many tokens a replica holds behind this edge, of at most so many, if it is as remembered.
-    pub(crate) fn remembered(&self, edge: u64, replica: ReplicaId, at_most: f64) -> f64 {
-        match self.behind.peek(&edge) {
-            Some((at, tokens)) if *at == replica => f64::from(*tokens).min(at_most),
+    /// How many tokens a replica holds for a prompt that has so many behind this, if it goes on with them.
+    pub(crate) fn remembered(&self, behind: Behind, replica: ReplicaId, tokens: f64) -> f64 {
+        match self.behind.peek(&behind) {
+            Some((at, held)) if *at == replica && tokens >= REPEATED_MIN * f64::from(*held) => {
+                f64::from(*held).min(tokens)
+            }
             Some(_) | None => 0.0,
         }
     }
@@ -63,5 +112,55 @@ impl Answers {
             let share = (found / remembered).clamp(0.0, 1.0);
             self.found += LEARNING_RATE * (share - self.found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: ReplicaId = ReplicaId(1);
+
+    fn behind(edge: Option<u64>, session: Option<u64>) -> Behind {
+        Behind::new(edge, session.map(SessionKey)).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_expected_where_it_was_written_by_whoever_can_repeat_it() {
+        let mut answers = Answers::default();
+        let mine = behind(Some(7), Some(1));
+        answers.told(mine, HOME, 100);
+        for (who, at, tokens, held) in [
+            (mine, HOME, 500.0, 100.0),
+            (mine, HOME, 90.0, 90.0),
+            // Too short to repeat it: a new conversation with the same opening.
+            (mine, HOME, 70.0, 0.0),
+            (mine, ReplicaId(2), 500.0, 0.0),
+            (behind(Some(7), Some(2)), HOME, 500.0, 0.0),
+            (behind(Some(7), None), HOME, 500.0, 0.0),
+        ] {
+            let seen = answers.remembered(who, at, tokens);
+            assert!((seen - held).abs() < 1e-9, "{who:?}: {seen}");
+        }
+    }
+
+    #[test]
+    fn a_message_too_short_for_an_edge_is_known_by_its_session_until_that_goes_on() {
+        let mut answers = Answers::default();
+        let short = behind(None, Some(1));
+        answers.told(short, HOME, 100);
+        assert!(answers.remembered(short, HOME, 200.0) > 0.0);
+        answers.told(behind(Some(7), Some(1)), HOME, 300);
+        assert!(answers.remembered(short, HOME, 200.0) <= 0.0);
+        assert_eq!(Behind::new(None, None), None);
+    }
+
+    #[test]
+    fn what_is_expected_follows_what_is_found() {
+        let mut answers = Answers::default();
+        for _ in 0..200 {
+            answers.learn(100.0, 90.0);
+        }
+        assert!((answers.expected(100.0) - 90.0).abs() < 1.0);
     }
 }

@@ -25,7 +25,7 @@ mod sessions;
 mod slab;
 mod table;
 
-pub(crate) use answers::Answers;
+pub(crate) use answers::{Answers, Behind};
 use isotherm_fingerprint::Edge;
 pub(crate) use sessions::Sessions;
 

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
 
-use crate::index::{Answers, Match, PrefixIndex, Sessions};
+use crate::index::{Answers, Behind, Match, PrefixIndex, Sessions};
 use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
 use crate::replica::Fleet;
 use crate::slots::{Slot, SlotSet};
@@ -286,9 +286,9 @@ pub(crate) fn uncached_tokens_on(
     let Some(replica) = view.fleet.id_of(slot) else {
         return tokens;
     };
-    let answer = last_edge(request, depth).map_or(0.0, |edge| {
+    let answer = Behind::matched(request, depth).map_or(0.0, |behind| {
         view.answers
-            .expected(view.answers.remembered(edge, replica, tokens))
+            .expected(view.answers.remembered(behind, replica, tokens))
     });
     let session = request
         .session
@@ -299,11 +299,4 @@ pub(crate) fn uncached_tokens_on(
         0.0
     };
     (tokens - answer) * (1.0 - unseen)
-}
-
-/// The last of so many edges, where the prompt goes on behind it: the same prompt again does not go on with its answer.
-pub(crate) fn last_edge(request: &Request, depth: usize) -> Option<u64> {
-    let edges = request.fingerprint.edges();
-    let last = edges.get(depth.checked_sub(1)?)?;
-    (depth < edges.len()).then_some(last.hash)
 }

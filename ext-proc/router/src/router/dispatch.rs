@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::admit::Settled;
 use super::{Flight, Router};
-use crate::index::Match;
-use crate::policy::{last_edge, uncached_tokens};
+use crate::index::{Behind, Match};
+use crate::policy::uncached_tokens;
 use crate::queue::Waiting;
 use crate::slots::Slot;
 use crate::{Decision, Effect, Request, Target};
@@ -28,8 +28,8 @@ impl Router {
             .found
             .unwrap_or_else(|| self.index.deepest_of(edges, slot));
         let unmatched = uncached_tokens(&request, found.depth);
-        let remembered = last_edge(&request, found.depth).map_or(0.0, |edge| {
-            self.answers.remembered(edge, replica, unmatched)
+        let remembered = Behind::matched(&request, found.depth).map_or(0.0, |behind| {
+            self.answers.remembered(behind, replica, unmatched)
         });
         let uncached = unmatched - self.answers.expected(remembered);
         let ahead = self.fleet.pending_prefill_tokens(slot, self.now);
@@ -64,6 +64,7 @@ impl Router {
                 sent,
                 at: self.now,
                 fingerprint: request.fingerprint,
+                session: request.session,
                 matched_bytes,
                 recorded,
                 ahead_tokens: ahead,

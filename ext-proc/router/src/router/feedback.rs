@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::dispatch::share_of;
 use super::{Flight, Router};
+use crate::index::Behind;
 use crate::replica::{Evidence, Measured, Output};
 use crate::{End, ReplicaId, RequestId, Served};
 
@@ -118,11 +119,11 @@ impl Router {
             let share = 1.0 - uncached / flight.uncached_tokens;
             self.sessions.learn(was_there, share);
         }
-        if let (Some(edge), Some(completion)) = (edges.last(), told.completion) {
-            let rest = 1.0 - flight.fingerprint.share_at(edges.len());
-            let rest = share_of(prompt, rest);
-            self.answers
-                .told(edge.hash, flight.replica, rest.saturating_add(completion));
+        let behind = Behind::whole(&flight.fingerprint, flight.session);
+        if let (Some(behind), Some(completion)) = (behind, told.completion) {
+            let rest = share_of(prompt, 1.0 - flight.fingerprint.share_at(edges.len()));
+            let tokens = rest.saturating_add(completion);
+            self.answers.told(behind, flight.replica, tokens);
         }
         if let Some(ttft) = told.ttft {
             self.fleet.computed(flight.replica, flight.at.after(ttft));

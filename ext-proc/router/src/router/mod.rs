@@ -30,7 +30,7 @@ use crate::replica::{Fleet, Replica, Sent};
 use crate::slots::Slot;
 use crate::{
     Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaSpec,
-    ReplicaStatus, RequestId, RouterConfig, Stats, Time,
+    ReplicaStatus, RequestId, RouterConfig, SessionKey, Stats, Time,
 };
 
 /// Soonest that another try can be worth while.
@@ -81,6 +81,7 @@ struct Flight {
     sent: Sent,
     at: Time,
     fingerprint: Arc<Fingerprint>,
+    session: Option<SessionKey>,
     matched_bytes: u32,
     recorded: Recorded,
     /// Prompt tokens that the replica had to compute first, by estimate.

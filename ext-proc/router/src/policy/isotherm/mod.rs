@@ -11,8 +11,9 @@
 //! - a request declines a free replica when waiting for a warm one that is busy costs less (delay scheduling, Zaharia et
 //!   al. 2010). Its guess of that wait is never less than half of what it has waited so already, so that a wrong guess
 //!   holds nobody for long, and where 64 decline a replica the oldest has to take it;
-//! - a freed replica takes the waiting request that saves most there; each second of waiting counts as
-//!   [`SAVED_S_PER_WAITED_S`] of saving, so that age counts;
+//! - a freed replica takes the waiting request that saves most by going there instead of to the next best for it: a prompt
+//!   that every replica has loses nothing elsewhere, one that only this one has loses it all. A second of waiting counts as a
+//!   second saved, so that age counts;
 //! - where more is asked than the fleet can do, those that cannot have their first token in time any more come behind those
 //!   that can. First come, first served would make everybody late.
 //!
@@ -31,9 +32,6 @@ use crate::{Reason, Request};
 
 use self::candidates::{best_now, home_of};
 use self::cost::{Patience, Weigher};
-
-/// How many seconds of computing saved make up for a second of waiting, when a freed replica chooses.
-const SAVED_S_PER_WAITED_S: f64 = 2.0;
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
@@ -67,6 +65,8 @@ impl Policy for Isotherm {
         declined: &mut Declined,
     ) -> Option<Taken> {
         let weigher = Weigher::new(view);
+        let mut others = view.fleet.trusted().clone();
+        others.set(slot, false);
         let mut best: Option<(f64, Place)> = None;
         for (place, waiting) in waiting {
             let request = &waiting.request;
@@ -78,11 +78,11 @@ impl Policy for Isotherm {
                 declined.push((place, home.slot));
                 continue;
             }
-            let cold = weigher.offer_of(request, slot, Match::default(), patience);
+            let found_elsewhere = view.index.deepest(request.fingerprint.edges(), &others);
+            let elsewhere = weigher.offer_of(request, slot, found_elsewhere, patience);
             let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
-            let urgency = SAVED_S_PER_WAITED_S * patience.waited_s
-                - if is_late { view.ttft_slo_s } else { 0.0 };
-            let worth = cold.cost - here.cost + urgency;
+            let urgency = patience.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };
+            let worth = elsewhere.cost - here.cost + urgency;
             if best.is_none_or(|(most, _)| worth > most) {
                 best = Some((worth, place));
             }
