@@ -27,7 +27,7 @@ pub struct Options {
     /// A trace in Mooncake's format, or of `isotherm record` [default: a synthetic twin of the public conversation trace]
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// So many requests from its start
+    /// So many requests from its start; of fewer than a few hundred, medians are chance
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub requests: u32,
     /// How many times faster than life the engines answer, and the requests come

@@ -68,48 +68,38 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         .flat_map(|group| SYSTEMS.map(|system| (*group, system, 0.0)))
         .collect();
     let pair = [BLIND, PENDING];
-    let turned =
-        |title, rows: &Rows, (group, x, y): (&str, &'static str, &'static str), scale, figure| {
-            let axes = Axes {
-                x,
-                y,
-                scale,
-                mark: None,
-            };
-            lines((title, group), rows, (group, &pair), &axes, figure)
+    let turned = |title: &str,
+                  rows: &Rows,
+                  (group, x, y): (&str, &'static str, &'static str),
+                  scale,
+                  figure| {
+        let axes = Axes {
+            x,
+            y,
+            scale,
+            mark: None,
         };
+        lines((title, group), rows, (group, &pair), &axes, figure)
+    };
     let mut charts = Vec::new();
     for group in groups {
-        let thought = "median length of a thought, tokens";
-        charts.push(turned(
-            "Throughput over the length of thoughts",
-            &thoughts,
-            (group, thought, "tokens/s"),
-            Scale::Linear,
-            tokens,
-        )?);
-        charts.push(turned(
-            "p90 TTFT over the length of thoughts",
-            &thoughts,
-            (group, thought, "seconds"),
-            Scale::Log,
-            p90,
-        )?);
-        let length = "length of the run, s";
-        charts.push(turned(
-            "Throughput over the length of the run",
-            &lengths,
-            (group, length, "tokens/s"),
-            Scale::Linear,
-            tokens,
-        )?);
-        charts.push(turned(
-            "p90 TTFT over the length of the run",
-            &lengths,
-            (group, length, "seconds"),
-            Scale::Log,
-            p90,
-        )?);
+        for (rows, over, x) in [
+            (
+                &thoughts,
+                "the length of thoughts",
+                "median length of a thought, tokens",
+            ),
+            (&lengths, "the length of the run", "length of the run, s"),
+        ] {
+            let (throughput, soon) = (
+                format!("Throughput over {over}"),
+                format!("p90 TTFT over {over}"),
+            );
+            let axes = (group, x, "tokens/s");
+            charts.push(turned(&throughput, rows, axes, Scale::Linear, tokens)?);
+            let axes = (group, x, "seconds");
+            charts.push(turned(&soon, rows, axes, Scale::Log, p90)?);
+        }
     }
     let sections = vec![
         Section {
