@@ -5,7 +5,7 @@
 //! three different ones. Each other policy runs with blind pushing and with the shipped rule (pending requests); whichever is
 //! better counts. Everything else is as shipped. A ratio above 1 is better, also for times (theirs over ours).
 //!
-//! The constants of the policy were chosen on seeds 1 to 3, so other ones judge it: unless told otherwise, those from 101 on.
+//! The constants of the policy were chosen on seeds 1 to 5, so other ones judge it: unless told otherwise, those from 101 on.
 //!
 //! A ratio is of means over the seeds; its spread is of the ratios seed by seed, on the same workload.
 
