@@ -32,7 +32,7 @@ impl Probed {
         let metrics = Arc::new(Metrics::register(&mut registry));
         let fleet = Fleet::new(&config, metrics, Clock::start());
         // The task ends with the fleet.
-        drop(probe::spawn(&fleet, ProbeMetrics::register(&mut registry)));
+        drop(probe::spawn(&fleet, ProbeMetrics::register(&mut registry)).unwrap());
         Self { fleet, registry }
     }
 

@@ -13,6 +13,10 @@ mod page;
 mod prober;
 mod reading;
 mod target;
+mod threads;
+
+use std::io;
+use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
@@ -20,6 +24,7 @@ use crate::driver::Fleet;
 use crate::metrics::ProbeMetrics;
 use crate::tasks;
 use fetch::Fetcher;
+use threads::Threads;
 
 pub use engine::Engine;
 pub use fetch::ProbeError;
@@ -27,9 +32,14 @@ pub(crate) use knock::Knocker;
 pub use reading::{PageError, read, recognise};
 
 /// Probes every replica of every pool, through reloads, until the fleet is gone or the task is aborted.
-pub fn spawn(fleet: &Fleet, metrics: ProbeMetrics) -> JoinHandle<()> {
+///
+/// # Errors
+///
+/// When no thread can be started for it.
+pub fn spawn(fleet: &Fleet, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let fetcher = Fetcher::new();
-    tasks::for_each_pool(fleet, move |pool| {
-        prober::follow(pool, fetcher.clone(), metrics.clone())
-    })
+    let threads = Arc::new(Threads::start()?);
+    Ok(tasks::for_each_pool(fleet, move |pool| {
+        prober::follow(pool, fetcher.clone(), metrics.clone(), Arc::clone(&threads))
+    }))
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::fetch::Fetcher;
 use super::pace::Pace;
 use super::target::Target;
+use super::threads::Threads;
 use crate::config::PoolConfig;
 use crate::driver::Pool;
 use crate::metrics::ProbeMetrics;
@@ -27,7 +28,12 @@ use crate::tasks::KeyedTasks;
 const JITTER: std::ops::Range<f64> = 0.9..1.1;
 
 /// Probes whoever is in the pool, until the pool is gone.
-pub(super) async fn follow(pool: Weak<Pool>, fetcher: Fetcher, metrics: ProbeMetrics) {
+pub(super) async fn follow(
+    pool: Weak<Pool>,
+    fetcher: Fetcher,
+    metrics: ProbeMetrics,
+    threads: Arc<Threads>,
+) {
     let Some((name, mut members)) = pool
         .upgrade()
         .map(|pool| (Arc::clone(pool.name()), pool.members()))
@@ -43,7 +49,8 @@ pub(super) async fn follow(pool: Weak<Pool>, fetcher: Fetcher, metrics: ProbeMet
             tasks.ensure(member.id, || {
                 let replica = (member.id, member.addr);
                 let metrics = Arc::clone(&metrics);
-                tokio::spawn(probe(pool.clone(), replica, fetcher.clone(), metrics))
+                let work = probe(pool.clone(), replica, fetcher.clone(), metrics);
+                threads.spawn(member.id, work)
             });
         }
         if members.changed().await.is_err() {

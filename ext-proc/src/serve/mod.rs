@@ -145,7 +145,8 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let (serving, is_serving) = watch::channel(false);
 
-        let probes = probe::spawn(&self.fleet, self.probe_metrics);
+        let probes = probe::spawn(&self.fleet, self.probe_metrics)
+            .context("cannot start a thread for probes")?;
         let admin_config = self.config.admin.clone();
         let source = Source::start(&self.fleet, self.config, self.file);
         let health = ready::announce(Arc::clone(&self.fleet), serving, stopped.clone()).await;

@@ -67,7 +67,7 @@ impl Service {
         };
         let regions = region.as_ref().map(Region::handle);
         registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
-        drop(probe::spawn(&fleet, probes));
+        drop(probe::spawn(&fleet, probes).unwrap());
         let token_file = config.admin.token_file.clone();
         let source = Source::start(&fleet, config, Some(file.clone()));
         let (serving, is_serving) = watch::channel(true);

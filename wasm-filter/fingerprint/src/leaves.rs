@@ -6,7 +6,7 @@
 //! and block; a buffer of a whole block, which deep in a prompt would be megabytes; and leaves of 256 bytes, which XXH3
 //! hashes at half the speed.
 
-use twox_hash::XxHash3_64;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The most bytes of a leaf.
 pub(crate) const LEAF_BYTES_MAX: usize = 1024;
@@ -17,7 +17,7 @@ pub(crate) fn fold(chain: u64, hash: u64) -> u64 {
     let (head, tail) = bytes.split_at_mut(8);
     head.copy_from_slice(&chain.to_le_bytes());
     tail.copy_from_slice(&hash.to_le_bytes());
-    XxHash3_64::oneshot(&bytes)
+    xxh3_64(&bytes)
 }
 
 /// Bytes that do not fill a leaf yet.
@@ -85,7 +85,7 @@ impl Leaf {
                 let (_, free) = leaf.split_at_mut(self.filled);
                 free.copy_from_slice(taken);
                 let next = on_leaf(Filled {
-                    hash: XxHash3_64::oneshot(leaf),
+                    hash: xxh3_64(leaf),
                     bytes: leaf.len(),
                 });
                 self.restart(next);
@@ -94,7 +94,7 @@ impl Leaf {
         }
         while let Some((leaf, rest)) = bytes.split_at_checked(self.size) {
             let next = on_leaf(Filled {
-                hash: XxHash3_64::oneshot(leaf),
+                hash: xxh3_64(leaf),
                 bytes: leaf.len(),
             });
             self.restart(next);
@@ -109,7 +109,7 @@ impl Leaf {
     /// The hash of what does not fill a leaf, if there is any, and a fresh start.
     pub(crate) fn take(&mut self) -> Option<u64> {
         let rest = self.bytes.get(..core::mem::take(&mut self.filled))?;
-        (!rest.is_empty()).then(|| XxHash3_64::oneshot(rest))
+        (!rest.is_empty()).then(|| xxh3_64(rest))
     }
 }
 
