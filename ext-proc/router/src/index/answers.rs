@@ -15,7 +15,7 @@ use core::num::NonZeroUsize;
 
 use crate::{ReplicaId, Request, SessionKey};
 
-/// How many answers are remembered; about 64 bytes each. (That it is not zero is checked when this is compiled.)
+/// How many answers are remembered; about 100 bytes each. (That it is not zero is checked when this is compiled.)
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
 
 /// The share of it that is found, before anything was measured.
