@@ -4,8 +4,13 @@
 //! present has a slot: small, reused, usable as a bit. Availability, subsets and the targets of a prefix are
 //! then bit sets, and "is one of the targets of this prefix available" costs a few instructions a word.
 
+use smallvec::SmallVec;
+
 /// The most slots at a time: replicas that are present, and those whose index entries are not purged yet.
 pub(crate) const SLOTS_MAX: usize = 16_384;
+
+/// Sets of up to 64 times as many lie where they are used, and are copied without asking for memory.
+const WORDS_INLINE: usize = 16;
 
 /// A target's dense number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +26,7 @@ impl Slot {
 /// A set of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotSet {
-    words: Vec<u64>,
+    words: SmallVec<[u64; WORDS_INLINE]>,
     len: usize,
 }
 
@@ -72,7 +77,7 @@ impl SlotSet {
     /// Those that are not in the other one.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let words = self.words.iter().enumerate();
-        let words: Vec<u64> = words
+        let words: SmallVec<[u64; WORDS_INLINE]> = words
             .map(|(at, word)| word & !other.words.get(at).copied().unwrap_or_default())
             .collect();
         let len = words.iter().map(|word| word.count_ones() as usize).sum();

@@ -15,21 +15,25 @@ fn turn(session: u64, blocks: u64) -> Vec<u64> {
 /// A region with one replica, which takes one request at a time and a second for 40 blocks of prompt.
 fn measured() -> Script {
     let mut script = region(1);
-    script.arrive(traveller(1000, 99, &turn(99, 40), &[]));
-    assert_eq!(script.sent(), [(1000, 0)]);
-    script.sleep(1_000);
-    answered(&mut script, 1000, 2_560);
+    for (id, blocks) in [(1000, 40), (1001, 80), (1002, 10), (1003, 40)] {
+        script.arrive(traveller(id, id, &turn(id, blocks), &[]));
+        assert_eq!(script.sent(), [(id, 0)]);
+        script.sleep(25 * blocks);
+        answered(&mut script, id, blocks);
+        script.probe(0, 0);
+    }
     hear(&mut script);
     script
 }
 
-fn answered(script: &mut Script, id: u64, prompt_tokens: u32) {
+/// It had nothing of a prompt of so many blocks, of 64 tokens each.
+fn answered(script: &mut Script, id: u64, blocks: u64) {
     script.event(Event::Finished {
         id: RequestId(id),
         served: Served::Unsaid,
         end: End::Answered,
-        ttft_us: Some(1_000_000),
-        prompt_tokens: Some(prompt_tokens),
+        ttft_us: Some(25_000 * blocks),
+        prompt_tokens: u32::try_from(64 * blocks).ok(),
         cached_tokens: Some(0),
         completion_tokens: None,
     });

@@ -1,5 +1,5 @@
-//! What a decision costs: the lookup, the choice, the fallbacks and the insertion, over indexes and fleets of all sizes;
-//! what a node of the index costs in memory; what the length of a prompt costs. `cargo xtask bench core`.
+//! What a decision costs: the lookup, the choice, the fallbacks and the insertion, over indexes and fleets of all sizes,
+//! and what the length of a prompt costs. `cargo xtask bench core`.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -17,43 +17,67 @@ use isotherm_bench_core::body::{chat, extract, wanted};
 use isotherm_bench_core::load::{Kind, Load, config};
 use isotherm_router::{Effect, PolicyName, Request};
 
-/// Times each decision by itself and reports the median: a machine with other work adds to the mean what no
+/// A load that is made when a bench first wants it: a filter leaves most of them out, and the largest takes a minute.
+struct Later<'a> {
+    make: &'a dyn Fn() -> Load,
+    made: Option<Load>,
+}
+
+impl<'a> Later<'a> {
+    fn new(make: &'a dyn Fn() -> Load) -> Self {
+        Self { make, made: None }
+    }
+
+    fn get(&mut self) -> &mut Load {
+        self.made.get_or_insert_with(self.make)
+    }
+}
+
+/// Times each decision by itself (not what comes before: `settle`, and making the `next` request) and reports the median: a machine with other work adds to the mean what no
 /// decision costs.
 fn measure(
     c: &mut Criterion,
     group: &str,
     name: &str,
-    load: &mut Load,
+    load: &mut Later<'_>,
+    settle: fn(&mut Load),
     mut next: impl FnMut(&mut Load) -> Request,
 ) {
     c.benchmark_group(group)
         .bench_function(BenchmarkId::from_parameter(name), |b| {
+            let load = load.get();
             b.iter_custom(|iterations| {
-                let mut times = Vec::new();
-                for _ in 0..iterations {
-                    load.settle();
+                median(iterations, || {
+                    settle(load);
                     let request = next(load);
                     let start = Instant::now();
                     black_box(load.decide(request));
-                    times.push(start.elapsed());
-                }
-                times.sort_unstable();
-                times[times.len() / 2] * u32::try_from(iterations).unwrap()
+                    start.elapsed()
+                })
             });
         });
 }
 
+/// What so many would take if each took as long as the median of them.
+fn median(iterations: u64, mut one: impl FnMut() -> Duration) -> Duration {
+    let mut times: Vec<Duration> = (0..iterations).map(|_| one()).collect();
+    times.sort_unstable();
+    times[times.len() / 2] * u32::try_from(iterations).unwrap()
+}
+
 fn decisions(c: &mut Criterion) {
-    for nodes in [10_000, 100_000, 1_000_000, 10_000_000] {
-        let before = resident_bytes();
-        for replicas in [10, 100, 1_000, 5_000] {
-            let mut load = Load::new(config(PolicyName::PrefixTree, 2 << 30), replicas, nodes);
-            if replicas == 10 {
-                tell_memory(&load, before);
-            }
-            let name = format!("{nodes} nodes, {replicas} replicas");
-            for (group, kind) in [("turn", Kind::Turn), ("new", Kind::New)] {
-                measure(c, group, &name, &mut load, |load| load.request(kind));
+    let kinds = [("turn", Kind::Turn), ("new", Kind::New)];
+    let by_nodes = [10_000, 100_000, 10_000_000].map(|nodes| (nodes, 1_000));
+    let by_replicas = [10, 100, 1_000, 5_000].map(|replicas| (1_000_000, replicas));
+    for (nodes, replicas) in by_nodes.into_iter().chain(by_replicas) {
+        for policy in [PolicyName::Isotherm, PolicyName::PrefixTree] {
+            let make = || Load::new(config(policy, 2 << 30), replicas, nodes);
+            let mut load = Later::new(&make);
+            let name = format!("{policy}, {nodes} nodes, {replicas} replicas");
+            for (group, kind) in kinds {
+                let next = |load: &mut Load| load.passing_request(kind);
+                let settle = Load::settle_without_trace;
+                measure(c, group, &name, &mut load, settle, next);
             }
         }
     }
@@ -61,27 +85,25 @@ fn decisions(c: &mut Criterion) {
 
 /// At its bound each insertion also evicts.
 fn evictions(c: &mut Criterion) {
-    let config = config(PolicyName::PrefixTree, 64 << 20);
-    let mut load = Load::new(config, 1_000, usize::MAX);
+    let make = || Load::new(config(PolicyName::Isotherm, 64 << 20), 1_000, usize::MAX);
+    let mut load = Later::new(&make);
+    let group = "evicting, 64 MB, 1000 replicas";
     for (name, kind) in [("turn", Kind::Turn), ("new", Kind::New)] {
-        measure(
-            c,
-            "evicting, 64 MB, 1000 replicas",
-            name,
-            &mut load,
-            |load| load.request(kind),
-        );
+        measure(c, group, name, &mut load, Load::settle, |load| {
+            load.request(kind)
+        });
     }
 }
 
 /// A prompt that is known to its end, from 4 KB to 10 MB, among 10^6 nodes: looked up, and nothing inserted.
 fn lengths(c: &mut Criterion) {
-    let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 30), 1_000, 1_000_000);
+    let make = || Load::new(config(PolicyName::PrefixTree, 1 << 30), 1_000, 1_000_000);
+    let mut load = Later::new(&make);
     for kilobytes in [4, 16, 64, 256, 1_024, 4_096, 10_240] {
         let prompt = extract(&chat(kilobytes << 10), &wanted()).fingerprint;
         let tokens = u32::try_from(kilobytes << 8).unwrap();
         let name = format!("{kilobytes} KB, {} edges", prompt.edges().len());
-        measure(c, "known prompt", &name, &mut load, |load| {
+        measure(c, "known prompt", &name, &mut load, Load::settle, |load| {
             load.asks(u64::MAX, prompt.clone(), tokens)
         });
     }
@@ -89,25 +111,39 @@ fn lengths(c: &mut Criterion) {
 
 fn policies(c: &mut Criterion) {
     for policy in PolicyName::ALL {
-        let mut load = Load::new(config(policy, 1 << 30), 1_000, 100_000);
-        measure(c, "policy", policy.as_str(), &mut load, |load| {
-            load.request(Kind::Mixed)
-        });
+        let make = || Load::new(config(policy, 1 << 30), 1_000, 100_000);
+        let mut load = Later::new(&make);
+        let next = |load: &mut Load| load.passing_request(Kind::Mixed);
+        measure(
+            c,
+            "policy",
+            policy.as_str(),
+            &mut load,
+            Load::settle_without_trace,
+            next,
+        );
     }
 }
 
 /// A pool that is full among fifty regions that have room; and what their heartbeats cost it.
 fn regions(c: &mut Criterion) {
-    for policy in [PolicyName::PrefixTree, PolicyName::ConsistentHash] {
-        let mut load = Load::full(policy, 100, 50, 100_000);
+    for policy in [PolicyName::Isotherm, PolicyName::ConsistentHash] {
+        let make = || Load::full(policy, 100, 50, 100_000);
         let name = format!("{policy}, 50 peers");
-        measure(c, "forward", &name, &mut load, |load| {
-            load.request(Kind::Mixed)
-        });
+        let mut load = Later::new(&make);
+        let next = |load: &mut Load| load.passing_request(Kind::Mixed);
+        measure(
+            c,
+            "forward",
+            &name,
+            &mut load,
+            Load::settle_without_trace,
+            next,
+        );
     }
-    let mut load = Load::full(PolicyName::PrefixTree, 100, 50, 100_000);
-    let mut turn = 0;
     c.bench_function("forward/heartbeat of one of 50 peers", |b| {
+        let mut load = Load::full(PolicyName::Isotherm, 100, 50, 100_000);
+        let mut turn = 0;
         b.iter(|| {
             turn = (turn + 1) % 50;
             load.pass(1_000);
@@ -116,59 +152,46 @@ fn regions(c: &mut Criterion) {
     });
 }
 
-/// With a hundred thousand waiting: one finishes and the oldest goes, one more comes and waits.
+/// A full pool, and many that wait: one finishes and its replica takes one of them, one more comes and waits.
 fn queue(c: &mut Criterion) {
-    let mut load = Load::waiting(100_000);
-    c.bench_function("queue/finish, dispatch and arrive at 100000", |b| {
-        b.iter_custom(|iterations| {
-            let mut spent = Duration::ZERO;
-            for _ in 0..iterations {
-                let request = load.request(Kind::Mixed);
-                let start = Instant::now();
-                load.finish();
-                let effect = black_box(load.decide(request));
-                spent += start.elapsed();
-                assert!(!matches!(effect, Some(Effect::Reject { .. })));
-            }
-            spent
-        });
-    });
-}
-
-/// What the index says that it has, and what the process has grown by.
-fn tell_memory(load: &Load, before: Option<u64>) {
-    let index = load.stats().index;
-    let grown = resident_bytes().zip(before).map_or_else(
-        || "unknown".to_owned(),
-        |(now, before)| {
-            let bytes = now.saturating_sub(before);
-            format!("{:.1}", bytes as f64 / index.nodes as f64)
-        },
-    );
-    println!(
-        "memory: {} nodes, {} entries; bytes per node: {:.1} counted, {grown} resident",
-        index.nodes,
-        index.entries,
-        index.bytes as f64 / index.nodes as f64,
-    );
-}
-
-/// Resident memory of this process, on Linux.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kibibytes * 1_024)
+    for (policy, replicas, waiting) in [
+        (PolicyName::PrefixTree, 100, 100_000),
+        (PolicyName::Isotherm, 100, 100_000),
+        (PolicyName::Isotherm, 1_000, 1_000),
+    ] {
+        let name = format!("{policy}, {replicas} replicas, {waiting} wait");
+        let make = || Load::waiting(policy, replicas, waiting);
+        let mut load = Later::new(&make);
+        for (group, timed) in [("dispatch", true), ("wait", false)] {
+            c.benchmark_group(group)
+                .bench_function(BenchmarkId::from_parameter(&name), |b| {
+                    let load = load.get();
+                    b.iter_custom(|iterations| {
+                        median(iterations, || {
+                            let request = load.request(Kind::Mixed);
+                            let start = Instant::now();
+                            load.finish();
+                            let finished = start.elapsed();
+                            let effect = black_box(load.decide(request));
+                            assert!(!matches!(effect, Some(Effect::Reject { .. })));
+                            if timed {
+                                finished
+                            } else {
+                                start.elapsed() - finished
+                            }
+                        })
+                    });
+                });
+        }
+    }
 }
 
 criterion_group! {
     name = benches;
     config = Criterion::default()
-        .sample_size(50)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2));
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
     targets = decisions, evictions, lengths, policies, regions, queue
 }
 criterion_main!(benches);

@@ -19,6 +19,8 @@ use crate::numbers::{Numbers, mix};
 const SYSTEM_EDGES: u32 = 16;
 const FIRST_EDGES: u32 = 92;
 const TURN_EDGES: u32 = 8;
+/// A conversation that is this long has ended: another one takes its place.
+const EDGES_MAX: u32 = 300;
 /// Bytes and tokens between two edges.
 const EDGE_BYTES: u32 = 600;
 const EDGE_TOKENS: u32 = 150;
@@ -40,6 +42,13 @@ pub enum Kind {
     Mixed,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Conversation {
+    id: u64,
+    /// How long its last prompt was.
+    edges: u32,
+}
+
 /// A router, and who talks to it.
 #[derive(Debug)]
 pub struct Load {
@@ -47,8 +56,8 @@ pub struct Load {
     numbers: Numbers,
     now: u64,
     next_request: u64,
-    /// Edges of each conversation so far.
-    conversations: Vec<u32>,
+    conversations: Vec<Conversation>,
+    next_conversation: u64,
     scope: Scope,
     running: VecDeque<RequestId>,
 }
@@ -63,6 +72,7 @@ impl Load {
             now: 1,
             next_request: 0,
             conversations: Vec::new(),
+            next_conversation: 0,
             scope: Scope::Home,
             running: VecDeque::new(),
         };
@@ -141,13 +151,13 @@ impl Load {
         load
     }
 
-    /// A pool of 100 replicas that take one request each, and this many requests that wait.
+    /// A pool of replicas that take one request each, and this many requests that wait.
     #[must_use]
-    pub fn waiting(requests: usize) -> Self {
-        let mut config = config(PolicyName::PrefixTree, 1 << 30);
+    pub fn waiting(policy: PolicyName, replicas: u32, requests: usize) -> Self {
+        let mut config = config(policy, 64 << 20);
         config.push = Push::Outstanding { max: 1 };
-        let mut load = Self::new(config, 100, 0);
-        for _ in 0..requests + 100 {
+        let mut load = Self::new(config, replicas, 0);
+        for _ in 0..requests + replicas as usize {
             let request = load.request(Kind::Mixed);
             load.decide(request);
         }
@@ -176,31 +186,59 @@ impl Load {
         self.now += nanoseconds;
     }
 
-    /// The next request.
+    /// The next request. Its conversation is longer from now on.
     pub fn request(&mut self, kind: Kind) -> Request {
+        let (at, conversation) = self.draw(kind);
+        match self.conversations.get_mut(at) {
+            Some(known) => *known = conversation,
+            None => self.conversations.push(conversation),
+        }
+        self.ask(conversation)
+    }
+
+    /// A request like the next one, of which nothing is remembered here: with [`Self::settle_without_trace`] an index stays
+    /// as large as it is, however often it is asked (but where two under way at once extend the same conversation).
+    pub fn passing_request(&mut self, kind: Kind) -> Request {
+        let (_, conversation) = self.draw(kind);
+        self.ask(conversation)
+    }
+
+    /// Which conversation goes on, and how long it is then.
+    fn draw(&mut self, kind: Kind) -> (usize, Conversation) {
         let draw = self.numbers.draw();
-        let known = self.conversations.len() as u64;
+        let known = self.conversations.len();
         let new = match kind {
             Kind::Turn => false,
             Kind::New => true,
             Kind::Mixed => draw.is_multiple_of(5),
         };
-        let conversation = if known == 0 || new {
-            self.conversations.push(SYSTEM_EDGES + FIRST_EDGES);
+        let at = if known == 0 || new {
             known
         } else {
-            (draw / 5) % known
+            (draw / 5) as usize % known
         };
-        let length = self.conversations.get_mut(conversation as usize);
-        let edges = length.map_or(TURN_EDGES, |length| {
-            *length += TURN_EDGES;
-            *length
+        let going_on = self.conversations.get(at);
+        let going_on = going_on.filter(|known| known.edges < EDGES_MAX).copied();
+        let conversation = going_on.unwrap_or_else(|| {
+            self.next_conversation += 1;
+            Conversation {
+                id: self.next_conversation,
+                edges: SYSTEM_EDGES + FIRST_EDGES,
+            }
         });
-        self.asks(
-            conversation,
-            chain(conversation, edges),
-            edges * EDGE_TOKENS,
+        let edges = conversation.edges + TURN_EDGES;
+        (
+            at,
+            Conversation {
+                edges,
+                ..conversation
+            },
         )
+    }
+
+    fn ask(&mut self, conversation: Conversation) -> Request {
+        let Conversation { id, edges } = conversation;
+        self.asks(id, chain(id, edges), edges * EDGE_TOKENS)
     }
 
     /// A request with this prompt.
@@ -231,8 +269,17 @@ impl Load {
 
     /// A while later the oldest of several requests has finished.
     pub fn settle(&mut self) {
+        self.settle_by(End::Answered);
+    }
+
+    /// The same, but it was refused: so the index forgets it.
+    pub fn settle_without_trace(&mut self) {
+        self.settle_by(End::Refused);
+    }
+
+    fn settle_by(&mut self, end: End) {
         if self.running.len() >= UNDER_WAY {
-            self.finish();
+            self.finish_by(end);
         } else {
             self.now += STEP_NS;
         }
@@ -240,6 +287,10 @@ impl Load {
 
     /// The oldest request has finished, and whatever that brings on happens.
     pub fn finish(&mut self) {
+        self.finish_by(End::Answered);
+    }
+
+    fn finish_by(&mut self, end: End) {
         self.now += STEP_NS;
         let Some(id) = self.running.pop_front() else {
             return;
@@ -247,7 +298,7 @@ impl Load {
         self.event(Event::Finished {
             id,
             served: Served::Unsaid,
-            end: End::Answered,
+            end,
             ttft_us: None,
             prompt_tokens: None,
             cached_tokens: None,
@@ -336,6 +387,26 @@ mod tests {
     }
 
     #[test]
+    fn requests_without_trace_leave_it_as_it_was() {
+        let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 30), 10, 10_000);
+        while load.stats().in_flight > 0 {
+            load.finish();
+        }
+        let before = load.stats().index;
+        for _ in 0..100 {
+            let request = load.passing_request(Kind::New);
+            assert!(dispatched(load.decide(request)));
+            load.settle_without_trace();
+        }
+        assert!(load.index_nodes() > before.nodes);
+        while load.stats().in_flight > 0 {
+            load.finish_by(End::Refused);
+        }
+        let after = load.stats().index;
+        assert_eq!((after.nodes, after.entries), (before.nodes, before.entries));
+    }
+
+    #[test]
     fn at_its_bound_it_evicts() {
         let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 20), 10, usize::MAX);
         let before = load.stats().index.evicted;
@@ -346,7 +417,7 @@ mod tests {
 
     #[test]
     fn those_that_wait_go_one_by_one() {
-        let mut load = Load::waiting(1_000);
+        let mut load = Load::waiting(PolicyName::PrefixTree, 100, 1_000);
         assert_eq!(load.stats().queue_length, 1_000);
         load.finish();
         assert_eq!(load.stats().queue_length, 999);

@@ -57,10 +57,14 @@ pub const UNITS: [Unit; 12] = [
         repeated(load, Kind::Mixed, decide)
     }),
     unit("queue-10000", || {
-        repeated(Load::waiting(10_000), Kind::Mixed, |load, request| {
-            load.finish();
-            black_box(load.decide(request));
-        })
+        repeated(
+            Load::waiting(PolicyName::PrefixTree, 100, 10_000),
+            Kind::Mixed,
+            |load, request| {
+                load.finish();
+                black_box(load.decide(request));
+            },
+        )
     }),
     unit("heartbeat-50-peers", || {
         let mut load = Load::full(PolicyName::PrefixTree, 10, 50, 1_000);

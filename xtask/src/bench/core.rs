@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context as _;
 use serde_json::Value;
 
 use super::sandbox;
-use crate::cargo::{cargo, made, root, target_dir};
+use crate::cargo::{build_release, cargo, made, root, target_dir};
 use crate::process::{self, say};
 
 /// The packages whose benches are the core's.
@@ -33,6 +34,14 @@ pub(crate) fn run(filters: &[String]) -> anyhow::Result<()> {
     let mut table = String::from("| bench | median | |\n| --- | --- | --- |\n");
     for line in native(&results)? {
         let _ = writeln!(table, "{line}");
+    }
+    if filters.is_empty() {
+        say("memory of the index");
+        let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
+        for nodes in ["10000", "1000000", "10000000"] {
+            let told = process::output(Command::new(&unit).args(["memory", nodes]))?;
+            let _ = writeln!(table, "| memory | {} | |", told.trim());
+        }
     }
     if filters.is_empty()
         || filters

@@ -21,6 +21,7 @@ mod depths;
 mod evict;
 mod node;
 mod order;
+mod search;
 mod sessions;
 mod slab;
 mod table;
@@ -31,6 +32,7 @@ pub(crate) use sessions::Sessions;
 
 use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
+use self::search::EDGES_AHEAD;
 use self::slab::NONE;
 use self::table::{Found, Table};
 use crate::slots::{Slot, SlotSet};
@@ -100,19 +102,6 @@ impl PrefixIndex {
         self.order.retire(slot);
     }
 
-    /// The longest prefix of the chain that one of these targets has.
-    pub(crate) fn deepest(&self, edges: &[Edge], among: &SlotSet) -> Match {
-        if among.is_empty() {
-            return Match::default();
-        }
-        self.search(edges, |id| self.nodes.has_any(id, among))
-    }
-
-    /// The longest prefix of the chain that this target has.
-    pub(crate) fn deepest_of(&self, edges: &[Edge], slot: Slot) -> Match {
-        self.search(edges, |id| self.nodes.entry(id, slot).is_some())
-    }
-
     /// The targets among these that have the matched prefix, in order.
     pub(crate) fn targets<'a>(
         &'a self,
@@ -179,28 +168,6 @@ impl PrefixIndex {
             + self.order.bytes()
     }
 
-    fn search(&self, edges: &[Edge], holds: impl Fn(NodeId) -> bool) -> Match {
-        let mut found = Match::default();
-        let (mut low, mut high) = (0, edges.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            let id = edges
-                .get(middle)
-                .and_then(|edge| self.table.find(&self.nodes, edge.hash))
-                .filter(|id| holds(*id));
-            if id.is_some() {
-                low = middle + 1;
-                found = Match {
-                    depth: low,
-                    node: id,
-                };
-            } else {
-                high = middle;
-            }
-        }
-        found
-    }
-
     /// Adds the rest of a chain for a target that has its first `found.depth` edges; the deepest node that it has then.
     ///
     /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
@@ -219,15 +186,20 @@ impl PrefixIndex {
             children: 1,
             slot,
         };
-        for edge in edges.get(found.depth..).unwrap_or_default() {
+        let mut fork = self.nodes.fork_below(start, found.depth);
+        let new = edges.get(found.depth..).unwrap_or_default();
+        for (at, edge) in new.iter().enumerate() {
+            if at.is_multiple_of(EDGES_AHEAD) {
+                self.read(new.iter().skip(at));
+            }
             let span = span_units(edge.end_bytes.saturating_sub(end));
             end = edge.end_bytes;
-            let found = self
+            let place = self
                 .table
                 .find_or_insert(edge.hash, &mut self.nodes, |nodes| {
-                    nodes.create(edge.hash, last, span, entry)
+                    nodes.create(edge.hash, last, span, entry, fork)
                 });
-            let (id, span) = match found {
+            let (id, span) = match place {
                 Found::Inserted(id) => (id, span),
                 Found::There(id) => {
                     let Some(node) = self.nodes.get(id) else {
@@ -237,6 +209,7 @@ impl PrefixIndex {
                     if node.parent != last || !self.nodes.add_entry(id, entry) {
                         break;
                     }
+                    fork = found.depth + at + 1;
                     (id, span)
                 }
                 Found::NoRoom => break,

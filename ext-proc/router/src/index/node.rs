@@ -29,7 +29,8 @@ pub(super) struct Node {
     /// The prefix one edge shorter, or [`NONE`].
     pub(super) parent: NodeId,
     children: u32,
-    /// Where its targets are when it has several, or [`NONE`].
+    /// Where its targets are when it has several. Else, marked with [`ALONE`], a hint: how deep the deepest prefix of it
+    /// was that several targets had, when it was made.
     shared: u32,
     slot: Slot,
     /// How much of the prompt lies between its parent and it, in units of [`SPAN_BYTES`].
@@ -38,6 +39,9 @@ pub(super) struct Node {
 
 /// Unit of a node's span.
 pub(super) const SPAN_BYTES: u32 = 64;
+
+/// Marks a node that has one target.
+const ALONE: u32 = 1 << 31;
 
 /// Below this share of a node's targets it is cheaper to look each wanted one up than to read through them.
 const LOOK_UP_BELOW: usize = 8;
@@ -72,26 +76,43 @@ impl Nodes {
         parent: NodeId,
         span: u16,
         entry: Entry,
+        fork: usize,
     ) -> Option<NodeId> {
         self.nodes.insert(Node {
             hash,
             stamp: entry.stamp,
             parent,
             children: entry.children,
-            shared: NONE,
+            shared: u32::try_from(fork).map_or(NONE, |fork| fork | ALONE),
             slot: entry.slot,
             span,
         })
     }
 
+    /// How deep the deepest prefix of a node of one target is that several targets have, as far as is known: it may have
+    /// changed since.
+    pub(super) fn fork(&self, id: NodeId) -> Option<usize> {
+        let hint = self.nodes.get(id)?.shared;
+        (hint & ALONE != 0 && hint != NONE).then_some((hint & !ALONE) as usize)
+    }
+
+    /// The same of a node that is put right below this one, which is so deep.
+    pub(super) fn fork_below(&self, id: NodeId, depth: usize) -> usize {
+        match self.nodes.get(id) {
+            Some(node) if node.is_shared() => depth,
+            Some(_) => self.fork(id).unwrap_or_default(),
+            None => 0,
+        }
+    }
+
     /// What this target has to do with this node.
     pub(super) fn entry(&self, id: NodeId, slot: Slot) -> Option<Entry> {
         let node = self.nodes.get(id)?;
-        if node.shared == NONE {
+        if !node.is_shared() {
             return (node.slot == slot).then_some(node.only());
         }
         let entries = self.shared.get(node.shared)?;
-        let at = entries.binary_search_by_key(&slot, |e| e.slot).ok()?;
+        let at = place_of(entries, slot).ok()?;
         entries.get(at).copied()
     }
 
@@ -100,12 +121,12 @@ impl Nodes {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
         };
-        if node.shared == NONE {
+        if !node.is_shared() {
             node.put_only(entry);
             return;
         }
         if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Ok(at) = entries.binary_search_by_key(&entry.slot, |e| e.slot)
+            && let Ok(at) = place_of(entries, entry.slot)
             && let Some(place) = entries.get_mut(at)
         {
             *place = entry;
@@ -117,13 +138,13 @@ impl Nodes {
         let Some(node) = self.nodes.get_mut(id) else {
             return false;
         };
-        if node.shared == NONE {
+        if !node.is_shared() {
             if node.slot == entry.slot {
                 return false;
             }
             let mut both = vec![node.only(), entry];
             both.sort_unstable_by_key(|e| e.slot);
-            let Some(at) = self.shared.insert(both) else {
+            let Some(at) = self.shared.insert(both).filter(|at| at & ALONE == 0) else {
                 return false;
             };
             node.shared = at;
@@ -131,7 +152,7 @@ impl Nodes {
             return true;
         }
         if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Err(at) = entries.binary_search_by_key(&entry.slot, |e| e.slot)
+            && let Err(at) = place_of(entries, entry.slot)
         {
             entries.insert(at, entry);
             self.shared_entries += 1;
@@ -143,7 +164,7 @@ impl Nodes {
     /// Removes a target's entry; the node goes with its last one, and is then returned.
     pub(super) fn remove_entry(&mut self, id: NodeId, slot: Slot) -> Option<Node> {
         let node = self.nodes.get_mut(id)?;
-        if node.shared == NONE {
+        if !node.is_shared() {
             return if node.slot == slot {
                 self.nodes.remove(id, Node::BLANK)
             } else {
@@ -151,7 +172,7 @@ impl Nodes {
             };
         }
         let entries = self.shared.get_mut(node.shared)?;
-        let at = entries.binary_search_by_key(&slot, |e| e.slot).ok()?;
+        let at = place_of(entries, slot).ok()?;
         entries.remove(at);
         self.shared_entries -= 1;
         if let [last] = entries.as_slice() {
@@ -169,16 +190,14 @@ impl Nodes {
         let Some(node) = self.nodes.get(id) else {
             return false;
         };
-        if node.shared == NONE {
+        if !node.is_shared() {
             return among.contains(node.slot);
         }
         let Some(entries) = self.shared.get(node.shared) else {
             return false;
         };
         if among.len() * LOOK_UP_BELOW < entries.len() {
-            return among
-                .iter()
-                .any(|slot| entries.binary_search_by_key(&slot, |e| e.slot).is_ok());
+            return among.iter().any(|slot| place_of(entries, slot).is_ok());
         }
         entries.iter().any(|e| among.contains(e.slot))
     }
@@ -186,13 +205,33 @@ impl Nodes {
     /// All targets of a node, in order.
     pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = Slot> + '_ {
         let node = self.nodes.get(id);
-        let only = node.filter(|node| node.shared == NONE).map(|n| n.slot);
+        let only = node.filter(|node| !node.is_shared()).map(|n| n.slot);
         let many = node
+            .filter(|node| node.is_shared())
             .and_then(|node| self.shared.get(node.shared))
             .into_iter()
             .flatten()
             .map(|e| e.slot);
         only.into_iter().chain(many)
+    }
+}
+
+/// Where a target's entry is in a list in order, or would be. Targets are numbered densely, so that is known but for those
+/// below it that are missing: in the list of a system prompt that all have, one look instead of ten.
+fn place_of(entries: &[Entry], slot: Slot) -> Result<usize, usize> {
+    let Some(last) = entries.last() else {
+        return Err(0);
+    };
+    if last.slot < slot {
+        return Err(entries.len());
+    }
+    let missing = (last.slot.index() + 1).saturating_sub(entries.len());
+    let from = slot.index().saturating_sub(missing);
+    let to = entries.len().min(slot.index() + 1);
+    let near = entries.get(from..to).unwrap_or_default();
+    match near.binary_search_by_key(&slot, |entry| entry.slot) {
+        Ok(at) => Ok(from + at),
+        Err(at) => Err(from + at),
     }
 }
 
@@ -206,6 +245,10 @@ impl Node {
         slot: Slot(u16::MAX),
         span: 0,
     };
+
+    const fn is_shared(&self) -> bool {
+        self.shared & ALONE == 0
+    }
 
     const fn only(&self) -> Entry {
         Entry {
@@ -233,6 +276,28 @@ mod tests {
     }
 
     #[test]
+    fn a_place_in_a_list_is_found_wherever_some_are_missing() {
+        for members in 0_u32..1 << 9 {
+            let present = (0..9_u16).filter(|slot| members & (1 << slot) != 0);
+            let entries: Vec<Entry> = present
+                .map(|slot| Entry {
+                    stamp: 1,
+                    children: 0,
+                    slot: Slot(slot),
+                })
+                .collect();
+            for slot in (0..10).map(Slot) {
+                let expected = entries.binary_search_by_key(&slot, |entry| entry.slot);
+                assert_eq!(
+                    place_of(&entries, slot),
+                    expected,
+                    "{slot:?} in {entries:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_node_goes_with_its_last_target() {
         let entry = |slot| Entry {
             stamp: 1,
@@ -240,7 +305,7 @@ mod tests {
             slot: Slot(slot),
         };
         let mut nodes = Nodes::default();
-        let id = nodes.create(9, NONE, 4, entry(3)).unwrap();
+        let id = nodes.create(9, NONE, 4, entry(3), 0).unwrap();
         nodes.add_entry(id, entry(1));
         nodes.add_entry(id, entry(2));
         assert_eq!(

@@ -32,9 +32,9 @@ pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::{Answers, Behind, Match, PrefixIndex, Sessions};
 use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
-use crate::replica::Fleet;
+use crate::replica::{Fleet, LoadKey};
 use crate::slots::{Slot, SlotSet};
-use crate::{Reason, Request, Time};
+use crate::{Reason, ReplicaId, Request, Time};
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
@@ -256,12 +256,8 @@ fn may_serve(request: &Request, slot: Slot, view: &View<'_>) -> bool {
 }
 
 /// How a replica compares by load: less is better.
-fn load_key(view: &View<'_>, slot: Slot) -> (u32, u64, Slot) {
-    view.fleet
-        .get(slot)
-        .map_or((u32::MAX, u64::MAX, slot), |replica| {
-            (replica.outstanding, replica.turn, slot)
-        })
+fn load_key(view: &View<'_>, slot: Slot) -> LoadKey {
+    view.fleet.load_key(slot)
 }
 
 /// A replica's load as a score: more is better.
@@ -275,11 +271,13 @@ pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
     f64::from(request.prompt_tokens) * (1.0 - share)
 }
 
-/// The same on a replica of which more is known: it also holds the answer to an earlier prompt that this one goes on from.
+/// The same on a replica of which more is known: it also holds the answer to an earlier prompt that this one goes on from,
+/// and may be where its session was last.
 pub(crate) fn uncached_tokens_on(
     request: &Request,
     slot: Slot,
     depth: usize,
+    session_at: Option<ReplicaId>,
     view: &View<'_>,
 ) -> f64 {
     let tokens = uncached_tokens(request, depth);
@@ -290,10 +288,7 @@ pub(crate) fn uncached_tokens_on(
         view.answers
             .expected(view.answers.remembered(behind, replica, tokens))
     });
-    let session = request
-        .session
-        .and_then(|session| view.sessions.last(session));
-    let unseen = if session == Some(replica) {
+    let unseen = if session_at == Some(replica) {
         view.sessions.worth()
     } else {
         0.0

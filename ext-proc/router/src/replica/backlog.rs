@@ -94,6 +94,11 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
+    /// Whether it is known at all how long prompts take.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.prefill.is_measured()
+    }
+
     /// Learns, and says how fast it is now.
     pub(crate) fn learn(&mut self, measured: Measured, presumed: Pace) -> Pace {
         self.prefill.learn(measured.tokens, measured.ttft_s);

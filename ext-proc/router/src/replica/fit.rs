@@ -41,6 +41,11 @@ impl Fit {
         *self = kept.with(1.0, number, seconds);
     }
 
+    /// Whether anything was learned.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.count > 0.0
+    }
+
     /// The line through what was learned; through two points of the presumed one, at zero and at `presumed_at`, as far as
     /// that is little.
     pub(crate) fn line(&self, presumed: Line, presumed_at: f64) -> Line {

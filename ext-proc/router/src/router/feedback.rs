@@ -127,7 +127,6 @@ impl Router {
         }
         if let Some(ttft) = told.ttft {
             self.fleet.computed(flight.replica, flight.at.after(ttft));
-            self.learn_prefill(&flight, ttft, measured);
             self.learn_pace(
                 &flight,
                 ttft,

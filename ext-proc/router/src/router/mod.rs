@@ -21,7 +21,6 @@ use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
 use self::away::Abroad;
-use self::worth::Prefill;
 use crate::index::{Answers, PrefixIndex, Recorded, Sessions};
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -65,7 +64,6 @@ pub struct Router {
     bytes_per_token: f64,
     /// How long a replica is busy with a request, in seconds; learned, once one has ended.
     service_s: Option<f64>,
-    prefill: Prefill,
     /// When those were last asked who wait for one replica although others are free.
     reviewed: Time,
     /// Which replica they are offered next.
@@ -118,7 +116,6 @@ impl Router {
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
             service_s: None,
-            prefill: Prefill::default(),
             reviewed: Time::ZERO,
             review_from: Slot(0),
             offer_declined: false,

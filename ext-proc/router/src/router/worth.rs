@@ -11,63 +11,26 @@
 //!   than the way there, the queue there and what is to be computed there. One that has waited longer than that leaves:
 //!   an estimate that was wrong holds nobody.
 //!
+//! How fast is what finished requests have measured of the whole pool (`replica/backlog.rs`), presumed to be the same there.
+//!
 //! Under `consistent_hash` the ring knows nothing of prefixes, and neither holds.
 
 use core::time::Duration;
 
-use super::{Flight, Router};
-use crate::index::Match;
+use super::Router;
 use crate::peers::Going;
+use crate::policy::uncached_tokens;
 use crate::slots::SlotSet;
 use crate::{PolicyName, Reason, Request};
 
-/// How much of what was learned remains when the next request has ended.
-const MEMORY: f64 = 0.95;
-/// A shorter computation says more of everything else than of the speed, in bytes of prompt.
-const COMPUTED_BYTES_MIN: f64 = 1024.0;
-
-/// How fast the pool's replicas compute prompts: both sums forget alike, so their ratio is a mean by bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Prefill {
-    /// Time to first token.
-    seconds: f64,
-    /// Of prompts, without what was cached.
-    bytes: f64,
-}
-
-impl Prefill {
-    fn learn(&mut self, seconds: f64, bytes: f64) {
-        if bytes >= COMPUTED_BYTES_MIN {
-            self.seconds = self.seconds * MEMORY + seconds;
-            self.bytes = self.bytes * MEMORY + bytes;
-        }
-    }
-
-    fn is_measured(&self) -> bool {
-        self.bytes > 0.0
-    }
-
-    /// How long so much of a prompt takes, in seconds; once something was measured.
-    fn takes(&self, bytes: f64) -> Option<f64> {
-        self.is_measured()
-            .then(|| bytes * self.seconds / self.bytes)
-    }
-}
-
 impl Router {
-    /// A replica answered a request: of its prompt, `cached_bytes` did not have to be computed.
-    pub(super) fn learn_prefill(&mut self, flight: &Flight, ttft: Duration, cached_bytes: f64) {
-        let total = f64::from(flight.fingerprint.total_bytes());
-        self.prefill.learn(ttft.as_secs_f64(), total - cached_bytes);
-    }
-
     /// Where a request goes although somebody is free here, if anywhere.
     pub(super) fn drawn_away(&self, request: &Request) -> Option<Going> {
         let tried = request.tried()?;
         // Nobody there; nobody here, and the queue asks then; or nothing to weigh yet.
         if self.peers.available().is_empty()
             || self.fleet.available().is_empty()
-            || !self.prefill.is_measured()
+            || self.fleet.prefill_of_pool_s(0.0).is_none()
             || self.config.policy == PolicyName::ConsistentHash
         {
             return None;
@@ -83,9 +46,10 @@ impl Router {
             return false;
         }
         let here = self.index.deepest(request.fingerprint.edges(), free);
-        let saved = computed(request, &here) - computed(request, &going.found);
-        self.prefill
-            .takes(saved)
+        let saved =
+            uncached_tokens(request, here.depth) - uncached_tokens(request, going.found.depth);
+        self.fleet
+            .prefill_of_pool_s(saved)
             .is_some_and(|saved_s| saved_s > going.estimated_ttft.as_secs_f64())
     }
 
@@ -104,8 +68,12 @@ impl Router {
             .index
             .deepest(request.fingerprint.edges(), self.fleet.staying());
         let costs = || {
-            let here_s = self.prefill.takes(computed(request, &here))?;
-            let there_s = self.prefill.takes(computed(request, &going.found))?;
+            let computing_s = |depth| {
+                self.fleet
+                    .prefill_of_pool_s(uncached_tokens(request, depth))
+            };
+            let here_s = computing_s(here.depth)?;
+            let there_s = computing_s(going.found.depth)?;
             let wait_s = self.wait_s(ahead)?.max(waited.as_secs_f64());
             let away_s = going.estimated_ttft.as_secs_f64();
             Some((wait_s + here_s, away_s + there_s))
@@ -120,10 +88,4 @@ impl Router {
         let busy = self.in_flight.len();
         (busy > 0).then(|| (ahead + 1) as f64 * service_s / busy as f64)
     }
-}
-
-/// How much of a prompt is to be computed where so much of it is cached, in bytes.
-fn computed(request: &Request, cached: &Match) -> f64 {
-    let fingerprint = &request.fingerprint;
-    f64::from(fingerprint.total_bytes()) - f64::from(fingerprint.bytes_at(cached.depth))
 }

@@ -6,8 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::cost::{Offer, Patience, Weigher};
-use crate::Request;
+use super::cost::{Asked, Offer, Weigher};
 use crate::policy::{View, load_key, may_serve};
 use crate::slots::Slot;
 
@@ -29,73 +28,72 @@ const WAIT_S_MIN: f64 = 0.02;
 const SERVICE_S: f64 = 1.0;
 
 /// The best of those that it may go to now.
-pub(super) fn best_now(
-    request: &Request,
-    patience: Patience,
-    weigher: &Weigher<'_>,
-) -> Option<Offer> {
+pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
     let view = weigher.view;
+    let edges = asked.request.fingerprint.edges();
+    let mut most = asked.known;
     let mut rest = view.candidates.clone();
     let mut best: Option<Offer> = None;
     let mut consider = |offer: Offer| {
-        if best.is_none_or(|known| offer.cost < known.cost) {
+        if best.is_none_or(|other| offer.cost < other.cost) {
             best = Some(offer);
         }
     };
     for _ in 0..DEPTHS_MAX {
-        let found = view.index.deepest(request.fingerprint.edges(), &rest);
+        let found = view.index.deepest_within(edges, &most, &rest);
+        most = found;
         if found.depth == 0 {
             break;
         }
-        let mut holders: SmallVec<[Slot; 8]> = view
-            .index
-            .targets(&found, &rest)
-            .take(HOLDERS_MAX)
-            .collect();
-        for slot in &holders {
+        let holders = view.index.targets(&found, &rest).take(HOLDERS_MAX);
+        let mut holders: SmallVec<[_; HOLDERS_MAX]> =
+            holders.map(|slot| load_key(view, slot)).collect();
+        for (_, _, slot) in &holders {
             rest.set(*slot, false);
         }
-        holders.sort_unstable_by_key(|slot| load_key(view, *slot));
-        for slot in holders.into_iter().take(EACH_MAX) {
-            consider(weigher.offer_of(request, slot, found, patience));
+        if holders.len() < HOLDERS_MAX {
+            most = view.index.shorter(&found);
+        }
+        holders.sort_unstable();
+        for (_, _, slot) in holders.into_iter().take(EACH_MAX) {
+            consider(weigher.offer_of(asked, slot, found, asked.patience));
         }
     }
-    if let Some(slot) = last_of_session(request, view) {
-        consider(weigher.offer(request, slot, patience));
+    if let Some(slot) = last_of_session(asked, view) {
+        consider(weigher.offer(asked, slot));
     }
+    // Whatever is left has no more than this.
     let least = view.fleet.by_load().take(LEAST_MAX);
     let idle = least.filter(|slot| rest.contains(*slot));
     for slot in idle.take(EACH_MAX) {
-        consider(weigher.offer(request, slot, patience));
+        let found = view.index.deepest_of_within(edges, &most, slot);
+        consider(weigher.offer_of(asked, slot, found, asked.patience));
     }
     best
 }
 
 /// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
-pub(super) fn home_of(
-    request: &Request,
-    patience: Patience,
-    weigher: &Weigher<'_>,
-) -> Option<Offer> {
+pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
     let (view, busy) = (weigher.view, &weigher.busy);
-    let found = view.index.deepest(request.fingerprint.edges(), busy);
+    let found = view
+        .index
+        .deepest_within(asked.request.fingerprint.edges(), &asked.known, busy);
     if found.depth == 0 {
         return None;
     }
     view.index
         .targets(&found, busy)
-        .filter(|slot| may_serve(request, *slot, view))
+        .filter(|slot| may_serve(asked.request, *slot, view))
         .take(EACH_MAX)
         .map(|slot| {
-            let wait_s = wait_s(slot, view).max(DISTRUST * patience.declined_s);
-            weigher.offer_of(request, slot, found, patience.after(wait_s))
+            let wait_s = wait_s(slot, view).max(DISTRUST * asked.patience.declined_s);
+            weigher.offer_of(asked, slot, found, asked.patience.after(wait_s))
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-fn last_of_session(request: &Request, view: &View<'_>) -> Option<Slot> {
-    let last = view.sessions.last(request.session?)?;
-    let slot = view.fleet.slot_of(last)?;
+fn last_of_session(asked: &Asked<'_>, view: &View<'_>) -> Option<Slot> {
+    let slot = view.fleet.slot_of(asked.session_at?)?;
     view.candidates.contains(slot).then_some(slot)
 }
 

@@ -17,12 +17,11 @@
 //! saves, and how much more follows from the load at hand. Without v, a request that is about to be late takes any replica
 //! and computes all of its prompt there, which makes the next ones late: a queue that has grown goes on growing.
 
-use crate::Request;
-use crate::Time;
 use crate::index::Match;
 use crate::policy::{View, load_key, uncached_tokens_on};
 use crate::queue::Waiting;
 use crate::slots::{Slot, SlotSet};
+use crate::{ReplicaId, Request, Time};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
 const LATENESS: f64 = 3.0;
@@ -59,6 +58,29 @@ impl Patience {
         Self {
             waited_s: self.waited_s + wait_s,
             ..self
+        }
+    }
+}
+
+/// A request, with what is the same for all offers to it: looked up once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a Request,
+    pub(super) patience: Patience,
+    /// The longest prefix of its prompt that anybody has.
+    pub(super) known: Match,
+    /// Where its session was last.
+    pub(super) session_at: Option<ReplicaId>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
+        let last = |session| view.sessions.last(session);
+        Self {
+            request,
+            patience,
+            known: view.index.known(request.fingerprint.edges()),
+            session_at: request.session.and_then(last),
         }
     }
 }
@@ -104,23 +126,24 @@ impl<'a> Weigher<'a> {
     }
 
     /// What a replica offers of which it is not known yet what it has of the prompt.
-    pub(super) fn offer(&self, request: &Request, slot: Slot, patience: Patience) -> Offer {
+    pub(super) fn offer(&self, asked: &Asked<'_>, slot: Slot) -> Offer {
+        let edges = asked.request.fingerprint.edges();
         let index = self.view.index;
-        let found = index.deepest_of(request.fingerprint.edges(), slot);
-        self.offer_of(request, slot, found, patience)
+        let found = index.deepest_of_within(edges, &asked.known, slot);
+        self.offer_of(asked, slot, found, asked.patience)
     }
 
     /// What one offers that has this of the prompt, when it is sent the request after so long.
     pub(super) fn offer_of(
         &self,
-        request: &Request,
+        asked: &Asked<'_>,
         slot: Slot,
         found: Match,
         patience: Patience,
     ) -> Offer {
         let view = self.view;
         let fleet = view.fleet;
-        let tokens = uncached_tokens_on(request, slot, found.depth, view);
+        let tokens = uncached_tokens_on(asked.request, slot, found.depth, asked.session_at, view);
         let work_s = fleet.prefill_s(slot, tokens);
         let busy_s = fleet.backlog_s(slot, view.now) + work_s;
         let service_s = view.service_s.unwrap_or_default();

@@ -31,7 +31,7 @@ use crate::slots::Slot;
 use crate::{Reason, Request};
 
 use self::candidates::{best_now, home_of};
-use self::cost::{Patience, Weigher};
+use self::cost::{Asked, Patience, Weigher};
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
@@ -44,8 +44,9 @@ impl Policy for Isotherm {
             declined_s: view.declined_s,
         };
         let weigher = Weigher::new(view);
-        let best = best_now(request, patience, &weigher)?;
-        if let Some(home) = home_of(request, patience, &weigher)
+        let asked = Asked::new(request, patience, view);
+        let best = best_now(&asked, &weigher)?;
+        if let Some(home) = home_of(&asked, &weigher)
             && home.cost < best.cost
         {
             return Some(Placement::WaitFor(home.slot));
@@ -69,17 +70,18 @@ impl Policy for Isotherm {
         others.set(slot, false);
         let mut best: Option<(f64, Place)> = None;
         for (place, waiting) in waiting {
-            let request = &waiting.request;
             let patience = Patience::of(waiting, view.now);
-            let here = weigher.offer(request, slot, patience);
-            if let Some(home) = home_of(request, patience, &weigher)
+            let asked = Asked::new(&waiting.request, patience, view);
+            let here = weigher.offer(&asked, slot);
+            if let Some(home) = home_of(&asked, &weigher)
                 && home.cost < here.cost
             {
                 declined.push((place, home.slot));
                 continue;
             }
-            let found_elsewhere = view.index.deepest(request.fingerprint.edges(), &others);
-            let elsewhere = weigher.offer_of(request, slot, found_elsewhere, patience);
+            let edges = asked.request.fingerprint.edges();
+            let found_elsewhere = view.index.deepest_within(edges, &asked.known, &others);
+            let elsewhere = weigher.offer_of(&asked, slot, found_elsewhere, patience);
             let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = patience.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };
             let worth = elsewhere.cost - here.cost + urgency;
@@ -111,7 +113,8 @@ impl Policy for Isotherm {
             waited_s: view.waited_s,
             declined_s: view.declined_s,
         };
-        -Weigher::new(view).offer(request, slot, patience).cost
+        let asked = Asked::new(request, patience, view);
+        -Weigher::new(view).offer(&asked, slot).cost
     }
 }
 

@@ -30,6 +30,13 @@ impl Fleet {
         tokens * self.pace_of(slot).prefill.each_s
     }
 
+    /// Estimated time that the replicas of this pool take to compute so many prompt tokens, in seconds; once something was
+    /// measured.
+    pub(crate) fn prefill_of_pool_s(&self, tokens: f64) -> Option<f64> {
+        let takes_s = tokens * self.pace.prefill.each_s;
+        self.speed.is_measured().then_some(takes_s)
+    }
+
     /// Estimated time until the first token of a request with so many uncached prompt tokens, sent now, in seconds.
     pub(crate) fn ttft_s(&self, slot: Slot, uncached_tokens: f64, now: Time) -> f64 {
         let line = self.pace_of(slot).prefill;

@@ -4,12 +4,17 @@
 //! path of a request. Two things change by themselves, a probe's age and a failing replica's back-off: a timer for the next.
 
 mod estimate;
+mod events;
+mod lists;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Backlog, Evidence, Flow, Pace, Replica, Rules, Sent, Speed};
+use super::{Flow, Pace, Replica, Rules, Speed};
 use crate::slots::{Slot, SlotSet};
-use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
+use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
+
+/// How replicas compare by load, less first: requests outstanding, when the last one was sent, and who it is.
+pub(crate) type LoadKey = (u32, u64, Slot);
 
 /// All replicas of a pool.
 #[derive(Debug)]
@@ -28,7 +33,9 @@ pub(crate) struct Fleet {
     /// Those that are available and have nothing to do.
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
-    by_load: BTreeSet<(u32, u64, Slot)>,
+    by_load: BTreeSet<LoadKey>,
+    /// Under which key each stands there, or would: what a decision compares, side by side.
+    keys: Vec<LoadKey>,
     /// How many requests they can start, summed, and of each.
     room: u64,
     rooms: Vec<u32>,
@@ -67,6 +74,7 @@ impl Fleet {
             calm: SlotSet::default(),
             idle: SlotSet::default(),
             by_load: BTreeSet::new(),
+            keys: Vec::new(),
             room: 0,
             rooms: Vec::new(),
             expiries: BTreeSet::new(),
@@ -148,6 +156,12 @@ impl Fleet {
         self.by_load.iter().map(|(_, _, slot)| *slot)
     }
 
+    /// How a replica compares by load.
+    pub(crate) fn load_key(&self, slot: Slot) -> LoadKey {
+        let key = self.keys.get(slot.index()).copied();
+        key.unwrap_or_else(|| nobody(slot))
+    }
+
     pub(crate) fn get(&self, slot: Slot) -> Option<&Replica> {
         self.replicas.get(slot.index())?.as_ref()
     }
@@ -193,94 +207,6 @@ impl Fleet {
         self.expiries.first().map(|(time, _)| *time)
     }
 
-    pub(crate) fn add(&mut self, slot: Slot, mut replica: Replica, now: Time) {
-        replica.backlog = Backlog::new(self.pace);
-        if self.replicas.len() <= slot.index() {
-            self.replicas.resize_with(slot.index() + 1, || None);
-            self.timers.resize(slot.index() + 1, None);
-            self.rooms.resize(slot.index() + 1, 0);
-        }
-        self.slots.insert(replica.id, slot);
-        if let Some(place) = self.replicas.get_mut(slot.index()) {
-            *place = Some(replica);
-        }
-        self.list(slot, now);
-        self.check_refuge(now);
-    }
-
-    /// A replica left; its slot is free for the index to dispose of.
-    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<Slot> {
-        let slot = self.slots.remove(&id)?;
-        self.unlist(slot);
-        self.staying.set(slot, false);
-        self.healthy.set(slot, false);
-        self.proven.set(slot, false);
-        if let Some(place) = self.replicas.get_mut(slot.index()) {
-            *place = None;
-        }
-        self.set_timer(slot, now);
-        self.check_refuge(now);
-        Some(slot)
-    }
-
-    pub(crate) fn drain(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.draining = true);
-    }
-
-    /// A probe was read; says whether it was news.
-    pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
-        let mut news = false;
-        self.change(id, now, |replica| {
-            // Answers overtake each other, and load reports come from requests sent long ago.
-            let sent = sent.min(now);
-            if replica.probe.is_some_and(|(_, last)| sent < last) {
-                return;
-            }
-            news = true;
-            let known = replica.load().and_then(|load| load.kv_capacity_tokens);
-            let load = Load {
-                kv_capacity_tokens: load.kv_capacity_tokens.or(known),
-                ..load
-            };
-            replica.headroom.probed(&load, sent, replica.outstanding);
-            replica.progress.probed(&load, sent);
-            replica.backlog.probed(load.pending, sent);
-            replica.probe = Some((load, sent));
-            replica.failed = false;
-        });
-        news
-    }
-
-    pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.failed = true);
-    }
-
-    /// A request was sent to a replica, which has to compute so many tokens of its prompt.
-    pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
-        self.turn += 1;
-        let turn = self.turn;
-        self.flow.add(self.prefill_s(slot, tokens), now);
-        let mut sent = None;
-        self.change_slot(slot, now, |replica| {
-            replica.outstanding += 1;
-            replica.turn = turn;
-            replica.headroom.pushed(now);
-            replica.backlog.pushed(tokens, now);
-            sent = Some(replica.breaker.sent(now));
-        });
-        sent
-    }
-
-    /// A sibling sent a request to a replica.
-    pub(crate) fn pushed_by_sibling(&mut self, slot: Slot, now: Time) {
-        self.turn += 1;
-        let turn = self.turn;
-        self.change_slot(slot, now, |replica| {
-            replica.turn = turn;
-            replica.headroom.pushed_by_sibling(now);
-        });
-    }
-
     /// How many requests the available replicas can start now, summed; `None` where nothing bounds it.
     pub(crate) const fn room(&self) -> Option<u64> {
         match self.rules.push {
@@ -289,172 +215,12 @@ impl Fleet {
         }
     }
 
-    /// A request left a replica, and says this of it.
-    pub(crate) fn released(&mut self, id: ReplicaId, sent: Sent, evidence: Evidence, now: Time) {
-        self.change(id, now, |replica| {
-            replica.outstanding = replica.outstanding.saturating_sub(1);
-            if replica.is_idle() {
-                replica.backlog.emptied();
-            }
-            replica.breaker.ended(sent, evidence, now);
-        });
-    }
-
-    /// A request that had been sent to another replica ended at this one, and says this of it.
-    pub(crate) fn stepped_in(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
-        self.change(id, now, |replica| replica.breaker.stepped_in(evidence, now));
-    }
-
-    /// A predicted hit was false, or true; how many were false in a row.
-    pub(crate) fn count_false_hit(&mut self, slot: Slot, is_false: bool) -> u32 {
-        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
-            return 0;
-        };
-        replica.false_hits = if is_false {
-            replica.false_hits.saturating_add(1)
-        } else {
-            0
-        };
-        replica.false_hits
-    }
-
-    /// Probes that have become too old make their replicas unavailable, and failing ones are due for a trial.
-    pub(crate) fn expire(&mut self, now: Time) {
-        while let Some((time, slot)) = self.expiries.first().copied() {
-            if time > now {
-                return;
-            }
-            self.change_slot(slot, now, |_| ());
-        }
-    }
-
-    /// Other rules.
-    pub(crate) fn set_rules(
-        &mut self,
-        push: Push,
-        probe_stale_after: core::time::Duration,
-        now: Time,
-    ) {
-        for slot in self.slots.values().copied().collect::<Vec<_>>() {
-            self.unlist(slot);
-        }
-        self.rules.push = push;
-        self.rules.probe_stale_after = probe_stale_after;
-        for slot in self.slots.values().copied().collect::<Vec<_>>() {
-            self.list(slot, now);
-            self.set_timer(slot, now);
-        }
-        self.check_refuge(now);
-    }
-
     fn is_calm(&self) -> bool {
         self.rules.push == Push::Pending && !self.idle.is_empty()
     }
+}
 
-    fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
-        if let Some(slot) = self.slot_of(id) {
-            self.change_slot(slot, now, change);
-        }
-    }
-
-    fn change_slot(&mut self, slot: Slot, now: Time, change: impl FnOnce(&mut Replica)) {
-        self.unlist(slot);
-        if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
-            change(replica);
-        }
-        self.list(slot, now);
-        self.set_timer(slot, now);
-        self.check_refuge(now);
-    }
-
-    /// Enters a replica where it now belongs.
-    fn list(&mut self, slot: Slot, now: Time) {
-        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
-            return;
-        };
-        let is_open =
-            |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
-        let (open, calm) = (is_open(false), is_open(true));
-        // One that may be sent a single trial is no reason to send the others less.
-        let idle = open && replica.is_idle() && replica.breaker.is_closed();
-        let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
-        let key = (replica.outstanding, replica.turn, slot);
-        self.staying.set(slot, !replica.draining);
-        self.healthy.set(slot, healthy);
-        self.proven
-            .set(slot, healthy && replica.breaker.is_closed());
-        self.calm.set(slot, calm);
-        self.idle.set(slot, idle);
-        if self.available.set(slot, open) && open {
-            self.by_load.insert(key);
-            self.freed.push(slot);
-            let room = replica.room(&self.rules);
-            self.room += u64::from(room);
-            if let Some(place) = self.rooms.get_mut(slot.index()) {
-                *place = room;
-            }
-        }
-    }
-
-    /// Takes a replica out of what `list` entered it into, as far as its keys are about to change.
-    fn unlist(&mut self, slot: Slot) {
-        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
-            return;
-        };
-        if self.available.set(slot, false) {
-            let key = (replica.outstanding, replica.turn, slot);
-            self.by_load.remove(&key);
-            let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
-            self.room = self.room.saturating_sub(u64::from(room));
-        }
-        self.calm.set(slot, false);
-        if self.idle.set(slot, false) && self.idle.is_empty() {
-            self.calm_ended = true;
-        }
-    }
-
-    /// Sets the timer for a replica, or takes it away.
-    fn set_timer(&mut self, slot: Slot, now: Time) {
-        let next = self
-            .get(slot)
-            .and_then(|replica| replica.next_change(&self.rules, now));
-        let Some(timer) = self.timers.get_mut(slot.index()) else {
-            return;
-        };
-        let old = core::mem::replace(timer, next);
-        if old == next {
-            return;
-        }
-        if let Some(old) = old {
-            self.expiries.remove(&(old, slot));
-        }
-        if let Some(next) = next {
-            self.expiries.insert((next, slot));
-        }
-    }
-
-    /// Failing replicas are left out only while there is another one with a good probe, and under blind pushing sick
-    /// ones only while there is a healthy one.
-    fn check_refuge(&mut self, now: Time) {
-        let nobody_healthy = self.rules.push == Push::Blind && self.healthy.is_empty();
-        let nobody_trusted = !self.healthy.is_empty() && self.proven.is_empty();
-        let before = self.rules;
-        let one_is_back = before.nobody_trusted && !self.proven.is_empty();
-        if (nobody_healthy, nobody_trusted) == (before.nobody_healthy, before.nobody_trusted) {
-            return;
-        }
-        let everybody: Vec<Slot> = self.everybody().collect();
-        for slot in &everybody {
-            self.unlist(*slot);
-        }
-        self.rules.nobody_healthy = nobody_healthy;
-        self.rules.nobody_trusted = nobody_trusted;
-        for slot in everybody {
-            if one_is_back && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
-                replica.breaker.hasten(now);
-                self.set_timer(slot, now);
-            }
-            self.list(slot, now);
-        }
-    }
+/// The key of a slot that is free.
+const fn nobody(slot: Slot) -> LoadKey {
+    (u32::MAX, u64::MAX, slot)
 }

@@ -1,0 +1,130 @@
+//! What happens to replicas: they come and go, are probed, are sent requests, and answer them.
+
+use super::{Fleet, nobody};
+use crate::replica::{Backlog, Evidence, Replica, Sent};
+use crate::slots::Slot;
+use crate::{Load, ReplicaId, Time};
+
+impl Fleet {
+    pub(crate) fn add(&mut self, slot: Slot, mut replica: Replica, now: Time) {
+        replica.backlog = Backlog::new(self.pace);
+        if self.replicas.len() <= slot.index() {
+            self.replicas.resize_with(slot.index() + 1, || None);
+            self.timers.resize(slot.index() + 1, None);
+            self.rooms.resize(slot.index() + 1, 0);
+            let new = (self.keys.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
+            self.keys.extend(new.map(Slot).map(nobody));
+        }
+        self.slots.insert(replica.id, slot);
+        if let Some(place) = self.replicas.get_mut(slot.index()) {
+            *place = Some(replica);
+        }
+        self.list(slot, now);
+        self.check_refuge(now);
+    }
+
+    /// A replica left; its slot is free for the index to dispose of.
+    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<Slot> {
+        let slot = self.slots.remove(&id)?;
+        self.unlist(slot);
+        self.staying.set(slot, false);
+        self.healthy.set(slot, false);
+        self.proven.set(slot, false);
+        if let Some(place) = self.replicas.get_mut(slot.index()) {
+            *place = None;
+        }
+        if let Some(place) = self.keys.get_mut(slot.index()) {
+            *place = nobody(slot);
+        }
+        self.set_timer(slot, now);
+        self.check_refuge(now);
+        Some(slot)
+    }
+
+    pub(crate) fn drain(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.draining = true);
+    }
+
+    /// A probe was read; says whether it was news.
+    pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
+        let mut news = false;
+        self.change(id, now, |replica| {
+            // Answers overtake each other, and load reports come from requests sent long ago.
+            let sent = sent.min(now);
+            if replica.probe.is_some_and(|(_, last)| sent < last) {
+                return;
+            }
+            news = true;
+            let known = replica.load().and_then(|load| load.kv_capacity_tokens);
+            let load = Load {
+                kv_capacity_tokens: load.kv_capacity_tokens.or(known),
+                ..load
+            };
+            replica.headroom.probed(&load, sent, replica.outstanding);
+            replica.progress.probed(&load, sent);
+            replica.backlog.probed(load.pending, sent);
+            replica.probe = Some((load, sent));
+            replica.failed = false;
+        });
+        news
+    }
+
+    pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.failed = true);
+    }
+
+    /// A request was sent to a replica, which has to compute so many tokens of its prompt.
+    pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
+        self.turn += 1;
+        let turn = self.turn;
+        self.flow.add(self.prefill_s(slot, tokens), now);
+        let mut sent = None;
+        self.change_slot(slot, now, |replica| {
+            replica.outstanding += 1;
+            replica.turn = turn;
+            replica.headroom.pushed(now);
+            replica.backlog.pushed(tokens, now);
+            sent = Some(replica.breaker.sent(now));
+        });
+        sent
+    }
+
+    /// A sibling sent a request to a replica.
+    pub(crate) fn pushed_by_sibling(&mut self, slot: Slot, now: Time) {
+        self.turn += 1;
+        let turn = self.turn;
+        self.change_slot(slot, now, |replica| {
+            replica.turn = turn;
+            replica.headroom.pushed_by_sibling(now);
+        });
+    }
+
+    /// A request left a replica, and says this of it.
+    pub(crate) fn released(&mut self, id: ReplicaId, sent: Sent, evidence: Evidence, now: Time) {
+        self.change(id, now, |replica| {
+            replica.outstanding = replica.outstanding.saturating_sub(1);
+            if replica.is_idle() {
+                replica.backlog.emptied();
+            }
+            replica.breaker.ended(sent, evidence, now);
+        });
+    }
+
+    /// A request that had been sent to another replica ended at this one, and says this of it.
+    pub(crate) fn stepped_in(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
+        self.change(id, now, |replica| replica.breaker.stepped_in(evidence, now));
+    }
+
+    /// A predicted hit was false, or true; how many were false in a row.
+    pub(crate) fn count_false_hit(&mut self, slot: Slot, is_false: bool) -> u32 {
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+            return 0;
+        };
+        replica.false_hits = if is_false {
+            replica.false_hits.saturating_add(1)
+        } else {
+            0
+        };
+        replica.false_hits
+    }
+}

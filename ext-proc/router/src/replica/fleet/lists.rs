@@ -1,0 +1,149 @@
+//! What a decision asks of the fleet, kept ready: who is available, who has least to do, how much room there is.
+//!
+//! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
+
+use super::Fleet;
+use crate::replica::Replica;
+use crate::slots::Slot;
+use crate::{Availability, Push, ReplicaId, Time};
+
+impl Fleet {
+    /// Probes that have become too old make their replicas unavailable, and failing ones are due for a trial.
+    pub(crate) fn expire(&mut self, now: Time) {
+        while let Some((time, slot)) = self.expiries.first().copied() {
+            if time > now {
+                return;
+            }
+            self.change_slot(slot, now, |_| ());
+        }
+    }
+
+    /// Other rules.
+    pub(crate) fn set_rules(
+        &mut self,
+        push: Push,
+        probe_stale_after: core::time::Duration,
+        now: Time,
+    ) {
+        for slot in self.slots.values().copied().collect::<Vec<_>>() {
+            self.unlist(slot);
+        }
+        self.rules.push = push;
+        self.rules.probe_stale_after = probe_stale_after;
+        for slot in self.slots.values().copied().collect::<Vec<_>>() {
+            self.list(slot, now);
+            self.set_timer(slot, now);
+        }
+        self.check_refuge(now);
+    }
+
+    pub(super) fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
+        if let Some(slot) = self.slot_of(id) {
+            self.change_slot(slot, now, change);
+        }
+    }
+
+    pub(super) fn change_slot(&mut self, slot: Slot, now: Time, change: impl FnOnce(&mut Replica)) {
+        self.unlist(slot);
+        if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+            change(replica);
+        }
+        self.list(slot, now);
+        self.set_timer(slot, now);
+        self.check_refuge(now);
+    }
+
+    /// Enters a replica where it now belongs.
+    pub(super) fn list(&mut self, slot: Slot, now: Time) {
+        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+            return;
+        };
+        let is_open =
+            |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
+        let (open, calm) = (is_open(false), is_open(true));
+        // One that may be sent a single trial is no reason to send the others less.
+        let idle = open && replica.is_idle() && replica.breaker.is_closed();
+        let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
+        let key = (replica.outstanding, replica.turn, slot);
+        if let Some(place) = self.keys.get_mut(slot.index()) {
+            *place = key;
+        }
+        self.staying.set(slot, !replica.draining);
+        self.healthy.set(slot, healthy);
+        self.proven
+            .set(slot, healthy && replica.breaker.is_closed());
+        self.calm.set(slot, calm);
+        self.idle.set(slot, idle);
+        if self.available.set(slot, open) && open {
+            self.by_load.insert(key);
+            self.freed.push(slot);
+            let room = replica.room(&self.rules);
+            self.room += u64::from(room);
+            if let Some(place) = self.rooms.get_mut(slot.index()) {
+                *place = room;
+            }
+        }
+    }
+
+    /// Takes a replica out of what `list` entered it into, as far as its keys are about to change.
+    pub(super) fn unlist(&mut self, slot: Slot) {
+        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+            return;
+        };
+        if self.available.set(slot, false) {
+            let key = (replica.outstanding, replica.turn, slot);
+            self.by_load.remove(&key);
+            let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
+            self.room = self.room.saturating_sub(u64::from(room));
+        }
+        self.calm.set(slot, false);
+        if self.idle.set(slot, false) && self.idle.is_empty() {
+            self.calm_ended = true;
+        }
+    }
+
+    /// Sets the timer for a replica, or takes it away.
+    pub(super) fn set_timer(&mut self, slot: Slot, now: Time) {
+        let next = self
+            .get(slot)
+            .and_then(|replica| replica.next_change(&self.rules, now));
+        let Some(timer) = self.timers.get_mut(slot.index()) else {
+            return;
+        };
+        let old = core::mem::replace(timer, next);
+        if old == next {
+            return;
+        }
+        if let Some(old) = old {
+            self.expiries.remove(&(old, slot));
+        }
+        if let Some(next) = next {
+            self.expiries.insert((next, slot));
+        }
+    }
+
+    /// Failing replicas are left out only while there is another one with a good probe, and under blind pushing sick
+    /// ones only while there is a healthy one.
+    pub(super) fn check_refuge(&mut self, now: Time) {
+        let nobody_healthy = self.rules.push == Push::Blind && self.healthy.is_empty();
+        let nobody_trusted = !self.healthy.is_empty() && self.proven.is_empty();
+        let before = self.rules;
+        let one_is_back = before.nobody_trusted && !self.proven.is_empty();
+        if (nobody_healthy, nobody_trusted) == (before.nobody_healthy, before.nobody_trusted) {
+            return;
+        }
+        let everybody: Vec<Slot> = self.everybody().collect();
+        for slot in &everybody {
+            self.unlist(*slot);
+        }
+        self.rules.nobody_healthy = nobody_healthy;
+        self.rules.nobody_trusted = nobody_trusted;
+        for slot in everybody {
+            if one_is_back && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+                replica.breaker.hasten(now);
+                self.set_timer(slot, now);
+            }
+            self.list(slot, now);
+        }
+    }
+}
