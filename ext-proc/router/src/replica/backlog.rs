@@ -17,8 +17,7 @@
 //!   makes its steps longer.
 //!
 //! Before there is anything to learn from, the pool presumes a mid-sized model on one GPU, and a replica presumes the
-//! pool's lines. So a new replica begins with the pool's figures and moves to its own within a few requests, which is
-//! how replicas of different speed are told apart.
+//! pool's lines until it has measured eight requests of its own, which is how replicas of different speed are told apart.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -42,6 +41,10 @@ const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
 const PREFILL_AT: f64 = 4_000.0;
 /// and in requests.
 const DECODE_AT: f64 = 20.0;
+
+/// So many requests of its own say how fast a replica is. Of a few it cannot be told whether the replica is slow or the
+/// prompts are long, and one that somebody has tried looks slower than one that nobody has.
+const MEASURED_MIN: u32 = 8;
 
 /// How many requests of one replica are remembered that may not have begun.
 const SENT_MAX: usize = 1_024;
@@ -127,6 +130,8 @@ pub(crate) struct Backlog {
     sent: VecDeque<(Time, f64)>,
     speed: Speed,
     pace: Pace,
+    /// How many of its requests have been measured.
+    measured: u32,
 }
 
 impl Backlog {
@@ -137,8 +142,20 @@ impl Backlog {
         }
     }
 
-    pub(crate) const fn pace(&self) -> &Pace {
-        &self.pace
+    /// How fast it is, as far as it has measured that itself.
+    pub(crate) const fn pace(&self) -> Option<&Pace> {
+        if self.measured >= MEASURED_MIN {
+            Some(&self.pace)
+        } else {
+            None
+        }
+    }
+
+    /// The pool's pace as it is now, for a replica that has not measured enough of its own.
+    pub(crate) fn presume(&mut self, pool: Pace) {
+        if self.measured < MEASURED_MIN {
+            self.pace = pool;
+        }
     }
 
     /// How long until what was sent is computed, in seconds.
@@ -181,7 +198,13 @@ impl Backlog {
     }
 
     pub(crate) fn learn(&mut self, measured: Measured, pool: Pace) {
-        self.pace = self.speed.learn(measured, pool);
+        let own = self.speed.learn(measured, pool);
+        self.measured = self.measured.saturating_add(1);
+        self.pace = if self.measured < MEASURED_MIN {
+            pool
+        } else {
+            own
+        };
     }
 }
 
@@ -237,7 +260,7 @@ mod tests {
             };
             backlog.learn(measured, Pace::default());
         }
-        let learned = backlog.pace().prefill.each_s;
+        let learned = backlog.pace().unwrap().prefill.each_s;
         assert!((learned / 0.000_3 - 1.0).abs() < 0.2, "{learned}");
     }
 }

@@ -138,6 +138,7 @@ impl Fleet {
 
     fn pace_of(&self, slot: Slot) -> &Pace {
         self.get(slot)
-            .map_or(&self.pace, |replica| replica.backlog.pace())
+            .and_then(|replica| replica.backlog.pace())
+            .unwrap_or(&self.pace)
     }
 }

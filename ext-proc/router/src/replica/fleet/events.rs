@@ -78,8 +78,10 @@ impl Fleet {
         self.turn += 1;
         let turn = self.turn;
         self.flow.add(self.prefill_s(slot, tokens), now);
+        let pool = self.pace;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
+            replica.backlog.presume(pool);
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.pushed(now);
