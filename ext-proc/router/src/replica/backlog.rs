@@ -198,13 +198,9 @@ impl Backlog {
     }
 
     pub(crate) fn learn(&mut self, measured: Measured, pool: Pace) {
-        let own = self.speed.learn(measured, pool);
+        self.pace = self.speed.learn(measured, pool);
         self.measured = self.measured.saturating_add(1);
-        self.pace = if self.measured < MEASURED_MIN {
-            pool
-        } else {
-            own
-        };
+        self.presume(pool);
     }
 }
 
