@@ -38,6 +38,8 @@ pub(crate) struct Replica {
     headroom: Headroom,
     breaker: Breaker,
     backlog: Backlog,
+    /// What it was sent over the last while.
+    flow: Flow,
     progress: Progress,
     /// The last good probe, and when it was sent.
     probe: Option<(Load, Time)>,
@@ -57,6 +59,7 @@ impl Replica {
             headroom: Headroom::default(),
             breaker: Breaker::default(),
             backlog: Backlog::default(),
+            flow: Flow::default(),
             progress: Progress::default(),
             probe: None,
             failed: false,

@@ -4,18 +4,25 @@
 //! prompt) and *w* the part of it that its uncached prompt takes:
 //!
 //! ```text
-//! cost = t + 3 slo (t / slo)^3          its own wait, dearer the nearer it comes to what is wanted
-//!      + w (outstanding + q + v)        every answer that the replica is writing stalls for w; so do q prompts, and v
-//!      + (own + theirs) / 10            a fuller batch writes slower: its answer, and all others a little
+//! cost = t + 6 slo L(t / slo)            its own wait, dearer the nearer it comes to what is wanted, dear beyond that
+//!      + w (outstanding / 2 + q + v)     every answer that the replica is writing stalls for w; q prompts wait for w, and v
+//!      + s u / (1 - u) / 2               its own answer stalls, too, for prompts that come after it
+//!      + (s + theirs) / 10               a fuller batch writes slower: its answer, and all others a little
 //!
+//! L(x) = x^3 up to 1, then straight on: 3 x - 2
 //! q = min(16, rate x (backlog + w) / (1 - utilisation))     prompts that come while the replica is busy
-//! v = queue / replicas x (1 + 9 (waited / slo)^2)           those that wait here, at what a second costs this one
+//! v = queue / replicas x (1 + 18 (waited / slo)^2)          those that wait here, at what a second costs this one
+//! s = how long its answer takes to write, u = the share of its time that this replica computes prompts
 //! ```
 //!
 //! The second line is what other policies leave out. A second of prefill on a replica that writes 30 answers costs 30
 //! seconds of other people's time; that is why a warm cache is worth much more than the time to first token that it
 //! saves, and how much more follows from the load at hand. Without v, a request that is about to be late takes any replica
-//! and computes all of its prompt there, which makes the next ones late: a queue that has grown goes on growing.
+//! and computes all of its prompt there, which makes the next ones late: a queue that has grown goes on growing. The third
+//! line is the other half of the second: short prompts gather where few are computed, away from long ones.
+//!
+//! L goes on straight because a late request must not become a desperate one: with a cube throughout, one that is three times
+//! too late outweighs everybody who can still be in time.
 
 use crate::index::Match;
 use crate::policy::{View, load_key, uncached_tokens_on};
@@ -24,10 +31,14 @@ use crate::slots::{Slot, SlotSet};
 use crate::{ReplicaId, Request, Time};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
-const LATENESS: f64 = 3.0;
+const LATENESS: f64 = 6.0;
+/// What a second counts by which an answer stalls that is being written, next to a second before the first token.
+const STALLED: f64 = 0.5;
+/// No replica is taken to compute prompts for a larger share of its time: a rate over some seconds is a rough one.
+const COMPUTING_MAX: f64 = 0.7;
 /// The most other prompts that are counted as delayed.
 const DELAYED_MAX: f64 = 16.0;
-/// What a second of writing answers counts next to a second before the first token.
+/// What a second counts by which a fuller batch writes slower, next to a second before the first token.
 const WRITING: f64 = 0.1;
 /// No pool is taken to be busier than this.
 const UTILISATION_MAX: f64 = 0.95;
@@ -150,12 +161,15 @@ impl<'a> Weigher<'a> {
         let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
         let ttft_s = fleet.ttft_s(slot, tokens, view.now) + memory_s;
         let outstanding = f64::from(load_key(view, slot).0);
-        let delayed = outstanding
+        let delayed = STALLED * outstanding
             + (self.delayed_per_busy_s * busy_s).min(DELAYED_MAX)
             + self.waiting_for_each * marginal_lateness(patience.waited_s, view);
         let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
+        let computing = fleet.utilisation_of(slot, view.now).min(COMPUTING_MAX);
+        let stalled_s = own_s * computing / (1.0 - computing);
         let cost = with_lateness(patience.waited_s + ttft_s, view)
             + work_s * delayed
+            + STALLED * stalled_s
             + WRITING * (own_s + theirs_s);
         Offer {
             slot,
@@ -172,7 +186,13 @@ fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     if slo_s <= 0.0 {
         return ttft_s;
     }
-    ttft_s + LATENESS * slo_s * (ttft_s / slo_s).powi(3)
+    let share = ttft_s / slo_s;
+    let lateness = if share <= 1.0 {
+        share.powi(3)
+    } else {
+        3.0 * share - 2.0
+    };
+    ttft_s + LATENESS * slo_s * lateness
 }
 
 /// What one more second costs a request that has waited so long.

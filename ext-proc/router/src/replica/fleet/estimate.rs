@@ -53,6 +53,11 @@ impl Fleet {
         self.flow.work(now) / self.size()
     }
 
+    /// The share of its time that one replica computes prompts, by estimate.
+    pub(crate) fn utilisation_of(&self, slot: Slot, now: Time) -> f64 {
+        self.get(slot).map_or(0.0, |replica| replica.flow.work(now))
+    }
+
     /// How long a prompt takes to compute, on average, in seconds.
     pub(crate) fn work_s(&self, now: Time) -> f64 {
         let requests = self.flow.requests_per_s(now);

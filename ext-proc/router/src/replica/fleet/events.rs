@@ -77,7 +77,8 @@ impl Fleet {
     pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
         self.turn += 1;
         let turn = self.turn;
-        self.flow.add(self.prefill_s(slot, tokens), now);
+        let takes_s = self.prefill_s(slot, tokens);
+        self.flow.add(takes_s, now);
         let pool = self.pace;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
@@ -86,6 +87,7 @@ impl Fleet {
             replica.turn = turn;
             replica.headroom.pushed(now);
             replica.backlog.pushed(tokens, now);
+            replica.flow.add(takes_s, now);
             sent = Some(replica.breaker.sent(now));
         });
         sent
