@@ -29,7 +29,7 @@ pub struct Arguments {
     /// How many seeds each case is run with, instead of as many as the experiment finds enough
     #[arg(long)]
     pub seeds: Option<NonZeroU64>,
-    /// The first seed [default: 1; of the experiment `default` 101, as isotherm's constants were chosen on seeds 1 to 5]
+    /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Runs at once; the reports do not depend on it [default: one for each core]

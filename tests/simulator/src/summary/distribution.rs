@@ -20,8 +20,18 @@ impl Times {
     }
 
     pub(super) fn percentile_s(&self, percent: usize) -> f64 {
+        self.percentile(percent)
+            .map_or(0.0, |time| time.as_secs_f64())
+    }
+
+    /// The longest.
+    pub(super) fn last(&self) -> Duration {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
-        self.0.get(rank).map_or(0.0, Duration::as_secs_f64)
+        self.0.get(rank).copied()
     }
 }
 

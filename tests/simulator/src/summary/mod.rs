@@ -13,6 +13,9 @@ use serde::Serialize;
 use self::distribution::{Times, count, mean_cv, ratio, tokens};
 use crate::record::{Outcome, ReplicaSample, RequestRecord};
 
+/// Throughput is measured until so many percent of the answers have ended.
+const NEARLY_ALL: usize = 99;
+
 /// The figures of a run. Times are in seconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
@@ -48,8 +51,8 @@ pub struct Summary {
     pub e2e_p75_s: f64,
     /// 90th percentile.
     pub e2e_p90_s: f64,
-    /// Prompt and output tokens of answered requests, over the time from the first sending to the last end; where the
-    /// clients stop sending at a given time, of what had ended by then, over the time until then.
+    /// Prompt and output tokens of the answers that had ended by the time when 99 of 100 had, over the time from the first
+    /// sending until then; where the clients stop sending at a given time, until that.
     pub throughput_tokens_per_s: f64,
     /// Output tokens alone.
     pub output_tokens_per_s: f64,
@@ -86,12 +89,15 @@ impl Summary {
             .filter(|request| request.is_answered())
             .collect();
         let first_sent = counted.iter().map(|request| request.sent).min();
-        let last_ended = counted.iter().filter_map(|request| request.ended).max();
-        // Where clients stop at a time, the last straggler's length would decide: what had ended by then counts, over that time.
-        let last_ended =
-            last_ended.map(|last| outcome.sends_until.map_or(last, |until| until.min(last)));
-        let span = match (first_sent, last_ended) {
-            (Some(first), Some(last)) => last.saturating_sub(first),
+        // Until the very last end, the length of one last straggler would decide.
+        let ends = Times::new(answered.iter().filter_map(|request| request.ended));
+        let until = ends.percentile(NEARLY_ALL).map(|nearly_all| {
+            outcome
+                .sends_until
+                .map_or(nearly_all, |stop| stop.min(ends.last()))
+        });
+        let span = match (first_sent, until) {
+            (Some(first), Some(until)) => until.saturating_sub(first),
             _ => Duration::ZERO,
         };
         let span_s = span.as_secs_f64();
@@ -102,7 +108,7 @@ impl Summary {
         let in_span: Vec<&RequestRecord> = answered
             .iter()
             .copied()
-            .filter(|request| request.ended <= last_ended)
+            .filter(|request| request.ended <= until)
             .collect();
         let in_span_sum = |of: fn(&RequestRecord) -> u32| -> f64 {
             in_span.iter().map(|request| f64::from(of(request))).sum()

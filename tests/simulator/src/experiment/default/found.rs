@@ -4,15 +4,12 @@ use isotherm_report::number::{percent, short, times};
 
 use super::super::document::Finding;
 use super::super::rows::Rows;
-use super::verdict::{GOALS, Verdict, verdicts};
+use super::verdict::{GOALS, Standing, Verdict, verdicts};
 use super::{ORACLE, OURS};
 
 /// As good as the best other system, but for what seeds differ by.
 const RATIO_MIN: f64 = 0.98;
-/// Strictly better than it: by more than seeds differ by.
-const BETTER: f64 = 1.005;
-/// Behind it is what is below this: as good, but for what a figure is rounded by.
-const NOT_BEHIND: f64 = 1.0 - 0.0005;
+
 pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Finding> {
     let all: Vec<(&str, Vec<Verdict>)> = groups
         .iter()
@@ -32,23 +29,21 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
         }
     }
     let held = all.len() * GOALS.len() - behind.len();
-    // Better on some figure, and on none below this.
-    let better_and = |least: f64| -> Vec<&str> {
+    // Better on some figure, and this on all.
+    let better_and = |holds: fn(&Verdict) -> bool| -> Vec<&str> {
         all.iter()
             .filter(|(_, verdicts)| {
-                verdicts.iter().all(|verdict| verdict.ratio >= least)
-                    && verdicts.iter().any(|verdict| verdict.ratio > BETTER)
+                verdicts.iter().all(holds)
+                    && verdicts
+                        .iter()
+                        .any(|verdict| verdict.standing == Standing::Better)
             })
             .map(|(group, _)| *group)
             .collect()
     };
-    let better = better_and(NOT_BEHIND);
-    let nearly = better_and(RATIO_MIN);
-    let on_all: Vec<&str> = all
-        .iter()
-        .filter(|(_, verdicts)| verdicts.iter().all(|verdict| verdict.ratio > BETTER))
-        .map(|(group, _)| *group)
-        .collect();
+    let better = better_and(|verdict| verdict.standing != Standing::Behind);
+    let nearly = better_and(|verdict| verdict.ratio >= RATIO_MIN);
+    let on_all = better_and(|verdict| verdict.standing == Standing::Better);
     let mut findings = vec![
         Finding::claim(
             format!(
@@ -64,7 +59,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
         ),
         Finding::claim(
             format!(
-                "On at least half of the workloads it is strictly better than every other policy on some figure and behind on none: {} of {} ({}).",
+                "On at least half of the workloads it is strictly better than every other policy on some figure and behind on none, by more than seeds differ by: {} of {} ({}).",
                 better.len(),
                 all.len(),
                 better.join(", ")

@@ -1,5 +1,7 @@
 //! `isotherm` against the best other system, figure by figure.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
 use super::super::figure::{attainment, tokens};
 use super::super::rows::{Row, Rows, Stat};
 use super::OURS;
@@ -66,29 +68,81 @@ impl Goal {
     }
 }
 
+/// As good, but for what a figure is rounded by: a difference below this is none, however sure it is.
+const ROUNDING: f64 = 0.0005;
+/// Better by less than this is not called better, however sure it is.
+const BETTER_MIN: f64 = 0.005;
+/// How sure a difference has to be: the part of Student's t that lies below the upper end of its 95 % interval.
+const SURE: f64 = 0.975;
+
+/// Which is better, as far as the seeds can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Better,
+    /// Not told apart.
+    Equal,
+    Behind,
+}
+
 /// `isotherm` against one other system.
 pub(super) struct Verdict {
     pub(super) against: String,
     pub(super) ratio: f64,
     pub(super) spread: Stat,
+    pub(super) standing: Standing,
 }
 
 pub(super) fn verdict(rows: &Rows, group: &str, goal: &Goal, against: &str) -> Verdict {
-    let seeds = rows.of(group, OURS, 0.0).map(|row| {
-        let same = rows
-            .of(group, against, 0.0)
-            .find(|other| other.seed == row.seed);
-        same.map_or(f64::NAN, |other| {
-            goal.ratio((goal.figure)(row), (goal.figure)(other))
+    let pairs: Vec<(f64, f64)> = rows
+        .of(group, OURS, 0.0)
+        .map(|row| {
+            let theirs = rows
+                .of(group, against, 0.0)
+                .find(|other| other.seed == row.seed);
+            let theirs = theirs.map_or(f64::NAN, |other| (goal.figure)(other));
+            ((goal.figure)(row), theirs)
         })
-    });
+        .collect();
+    let ratio = goal.ratio(
+        goal.mean(rows, group, OURS),
+        goal.mean(rows, group, against),
+    );
+    let sign = if goal.less { -1.0 } else { 1.0 };
+    let more = pairs.iter().map(|(ours, theirs)| sign * (ours - theirs));
+    let standing = match sure_sign(&more.collect::<Vec<f64>>()) {
+        1 if ratio > 1.0 + BETTER_MIN => Standing::Better,
+        -1 if ratio < 1.0 - ROUNDING => Standing::Behind,
+        _ => Standing::Equal,
+    };
     Verdict {
         against: against.to_owned(),
-        ratio: goal.ratio(
-            goal.mean(rows, group, OURS),
-            goal.mean(rows, group, against),
+        ratio,
+        spread: Stat::of(
+            pairs
+                .iter()
+                .map(|(ours, theirs)| goal.ratio(*ours, *theirs)),
         ),
-        spread: Stat::of(seeds),
+        standing,
+    }
+}
+
+/// The sign of the mean of which these are samples; 0 where they leave it open.
+fn sure_sign(samples: &[f64]) -> i8 {
+    #[expect(clippy::cast_precision_loss, reason = "a number of seeds")]
+    let count = samples.len() as f64;
+    let Ok(distribution) = StudentsT::new(0.0, 1.0, count - 1.0) else {
+        return 0;
+    };
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let reach = distribution.inverse_cdf(SURE) * error;
+    if mean > reach {
+        1
+    } else if mean < -reach {
+        -1
+    } else {
+        0
     }
 }
 
@@ -131,6 +185,28 @@ mod tests {
         assert_eq!(found[0], ("a", 1.5));
         assert_eq!(found[1].1, 1.0);
         assert_eq!(found[2], ("b", 0.5));
+    }
+
+    #[test]
+    fn one_is_better_where_the_seeds_agree_and_equal_where_they_do_not() {
+        let of = |ours: [f64; 4], theirs: f64| {
+            let runs = ours.iter().zip(1..).flat_map(|(ours, seed)| {
+                [run(OURS, seed, *ours, 1.0), run("a", seed, theirs, 1.0)]
+            });
+            verdict(&Rows(runs.collect()), "w", &GOALS[0], "a").standing
+        };
+        assert_eq!(of([10.2, 10.3, 10.2, 10.3], 10.0), Standing::Better);
+        assert_eq!(of([9.8, 9.7, 9.8, 9.7], 10.0), Standing::Behind);
+        assert_eq!(of([9.0, 11.5, 9.5, 11.0], 10.0), Standing::Equal);
+        assert_eq!(of([10.0; 4], 10.0), Standing::Equal);
+        assert_eq!(of([20.0; 4], 10.0), Standing::Better);
+        assert_eq!(
+            of([10.02, 10.03, 10.02, 10.03], 10.0),
+            Standing::Equal,
+            "sure, but nothing that anybody would notice"
+        );
+        assert_eq!(sure_sign(&[1.0]), 0, "one seed says nothing");
+        assert_eq!(sure_sign(&[]), 0);
     }
 
     #[test]
