@@ -24,10 +24,20 @@ impl Slot {
 }
 
 /// A set of slots.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotSet {
     words: SmallVec<[u64; WORDS_INLINE]>,
     len: usize,
+}
+
+/// Words are copied as they are; what is derived would go through them one by one.
+impl Clone for SlotSet {
+    fn clone(&self) -> Self {
+        Self {
+            words: SmallVec::from_slice(&self.words),
+            len: self.len,
+        }
+    }
 }
 
 impl SlotSet {
@@ -76,12 +86,13 @@ impl SlotSet {
 
     /// Those that are not in the other one.
     pub(crate) fn without(&self, other: &Self) -> Self {
-        let words = self.words.iter().enumerate();
-        let words: SmallVec<[u64; WORDS_INLINE]> = words
-            .map(|(at, word)| word & !other.words.get(at).copied().unwrap_or_default())
-            .collect();
-        let len = words.iter().map(|word| word.count_ones() as usize).sum();
-        Self { words, len }
+        let mut left = self.clone();
+        for (word, taken) in left.words.iter_mut().zip(&other.words) {
+            *word &= !taken;
+        }
+        let words = left.words.iter().filter(|word| **word != 0);
+        left.len = words.map(|word| word.count_ones() as usize).sum();
+        left
     }
 
     /// All, in order.

@@ -17,6 +17,10 @@ use isotherm_bench_core::body::{chat, extract, wanted};
 use isotherm_bench_core::load::{Kind, Load, config};
 use isotherm_router::{Effect, PolicyName, Request};
 
+/// The service's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A load that is made when a bench first wants it: a filter leaves most of them out, and the largest takes a minute.
 struct Later<'a> {
     make: &'a dyn Fn() -> Load,

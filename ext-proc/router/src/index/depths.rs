@@ -71,7 +71,7 @@ mod tests {
             asked in prop::collection::vec(0_u64..2, 0..10),
             among in prop::collection::btree_set(0..TARGETS, 0..TARGETS),
         ) {
-            let mut index = PrefixIndex::new(IndexLimits { bytes_max: 3_000, eviction: Eviction::Lru });
+            let mut index = PrefixIndex::new(IndexLimits { bytes_max: 3_000, eviction: Eviction::Lru }, 1);
             let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
             for (path, target) in sent {
                 let edges = edges_of(&path);

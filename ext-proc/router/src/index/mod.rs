@@ -74,9 +74,10 @@ pub(crate) struct PrefixIndex {
 }
 
 impl PrefixIndex {
-    pub(crate) fn new(limits: IndexLimits) -> Self {
+    /// An empty one. The seed decides where things lie in memory, and nothing else.
+    pub(crate) fn new(limits: IndexLimits, seed: u64) -> Self {
         Self {
-            table: Table::default(),
+            table: Table::new(seed),
             nodes: Nodes::default(),
             order: Order::default(),
             limits,
@@ -190,7 +191,8 @@ impl PrefixIndex {
         let new = edges.get(found.depth..).unwrap_or_default();
         for (at, edge) in new.iter().enumerate() {
             if at.is_multiple_of(EDGES_AHEAD) {
-                self.read(new.iter().skip(at));
+                let ahead = new.get(at..).unwrap_or_default();
+                self.read_new(ahead.get(..EDGES_AHEAD).unwrap_or(ahead));
             }
             let span = span_units(edge.end_bytes.saturating_sub(end));
             end = edge.end_bytes;

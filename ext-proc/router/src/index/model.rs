@@ -79,7 +79,7 @@ fn agree(operations: &[(Vec<u8>, usize)], bytes_max: usize, eviction: Eviction) 
         bytes_max,
         eviction,
     };
-    let mut index = PrefixIndex::new(limits);
+    let mut index = PrefixIndex::new(limits, 1);
     let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
     let mut all = SlotSet::default();
     for slot in &slots {

@@ -21,6 +21,8 @@ use crate::slots::{Slot, SlotSet};
 
 /// How many places are read at once.
 const AT_ONCE: usize = 8;
+/// How often the first round doubles its distance from the end.
+const DOUBLINGS_MAX: u32 = 16;
 /// How many steps of a binary search are read ahead.
 const STEPS_AHEAD: u32 = 3;
 /// How many edges that are about to be entered are read ahead.
@@ -29,25 +31,19 @@ pub(super) const EDGES_AHEAD: usize = 16;
 impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
     pub(crate) fn known(&self, edges: &[Edge]) -> Match {
-        let (mut low, mut high) = (0, edges.len());
-        let mut node = NONE;
-        let mut probes = near_the_end(high);
-        while low < high {
-            for at in &probes {
-                black_box(edges.get(*at).map(|edge| self.table.peek(edge.hash)));
-            }
-            for at in &probes {
-                let id = edges
-                    .get(*at)
-                    .map_or(NONE, |edge| self.table.guess(edge.hash));
-                if id == NONE {
-                    high = *at;
-                    break;
-                }
-                (low, node) = (at + 1, id);
-            }
-            probes = evenly(low, high);
+        // What a conversation's next turn adds is entered right afterwards, and the second round is mostly among these.
+        self.peek(edges.iter().rev().take(EDGES_AHEAD));
+        let mut bounds = Bounds {
+            low: 0,
+            high: edges.len(),
+            node: NONE,
+        };
+        self.ask(edges, &mut bounds, near_the_end(edges.len()));
+        while bounds.low < bounds.high {
+            let probes = evenly(bounds.low, bounds.high);
+            self.ask(edges, &mut bounds, probes);
         }
+        let Bounds { low, node, .. } = bounds;
         let deepest = low.checked_sub(1).and_then(|at| edges.get(at));
         match deepest {
             None => Match::default(),
@@ -55,8 +51,27 @@ impl PrefixIndex {
                 depth: low,
                 node: Some(node),
             },
-            // Two prefixes whose keys are half the same: one in 2^32 or so.
+            // Two prefixes whose keys are half the same: one in 2^40 or so.
             Some(_) => self.bisect(edges, Match::default(), edges.len(), |_| true),
+        }
+    }
+
+    /// Reads these places, which are in order, at once; the first one that is not known is a bound, and the last one that is.
+    fn ask(
+        &self,
+        edges: &[Edge],
+        bounds: &mut Bounds,
+        probes: impl Iterator<Item = usize> + Clone,
+    ) {
+        self.peek(probes.clone().filter_map(|at| edges.get(at)));
+        for at in probes {
+            let edge = edges.get(at);
+            let id = edge.map_or(NONE, |edge| self.table.guess(edge.hash));
+            if id == NONE {
+                bounds.high = at;
+                return;
+            }
+            (bounds.low, bounds.node) = (at + 1, id);
         }
     }
 
@@ -147,6 +162,13 @@ impl PrefixIndex {
         holds: impl Fn(NodeId) -> bool,
     ) -> Match {
         let mut found = known;
+        if found.depth == 0 && high > STEPS_AHEAD as usize {
+            // Mostly they have nothing of a prompt.
+            match self.held(edges, 0, &holds) {
+                Some(first) => found = first,
+                None => return found,
+            }
+        }
         let mut step = 0_u32;
         while found.depth < high {
             if step.is_multiple_of(STEPS_AHEAD) {
@@ -191,34 +213,59 @@ impl PrefixIndex {
     }
 
     /// Has the memory fetch these prefixes and their nodes, all at once.
-    pub(super) fn read<'a>(&self, edges: impl Iterator<Item = &'a Edge>) {
-        let guesses: SmallVec<[NodeId; EDGES_AHEAD]> = edges
-            .take(EDGES_AHEAD)
-            .map(|edge| self.table.guess(edge.hash))
-            .collect();
+    fn read<'a>(&self, edges: impl Iterator<Item = &'a Edge> + Clone) {
+        self.peek(edges.clone());
+        let guesses: SmallVec<[NodeId; AT_ONCE]> =
+            edges.map(|edge| self.table.guess(edge.hash)).collect();
         for id in guesses {
             black_box(self.nodes.get(id).map(|node| node.hash));
         }
     }
+
+    /// The same of prefixes that are about to be entered, each longer than the one before: where the first one is not known,
+    /// none is.
+    pub(super) fn read_new(&self, edges: &[Edge]) {
+        let known = |edge: &&Edge| self.table.guess(edge.hash) != NONE;
+        self.peek(edges.iter());
+        if edges.first().filter(known).is_some() {
+            self.read(edges.iter());
+        }
+    }
+
+    /// Has the memory fetch where these prefixes stand in the table. Nothing here depends on what is read, so no read waits
+    /// for another one: looking for each would, at a branch that is guessed wrong.
+    fn peek<'a>(&self, edges: impl Iterator<Item = &'a Edge>) {
+        for edge in edges {
+            black_box(self.table.peek(edge.hash));
+        }
+    }
 }
 
-/// The last place, the second last, the fourth last and so on to the middle, in order.
-fn near_the_end(len: usize) -> SmallVec<[usize; AT_ONCE]> {
-    let mut probes: SmallVec<[usize; AT_ONCE]> =
-        core::iter::successors(Some(1), |back| Some(back * 2))
-            .take_while(|back| *back <= len.max(1) / 2 + 1 && *back <= len)
-            .take(16)
-            .map(|back| len - back)
-            .collect();
-    probes.reverse();
-    probes
+/// Between which lengths the longest known prefix is, and the node of the shorter one.
+struct Bounds {
+    low: usize,
+    high: usize,
+    node: NodeId,
+}
+
+/// From the middle on, the last place but so many, each time half as many, to the last one.
+fn near_the_end(len: usize) -> impl Iterator<Item = usize> + Clone {
+    let most = (len / 2 + 1).min(len);
+    let doublings = most.checked_ilog2().map_or(0, |log| log + 1);
+    (0..doublings.min(DOUBLINGS_MAX))
+        .rev()
+        .map(move |log| len - (1 << log))
 }
 
 /// So many places in between, in order.
-fn evenly(low: usize, high: usize) -> SmallVec<[usize; AT_ONCE]> {
+fn evenly(low: usize, high: usize) -> impl Iterator<Item = usize> + Clone {
     let left = high.saturating_sub(low);
-    if left < AT_ONCE {
-        return (low..high).collect();
-    }
-    (1..AT_ONCE).map(|nth| low + left * nth / AT_ONCE).collect()
+    let at_once = left.min(AT_ONCE - 1);
+    (1..=at_once).map(move |nth| {
+        if left < AT_ONCE {
+            low + nth - 1
+        } else {
+            low + left * nth / AT_ONCE
+        }
+    })
 }

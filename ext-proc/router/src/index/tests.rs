@@ -19,7 +19,7 @@ fn chain(hashes: &[u64]) -> Vec<Edge> {
 }
 
 fn index_of(targets: usize, limits: IndexLimits) -> (PrefixIndex, Vec<Slot>) {
-    let mut index = PrefixIndex::new(limits);
+    let mut index = PrefixIndex::new(limits, 1);
     let slots = (0..targets).map(|_| index.join().unwrap()).collect();
     (index, slots)
 }

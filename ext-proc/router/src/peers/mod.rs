@@ -47,12 +47,12 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(rules: RegionRules, limits: IndexLimits) -> Self {
+    pub(crate) fn new(rules: RegionRules, limits: IndexLimits, seed: u64) -> Self {
         Self {
             rules,
             peers: Vec::new(),
             slots: BTreeMap::new(),
-            index: PrefixIndex::new(limits),
+            index: PrefixIndex::new(limits, seed),
             ring: Ring::default(),
             available: SlotSet::default(),
             next_change: None,

@@ -95,7 +95,8 @@ struct Flight {
 }
 
 impl Router {
-    /// A router without replicas. The seed feeds the policies that draw lots: same seed, same decisions.
+    /// A router without replicas. The seed feeds the policies that draw lots: same seed, same decisions. It also
+    /// decides where prefixes lie in memory, so that nobody outside can choose many that lie in one place.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
         Self {
@@ -103,12 +104,12 @@ impl Router {
             now: Time::ZERO,
             shutting_down: false,
             fleet: Fleet::new(config.push, config.probe_stale_after),
-            index: PrefixIndex::new(config.index),
+            index: PrefixIndex::new(config.index, seed),
             answers: Answers::default(),
             sessions: Sessions::default(),
             policy: config.policy.build(seed),
             queue: Queue::default(),
-            peers: Peers::new(config.region, config.index),
+            peers: Peers::new(config.region, config.index, seed),
             in_flight: BTreeMap::new(),
             away: Abroad::default(),
             outbox: VecDeque::new(),

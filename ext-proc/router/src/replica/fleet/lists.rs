@@ -2,7 +2,7 @@
 //!
 //! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
 
-use super::Fleet;
+use super::{Fleet, Packed};
 use crate::replica::Replica;
 use crate::slots::Slot;
 use crate::{Availability, Push, ReplicaId, Time};
@@ -75,7 +75,7 @@ impl Fleet {
         self.calm.set(slot, calm);
         self.idle.set(slot, idle);
         if self.available.set(slot, open) && open {
-            self.by_load.insert(key);
+            self.by_load.insert(Packed::new(key));
             self.freed.push(slot);
             let room = replica.room(&self.rules);
             self.room += u64::from(room);
@@ -92,7 +92,7 @@ impl Fleet {
         };
         if self.available.set(slot, false) {
             let key = (replica.outstanding, replica.turn, slot);
-            self.by_load.remove(&key);
+            self.by_load.remove(&Packed::new(key));
             let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
             self.room = self.room.saturating_sub(u64::from(room));
         }

@@ -16,6 +16,23 @@ use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 /// How replicas compare by load, less first: requests outstanding, when the last one was sent, and who it is.
 pub(crate) type LoadKey = (u32, u64, Slot);
 
+/// The same as one number, which is compared in two steps instead of three branches: the order is searched twice in each
+/// decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Packed(u128);
+
+impl Packed {
+    const fn new((outstanding, turn, slot): LoadKey) -> Self {
+        let high = (outstanding as u128) << 80;
+        Self(high | (turn as u128) << 16 | slot.0 as u128)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the slot is what is kept")]
+    const fn slot(self) -> Slot {
+        Slot(self.0 as u16)
+    }
+}
+
 /// All replicas of a pool.
 #[derive(Debug)]
 pub(crate) struct Fleet {
@@ -33,7 +50,7 @@ pub(crate) struct Fleet {
     /// Those that are available and have nothing to do.
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
-    by_load: BTreeSet<LoadKey>,
+    by_load: BTreeSet<Packed>,
     /// Under which key each stands there, or would: what a decision compares, side by side.
     keys: Vec<LoadKey>,
     /// How many requests they can start, summed, and of each.
@@ -153,7 +170,7 @@ impl Fleet {
 
     /// The available ones, least outstanding first.
     pub(crate) fn by_load(&self) -> impl DoubleEndedIterator<Item = Slot> + '_ {
-        self.by_load.iter().map(|(_, _, slot)| *slot)
+        self.by_load.iter().map(|key| key.slot())
     }
 
     /// How a replica compares by load.
