@@ -9,14 +9,13 @@
 //! really found is learned, and the expectation is scaled by it.
 
 use isotherm_fingerprint::Fingerprint;
-use lru::LruCache;
 
-use core::num::NonZeroUsize;
-
+use super::recent::{Key, Recent};
+use super::table::Spread;
 use crate::{ReplicaId, Request, SessionKey};
 
-/// How many answers are remembered; about 100 bytes each. (That it is not zero is checked when this is compiled.)
-const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
+/// How many answers are remembered; about 64 bytes each.
+const ANSWERS_MAX: usize = 16_384;
 
 /// The share of it that is found, before anything was measured.
 const FOUND_START: f64 = 0.5;
@@ -28,7 +27,7 @@ const REPEATED_MIN: f64 = 0.8;
 
 /// What an answer stands behind: the last edge of a prompt, of its session. A popular opening has many answers, and each
 /// session knows its own; a first message is often too short for an edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Behind {
     edge: Option<u64>,
     session: Option<SessionKey>,
@@ -64,21 +63,29 @@ impl Behind {
 /// The last answer to each of the latest prompts.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    behind: LruCache<Behind, (ReplicaId, u32)>,
+    behind: Recent<Behind, (ReplicaId, u32)>,
     /// The share of what is remembered that is found.
     found: f64,
 }
 
-impl Default for Answers {
-    fn default() -> Self {
-        Self {
-            behind: LruCache::new(ANSWERS_MAX),
-            found: FOUND_START,
-        }
+impl Key for Behind {
+    fn spread(&self, spread: &Spread) -> u64 {
+        // The same number as an edge and as a session are two keys, since one of them is mixed once more.
+        let edge = self.edge.map_or(0, |edge| spread.mix(edge));
+        let session = self.session.map_or(0, |session| session.0);
+        spread.mix(edge ^ session)
     }
 }
 
 impl Answers {
+    /// The seed decides where things lie in memory, and nothing else.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            behind: Recent::new(ANSWERS_MAX, seed),
+            found: FOUND_START,
+        }
+    }
+
     /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
     pub(crate) fn told(&mut self, behind: Behind, replica: ReplicaId, tokens: u32) {
         self.behind.put(behind, (replica, tokens));
@@ -127,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_expected_where_it_was_written_by_whoever_can_repeat_it() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(1);
         let mine = behind(Some(7), Some(1));
         answers.told(mine, HOME, 100);
         for (who, at, tokens, held) in [
@@ -146,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_message_too_short_for_an_edge_is_known_by_its_session_until_that_goes_on() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(1);
         let short = behind(None, Some(1));
         answers.told(short, HOME, 100);
         assert!(answers.remembered(short, HOME, 200.0) > 0.0);
@@ -157,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_expected_follows_what_is_found() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(1);
         for _ in 0..200 {
             answers.learn(100.0, 90.0);
         }

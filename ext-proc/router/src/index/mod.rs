@@ -21,6 +21,7 @@ mod depths;
 mod evict;
 mod node;
 mod order;
+mod recent;
 mod search;
 mod sessions;
 mod slab;

@@ -32,7 +32,8 @@ impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
     pub(crate) fn known(&self, edges: &[Edge]) -> Match {
         // What a conversation's next turn adds is entered right afterwards, and the second round is mostly among these.
-        self.peek(edges.iter().rev().take(EDGES_AHEAD));
+        let ahead = edges.len().saturating_sub(EDGES_AHEAD);
+        self.peek(edges.iter().skip(ahead));
         let mut bounds = Bounds {
             low: 0,
             high: edges.len(),
@@ -56,14 +57,16 @@ impl PrefixIndex {
         }
     }
 
-    /// Reads these places, which are in order, at once; the first one that is not known is a bound, and the last one that is.
+    /// Reads these places, which are in order, at once (the last ones of the chain have been); the first one that is not known is a bound, and the last one that is.
     fn ask(
         &self,
         edges: &[Edge],
         bounds: &mut Bounds,
         probes: impl Iterator<Item = usize> + Clone,
     ) {
-        self.peek(probes.clone().filter_map(|at| edges.get(at)));
+        let ahead = edges.len().saturating_sub(EDGES_AHEAD);
+        let not_yet = probes.clone().take_while(|at| *at < ahead);
+        self.peek(not_yet.filter_map(|at| edges.get(at)));
         for at in probes {
             let edge = edges.get(at);
             let id = edge.map_or(NONE, |edge| self.table.guess(edge.hash));

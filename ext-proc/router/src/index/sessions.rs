@@ -5,14 +5,12 @@
 //! without knowing it. So: how much of what the index calls uncached is found in the cache all the same is learned twice, for
 //! requests that went where their session was last and for the others; the difference is what the hint is worth.
 
-use lru::LruCache;
-
-use core::num::NonZeroUsize;
-
+use super::recent::{Key, Recent};
+use super::table::Spread;
 use crate::{ReplicaId, SessionKey};
 
-/// How many sessions are remembered; about 64 bytes each. (That it is not zero is checked when this is compiled.)
-const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("is not zero");
+/// How many sessions are remembered; about 40 bytes each.
+const SESSIONS_MAX: usize = 16_384;
 /// The share found where the session was last, before anything was measured: enough to be tried.
 const FOUND_START: f64 = 0.2;
 /// How much one measurement moves a share.
@@ -21,22 +19,27 @@ const LEARNING_RATE: f64 = 0.05;
 /// The last replica of each of the latest sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    last: LruCache<SessionKey, ReplicaId>,
+    last: Recent<SessionKey, ReplicaId>,
     found_there: f64,
     found_elsewhere: f64,
 }
 
-impl Default for Sessions {
-    fn default() -> Self {
-        Self {
-            last: LruCache::new(SESSIONS_MAX),
-            found_there: FOUND_START,
-            found_elsewhere: 0.0,
-        }
+impl Key for SessionKey {
+    fn spread(&self, spread: &Spread) -> u64 {
+        spread.mix(self.0)
     }
 }
 
 impl Sessions {
+    /// The seed decides where things lie in memory, and nothing else.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            last: Recent::new(SESSIONS_MAX, seed),
+            found_there: FOUND_START,
+            found_elsewhere: 0.0,
+        }
+    }
+
     /// A request of this session went to a replica; says whether its last one did, if there was one.
     pub(crate) fn went(&mut self, session: SessionKey, replica: ReplicaId) -> Option<bool> {
         self.last.put(session, replica).map(|last| last == replica)

@@ -116,13 +116,13 @@ impl Table {
 
 /// Spreads hashes over all bits of a key.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
+pub(super) struct Spread {
     mask: u64,
     factor: u64,
 }
 
 impl Spread {
-    const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64) -> Self {
         Self {
             mask: mixed(seed),
             factor: mixed(!seed) | 1,
@@ -136,13 +136,14 @@ impl Spread {
         clippy::cast_possible_truncation,
         reason = "what is cut off comes in again with the other half"
     )]
-    fn key(self, hash: u64) -> Key {
+    pub(super) fn mix(self, hash: u64) -> u64 {
         let product = u128::from(hash ^ self.mask) * u128::from(self.factor);
-        let folded = product as u64 ^ (product >> 64) as u64;
-        Key {
-            tag: (folded as u32).max(1),
-            shard: (folded >> 56) as u8,
-        }
+        product as u64 ^ (product >> 64) as u64
+    }
+
+    #[inline]
+    fn key(self, hash: u64) -> Key {
+        Key::of(self.mix(hash))
     }
 }
 
@@ -162,6 +163,18 @@ struct Key {
 }
 
 impl Key {
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lower half is kept, and the highest byte"
+    )]
+    fn of(mixed: u64) -> Self {
+        Self {
+            tag: (mixed as u32).max(1),
+            shard: (mixed >> 56) as u8,
+        }
+    }
+
     const fn shard(self) -> usize {
         self.shard as usize
     }
@@ -195,9 +208,9 @@ struct At {
 
 /// Some places of a bucket, a bit for each.
 #[derive(Clone, Copy, Debug)]
-struct Places(u32);
+struct Which(u32);
 
-impl Iterator for Places {
+impl Iterator for Which {
     type Item = usize;
 
     #[inline]
@@ -219,14 +232,14 @@ impl Bucket {
 
     /// Which places have this tag, and which ones are free. All are compared, and at the same time.
     #[inline]
-    fn look(&self, tag: u32) -> (Places, Places) {
+    fn look(&self, tag: u32) -> (Which, Which) {
         let mut both = 0;
         for (place, other) in self.tags.iter().enumerate() {
             let has_it = u32::from(*other == tag);
             let is_free = u32::from(*other == FREE) << PLACES;
             both |= (has_it | is_free) << place;
         }
-        (Places(both & ((1 << PLACES) - 1)), Places(both >> PLACES))
+        (Which(both & ((1 << PLACES) - 1)), Which(both >> PLACES))
     }
 
     fn is_full(&self) -> bool {
@@ -342,6 +355,32 @@ impl Shard {
             }
         }
         None
+    }
+}
+
+/// A table of its own that does not grow large: numbers by keys that were mixed.
+#[derive(Debug, Default)]
+pub(super) struct Places(Shard);
+
+impl Places {
+    #[inline]
+    pub(super) fn find(&self, mixed: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = self.0.find(Key::of(mixed).tag, is_it);
+        found.ok().map(|(_, id)| id)
+    }
+
+    /// Enters one that is not there.
+    pub(super) fn enter(&mut self, mixed: u64, id: u32) {
+        let Key { tag, .. } = Key::of(mixed);
+        self.0.make_room();
+        if let Err(free) = self.0.find(tag, |_| false) {
+            self.0.put(free, tag, id);
+            self.0.used += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, mixed: u64, id: u32) {
+        self.0.remove(Key::of(mixed).tag, id);
     }
 }
 

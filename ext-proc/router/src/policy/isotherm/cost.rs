@@ -87,11 +87,13 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
         let last = |session| view.sessions.last(session);
+        // First, since that waits for memory which has nothing to do with the index's.
+        let session_at = request.session.and_then(last);
         Self {
             request,
             patience,
             known: view.index.known(request.fingerprint.edges()),
-            session_at: request.session.and_then(last),
+            session_at,
         }
     }
 }
