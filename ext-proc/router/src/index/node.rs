@@ -69,6 +69,13 @@ impl Nodes {
         self.nodes.get(id)
     }
 
+    /// Whether this is the node of this prefix, and not one that is gone.
+    #[inline]
+    pub(super) fn is_of(&self, id: NodeId, hash: u64) -> bool {
+        let node = self.nodes.get(id);
+        node.is_some_and(|node| node.hash == hash && node.slot != Node::BLANK.slot)
+    }
+
     /// A new node with its first target.
     pub(super) fn create(
         &mut self,

@@ -11,7 +11,7 @@
 
 use core::hint::black_box;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::{Edge, Fingerprint};
 use smallvec::SmallVec;
 
 use super::node::NodeId;
@@ -54,6 +54,43 @@ impl PrefixIndex {
             },
             // Two prefixes whose keys are half the same: one in 2^40 or so.
             Some(_) => self.bisect(edges, Match::default(), edges.len(), |_| true),
+        }
+    }
+
+    /// The same, where it was `hint` a while ago: mostly it still is, and two reads say so.
+    pub(crate) fn known_by(&self, edges: &[Edge], hint: Match) -> Match {
+        let last = hint.depth.checked_sub(1).and_then(|at| edges.get(at));
+        let is_there = match (last, hint.node) {
+            (Some(edge), Some(id)) => self.nodes.is_of(id, edge.hash),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let next = edges.get(hint.depth);
+        if is_there && next.is_none_or(|edge| self.table.guess(edge.hash) == NONE) {
+            return hint;
+        }
+        self.known(edges)
+    }
+
+    /// Has the memory fetch what [`Self::known_by`] will read for each of these: what comes first for all of them, then what
+    /// that leads to.
+    pub(crate) fn read_hints<'a>(
+        &self,
+        hints: impl Iterator<Item = (&'a Fingerprint, Match)> + Clone,
+    ) {
+        for (fingerprint, _) in hints.clone() {
+            black_box(fingerprint.edges().len());
+        }
+        for (fingerprint, hint) in hints.clone() {
+            black_box(fingerprint.edges().get(hint.depth));
+            black_box(
+                hint.node
+                    .and_then(|id| self.nodes.get(id))
+                    .map(|node| node.hash),
+            );
+        }
+        for (fingerprint, hint) in hints {
+            self.peek(fingerprint.edges().get(hint.depth).into_iter());
         }
     }
 

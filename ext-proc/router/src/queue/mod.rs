@@ -9,11 +9,13 @@
 //! a peer region stand in a line for each set of peers that they have come back from: nearly all in that of the empty
 //! set.
 
+use core::cell::Cell;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
+use crate::index::Match;
 use crate::slots::Slot;
 use crate::{PeerId, Request, RequestId, Time};
 
@@ -39,6 +41,9 @@ pub(crate) struct Waiting {
     pub(crate) wants: Option<Slot>,
     /// Since when it waits for one although others are free.
     pub(crate) declines_since: Option<Time>,
+    /// The longest prefix of its prompt that anybody had when this was last asked: where to look first the next time. Those
+    /// that wait are asked about again and again, and only looked at meanwhile.
+    pub(crate) known: Cell<Match>,
 }
 
 /// The peers that a request has come back from, in order of identity.
@@ -364,6 +369,7 @@ mod tests {
             pinned: pinned.map(|slots| slots.iter().map(|s| Slot(*s)).collect()),
             wants: None,
             declines_since: None,
+            known: Cell::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Arrivals: who is placed at once, who waits, and who is refused.
 
+use core::cell::Cell;
+
 use super::Router;
 use super::forward::Ticket;
 use super::serve::LOOKED_AT_MAX;
@@ -48,6 +50,7 @@ impl Router {
             pinned,
             wants: None,
             declines_since: None,
+            known: Cell::default(),
         };
         if let Some(going) = self.drawn_away(&waiting.request) {
             self.forward(waiting, &going);

@@ -56,7 +56,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn of(waiting: &Waiting, now: Time) -> Self {
+    fn of(waiting: &Waiting, now: Time) -> Self {
         let since = |then: Time| now.since(then).as_secs_f64();
         Self {
             waited_s: since(waiting.arrived),
@@ -86,16 +86,37 @@ pub(super) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
-        let last = |session| view.sessions.last(session);
         // First, since that waits for memory which has nothing to do with the index's.
-        let session_at = request.session.and_then(last);
+        let session_at = last_of(request, view);
+        let known = view.index.known(request.fingerprint.edges());
         Self {
             request,
             patience,
-            known: view.index.known(request.fingerprint.edges()),
+            known,
             session_at,
         }
     }
+
+    /// The same for one that waits, which was asked before.
+    pub(super) fn again(waiting: &'a Waiting, view: &View<'_>) -> Self {
+        let request = &waiting.request;
+        let session_at = last_of(request, view);
+        let edges = request.fingerprint.edges();
+        let known = view.index.known_by(edges, waiting.known.get());
+        waiting.known.set(known);
+        Self {
+            request,
+            patience: Patience::of(waiting, view.now),
+            known,
+            session_at,
+        }
+    }
+}
+
+fn last_of(request: &Request, view: &View<'_>) -> Option<ReplicaId> {
+    request
+        .session
+        .and_then(|session| view.sessions.last(session))
 }
 
 /// What is the same for all offers of one question: the pool's load, looked up once.

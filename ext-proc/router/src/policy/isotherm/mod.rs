@@ -25,6 +25,8 @@ mod candidates;
 mod cost;
 
 use super::{Declined, Placement, Policy, Taken, View, next_holder};
+use smallvec::SmallVec;
+
 use crate::index::Match;
 use crate::queue::{Place, Waiting};
 use crate::slots::Slot;
@@ -32,6 +34,9 @@ use crate::{Reason, Request};
 
 use self::candidates::{best_now, home_of};
 use self::cost::{Asked, Patience, Weigher};
+
+/// As many as are looked at for a freed replica lie where they are used.
+const LOOKED_AT: usize = 64;
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
@@ -69,9 +74,13 @@ impl Policy for Isotherm {
         let mut others = view.fleet.trusted().clone();
         others.set(slot, false);
         let mut best: Option<(f64, Place)> = None;
+        let waiting: SmallVec<[_; LOOKED_AT]> = waiting.collect();
+        let hints = waiting.iter();
+        view.index
+            .read_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
         for (place, waiting) in waiting {
-            let patience = Patience::of(waiting, view.now);
-            let asked = Asked::new(&waiting.request, patience, view);
+            let asked = Asked::again(waiting, view);
+            let patience = asked.patience;
             let here = weigher.offer(&asked, slot);
             if let Some(home) = home_of(&asked, &weigher)
                 && home.cost < here.cost
