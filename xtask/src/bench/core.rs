@@ -91,12 +91,12 @@ fn native(results: &Path) -> anyhow::Result<Vec<String>> {
     found.iter().map(line).collect()
 }
 
-/// Every directory `new` below, which is where the latest run is.
+/// Every directory `new` below with figures, which is where the latest run is; a bench may be called so, too.
 fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            if entry.file_name() == "new" {
+            if entry.file_name() == "new" && path.join("estimates.json").is_file() {
                 found.push(path);
             } else {
                 collect(&path, found);

@@ -117,6 +117,11 @@ impl PrefixIndex {
             .filter(|slot| among.contains(*slot))
     }
 
+    /// Reads what [`Self::record`] will for this target, so that it is there by then.
+    pub(crate) fn read_target(&self, slot: Slot) {
+        self.order.read(slot);
+    }
+
     /// A target was sent this prompt. `found` is what it had of it.
     pub(crate) fn record(&mut self, edges: &[Edge], slot: Slot, found: &Match) -> Recorded {
         self.purge();

@@ -168,6 +168,11 @@ impl Backlog {
         self.wait_s(now) / self.pace.prefill.each_s
     }
 
+    /// When the last prompt was sent.
+    pub(crate) fn last_push(&self) -> Option<Time> {
+        self.sent.back().map(|(at, _)| *at)
+    }
+
     /// A prompt was sent, of which so many tokens are to be computed.
     pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
         let takes = tokens * self.pace.prefill.each_s;

@@ -79,6 +79,11 @@ impl Headroom {
         self.pushes.push(now);
     }
 
+    /// When the replica was sent its last request.
+    pub(crate) fn last_push(&self) -> Option<Time> {
+        self.pushes.last()
+    }
+
     /// A sibling sent a request to the replica. When it ends is not told, so it counts until a probe knows of it.
     pub(crate) fn pushed_by_sibling(&mut self, now: Time) {
         self.siblings.push(now);

@@ -47,6 +47,11 @@ impl Pushes {
         });
     }
 
+    /// When the last one was.
+    pub(crate) fn last(&self) -> Option<Time> {
+        self.groups.back().map(|group| group.last)
+    }
+
     /// How many at or after a point in time. A group that spans it counts whole: too many is the safe side.
     pub(crate) fn since(&self, time: Time) -> u32 {
         self.groups

@@ -19,6 +19,9 @@ impl Router {
             ..
         } = waiting;
         let slot = settled.slot;
+        // Both lie far away, and the one need not wait for the other.
+        self.index.read_target(slot);
+        self.fleet.read(slot);
         let Some(replica) = self.fleet.id_of(slot) else {
             return;
         };

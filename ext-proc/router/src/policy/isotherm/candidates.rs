@@ -54,6 +54,10 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
         if holders.len() < HOLDERS_MAX {
             most = view.index.shorter(&found);
         }
+        if holders.len() > EACH_MAX {
+            holders.select_nth_unstable(EACH_MAX);
+            holders.truncate(EACH_MAX);
+        }
         holders.sort_unstable();
         for (_, _, slot) in holders.into_iter().take(EACH_MAX) {
             consider(weigher.offer_of(asked, slot, found, asked.patience));

@@ -1,5 +1,7 @@
 //! What happens to replicas: they come and go, are probed, are sent requests, and answer them.
 
+use core::hint::black_box;
+
 use super::{Fleet, nobody};
 use crate::replica::{Backlog, Evidence, Replica, Sent};
 use crate::slots::Slot;
@@ -71,6 +73,14 @@ impl Fleet {
 
     pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
         self.change(id, now, |replica| replica.failed = true);
+    }
+
+    /// Reads what [`Self::dispatched`] will for this replica, so that it is there by then.
+    pub(crate) fn read(&self, slot: Slot) {
+        if let Some(replica) = self.get(slot) {
+            black_box((replica.headroom.last_push(), replica.backlog.last_push()));
+            black_box((replica.outstanding, replica.draining, &replica.probe));
+        }
     }
 
     /// A request was sent to a replica, which has to compute so many tokens of its prompt.
