@@ -31,21 +31,56 @@ const FOR_SERVICES_ONLY: [&str; 6] = [
     names::TRIED,
 ];
 
+/// What a request carried that its answer takes away, or need not say again: every change that an answer asks for costs
+/// Envoy a look at what the service may change, and another at the headers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried {
+    for_services_only: [bool; FOR_SERVICES_ONLY.len()],
+    cluster: Option<String>,
+}
+
+impl Carried {
+    /// Takes note of a header.
+    pub(crate) fn note(&mut self, name: &str, value: &[u8]) {
+        if name == names::CLUSTER {
+            self.cluster = str::from_utf8(value).ok().map(str::to_owned);
+        }
+        for (known, seen) in FOR_SERVICES_ONLY.iter().zip(&mut self.for_services_only) {
+            *seen |= name == *known;
+        }
+    }
+
+    /// The header that leads to `cluster`, unless the filter has written the same one.
+    fn leading_to(&self, cluster: &str) -> Option<HeaderValueOption> {
+        let is_there = self.cluster.as_deref() == Some(cluster);
+        (!is_there).then(|| set_header(names::CLUSTER, cluster))
+    }
+
+    /// The headers for services only that are there.
+    fn for_services_only(&self) -> impl Iterator<Item = &'static str> {
+        let all = FOR_SERVICES_ONLY.into_iter().zip(self.for_services_only);
+        all.filter_map(|(name, seen)| seen.then_some(name))
+    }
+}
+
 /// Sends the request to a replica.
-pub(crate) fn routed(route: &Route, cluster: &str, decision: Option<String>) -> ProcessingResponse {
+pub(crate) fn routed(
+    route: &Route,
+    cluster: &str,
+    decision: Option<String>,
+    carried: &Carried,
+) -> ProcessingResponse {
     let mut endpoints = route.chosen.to_string();
     for fallback in &route.fallbacks {
         endpoints.push(',');
         endpoints.push_str(&fallback.to_string());
     }
-    let mut set = vec![
-        set_header(names::DESTINATION, &endpoints),
-        set_header(names::CLUSTER, cluster),
-    ];
+    let mut set = vec![set_header(names::DESTINATION, &endpoints)];
+    set.extend(carried.leading_to(cluster));
     set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
     ProcessingResponse {
         dynamic_metadata: Some(lb_metadata(endpoints)),
-        ..go_on(set, &FOR_SERVICES_ONLY)
+        ..go_on(set, carried.for_services_only())
     }
 }
 
@@ -70,18 +105,13 @@ pub(crate) fn forwarded(
     ];
     set.extend(model.map(|model| set_header(names::MODEL, &session::encode(model.as_bytes()))));
     set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
-    go_on(set, &[names::DESTINATION])
+    go_on(set, std::iter::once(names::DESTINATION))
 }
 
 /// Lets the request go as if this service were not there, to `cluster` where one is named.
-pub(crate) fn passed(cluster: Option<&str>) -> ProcessingResponse {
-    go_on(
-        cluster
-            .map(|name| set_header(names::CLUSTER, name))
-            .into_iter()
-            .collect(),
-        &FOR_SERVICES_ONLY,
-    )
+pub(crate) fn passed(cluster: Option<&str>, carried: &Carried) -> ProcessingResponse {
+    let set = cluster.and_then(|cluster| carried.leading_to(cluster));
+    go_on(set.into_iter().collect(), carried.for_services_only())
 }
 
 /// Tells Envoy to wait for the answer for as long as `timeout`.
@@ -175,12 +205,15 @@ pub(crate) fn response_trailers(had_outcome: bool) -> ProcessingResponse {
 }
 
 /// The rest of the request goes on, by a route that is picked anew.
-fn go_on(set_headers: Vec<HeaderValueOption>, remove: &[&str]) -> ProcessingResponse {
+fn go_on(
+    set_headers: Vec<HeaderValueOption>,
+    remove: impl Iterator<Item = &'static str>,
+) -> ProcessingResponse {
     response(Response::RequestHeaders(HeadersResponse {
         response: Some(CommonResponse {
             header_mutation: Some(HeaderMutation {
                 set_headers,
-                remove_headers: remove.iter().map(|name| (*name).to_owned()).collect(),
+                remove_headers: remove.map(str::to_owned).collect(),
             }),
             clear_route_cache: true,
             ..CommonResponse::default()

@@ -6,13 +6,14 @@ use std::time::Duration;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{RequestId, Scope};
 
+use super::answer::Carried;
 use super::head::Head;
 use crate::driver::{Ask, Directory, Forward, Pool, Route};
 
 /// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
 
-/// What the log and the header say of a request, beside how it was decided.
+/// What the log, the header and the answer say of a request, beside how it was decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     /// The length of its prompt.
@@ -21,6 +22,8 @@ pub(super) struct About {
     pub(super) guest_of: Option<String>,
     /// The regions that were tried before, comma-separated.
     pub(super) tried: String,
+    /// What its answer takes away again.
+    pub(super) carried: Carried,
 }
 
 impl About {
@@ -39,6 +42,7 @@ impl About {
             prompt_bytes: ask.fingerprint.total_bytes(),
             guest_of,
             tried,
+            carried: head.carried.clone(),
         }
     }
 }

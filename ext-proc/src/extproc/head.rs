@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, Metadata}
 use isotherm_fingerprint::{Fingerprint, names, tokens};
 use isotherm_router::Tier;
 
+use super::answer::Carried;
 use super::origin::{Listener, Origin};
 use super::subset;
 use crate::driver::{Ask, Directory, session_key};
@@ -28,6 +29,8 @@ pub(crate) struct Head {
     pub(crate) cluster: Option<String>,
     /// Where it comes from, as far as that is believed.
     pub(crate) origin: Origin,
+    /// What the answer takes away again.
+    pub(crate) carried: Carried,
     /// What the routing core wants to know; its scope is left to who knows the regions.
     pub(crate) ask: Ask,
 }
@@ -42,6 +45,7 @@ impl Head {
     ) -> Self {
         let mut head = Self::default();
         for header in headers.map_or(&[][..], |map| &map.headers) {
+            head.carried.note(&header.key, bytes(header));
             if head.take(&header.key, bytes(header), listener).is_none() {
                 metrics.bad_header(known_name(&header.key));
             }

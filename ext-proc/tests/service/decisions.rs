@@ -43,12 +43,29 @@ async fn a_request_goes_to_a_replica_with_fallbacks() {
     assert_eq!(answer.lb_endpoint.as_deref(), Some(destination));
     assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
     assert!(answer.clear_route_cache, "or the route by cluster stays");
-    assert!(
-        answer
-            .removed
-            .contains(&"x-isotherm-fingerprint".to_owned())
+}
+
+#[tokio::test]
+async fn an_answer_takes_away_what_the_request_carried_and_says_nothing_twice() {
+    let service = Service::start(TWO_MODELS, 1).await;
+    let mut call = service.call().await;
+    call.headers(&[
+        (":method", "POST"),
+        ("x-isotherm-model", "llama"),
+        ("x-isotherm-session", "s"),
+        ("x-isotherm-tokens", "100"),
+        ("x-isotherm-origin", "forged"),
+        ("x-isotherm-cluster", "l"),
+    ])
+    .await;
+    let answer = call.goes_on().await;
+    assert!(answer.destination().is_some());
+    assert_eq!(
+        answer.removed,
+        ["x-isotherm-model", "x-isotherm-tokens", "x-isotherm-origin"],
+        "not the session, by which Envoy falls back"
     );
-    assert!(!answer.removed.contains(&"x-isotherm-session".to_owned()));
+    assert_eq!(answer.header("x-isotherm-cluster"), None);
 }
 
 #[tokio::test]

@@ -163,7 +163,7 @@ impl<I: Inbound> Exchange<I> {
             Place::Pass(cluster) => {
                 self.stage = Stage::Settled;
                 self.context.metrics.answered(Answer::Passed);
-                answer::passed(cluster.as_deref())
+                answer::passed(cluster.as_deref(), &head.carried)
             }
             Place::Models => {
                 let models = openai::models(table.pools().iter(), self.context.started_unix_s);

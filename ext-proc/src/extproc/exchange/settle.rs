@@ -37,7 +37,7 @@ impl<I: Inbound> Exchange<I> {
         let described = self
             .describes()
             .then(|| decision::header(pool, route, about));
-        let message = answer::routed(route, &pool.cluster(), described);
+        let message = answer::routed(route, &pool.cluster(), described, &about.carried);
         self.stage = Stage::Sent(ticket);
         self.context.metrics.answered(Answer::Routed);
         message
@@ -89,7 +89,7 @@ impl<I: Inbound> Exchange<I> {
             // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
             self.stage = Stage::Settled;
             self.context.metrics.answered(Answer::Passed);
-            return answer::passed(Some(&pool.cluster()));
+            return answer::passed(Some(&pool.cluster()), &about.carried);
         }
         let body = openai::rejected(reason);
         if about.guest_of.is_some() {
