@@ -45,6 +45,8 @@ pub struct RequestFlow {
     /// How much of the body is held back at most.
     hold_bytes_max: usize,
     content_length: Option<usize>,
+    /// The client's address as Envoy tells it, for when nothing better names a session.
+    client_address: Option<String>,
 }
 
 /// What to do with a request that goes on.
@@ -107,6 +109,7 @@ impl RequestFlow {
             hold_bytes_max: config.buffer_bytes_max,
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
+            client_address: source::client_address(&config.session, headers),
             config,
         }
     }
@@ -153,15 +156,17 @@ impl RequestFlow {
 
     /// What the headers are to say when the request goes on.
     ///
-    /// `client_address` (`ip:port`, as the proxy writes it) is only asked for when nothing better names a session.
+    /// `peer_address` (`ip:port`, as the proxy writes it) is only asked for when nothing better names a session, and no
+    /// header has the client's address: a proxy takes long to look it up.
     #[must_use]
-    pub fn release(self, client_address: impl FnOnce() -> Option<String>) -> Release {
+    pub fn release(self, peer_address: impl FnOnce() -> Option<String>) -> Release {
         let Self {
             config,
             reading,
             session,
             tier,
             body_bytes,
+            client_address,
             ..
         } = self;
         let (found, model, prompt) = match reading {
@@ -193,8 +198,11 @@ impl RequestFlow {
         });
         let session = session.or_in_body(in_body).or_else(|| {
             let wanted = config.session.contains(&Source::ClientAddress);
-            let address = wanted.then(client_address).flatten()?;
-            Some(session::encode(source::without_port(&address).as_bytes()))
+            let address = client_address.or_else(|| {
+                let address = wanted.then(peer_address).flatten()?;
+                Some(source::without_port(&address).to_owned())
+            })?;
+            Some(session::encode(address.as_bytes()))
         });
         edits.extend(session.map(|session| Edit::set(names::SESSION, session)));
 

@@ -8,6 +8,9 @@ use isotherm_fingerprint::session;
 use crate::config::Source;
 use crate::headers::{self, Headers};
 
+/// Where Envoy writes the address of a client that is not within its own network, without a port.
+const ADDRESS_HEADER: &str = "x-envoy-external-address";
+
 /// The best value so far, and its place in the list of sources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Best(Option<(usize, String)>);
@@ -53,6 +56,15 @@ fn cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
             let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
             value.strip_prefix(b"=")
         })
+}
+
+/// The client's address, where the sources name it and Envoy has written it into a header: an Envoy at the edge
+/// (`use_remote_address`) does, over whatever the client wrote there.
+pub(super) fn client_address(sources: &[Source], headers: &Headers) -> Option<String> {
+    let wanted = sources.contains(&Source::ClientAddress);
+    let address = wanted.then(|| headers::get(headers, ADDRESS_HEADER))??;
+    let address = str::from_utf8(address).ok()?;
+    (!address.is_empty()).then(|| address.to_owned())
 }
 
 /// The host of `ip:port` or `[ip]:port`; anything else as it is.

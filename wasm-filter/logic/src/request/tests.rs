@@ -231,6 +231,10 @@ fn the_client_address_is_the_last_session_key() {
     let release = send(usual(), &headers, body, 9);
     assert_eq!(set(&release, names::SESSION), Some("192.0.2.7"));
 
+    let told = chat_with(&[("x-envoy-external-address", "2001:db8::7")]);
+    let release = RequestFlow::start(usual(), &told, false).release(|| panic!("it is known"));
+    assert_eq!(set(&release, names::SESSION), Some("2001:db8::7"));
+
     let flow = RequestFlow::start(usual(), &chat_with(&[("x-session-id", "s")]), false);
     let _ = flow.release(|| panic!("nobody has to look it up"));
     let none = config(r#"{"role":"request","session":[]}"#);
