@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use serde::Serialize;
 
 use super::closed::{Tally, drive};
+use super::open;
 use super::prompts::Prompts;
 use super::row::Row;
 use super::subject::Subject;
@@ -24,7 +26,8 @@ pub struct Sample {
     pub requests: u64,
     /// Requests that were not.
     pub failed: u64,
-    /// Answered requests a second, with as many clients as asked for: what the row carries.
+    /// Answered requests a second, with as many clients as asked for: what the row carries. In a turn at a fixed rate,
+    /// that rate.
     pub per_second: f64,
     /// CPU time per answered request of each process, in microseconds.
     pub cpu_micros: BTreeMap<&'static str, f64>,
@@ -71,6 +74,40 @@ pub async fn turn(
         ext_proc_bytes: bytes_before
             .zip(bytes_after)
             .map(|(before, after)| [each(before[0], after[0]), each(before[1], after[1])]),
+    })
+}
+
+/// One turn at a fixed rate. Over one rate, work that is done once a second falls on as many requests in every turn; over
+/// what each workload carries it would fall on a tenth as many when answers are long.
+///
+/// # Errors
+/// When a process has ended, or nothing is answered.
+pub async fn turn_at_rate(
+    subject: &Subject,
+    workload: &Workload,
+    per_second: f64,
+    time: Duration,
+    seed: u64,
+    prompts: &Arc<Prompts>,
+) -> anyhow::Result<Sample> {
+    let drive = |time| open::drive(subject.address, workload, per_second, time, seed, prompts);
+    drive(time / 10).await?;
+    let before = used(subject)?;
+    let answered = drive(time).await?;
+    let after = used(subject)?;
+    ensure!(
+        answered.good > 0,
+        "none of {} requests was answered",
+        answered.failed
+    );
+    Ok(Sample {
+        row: subject.row,
+        workload: workload.name,
+        requests: answered.good,
+        failed: answered.failed,
+        per_second,
+        cpu_micros: spent(&before, &after, answered.good as f64),
+        ext_proc_bytes: None,
     })
 }
 

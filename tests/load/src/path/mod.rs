@@ -7,8 +7,9 @@
 //! machine does meets each of them alike. CPU time per request is the figure to look at; requests per second depend
 //! on how many cores there are, since the generator and the replicas use them too.
 //!
-//! Three parts: [`cost`] finds CPU time and how much each row carries, [`latency`] what each adds to a request's time at a
-//! third of what Isotherm carries, [`memory`] what is left of a million prompts.
+//! Four parts: [`cost`] finds CPU time and how much each row carries, and again for streams of every length at one rate, since
+//! a row that carries fewer long ones would have what it does once a second fall on fewer of them; [`latency`] finds what each
+//! adds to a request's time at a third of what Isotherm carries, [`memory`] what is left of a million prompts.
 
 pub mod closed;
 mod connection;
@@ -42,6 +43,10 @@ use workload::{WORKLOADS, Workload};
 
 /// Which part of what Isotherm carries is sent for the latencies.
 const LATENCY_SHARE: f64 = 1.0 / 3.0;
+/// Which part of what Isotherm carries of the longest streams is sent of streams of every length, to compare them.
+const STREAMS_SHARE: f64 = 0.5;
+/// How much longer their turns are: there are few requests a second.
+const STREAMS_TIMES: u32 = 2;
 
 /// How long, how often and with what.
 #[derive(Args, Clone, Debug)]
@@ -106,6 +111,7 @@ pub async fn measure(options: &Options) -> anyhow::Result<Report> {
         subjects,
     };
     bench.costs().await?;
+    bench.streams().await?;
     bench.latencies().await?;
     bench.memories().await?;
     Ok(bench.report)
@@ -159,6 +165,47 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Streams of every length at the same rate.
+    async fn streams(&mut self) -> anyhow::Result<()> {
+        let streamed = || self.workloads.iter().filter(|workload| workload.chunks > 0);
+        let Some(longest) = streamed().max_by_key(|workload| workload.chunks) else {
+            return Ok(());
+        };
+        let rate = self.carried(longest)? * STREAMS_SHARE;
+        let time = seconds(self.options.seconds) * STREAMS_TIMES;
+        let mut samples = Vec::new();
+        for round in 0..self.options.rounds {
+            eprintln!(
+                "streams at one rate: round {} of {}",
+                round + 1,
+                self.options.rounds
+            );
+            for workload in streamed() {
+                self.upstream.answer_in(workload.chunks);
+                for subject in self.turns(round) {
+                    let (prompts, seed) = (&self.prompts, u64::from(round) + 1);
+                    let turn = cost::turn_at_rate(subject, workload, rate, time, seed, prompts);
+                    samples.push(turn.await?);
+                }
+            }
+        }
+        self.report.streams = samples;
+        Ok(())
+    }
+
+    /// Requests a second of Isotherm at saturation; without it among the rows, of the slowest.
+    fn carried(&self, workload: &Workload) -> anyhow::Result<f64> {
+        let rates = |row| Spread::of(self.report.rates(row, workload)).map(|of| of.median);
+        let carried = rates(Row::Isotherm).or_else(|| {
+            let all = self
+                .subjects
+                .iter()
+                .filter_map(|subject| rates(subject.row));
+            all.reduce(f64::min)
+        });
+        carried.context("no row has carried anything")
+    }
+
     async fn latencies(&mut self) -> anyhow::Result<()> {
         let time = seconds(self.options.latency_seconds);
         if time.is_zero() {
@@ -167,16 +214,7 @@ impl Bench<'_> {
         for round in 0..self.options.rounds {
             eprintln!("latencies: round {} of {}", round + 1, self.options.rounds);
             for workload in self.workloads.iter().filter(|workload| workload.is_plain()) {
-                // Without Isotherm among the rows, a third of what the slowest of them carries.
-                let rates = |row| Spread::of(self.report.rates(row, workload)).map(|of| of.median);
-                let carried = rates(Row::Isotherm).or_else(|| {
-                    let all = self
-                        .subjects
-                        .iter()
-                        .filter_map(|subject| rates(subject.row));
-                    all.reduce(f64::min)
-                });
-                let rate = carried.context("no row has carried anything")? * LATENCY_SHARE;
+                let rate = self.carried(workload)? * LATENCY_SHARE;
                 self.upstream.answer_in(workload.chunks);
                 let mut turns = Vec::new();
                 for subject in self.turns(round) {

@@ -26,14 +26,16 @@ const WARM_SHARE: u32 = 10;
 /// What the requests of one window took.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    /// Of each answered request, in microseconds, sorted.
+    /// Of each answered request that counts, in microseconds, sorted.
     sorted_us: Vec<u64>,
+    /// Requests that were answered, those of the beginning as well.
+    pub good: u64,
     /// Requests that were not answered.
     pub failed: u64,
 }
 
 impl Latencies {
-    /// How many were answered.
+    /// How many of those that count were answered.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.sorted_us.len()
@@ -84,9 +86,8 @@ pub async fn drive(
         }
         let (idle, prompts, workload) = (Arc::clone(&idle), Arc::clone(prompts), *workload);
         requests.spawn(async move {
-            let answered = one(target, &workload, &idle, &prompts).await;
-            let counts = offset >= counted_from;
-            counts.then(|| answered.map(|()| (start + offset).elapsed()))
+            one(target, &workload, &idle, &prompts).await?;
+            Ok((offset >= counted_from).then(|| (start + offset).elapsed()))
         });
     }
     while let Some(ended) = requests.join_next().await {
@@ -97,13 +98,15 @@ pub async fn drive(
 }
 
 impl Latencies {
-    fn add(&mut self, ended: Option<anyhow::Result<Duration>>) {
+    /// Adds an answer, with its time unless it is of the beginning, or a failure.
+    fn add(&mut self, ended: anyhow::Result<Option<Duration>>) {
         match ended {
-            None => {} // of the beginning
-            Some(Ok(took)) => self
-                .sorted_us
-                .push(u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
-            Some(Err(_)) => self.failed += 1,
+            Ok(took) => {
+                self.good += 1;
+                let us = |took: Duration| u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                self.sorted_us.extend(took.map(us));
+            }
+            Err(_) => self.failed += 1,
         }
     }
 }
@@ -173,7 +176,7 @@ mod tests {
     fn percentiles_are_of_the_sorted_values() {
         let latencies = Latencies {
             sorted_us: (1..=101).collect(),
-            failed: 0,
+            ..Latencies::default()
         };
         let found = [0.0, 50.0, 99.0, 100.0].map(|percent| latencies.percentile(percent));
         assert_eq!(found, [Some(1.0), Some(51.0), Some(100.0), Some(101.0)]);
@@ -191,6 +194,7 @@ mod tests {
             .unwrap();
         assert_eq!(answered.failed, 0);
         assert!((50..150).contains(&answered.answered()), "{answered:?}");
+        assert!(answered.good > answered.answered() as u64, "{answered:?}");
         assert!(answered.percentile(50.0) <= answered.percentile(99.0));
 
         drop(upstream);

@@ -134,13 +134,13 @@ fn chunks(report: &Report) -> Vec<Goal> {
             .cpu_of(row, workload, process)
             .map(|of: Spread| of.median)
     };
-    let service = |workload| {
-        let median = median(Row::Isotherm, workload, "service")?;
-        Some((median, median - at_rest(report, workload)?))
-    };
     let mut goals = Vec::new();
+    let service = |workload| {
+        let of = report.streams_of(Row::Isotherm, workload, "service")?;
+        Some((of.median, of.median - at_rest(report)?))
+    };
     if let Some(((short, short_moved), (long, long_moved))) = service(short).zip(service(long)) {
-        let what = "the service's CPU, 1,000 chunks over 1".to_owned();
+        let what = "the service's CPU at one rate, 1,000 chunks over 1".to_owned();
         goals.push(Goal::at_most(what, long / short, CHUNKS_GROWTH_MAX));
         let what = "the same, without what it uses at rest".to_owned();
         goals.push(Goal::at_most(
@@ -158,10 +158,10 @@ fn chunks(report: &Report) -> Vec<Goal> {
     goals
 }
 
-/// The service's CPU time at rest that falls on one request of this workload, in microseconds.
-fn at_rest(report: &Report, workload: &Workload) -> Option<f64> {
+/// The service's CPU time at rest that falls on one of the streams at one rate, in microseconds.
+fn at_rest(report: &Report) -> Option<f64> {
     let rest = report.rest.iter().find(|rest| rest.row == Row::Isotherm)?;
-    let per_second = Spread::of(report.rates(Row::Isotherm, workload))?.median;
+    let per_second = report.streams.first()?.per_second;
     Some(rest.cpu_micros_per_s.get("service")? / per_second)
 }
 

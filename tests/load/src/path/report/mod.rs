@@ -41,6 +41,8 @@ pub struct Report {
     pub rest: Vec<Rest>,
     /// Every turn.
     pub samples: Vec<Sample>,
+    /// Every turn of streams at one rate.
+    pub streams: Vec<Sample>,
     /// Memory after those.
     pub memory_after: Vec<Memory>,
     /// Every turn at a fixed rate.
@@ -64,6 +66,7 @@ impl Report {
             workloads: options.workloads(),
             rest: Vec::new(),
             samples: Vec::new(),
+            streams: Vec::new(),
             memory_after: Vec::new(),
             latencies: Vec::new(),
             memory: Vec::new(),
@@ -114,6 +117,13 @@ impl Report {
     fn cpu_of(&self, row: Row, workload: &Workload, process: &str) -> Option<Spread> {
         let samples = self.of(row, workload);
         Spread::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
+    }
+
+    /// CPU time per request of one process at the rate that is the same for streams of every length, in microseconds.
+    fn streams_of(&self, row: Row, workload: &Workload, process: &str) -> Option<Spread> {
+        let turns = self.streams.iter();
+        let own = turns.filter(|turn| turn.row == row && turn.workload == workload.name);
+        Spread::of(own.filter_map(|turn| turn.cpu_micros.get(process).copied()))
     }
 
     /// CPU time per request of a row over that of another one in the same round.
@@ -212,6 +222,7 @@ pub(super) mod tests {
             }],
             memory_after: vec![memory(Row::Isotherm, 3)],
             samples: samples.map(|(row, micros)| sample(row, micros)).into(),
+            streams: Vec::new(),
             latencies: latencies.into(),
             memory: vec![memory(Row::Isotherm, 0), memory(Row::Isotherm, 7)],
         }

@@ -25,6 +25,7 @@ pub(super) fn write(report: &Report) -> String {
     for workload in &report.workloads {
         costs(&mut text, report, workload);
     }
+    streams(&mut text, report);
     latencies(&mut text, report);
     rest(&mut text, report);
     memory(&mut text, report);
@@ -90,6 +91,32 @@ fn cost(report: &Report, row: Row, workload: &Workload) -> Option<String> {
         ratio(Row::Floor),
         span(&rate),
     ))
+}
+
+fn streams(text: &mut String, report: &Report) {
+    let Some(rate) = report.streams.first().map(|turn| turn.per_second) else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "\nStreams at one rate, {rate:.0} requests/s: CPU microseconds per request (least to most), by process\n"
+    );
+    for workload in report.workloads.iter().filter(|of| of.chunks > 0) {
+        for row in &report.rows {
+            let parts = ["Envoy", "service", "router"].iter().filter_map(|process| {
+                let of = report.streams_of(*row, workload, process)?;
+                Some(format!("{process} {}", span(&of)))
+            });
+            let parts: Vec<String> = parts.collect();
+            let _ = writeln!(
+                text,
+                "- {}, {}: {}",
+                workload.name,
+                row.name(),
+                parts.join(", ")
+            );
+        }
+    }
 }
 
 fn latencies(text: &mut String, report: &Report) {
