@@ -40,6 +40,15 @@ pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<Pa
     Ok(target_dir(root).join("release"))
 }
 
+/// Builds the service as it is delivered, and returns the program.
+pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
+    say("building isotherm (dist)");
+    let mut command = cargo(root);
+    command.args(["build", "--profile", "dist", "--locked"]);
+    run(command.args(["--package", "isotherm", "--bin", "isotherm"]))?;
+    Ok(target_dir(root).join("dist").join("isotherm"))
+}
+
 /// Where cargo builds.
 pub(crate) fn target_dir(root: &Path) -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {

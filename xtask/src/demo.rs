@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::cargo::{build_release, made, root};
+use crate::cargo::{build_delivered, build_release, made, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
 
@@ -31,7 +31,8 @@ pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
         return start(program, texts(arguments), &[]);
     }
     let module = filter::build(&root(), Wasm::BenchFilter)?;
-    let more = [("ISOTHERM_BENCH_FILTER", module)];
+    let service = build_delivered(&root())?;
+    let more = [("ISOTHERM_BENCH_FILTER", module), ("ISOTHERM_BIN", service)];
     start(program, texts(arguments), &more)
 }
 
