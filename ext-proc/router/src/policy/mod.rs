@@ -23,6 +23,7 @@ mod random;
 mod round_robin;
 
 use core::fmt::Debug;
+use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
@@ -35,6 +36,9 @@ use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
 use crate::replica::{Fleet, LoadKey};
 use crate::slots::{Slot, SlotSet};
 use crate::{Reason, ReplicaId, Request, Time};
+
+/// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest has to take it.
+pub(crate) const LOOKED_AT_MAX: usize = 64;
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
@@ -253,6 +257,18 @@ fn may_serve(request: &Request, slot: Slot, view: &View<'_>) -> bool {
         let id = view.fleet.id_of(slot);
         id.is_some_and(|id| subset.contains(&id))
     })
+}
+
+/// Those of a set that may serve a request.
+fn that_may_serve<'a>(request: &Request, set: &'a SlotSet, view: &View<'_>) -> Cow<'a, SlotSet> {
+    if request.subset.is_none() {
+        return Cow::Borrowed(set);
+    }
+    let mut those = SlotSet::default();
+    for slot in set.iter().filter(|slot| may_serve(request, *slot, view)) {
+        those.set(slot, true);
+    }
+    Cow::Owned(those)
 }
 
 /// How a replica compares by load: less is better.

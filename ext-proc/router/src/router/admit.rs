@@ -4,9 +4,8 @@ use core::cell::Cell;
 
 use super::Router;
 use super::forward::Ticket;
-use super::serve::LOOKED_AT_MAX;
 use crate::index::Match;
-use crate::policy::{Placement, View, least_loaded};
+use crate::policy::{LOOKED_AT_MAX, Placement, View, least_loaded};
 use crate::queue::{Place, Waiting};
 use crate::slots::{Slot, SlotSet};
 use crate::{Reason, RejectReason, Request};

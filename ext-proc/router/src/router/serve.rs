@@ -8,13 +8,9 @@ use smallvec::SmallVec;
 use super::Router;
 use super::admit::{Settled, Verdict};
 use crate::Time;
-use crate::policy::{Declined, Taken};
+use crate::policy::{Declined, LOOKED_AT_MAX, Taken};
 use crate::queue::Place;
 use crate::slots::Slot;
-
-/// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest
-/// has to take it.
-pub(super) const LOOKED_AT_MAX: usize = 64;
 
 /// How often those are asked again that wait for one replica although others are free.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use super::cost::{Asked, Offer, Weigher};
-use crate::policy::{View, load_key, may_serve};
+use crate::policy::{View, load_key, that_may_serve};
 use crate::slots::Slot;
 
 /// How many depths of match are looked at.
@@ -78,7 +78,8 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
 
 /// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
 pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
-    let (view, busy) = (weigher.view, &weigher.busy);
+    let view = weigher.view;
+    let busy = &*that_may_serve(asked.request, &weigher.busy, view);
     let found = view
         .index
         .deepest_within(asked.request.fingerprint.edges(), &asked.known, busy);
@@ -87,7 +88,6 @@ pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer>
     }
     view.index
         .targets(&found, busy)
-        .filter(|slot| may_serve(asked.request, *slot, view))
         .take(EACH_MAX)
         .map(|slot| {
             let wait_s = wait_s(slot, view).max(DISTRUST * asked.patience.declined_s);

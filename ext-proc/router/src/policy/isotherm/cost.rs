@@ -10,9 +10,9 @@
 //!      + (s + theirs) / 10               a fuller batch writes slower: its answer, and all others a little
 //!
 //! L(x) = x^3 up to 1, then straight on: 3 x - 2
-//! q = min(16, rate x (backlog + w) / (1 - utilisation))     prompts that come while the replica is busy
-//! v = queue / replicas x (1 + 18 (waited / slo)^2)          those that wait here, at what a second costs this one
-//! s = how long its answer takes to write, u = the share of its time that this replica computes prompts
+//! q = min(16, rate x (backlog + w) / (1 - min(0.95, utilisation)))  prompts that come while the replica is busy
+//! v = queue / replicas x (1 + 18 min(1, waited / slo)^2)    those that wait here, at what a second costs this one
+//! s = how long its answer takes to write, u = the share of its time that this replica computes prompts (0.7 at most)
 //! ```
 //!
 //! The second line is what other policies leave out. A second of prefill on a replica that writes 30 answers costs 30
@@ -25,7 +25,7 @@
 //! too late outweighs everybody who can still be in time.
 
 use crate::index::Match;
-use crate::policy::{View, load_key, uncached_tokens_on};
+use crate::policy::{View, load_key, uncached_tokens, uncached_tokens_on};
 use crate::queue::Waiting;
 use crate::slots::{Slot, SlotSet};
 use crate::{ReplicaId, Request, Time};
@@ -175,9 +175,21 @@ impl<'a> Weigher<'a> {
         found: Match,
         patience: Patience,
     ) -> Offer {
+        let at = asked.session_at;
+        let tokens = uncached_tokens_on(asked.request, slot, found.depth, at, self.view);
+        self.priced(slot, found, tokens, patience)
+    }
+
+    /// What the replica would offer if it had this of the prompt and nothing that only it can have.
+    pub(super) fn offer_of_another(&self, asked: &Asked<'_>, slot: Slot, found: Match) -> Offer {
+        let tokens = uncached_tokens(asked.request, found.depth);
+        self.priced(slot, found, tokens, asked.patience)
+    }
+
+    /// What it costs to have a replica compute so many tokens, after so long.
+    fn priced(&self, slot: Slot, found: Match, tokens: f64, patience: Patience) -> Offer {
         let view = self.view;
         let fleet = view.fleet;
-        let tokens = uncached_tokens_on(asked.request, slot, found.depth, asked.session_at, view);
         let work_s = fleet.prefill_s(slot, tokens);
         let busy_s = fleet.backlog_s(slot, view.now) + work_s;
         let service_s = view.service_s.unwrap_or_default();

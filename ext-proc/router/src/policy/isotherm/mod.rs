@@ -24,9 +24,9 @@
 mod candidates;
 mod cost;
 
-use super::{Declined, Placement, Policy, Taken, View, next_holder};
 use smallvec::SmallVec;
 
+use super::{Declined, LOOKED_AT_MAX, Placement, Policy, Taken, View, next_holder, that_may_serve};
 use crate::index::Match;
 use crate::queue::{Place, Waiting};
 use crate::slots::Slot;
@@ -34,9 +34,6 @@ use crate::{Reason, Request};
 
 use self::candidates::{best_now, home_of};
 use self::cost::{Asked, Patience, Weigher};
-
-/// As many as are looked at for a freed replica lie where they are used.
-const LOOKED_AT: usize = 64;
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
@@ -74,7 +71,7 @@ impl Policy for Isotherm {
         let mut others = view.fleet.trusted().clone();
         others.set(slot, false);
         let mut best: Option<(f64, Place)> = None;
-        let waiting: SmallVec<[_; LOOKED_AT]> = waiting.collect();
+        let waiting: SmallVec<[_; LOOKED_AT_MAX]> = waiting.collect();
         let hints = waiting.iter();
         view.index
             .read_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
@@ -89,8 +86,9 @@ impl Policy for Isotherm {
                 continue;
             }
             let edges = asked.request.fingerprint.edges();
-            let found_elsewhere = view.index.deepest_within(edges, &asked.known, &others);
-            let elsewhere = weigher.offer_of(&asked, slot, found_elsewhere, patience);
+            let elsewhere = that_may_serve(asked.request, &others, view);
+            let found_elsewhere = view.index.deepest_within(edges, &asked.known, &elsewhere);
+            let elsewhere = weigher.offer_of_another(&asked, slot, found_elsewhere);
             let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = patience.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };
             let worth = elsewhere.cost - here.cost + urgency;
