@@ -13,9 +13,6 @@ use serde::Serialize;
 use self::distribution::{Times, count, mean_cv, ratio, tokens};
 use crate::record::{Outcome, ReplicaSample, RequestRecord};
 
-/// Throughput is measured until so many percent of the answers have ended.
-const NEARLY_ALL: usize = 99;
-
 /// The figures of a run. Times are in seconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
@@ -51,8 +48,9 @@ pub struct Summary {
     pub e2e_p75_s: f64,
     /// 90th percentile.
     pub e2e_p90_s: f64,
-    /// Prompt and output tokens of the answers that had ended by the time when 99 of 100 had, over the time from the first
-    /// sending until then; where the clients stop sending at a given time, until that.
+    /// Prompt and output tokens of the answers that ended while clients sent, over the time from the first sending to the last
+    /// one (or to when the clients were told to stop). Where that is no half of the answers, as in a burst, until half have
+    /// ended.
     pub throughput_tokens_per_s: f64,
     /// Output tokens alone.
     pub output_tokens_per_s: f64,
@@ -89,13 +87,11 @@ impl Summary {
             .filter(|request| request.is_answered())
             .collect();
         let first_sent = counted.iter().map(|request| request.sent).min();
-        // Until the very last end, the length of one last straggler would decide.
+        // Until the last end, the length of one last answer would decide; and the same time for all who are compared.
         let ends = Times::new(answered.iter().filter_map(|request| request.ended));
-        let until = ends.percentile(NEARLY_ALL).map(|nearly_all| {
-            outcome
-                .sends_until
-                .map_or(nearly_all, |stop| stop.min(ends.last()))
-        });
+        let last_sent = counted.iter().map(|request| request.sent).max();
+        let until = outcome.sends_until.or(last_sent).max(ends.percentile(50));
+        let until = until.map(|until| until.min(ends.last()));
         let span = match (first_sent, until) {
             (Some(first), Some(until)) => until.saturating_sub(first),
             _ => Duration::ZERO,
@@ -108,7 +104,7 @@ impl Summary {
         let in_span: Vec<&RequestRecord> = answered
             .iter()
             .copied()
-            .filter(|request| request.ended <= until)
+            .filter(|request| request.ended.is_some() && request.ended <= until)
             .collect();
         let in_span_sum = |of: fn(&RequestRecord) -> u32| -> f64 {
             in_span.iter().map(|request| f64::from(of(request))).sum()
@@ -124,7 +120,7 @@ impl Summary {
         let ttft = Times::new(answered.iter().filter_map(|request| request.ttft()));
         let e2e = Times::new(answered.iter().filter_map(|request| request.e2e()));
         let queued = Times::new(answered.iter().map(|request| request.queued));
-        let sent = first_sent.zip(counted.iter().map(|request| request.sent).max());
+        let sent = first_sent.zip(last_sent);
         let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&outcome.samples, sent, of);
         Self {
             requests: counted.len(),
@@ -240,12 +236,38 @@ mod tests {
         assert!(near(summary.ttft_p99_s, 10.0) && near(summary.ttft_mean_s, 5.5));
         assert!(near(summary.e2e_p50_s, 7.0));
         assert!(near(summary.hit_ratio, 0.25));
-        // From the first sending at 11 s to the last end at 32 s.
-        assert!(near(summary.span_s, 21.0));
-        assert!(near(summary.throughput_tokens_per_s, 1_100.0 / 21.0));
-        assert!(near(summary.throughput_requests_per_s, 10.0 / 21.0));
+        // Half of the answers end at 14, 16, 18, 20, 22 s; the last request is sent at 20 s.
+        assert!(near(summary.span_s, 11.0));
+        assert!(near(summary.throughput_tokens_per_s, 550.0 / 11.0));
+        assert!(near(summary.throughput_requests_per_s, 5.0 / 11.0));
         assert!(near(summary.queued_p90_s, 4.0));
         assert!(near(summary.forwarded_share, 0.5));
+    }
+
+    #[test]
+    fn throughput_is_of_what_ended_while_clients_sent_however_long_the_last_answer_is() {
+        let mut requests: Vec<RequestRecord> = (0..100).map(|i| answered(i, 1)).collect();
+        let throughput = |requests: &[RequestRecord], sends_until| {
+            let outcome = Outcome {
+                requests: requests.to_vec(),
+                sends_until,
+                ..Outcome::default()
+            };
+            outcome.summary(s(5)).throughput_tokens_per_s
+        };
+        // Each ends three seconds after it was sent, the last one is sent at 99 s.
+        assert!(near(throughput(&requests, None), 97.0 * 110.0 / 99.0));
+        assert!(near(
+            throughput(&requests, Some(s(50))),
+            48.0 * 110.0 / 50.0
+        ));
+        if let Some(last) = requests.last_mut() {
+            last.ended = Some(s(1_000));
+        }
+        assert!(near(throughput(&requests, None), 97.0 * 110.0 / 99.0));
+        let burst: Vec<RequestRecord> = (1..=10).map(|ttft| answered(0, ttft)).collect();
+        assert!(near(throughput(&burst, None), 5.0 * 110.0 / 7.0));
+        assert!(near(throughput(&burst[..1], None), 110.0 / 3.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use isotherm_report::number::{percent, short, times};
 
 use super::super::document::Finding;
-use super::super::rows::Rows;
+use super::super::rows::{Row, Rows};
 use super::verdict::{GOALS, Standing, Verdict, verdicts};
 use super::{ORACLE, OURS};
 
@@ -41,7 +41,8 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
             .map(|(group, _)| *group)
             .collect()
     };
-    let better = better_and(|verdict| verdict.standing != Standing::Behind);
+    let better =
+        better_and(|verdict| verdict.standing != Standing::Behind && verdict.ratio >= RATIO_MIN);
     let nearly = better_and(|verdict| verdict.ratio >= RATIO_MIN);
     let on_all = better_and(|verdict| verdict.standing == Standing::Better);
     let mut findings = vec![
@@ -59,7 +60,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
         ),
         Finding::claim(
             format!(
-                "On at least half of the workloads it is strictly better than every other policy on some figure and behind on none, by more than seeds differ by: {} of {} ({}).",
+                "On at least half of the workloads it is strictly better than every other policy on some figure and behind none of them on any, as far as seeds can tell: {} of {} ({}).",
                 better.len(),
                 all.len(),
                 better.join(", ")
@@ -79,6 +80,17 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
             on_all.join(", ")
         )),
     ];
+    let refused: Vec<&str> = groups
+        .iter()
+        .filter(|group| rows.mean(group, OURS, 0.0, refused) > 0.0)
+        .copied()
+        .collect();
+    if !refused.is_empty() {
+        findings.push(Finding::note(format!(
+            "Times are of answered requests, and isotherm refused some on {}: see the tables.",
+            refused.join(", ")
+        )));
+    }
     for (group, verdicts) in &all {
         let said: Vec<String> = GOALS
             .iter()
@@ -111,4 +123,9 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
         )));
     }
     findings
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of requests")]
+fn refused(row: &Row) -> f64 {
+    row.summary.failed as f64
 }

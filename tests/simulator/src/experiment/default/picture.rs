@@ -50,6 +50,7 @@ pub(super) fn ratios(rows: &Rows, groups: &[&str], others: &[String]) -> Table {
         heads.push(format!("{}: over the best other", goal.name));
         heads.push("seed by seed".to_owned());
         heads.push("which is".to_owned());
+        heads.push("among all".to_owned());
         heads.push("over the oracle".to_owned());
     }
     let line = |group: &&str| {
@@ -63,6 +64,7 @@ pub(super) fn ratios(rows: &Rows, groups: &[&str], others: &[String]) -> Table {
                 short(verdict.spread.max)
             ));
             line.push(verdict.against);
+            line.push(verdict.standing.said().to_owned());
             line.push(times(oracle));
         }
         line

@@ -75,55 +75,97 @@ const BETTER_MIN: f64 = 0.005;
 /// How sure a difference has to be: the part of Student's t that lies below the upper end of its 95 % interval.
 const SURE: f64 = 0.975;
 
-/// Which is better, as far as the seeds can tell.
+/// How `isotherm` stands on one figure among all others, as far as the seeds can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
+    /// Better than every one.
     Better,
-    /// Not told apart.
+    /// Behind none.
     Equal,
+    /// Behind some one, be it the best or not.
     Behind,
 }
 
-/// `isotherm` against one other system.
+impl Standing {
+    pub(super) const fn said(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Equal => "not behind",
+            Self::Behind => "behind",
+        }
+    }
+}
+
+/// `isotherm` on one figure, against the best other system of that figure.
 pub(super) struct Verdict {
     pub(super) against: String,
     pub(super) ratio: f64,
+    /// Of the ratios seed by seed.
     pub(super) spread: Stat,
+    /// Among all others.
     pub(super) standing: Standing,
 }
 
-pub(super) fn verdict(rows: &Rows, group: &str, goal: &Goal, against: &str) -> Verdict {
-    let pairs: Vec<(f64, f64)> = rows
-        .of(group, OURS, 0.0)
+pub(super) fn verdicts(rows: &Rows, group: &str, others: &[String]) -> Vec<Verdict> {
+    GOALS
+        .iter()
+        .filter_map(|goal| {
+            let best = goal.best(rows, group, others)?;
+            Some(Verdict {
+                against: best.to_owned(),
+                ratio: ratio(rows, group, goal, best),
+                spread: Stat::of(
+                    pairs(rows, group, goal, best)
+                        .iter()
+                        .map(|(ours, theirs)| goal.ratio(*ours, *theirs)),
+                ),
+                standing: standing(rows, group, goal, others),
+            })
+        })
+        .collect()
+}
+
+fn standing(rows: &Rows, group: &str, goal: &Goal, others: &[String]) -> Standing {
+    let against: Vec<Standing> = others
+        .iter()
+        .map(|other| {
+            let sign = if goal.less { -1.0 } else { 1.0 };
+            let more: Vec<f64> = pairs(rows, group, goal, other)
+                .iter()
+                .map(|(ours, theirs)| sign * (ours - theirs))
+                .collect();
+            let ratio = ratio(rows, group, goal, other);
+            match sure_sign(&more) {
+                1 if ratio > 1.0 + BETTER_MIN => Standing::Better,
+                -1 if ratio < 1.0 - ROUNDING => Standing::Behind,
+                _ => Standing::Equal,
+            }
+        })
+        .collect();
+    if against.contains(&Standing::Behind) {
+        Standing::Behind
+    } else if against.iter().all(|one| *one == Standing::Better) {
+        Standing::Better
+    } else {
+        Standing::Equal
+    }
+}
+
+fn ratio(rows: &Rows, group: &str, goal: &Goal, other: &str) -> f64 {
+    goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, other))
+}
+
+/// Our figure and another system's, for each seed.
+fn pairs(rows: &Rows, group: &str, goal: &Goal, other: &str) -> Vec<(f64, f64)> {
+    rows.of(group, OURS, 0.0)
         .map(|row| {
             let theirs = rows
-                .of(group, against, 0.0)
-                .find(|other| other.seed == row.seed);
+                .of(group, other, 0.0)
+                .find(|row_of| row_of.seed == row.seed);
             let theirs = theirs.map_or(f64::NAN, |other| (goal.figure)(other));
             ((goal.figure)(row), theirs)
         })
-        .collect();
-    let ratio = goal.ratio(
-        goal.mean(rows, group, OURS),
-        goal.mean(rows, group, against),
-    );
-    let sign = if goal.less { -1.0 } else { 1.0 };
-    let more = pairs.iter().map(|(ours, theirs)| sign * (ours - theirs));
-    let standing = match sure_sign(&more.collect::<Vec<f64>>()) {
-        1 if ratio > 1.0 + BETTER_MIN => Standing::Better,
-        -1 if ratio < 1.0 - ROUNDING => Standing::Behind,
-        _ => Standing::Equal,
-    };
-    Verdict {
-        against: against.to_owned(),
-        ratio,
-        spread: Stat::of(
-            pairs
-                .iter()
-                .map(|(ours, theirs)| goal.ratio(*ours, *theirs)),
-        ),
-        standing,
-    }
+        .collect()
 }
 
 /// The sign of the mean of which these are samples; 0 where they leave it open.
@@ -144,13 +186,6 @@ fn sure_sign(samples: &[f64]) -> i8 {
     } else {
         0
     }
-}
-
-pub(super) fn verdicts(rows: &Rows, group: &str, others: &[String]) -> Vec<Verdict> {
-    GOALS
-        .iter()
-        .filter_map(|goal| Some(verdict(rows, group, goal, goal.best(rows, group, others)?)))
-        .collect()
 }
 
 #[cfg(test)]
@@ -193,7 +228,7 @@ mod tests {
             let runs = ours.iter().zip(1..).flat_map(|(ours, seed)| {
                 [run(OURS, seed, *ours, 1.0), run("a", seed, theirs, 1.0)]
             });
-            verdict(&Rows(runs.collect()), "w", &GOALS[0], "a").standing
+            standing(&Rows(runs.collect()), "w", &GOALS[0], &["a".to_owned()])
         };
         assert_eq!(of([10.2, 10.3, 10.2, 10.3], 10.0), Standing::Better);
         assert_eq!(of([9.8, 9.7, 9.8, 9.7], 10.0), Standing::Behind);
@@ -210,6 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_behind_anybody_is_behind_even_where_the_best_is_a_noisy_one() {
+        let theirs = [(11.0, 10.2), (15.0, 10.2), (9.0, 10.2), (8.0, 10.2)];
+        let runs = theirs.iter().zip(1..).flat_map(|((noisy, steady), seed)| {
+            [
+                run(OURS, seed, 10.0, 1.0),
+                run("a", seed, *noisy, 1.0),
+                run("b", seed, *steady, 1.0),
+            ]
+        });
+        let verdicts = verdicts(&Rows(runs.collect()), "w", &others());
+        assert_eq!(verdicts[0].against, "a");
+        assert_eq!(verdicts[0].standing, Standing::Behind);
+    }
+
+    #[test]
     fn a_ratio_is_of_means_and_its_spread_is_seed_by_seed() {
         let rows = Rows(vec![
             run(OURS, 1, 10.0, 1.0),
@@ -217,7 +267,7 @@ mod tests {
             run("a", 1, 20.0, 1.0),
             run("a", 2, 20.0, 1.0),
         ]);
-        let verdict = verdict(&rows, "w", &GOALS[0], "a");
+        let verdict = &verdicts(&rows, "w", &["a".to_owned()])[0];
         assert_eq!(verdict.ratio, 1.0);
         assert_eq!((verdict.spread.min, verdict.spread.max), (0.5, 1.5));
     }
