@@ -258,8 +258,8 @@ mod tests {
         // Each ends three seconds after it was sent, the last one is sent at 99 s.
         assert!(near(throughput(&requests, None), 97.0 * 110.0 / 99.0));
         assert!(near(
-            throughput(&requests, Some(s(50))),
-            48.0 * 110.0 / 50.0
+            throughput(&requests, Some(s(80))),
+            78.0 * 110.0 / 80.0
         ));
         if let Some(last) = requests.last_mut() {
             last.ended = Some(s(1_000));
