@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-pub use read::{REQUESTS_MAX, TraceError, TraceFileError};
+pub use read::{LINE_BYTES_MAX, REQUEST_TOKENS_MAX, REQUESTS_MAX, TraceError, TraceFileError};
 
 use crate::prompt::{Piece, Prompt};
 

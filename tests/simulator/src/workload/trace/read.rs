@@ -2,13 +2,19 @@
 
 use core::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::{BLOCK_TOKENS, Trace, TraceLine};
 
 /// Requests of a trace at most; of a longer one the first so many have to be asked for.
 pub const REQUESTS_MAX: usize = 2_000_000;
+
+/// The longest line, bytes: the longest request in pieces of 16 tokens, twice.
+pub const LINE_BYTES_MAX: u32 = 32 << 20;
+/// The longest prompt and the longest answer, tokens: as long as the longest context of any engine. Engines hash a prompt
+/// block by block, so a wrong length would cost memory.
+pub const REQUEST_TOKENS_MAX: u32 = 10_000_000;
 
 /// Why a trace cannot be read.
 #[derive(Debug)]
@@ -88,24 +94,34 @@ impl Trace {
     ///
     /// # Errors
     /// It cannot be read, a line is wrong, there is none, or there are too many.
-    pub fn read(from: impl BufRead, first: Option<usize>) -> Result<Self, TraceError> {
+    pub fn read(mut from: impl BufRead, first: Option<usize>) -> Result<Self, TraceError> {
         let mut lines = Vec::new();
-        for (number, line) in from.lines().enumerate() {
+        let mut bytes = Vec::new();
+        for number in 1.. {
             if first.is_some_and(|first| lines.len() >= first) {
                 break;
             }
-            let line = line?;
-            if line.trim().is_empty() {
+            let wrong = |reason| TraceError::Line {
+                line: number,
+                reason,
+            };
+            bytes.clear();
+            let most = u64::from(LINE_BYTES_MAX) + 1;
+            let read = from.by_ref().take(most).read_until(b'\n', &mut bytes)?;
+            if read == 0 {
+                break;
+            }
+            if read as u64 == most {
+                return Err(wrong(format!("more than {LINE_BYTES_MAX} bytes")));
+            }
+            let text = str::from_utf8(&bytes).map_err(|error| wrong(error.to_string()))?;
+            if text.trim().is_empty() {
                 continue;
             }
             if lines.len() >= REQUESTS_MAX {
                 return Err(TraceError::TooLong);
             }
-            let parsed = parse(&line).map_err(|reason| TraceError::Line {
-                line: number + 1,
-                reason,
-            })?;
-            lines.push(parsed);
+            lines.push(parse(text.trim_end()).map_err(wrong)?);
         }
         if lines.is_empty() {
             return Err(TraceError::Empty);
@@ -126,6 +142,16 @@ fn parse(text: &str) -> Result<TraceLine, String> {
     }
     if line.input_length == 0 {
         return Err("a prompt of no tokens".to_owned());
+    }
+    for (what, tokens) in [
+        ("a prompt", line.input_length),
+        ("an answer", line.output_length),
+    ] {
+        if tokens > REQUEST_TOKENS_MAX {
+            return Err(format!(
+                "{what} of {tokens} tokens; the most is {REQUEST_TOKENS_MAX}"
+            ));
+        }
     }
     let input = u64::from(line.input_length);
     if line.pieces.is_empty() {
@@ -180,6 +206,35 @@ mod tests {
                 .to_string()
                 .contains("in pieces of 8")
         );
+    }
+
+    #[test]
+    fn lengths_that_no_engine_has_are_refused() {
+        let error = |input: u32, output: u32| {
+            let line = format!(
+                r#"{{"timestamp": 0, "input_length": {input}, "output_length": {output}, "pieces": [[1, {input}]]}}"#
+            );
+            read(&line).err().map(|error| error.to_string())
+        };
+        assert_eq!(error(REQUEST_TOKENS_MAX, REQUEST_TOKENS_MAX), None);
+        let prompt = error(u32::MAX, 5).unwrap();
+        assert!(prompt.starts_with("line 1: a prompt of 4294967295 tokens; the most is"));
+        let answer = error(5, u32::MAX).unwrap();
+        assert!(answer.starts_with("line 1: an answer of 4294967295 tokens; the most is"));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused_before_it_is_all_read() {
+        let endless = TRACE.as_bytes().chain(std::io::repeat(b' '));
+        let error = Trace::read(BufReader::new(endless), None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("line 5: more than 33554432 bytes"),
+            "{text}"
+        );
+        let text = b"\xff\n";
+        let error = Trace::read(text.as_slice(), None).unwrap_err().to_string();
+        assert!(error.starts_with("line 1: invalid utf-8"), "{error}");
     }
 
     #[test]
