@@ -4,12 +4,10 @@
 //! - [`prompt`]: prompts without text; [`chain`]: as the router's fingerprint and as the engine's blocks
 //! - [`setup`]: everything else of a run: fleet, network, who decides
 //! - [`run`]: the run itself
-//! - [`capacity()`]: the highest rate that a set-up bears
 //! - [`compare`]: which policy for one's own traffic, and what it would save
 //! - [`experiment`]: the headline tables of the papers, run again
 //! - [`record`]: what a run leaves behind; [`summary`]: its figures
 
-mod capacity;
 pub mod chain;
 mod client;
 pub mod compare;
@@ -22,7 +20,6 @@ pub mod summary;
 pub mod workload;
 mod world;
 
-pub use capacity::capacity;
 pub use network::Network;
 pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
 pub use setup::{Action, Balancing, Change, RegionSetup, ReplicaSetup, Setup};
