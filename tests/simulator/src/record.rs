@@ -21,6 +21,8 @@ pub struct Outcome {
     pub ended: Duration,
     /// Requests that the run's limit cut off.
     pub cut: usize,
+    /// Whether the limit came before the end: requests were on their way, or still to be sent.
+    pub reached_limit: bool,
     /// Cached prompt tokens as the routers predicted them, for requests whose engine told the truth.
     pub predicted_cached_tokens: u64,
     /// Absolute difference between that and what engines found, summed.

@@ -87,6 +87,7 @@ fn a_run_that_is_cut_says_what_it_cut() {
     let outcome = run(&setup, &workload);
     assert!(outcome.cut > 0);
     assert_eq!(outcome.ended, setup.limit);
+    assert!(outcome.reached_limit);
     let summary = outcome.summary(setup.slo);
     assert_eq!(
         summary.requests,

@@ -98,6 +98,7 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
     );
     note_long_requests(plan);
     let comparison = plan.compare(|who| eprintln!("  {}", who.as_str()));
+    comparison.whole()?;
     let baseline = comparison.of(Who::Policy(BASELINE));
     let saving = comparison.best.zip(baseline).and_then(|(best, baseline)| {
         let summary = comparison.of(Who::Policy(best))?;

@@ -21,7 +21,8 @@ pub use report::Report;
 pub use saving::Saving;
 
 use crate::experiment::jobs;
-use crate::setup::{Balancing, Setup};
+use crate::record::Outcome;
+use crate::setup::{Balancing, LIMIT, Setup};
 use crate::summary::Summary;
 use crate::workload::Workload;
 use crate::world::run;
@@ -84,6 +85,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Which policy to use; none, if nobody answered anything.
     pub best: Option<PolicyName>,
+    /// Whose runs were cut at [`LIMIT`]: their figures leave out what was still to come.
+    pub cut: Vec<Who>,
 }
 
 impl Comparison {
@@ -92,6 +95,23 @@ impl Comparison {
     pub fn of(&self, who: Who) -> Option<&Summary> {
         let row = self.rows.iter().find(|row| row.who == who);
         row.map(|row| &row.summary)
+    }
+
+    /// That all of it was played to its end.
+    ///
+    /// # Errors
+    /// Whose runs were not, and what to do.
+    pub fn whole(&self) -> Result<(), String> {
+        if self.cut.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.cut.iter().map(|who| who.as_str()).collect();
+        Err(format!(
+            "after {} days of virtual time requests were still to come or on their way ({}), so that nothing can be compared; \
+             play less (--first) or faster (--speed-up, --rate)",
+            LIMIT.as_secs() / (24 * 3_600),
+            names.join(", ")
+        ))
     }
 }
 
@@ -118,7 +138,11 @@ impl Plan {
     /// The figures with this one deciding on this fleet.
     #[must_use]
     pub fn summary(&self, who: Who, fleet: &Fleet) -> Summary {
-        run(&self.setup(who, fleet), &self.workload).summary(self.slo)
+        self.outcome(who, fleet).summary(self.slo)
+    }
+
+    fn outcome(&self, who: Who, fleet: &Fleet) -> Outcome {
+        run(&self.setup(who, fleet), &self.workload)
     }
 
     /// Runs everybody. `done` is told whose run is over.
@@ -130,13 +154,17 @@ impl Plan {
         everybody.push(Who::Oracle);
         let threads = available_parallelism().map_or(1, NonZero::get);
         let one = |who: &Who| {
-            let summary = self.summary(*who, &self.fleet);
+            let outcome = self.outcome(*who, &self.fleet);
             done(*who);
-            Row { who: *who, summary }
+            let summary = outcome.summary(self.slo);
+            (Row { who: *who, summary }, outcome.reached_limit)
         };
-        let rows = jobs::map(threads, &everybody, one, |_| ());
+        let runs = jobs::map(threads, &everybody, one, |_| ());
+        let cut = runs.iter().filter(|(_, cut)| *cut);
+        let cut = cut.map(|(row, _)| row.who).collect();
+        let rows: Vec<Row> = runs.into_iter().map(|(row, _)| row).collect();
         let best = best(&rows, &self.policies);
-        Comparison { rows, best }
+        Comparison { rows, best, cut }
     }
 }
 
@@ -177,6 +205,22 @@ mod tests {
                 ..Summary::default()
             },
         }
+    }
+
+    #[test]
+    fn runs_that_were_cut_are_named() {
+        let mut comparison = Comparison {
+            rows: Vec::new(),
+            best: None,
+            cut: Vec::new(),
+        };
+        assert_eq!(comparison.whole(), Ok(()));
+        comparison.cut = vec![Who::Policy(BASELINE), Who::Oracle];
+        let error = comparison.whole().unwrap_err();
+        assert!(
+            error.starts_with("after 7 days") && error.contains("(round_robin, oracle)"),
+            "{error}"
+        );
     }
 
     #[test]

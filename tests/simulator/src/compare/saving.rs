@@ -98,7 +98,9 @@ impl Plan {
 
     fn with(&self, policy: PolicyName, replicas: usize) -> Option<Summary> {
         let fleet = self.fleet.of(replicas)?;
-        Some(self.summary(Who::Policy(policy), &fleet))
+        let outcome = self.outcome(Who::Policy(policy), &fleet);
+        // A fleet so slow that its run was cut is not as good as any.
+        (!outcome.reached_limit).then(|| outcome.summary(self.slo))
     }
 }
 

@@ -8,8 +8,10 @@ use isotherm_report::page::{figure, key, mark, page, verdicts};
 use maud::{Markup, html};
 use serde::Serialize;
 
+use super::lab::CUT;
 use super::paper::Against;
-use super::rows::Rows;
+use super::rows::{Row, Rows};
+use crate::setup::LIMIT;
 
 /// The result of an experiment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -96,6 +98,20 @@ pub struct Table {
 }
 
 impl Document {
+    /// Says so first, if runs were cut at their limit: what was still to come is in none of their figures.
+    pub fn tell_of_cut_runs(&mut self) {
+        let cut = |row: &&Row| row.more.contains_key(CUT);
+        let runs = self.rows.0.iter().filter(cut).count();
+        if runs > 0 {
+            let text = format!(
+                "Every run came to its end: {runs} of {} were cut after {} days of virtual time ({CUT} in data.csv).",
+                self.rows.0.len(),
+                LIMIT.as_secs() / (24 * 3_600)
+            );
+            self.findings.insert(0, Finding::claim(text, false));
+        }
+    }
+
     /// Writes the three files into a directory of its name, which is made; returns the page's path.
     ///
     /// # Errors
@@ -262,6 +278,22 @@ mod tests {
         assert!(
             text.contains("gain: paper 1.27 ×, here 1.05 × (below)")
                 && text.contains("\n  It ran.")
+        );
+    }
+
+    #[test]
+    fn runs_that_were_cut_are_the_first_thing_said() {
+        let mut document = document();
+        document.tell_of_cut_runs();
+        assert_eq!(document.findings.len(), 2, "nothing was cut");
+        let mut cut = row("w", "b", 0.0, 1, 1.0);
+        cut.more.insert(CUT, 1.0);
+        document.rows.0.push(cut);
+        document.tell_of_cut_runs();
+        let text = document.text();
+        assert!(
+            text.contains("Does not hold: Every run came to its end: 1 of 2 were cut after 7 days"),
+            "{text}"
         );
     }
 

@@ -22,7 +22,7 @@ pub struct Effort {
     pub seeds: Option<u64>,
     /// Runs at once.
     pub threads: usize,
-    /// A tenth of the requests and fewer points: to see that everything works, not to measure.
+    /// Fewer requests or a shorter time, one seed, fewer points: to see that everything works, not to measure.
     pub quick: bool,
     /// Mooncake's conversation trace; without it its synthetic twin is used.
     pub trace: Option<Arc<Trace>>,
@@ -167,16 +167,23 @@ pub fn outcome(case: &Case, seed: u64) -> Outcome {
     crate::run(&setup, &(case.draw)(seed))
 }
 
+/// Beside the figures of a run that came to its limit; others have none of that name.
+pub const CUT: &str = "cut_at_limit";
+
 /// What a run gave.
 #[must_use]
 pub fn row(case: &Case, seed: u64, outcome: &Outcome) -> Row {
+    let mut more = load::figures(outcome);
+    if outcome.reached_limit {
+        more.insert(CUT, 1.0);
+    }
     Row {
         group: case.group.clone(),
         system: case.system.clone(),
         x: case.x,
         seed,
         summary: outcome.summary(case.setup.slo),
-        more: load::figures(outcome),
+        more,
     }
 }
 

@@ -122,7 +122,8 @@ pub fn run(experiments: &[&Experiment], lab: &Lab, output: &Path) -> anyhow::Res
     for experiment in experiments {
         eprintln!("==> {}: {}", experiment.name, experiment.shows);
         let start = Instant::now();
-        let document = (experiment.run)(lab)?;
+        let mut document = (experiment.run)(lab)?;
+        document.tell_of_cut_runs();
         page = document.write(output)?;
         println!("{}", document.text());
         eprintln!("    {:.1} s", start.elapsed().as_secs_f64());

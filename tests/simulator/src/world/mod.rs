@@ -34,7 +34,7 @@ use crate::record::{Outcome, ReplicaTotals, RequestRecord, Sample};
 use crate::setup::Setup;
 use crate::workload::Workload;
 
-/// Runs a workload on a set-up until every request has its answer. Same arguments, same outcome.
+/// Runs a workload on a set-up until every request has its answer, or to its limit ([`Outcome::reached_limit`]). Same arguments, same outcome.
 ///
 /// A session of a region that the set-up does not have belongs to the region of its number modulo theirs; with no region
 /// at all nothing is sent.
@@ -65,6 +65,7 @@ struct World<'a> {
     sample_every: Ns,
     random: u64,
     events: u64,
+    reached_limit: bool,
 }
 
 impl<'a> World<'a> {
@@ -86,6 +87,7 @@ impl<'a> World<'a> {
             sample_every: sample::EVERY_NS,
             random: setup.seed,
             events: 0,
+            reached_limit: false,
         }
     }
 
@@ -113,6 +115,7 @@ impl<'a> World<'a> {
             };
             if at > limit {
                 self.now = limit;
+                self.reached_limit = true;
                 return;
             }
             self.now = at;
@@ -188,6 +191,7 @@ impl<'a> World<'a> {
             sends_until: self.clients.sends_until(),
             ended: if cut > 0 { now } else { ended },
             cut,
+            reached_limit: self.reached_limit,
             samples: self.samples,
             requests: self.requests,
             events: self.events,
