@@ -87,7 +87,13 @@ fn a_saving_is_as_good_as_it_says() {
             let fleet = plan.fleet.of(replicas).unwrap();
             assert_eq!(plan.summary(Who::Policy(BASELINE), &fleet), saving.baseline);
             assert!(replicas > saving.replicas);
-            assert!(saving.policy.ttft_p90_s <= saving.baseline.ttft_p90_s || replicas > 4);
+            // Who was given another fleet than the whole one is as good as the other.
+            let (policy, baseline) = (saving.policy.ttft_p90_s, saving.baseline.ttft_p90_s);
+            if replicas > 4 {
+                assert!(baseline <= policy, "{baseline} s against {policy} s");
+            } else {
+                assert!(policy <= baseline, "{policy} s against {baseline} s");
+            }
         }
     }
     assert!(

@@ -40,7 +40,31 @@ fn text(id: u64) -> Prompt {
 }
 
 #[test]
-fn it_goes_where_the_prompt_is_cached_and_where_the_engine_is_fast() {
+fn it_goes_where_the_prompt_is_cached() {
+    // Two at once: the second finds the first replica busy.
+    let mut workload = in_turn(vec![text(1)]);
+    let second = in_turn(vec![text(2), text(2), text(2)]);
+    workload.sessions.extend(second.sessions);
+    let outcome = run(
+        &Setup::one_region(engine(), 3, Balancing::Oracle),
+        &workload,
+    );
+    check_conservation(&outcome, &workload);
+    let of_second: Vec<_> = outcome
+        .requests
+        .iter()
+        .filter(|request| request.session == 1)
+        .map(|request| (request.replica, request.cached_tokens))
+        .collect();
+    // All are idle and as fast as each other by then, and the first replica comes first.
+    assert_eq!(
+        of_second,
+        [(Some(1), 0), (Some(1), 1_984), (Some(1), 1_984)]
+    );
+}
+
+#[test]
+fn it_goes_where_the_engine_is_fast() {
     let workload = in_turn(vec![text(1), text(2), text(1), text(2), text(1)]);
     let mut setup = Setup::one_region(engine(), 3, Balancing::Oracle);
     setup.regions[0].replicas[1] = ReplicaSetup {
