@@ -19,23 +19,20 @@ use isotherm_report::number::{percent, short, times};
 use isotherm_router::{PolicyName, Push};
 
 use super::document::{Chart, Document, Finding, Section, Table};
-use super::dualmap::{CONVERSATION, GOODPUT_SHARE, REPLICAS, draw, goodput, setup};
-use super::figure::attainment;
+use super::dualmap::{
+    CONVERSATION, DUAL_MAP, GOODPUT_SHARE, LEAST_LOADED, MIN_TTFT, PREBLE, REPLICAS, draw, goodput,
+    goodput_shown, policy, setup,
+};
+use super::figure::{attainment, hits};
 use super::lab::{Case, Draw, Lab, config};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
 use crate::{Balancing, Setup};
 
-const DUAL_MAP: &str = "DualMap";
-const SYSTEMS: [&str; 5] = [
-    DUAL_MAP,
-    "Preble",
-    "Min TTFT",
-    "Least Loaded",
-    "prefix_tree",
-];
+const PREFIX_TREE: &str = "prefix_tree";
+const SYSTEMS: [&str; 5] = [DUAL_MAP, PREBLE, MIN_TTFT, LEAST_LOADED, PREFIX_TREE];
 /// What the paper has below DualMap.
-const BELOW: [&str; 3] = ["Preble", "Min TTFT", "Least Loaded"];
+const BELOW: [&str; 3] = [PREBLE, MIN_TTFT, LEAST_LOADED];
 const SEEDS: u64 = 1;
 /// Of two goodputs that differ by less, none is called higher: the rates are coarser than that.
 const TIE: f64 = 0.02;
@@ -145,11 +142,8 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
 
 fn case(lab: &Lab, turned: &Turned, system: &str, rate: f64) -> Case {
     let policy = match system {
-        DUAL_MAP => PolicyName::DualMap,
-        "Preble" => PolicyName::Preble,
-        "Min TTFT" => PolicyName::MinTtft,
-        "prefix_tree" => PolicyName::PrefixTree,
-        _ => PolicyName::LeastOutstanding,
+        PREFIX_TREE => PolicyName::PrefixTree,
+        _ => policy(system),
     };
     let mut config = config(policy, turned.push);
     if turned.probe_interval == Some(NEVER) {
@@ -208,35 +202,37 @@ fn findings(rows: &Rows) -> Vec<Finding> {
             format!(
                 "{}: the paper's order holds: DualMap's goodput is {} requests/s, that of the best of {}, {best}, is {} ({}).",
                 turned.name,
-                short(ours),
+                goodput_shown(rows, turned.name, DUAL_MAP),
                 BELOW.join(", "),
-                short(theirs),
+                goodput_shown(rows, turned.name, best),
                 times(ours / theirs)
             ),
             theirs > 0.0 && ours >= theirs * (1.0 + TIE),
         ));
     }
     for turned in &TURNED {
-        findings.push(Finding::note(hits(rows, turned)));
+        findings.push(Finding::note(found(rows, turned)));
     }
     findings
 }
 
 /// Why, in a sentence: what each finds in caches where the fleet is full.
-fn hits(rows: &Rows, turned: &Turned) -> String {
+fn found(rows: &Rows, turned: &Turned) -> String {
     let xs = rows.xs(turned.name);
-    let full = xs.last().copied().unwrap_or(0.0);
-    let rate = xs
-        .iter()
-        .copied()
-        .find(|x| *x > best_below(rows, turned.name).1)
-        .unwrap_or(full);
+    let goodput = best_below(rows, turned.name).1;
+    let (rate, place) = match xs.iter().copied().find(|x| *x > goodput) {
+        Some(rate) => (rate, "where the best of the others is past its goodput"),
+        None => (
+            xs.last().copied().unwrap_or(0.0),
+            "the highest rate, at which the best of the others is not past its goodput",
+        ),
+    };
     let of = |system: &str| {
-        let hits = rows.mean(turned.name, system, rate, |row| row.summary.hit_ratio);
-        format!("{system} {}", percent(hits))
+        let share = rows.mean(turned.name, system, rate, hits);
+        format!("{system} {}", percent(share))
     };
     format!(
-        "{}, at {} requests/s, where the best of the others is past its goodput, prompt tokens found in caches: {}.",
+        "{}, at {} requests/s, {place}, prompt tokens found in caches: {}.",
         turned.name,
         short(rate),
         SYSTEMS.map(of).join(", ")
@@ -264,9 +260,7 @@ fn sections(rows: &Rows) -> anyhow::Result<Vec<Section>> {
                     "share within 5 s",
                     attainment,
                 )?,
-                chart(rows, turned, "Cache hits", "share", |row| {
-                    row.summary.hit_ratio
-                })?,
+                chart(rows, turned, "Cache hits", "share", hits)?,
             ],
             table: None,
         });
@@ -292,7 +286,7 @@ fn chart(
 
 fn table(rows: &Rows) -> Table {
     let line = |turned: &Turned| {
-        let goodputs = SYSTEMS.map(|system| short(goodput(rows, turned.name, system)));
+        let goodputs = SYSTEMS.map(|system| goodput_shown(rows, turned.name, system));
         core::iter::once(turned.name.to_owned())
             .chain(goodputs)
             .collect()

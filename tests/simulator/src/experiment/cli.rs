@@ -35,10 +35,11 @@ pub struct Arguments {
     /// Runs at once; the reports do not depend on it [default: one for each core]
     #[arg(long)]
     pub threads: Option<usize>,
-    /// A tenth of the requests: to see that it works, not to measure
+    /// Fewer requests or a shorter time, one seed, and of each axis little but its ends: to see that it works, not to measure
     #[arg(long)]
     pub quick: bool,
-    /// Mooncake's conversation trace (JSONL); without it, a synthetic twin stands in
+    /// Mooncake's conversation trace (JSONL), for dualmap-1, -3, -4, -5 and assumptions; without it, and in all others, what is
+    /// played is synthetic
     #[arg(long)]
     pub trace: Option<PathBuf>,
     /// Where the reports go [default: target/experiments]

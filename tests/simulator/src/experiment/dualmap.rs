@@ -10,6 +10,7 @@
 //! wait in the router (pending requests): only there can DualMap still migrate them.
 
 use isotherm_engine::model::presets::Preset;
+use isotherm_report::number::short;
 use isotherm_router::{PolicyName, Push};
 
 use super::figure::attainment;
@@ -40,15 +41,23 @@ pub(super) const GOODPUT_SHARE: f64 = 0.9;
 
 /// The balancing of a system.
 pub(super) fn balancing(system: &str) -> Balancing {
-    let (policy, push) = match system {
-        AFFINITY => (PolicyName::ConsistentHash, Push::Blind),
-        MIN_TTFT => (PolicyName::MinTtft, Push::Blind),
-        PREBLE => (PolicyName::Preble, Push::Blind),
-        DUAL_MAP => (PolicyName::DualMap, Push::Pending),
-        ISOTHERM => (PolicyName::Isotherm, Push::Pending),
-        _ => (PolicyName::LeastOutstanding, Push::Blind),
+    let push = match system {
+        DUAL_MAP | ISOTHERM => Push::Pending,
+        _ => Push::Blind,
     };
-    Balancing::Router(config(policy, push))
+    Balancing::Router(config(policy(system), push))
+}
+
+/// The policy of a system.
+pub(super) fn policy(system: &str) -> PolicyName {
+    match system {
+        AFFINITY => PolicyName::ConsistentHash,
+        MIN_TTFT => PolicyName::MinTtft,
+        PREBLE => PolicyName::Preble,
+        DUAL_MAP => PolicyName::DualMap,
+        ISOTHERM => PolicyName::Isotherm,
+        _ => PolicyName::LeastOutstanding,
+    }
 }
 
 /// What a reader must know of the systems and of the second workload.
@@ -121,6 +130,16 @@ pub(super) fn goodput(rows: &Rows, group: &str, system: &str) -> f64 {
     goodput
 }
 
+/// The same in words: of what held at the last rate, too, nobody has seen the end.
+pub(super) fn goodput_shown(rows: &Rows, group: &str, system: &str) -> String {
+    let goodput = goodput(rows, group, system);
+    if rows.xs(group).last() == Some(&goodput) {
+        format!("at least {}", short(goodput))
+    } else {
+        short(goodput)
+    }
+}
+
 /// The first rate at which DualMap's best baseline has fallen below the wanted share: "high rates" begin here.
 pub(super) fn high_rates(rows: &Rows, group: &str) -> Vec<f64> {
     let best = |x: f64| {
@@ -139,5 +158,25 @@ pub(super) fn high_rates(rows: &Rows, group: &str) -> Vec<f64> {
         xs.last().copied().into_iter().collect()
     } else {
         high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::row;
+    use super::*;
+
+    #[test]
+    fn what_holds_at_the_last_rate_is_a_goodput_of_at_least_that() {
+        let shown = |last: f64| {
+            let rows = [(1.0, 0.95), (2.0, last)].map(|(rate, share)| {
+                let mut row = row(TOOLS, DUAL_MAP, rate, 1, 0.0);
+                row.summary.slo_attainment = share;
+                row
+            });
+            goodput_shown(&Rows(rows.into()), TOOLS, DUAL_MAP)
+        };
+        assert_eq!(shown(0.85), short(1.5));
+        assert_eq!(shown(0.95), format!("at least {}", short(2.0)));
     }
 }

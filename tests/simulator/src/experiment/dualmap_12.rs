@@ -17,11 +17,12 @@ use super::dualmap::{
 use super::explain;
 use super::lab::{Case, Lab, outcome, row};
 use super::paper::{Against, Stated};
-use super::rows::Rows;
+use super::rows::{Rows, Stat};
 use super::workloads;
 use crate::setup::{Action, Change};
 use crate::{Outcome, ReplicaSetup};
 
+const SEEDS: u64 = 1;
 const UP: &str = "4 to 8";
 const DOWN: &str = "8 to 4";
 const SYSTEMS: [&str; 4] = [AFFINITY, LEAST_LOADED, DUAL_MAP, ISOTHERM];
@@ -48,26 +49,31 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         .into_iter()
         .flat_map(|group| SYSTEMS.map(|system| case(group, system)))
         .collect();
-    let seed = lab.first_seed();
-    let outcomes = lab.map(&cases, |case| outcome(case, seed));
+    let seeds = lab.seeds(SEEDS);
+    let jobs: Vec<(&Case, u64)> = cases
+        .iter()
+        .flat_map(|case| seeds.iter().map(move |seed| (case, *seed)))
+        .collect();
+    let outcomes = lab.map(&jobs, |(case, seed)| outcome(case, *seed));
+    let runs = || jobs.iter().zip(&outcomes);
     let rows = Rows(
-        cases
-            .iter()
-            .zip(&outcomes)
-            .map(|(case, outcome)| row(case, seed, outcome))
+        runs()
+            .map(|((case, seed), outcome)| row(case, *seed, outcome))
             .collect(),
     );
-    let of = |group: &str, system: &str| {
-        cases
-            .iter()
-            .zip(&outcomes)
-            .find(|(case, _)| case.group == group && case.system == system)
+    let all_of = |group: &str, system: &str| -> Vec<&Outcome> {
+        runs()
+            .filter(|((case, _), _)| case.group == group && case.system == system)
             .map(|(_, outcome)| outcome)
+            .collect()
     };
+    // A curve is one run's.
+    let of = |group: &str, system: &str| all_of(group, system).first().copied();
     // Full strength, and the queue that had grown served: the second half of what follows.
     let settled = MORE_AT + (LENGTH - MORE_AT) / 2;
     let share = |group, system, from, to| {
-        of(group, system).map_or(f64::NAN, |outcome| attainment(outcome, from, to))
+        let outcomes = all_of(group, system);
+        Stat::of(outcomes.iter().map(|outcome| attainment(outcome, from, to))).mean
     };
     let after = |system| share(UP, system, settled, LENGTH);
     let all = |system| share(DOWN, system, Duration::ZERO, LENGTH);
@@ -90,6 +96,12 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
             format!("{DOWN}: {system} keeps 90 % within the SLO."),
             all(system) >= GOODPUT_SHARE,
         ));
+    }
+    if seeds.len() > 1 {
+        findings.push(Finding::note(format!(
+            "Shares are means of {} seeds; the curves are those of the first.",
+            seeds.len()
+        )));
     }
     let sections = [UP, DOWN]
         .into_iter()

@@ -1,7 +1,8 @@
 //! DualMap, Figure 13a: goodput from 8 to 32 replicas.
 //!
 //! Goodput is the highest rate with 90 % of the requests within the SLO, found by halving an interval. Requests grow with
-//! the fleet, as in the paper (8,000 for 8 replicas there; fewer here, so that the search stays short).
+//! the fleet, as in the paper (8,000 for 8 replicas there; fewer here, so that the search stays short). The highest rate is
+//! tried first: where even that holds, goodput is said to be at least that.
 
 use isotherm_report::chart::{Line, Lines};
 use isotherm_report::number::{short, times};
@@ -74,6 +75,21 @@ fn goodput(row: &Row) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
+/// In a row whose goodput may be higher: the highest rate tried met the objective.
+const AT_LEAST: &str = "goodput_at_least";
+
+/// The goodput of a fleet, in words.
+fn shown(rows: &Rows, system: &str, size: f64) -> String {
+    let mut of = rows.of(TOOLS, system, size);
+    let at_least = of.any(|row| row.more.contains_key(AT_LEAST));
+    let mean = short(rows.mean(TOOLS, system, size, goodput));
+    if at_least {
+        format!("at least {mean}")
+    } else {
+        mean
+    }
+}
+
 /// The row is that of the last rate that met the objective; its goodput is beside its figures.
 fn search(lab: &Lab, system: &str, size: usize, seed: u64) -> Row {
     let replicas = size as f64;
@@ -90,6 +106,12 @@ fn search(lab: &Lab, system: &str, size: usize, seed: u64) -> Row {
     };
     let (mut low, mut high) = RATE_EACH;
     let meets = |row: &Row| row.summary.slo_attainment >= GOODPUT_SHARE;
+    let mut most = at(high);
+    if meets(&most) {
+        most.more.insert("goodput_requests_per_s", high * replicas);
+        most.more.insert(AT_LEAST, 1.0);
+        return most;
+    }
     let mut best = at(low);
     if meets(&best) {
         for _ in 0..HALVINGS {
@@ -141,7 +163,7 @@ fn table(rows: &Rows, sizes: &[f64]) -> Table {
             let stat = rows.stat(TOOLS, system, size, goodput);
             format!(
                 "{} ({} to {})",
-                short(stat.mean),
+                shown(rows, system, size),
                 short(stat.min),
                 short(stat.max)
             )
@@ -170,8 +192,8 @@ fn findings(rows: &Rows, sizes: &[f64]) -> Vec<Finding> {
                 format!(
                     "{size} replicas: DualMap's goodput is {} that of {best}, the best of the paper's baselines ({} against {} requests/s).",
                     times(ratio),
-                    short(mean(DUAL_MAP, size)),
-                    short(mean(best, size))
+                    shown(rows, DUAL_MAP, size),
+                    shown(rows, best, size)
                 ),
                 mean(best, size) > 0.0 && ratio >= 1.0,
             )

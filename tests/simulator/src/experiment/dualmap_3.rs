@@ -7,7 +7,7 @@ use isotherm_report::number::{percent, short, times};
 use super::document::{Document, Finding, Section, Table};
 use super::dualmap::{
     BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, PUSHING, REPLICAS, SYSTEMS,
-    TOOLS, goodput, high_rates, over_rate,
+    TOOLS, goodput, goodput_shown, high_rates, over_rate,
 };
 use super::figure::{attainment, cv, hits};
 use super::lab::Lab;
@@ -92,7 +92,7 @@ fn goodputs(rows: &Rows, group: &str) -> Table {
         let shares = rates
             .iter()
             .map(|&rate| percent(rows.mean(group, system, rate, attainment)));
-        [(*system).to_owned(), short(goodput(rows, group, system))]
+        [(*system).to_owned(), goodput_shown(rows, group, system)]
             .into_iter()
             .chain(shares)
             .collect()
@@ -160,14 +160,14 @@ fn findings(rows: &Rows, group: &str) -> Vec<Finding> {
         Finding::claim(
             format!(
                 "{group}: DualMap's goodput is at least that of the best baseline, {best}: {} against {} requests/s.",
-                short(ours),
-                short(theirs)
+                goodput_shown(rows, group, DUAL_MAP),
+                goodput_shown(rows, group, best)
             ),
             theirs > 0.0 && ours >= theirs,
         ),
         Finding::note(format!(
             "{group}: isotherm's goodput is {} requests/s, {} that of DualMap.",
-            short(goodput(rows, group, ISOTHERM)),
+            goodput_shown(rows, group, ISOTHERM),
             times(goodput(rows, group, ISOTHERM) / ours)
         )),
     ];

@@ -11,7 +11,7 @@ use isotherm_router::{Ablation, Selection};
 
 use super::document::{Document, Finding, Section, Table};
 use super::dualmap::{
-    CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, balancing, draw, goodput, setup,
+    CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, balancing, draw, goodput_shown, setup,
 };
 use super::figure::{attainment, cv, hits, p50, p90};
 use super::lab::{Case, Lab};
@@ -168,7 +168,7 @@ fn table(rows: &Rows, rate: f64) -> Table {
         let mean = |figure: fn(&Row) -> f64| rows.mean(CONVERSATION, system, rate, figure);
         vec![
             system.to_owned(),
-            short(goodput(rows, CONVERSATION, system)),
+            goodput_shown(rows, CONVERSATION, system),
             percent(mean(attainment)),
             seconds(mean(p50)),
             seconds(mean(p90)),

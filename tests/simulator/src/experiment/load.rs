@@ -11,7 +11,7 @@ use crate::record::{ReplicaSample, Sample};
 /// - `stranded_share`: of the moments of a replica, those in which a request waits in its engine while another engine has
 ///   none that waits: SkyLB's waste (section 3.3);
 /// - `router_waiting_mean`: requests that wait in routers;
-/// - `busy_share`: of the replicas' time, what they computed in;
+/// - `busy_share`: of the replicas' time in the pool (as the samples have it, draining included), what they computed in;
 /// - `preemptions`: requests that lost their memory to another.
 #[must_use]
 pub fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
@@ -29,7 +29,7 @@ pub fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
         .iter()
         .map(|replica| replica.busy.as_secs_f64())
         .sum();
-    let time = outcome.ended.as_secs_f64() * outcome.replicas.len() as f64;
+    let time = outcome.ended.as_secs_f64() * outcome.replicas.len() as f64 * in_pool(outcome);
     let preemptions: u64 = outcome
         .replicas
         .iter()
@@ -53,6 +53,17 @@ pub fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
         ("busy_share", if time > 0.0 { busy / time } else { 0.0 }),
         ("preemptions", preemptions as f64),
     ])
+}
+
+/// Of all replicas over all of the run, the share that was in the pool: 1, unless replicas come or go.
+fn in_pool(outcome: &Outcome) -> f64 {
+    let there = outcome.samples.iter().map(|sample| sample.replicas.len());
+    let all = outcome.samples.len() * outcome.replicas.len();
+    if all > 0 {
+        there.sum::<usize>() as f64 / all as f64
+    } else {
+        1.0
+    }
 }
 
 fn most_over_mean(sample: &Sample) -> Option<f64> {
@@ -125,7 +136,7 @@ mod tests {
             forwarded: false,
             warmup: false,
         };
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             requests: vec![sent],
             replicas: vec![
                 ReplicaTotals {
@@ -150,6 +161,14 @@ mod tests {
         assert_eq!(
             (figures["router_waiting_mean"], figures["busy_share"]),
             (2.0, 0.5)
+        );
+        // A third replica joins in the last third of the time: it could not have computed before.
+        outcome.replicas.push(ReplicaTotals::default());
+        outcome.samples[2] = sample(3, &[(9, 9), (0, 0), (0, 0)]);
+        let busy_share = super::figures(&outcome)["busy_share"];
+        assert!(
+            (busy_share - 4.0 / (4.0 * 7.0 / 3.0)).abs() < 1e-9,
+            "{busy_share}"
         );
     }
 }

@@ -9,11 +9,10 @@ use isotherm_router::{PolicyName, Push};
 
 use super::document::{Document, Finding, Section};
 use super::explain;
-use super::figure::p90;
+use super::figure::{p90, tokens};
 use super::lab::{Case, Lab, config};
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
-use super::rows::Row;
 use super::{skylb_8, workloads};
 use crate::Balancing;
 
@@ -48,7 +47,6 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         }
     }
     let rows = lab.run(SEEDS, &cases);
-    let tokens: fn(&Row) -> f64 = |row| row.summary.throughput_tokens_per_s;
     let gains: Vec<f64> = rows
         .xs(GROUP)
         .iter()

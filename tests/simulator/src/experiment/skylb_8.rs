@@ -18,7 +18,7 @@ use isotherm_router::{PolicyName, Push};
 
 use super::document::{Document, Finding, Section};
 use super::explain;
-use super::figure::{p50, p90};
+use super::figure::{hits, p50, p90, tokens};
 use super::lab::{Case, Draw, Lab, config};
 use super::paper::{Against, Stated, Unit};
 use super::picture::{bars, boxes, e2e, ttft};
@@ -40,7 +40,6 @@ const SOURCE: &str = "SkyLB, section 5.1, text on Figure 8";
 /// Runs it.
 pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
     let rows = lab.run(SEEDS, &cases(lab));
-    let hits = |row: &Row| row.summary.hit_ratio;
     let sections = vec![
         Section {
             title: "Throughput (Figures 8a to 8d)".into(),
@@ -52,7 +51,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
                         (group, "Prompt and output tokens per second of answered requests."),
                         &rows,
                         (&[group], &SYSTEMS),
-                        (|row| row.summary.throughput_tokens_per_s, short),
+                        (tokens, short),
                     )
                 })
                 .collect::<anyhow::Result<_>>()?,
@@ -174,7 +173,6 @@ pub(super) fn setup(replicas: &[usize; 3], balancing: Balancing) -> Setup {
 }
 
 fn paper(rows: &Rows) -> Vec<Against> {
-    let tokens: fn(&Row) -> f64 = |row| row.summary.throughput_tokens_per_s;
     let over = |groups: &[&str], ours: &str, theirs: &[&str], figure: fn(&Row) -> f64| {
         let mut ratios = Vec::new();
         for group in groups {
@@ -184,10 +182,10 @@ fn paper(rows: &Rows) -> Vec<Against> {
         }
         ratios
     };
-    let hits = |groups: &[&str], system| -> Vec<f64> {
+    let found = |groups: &[&str], system| -> Vec<f64> {
         groups
             .iter()
-            .map(|group| rows.mean(group, system, 0.0, |row| row.summary.hit_ratio))
+            .map(|group| rows.mean(group, system, 0.0, hits))
             .collect()
     };
     let chats = [ARENA, WILDCHAT];
@@ -234,32 +232,32 @@ fn paper(rows: &Rows) -> Vec<Against> {
         Against::over(
             "conversations: cache hits of RR",
             share(0.1078, 0.1657),
-            &hits(&chats, "RR"),
+            &found(&chats, "RR"),
         ),
         Against::over(
             "conversations: cache hits of LL",
             share(0.2829, 0.3113),
-            &hits(&chats, "LL"),
+            &found(&chats, "LL"),
         ),
         Against::over(
             "conversations: cache hits of GKE Gateway",
             share(0.1808, 0.2430),
-            &hits(&chats, "GKE Gateway"),
+            &found(&chats, "GKE Gateway"),
         ),
         Against::over(
             "conversations: cache hits of SkyLB",
             share(0.3696, 0.4655),
-            &hits(&chats, "SkyLB"),
+            &found(&chats, "SkyLB"),
         ),
         Against::over(
             "trees: cache hits of LL and RR",
             share(0.5866, 0.5932),
-            &[hits(&trees, "LL"), hits(&trees, "RR")].concat(),
+            &[found(&trees, "LL"), found(&trees, "RR")].concat(),
         ),
         Against::over(
             "trees: cache hits of SkyLB",
             share(0.8956, 0.9001),
-            &hits(&trees, "SkyLB"),
+            &found(&trees, "SkyLB"),
         ),
         Against::over(
             "all: median TTFT of SkyLB, of baselines'",
@@ -288,7 +286,6 @@ fn paper(rows: &Rows) -> Vec<Against> {
 }
 
 fn findings(rows: &Rows) -> Vec<Finding> {
-    let tokens: fn(&Row) -> f64 = |row| row.summary.throughput_tokens_per_s;
     let mut findings = Vec::new();
     for group in GROUPS {
         let best = SYSTEMS
