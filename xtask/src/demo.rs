@@ -1,4 +1,4 @@
-//! `demo`, `up`, `bench path`, `profile`: gets and builds what they need, then hands over to the program that does the work.
+//! `demo`, `up`, `validate`, `bench path`, `profile`: gets and builds what they need, then hands over to the program that does the work.
 
 use std::path::PathBuf;
 use std::process::Command;

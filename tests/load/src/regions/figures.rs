@@ -15,7 +15,7 @@ use crate::stats::{Summary, Times, round};
 /// The figures of the clients of one region (or of all regions).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Requests sent in the part of the run that counts.
+    /// Complete answers to requests that were sent in the part of the run that counts.
     pub requests: usize,
     /// Requests without a complete answer, in the whole run.
     pub failed: usize,
