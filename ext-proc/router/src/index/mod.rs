@@ -24,6 +24,7 @@ mod order;
 mod recent;
 mod search;
 mod sessions;
+mod shard;
 mod slab;
 mod table;
 

@@ -1,0 +1,250 @@
+//! Numbers by tags, in buckets of a cache line.
+//!
+//! A tag is half of a key; several nodes may have the same, so whoever searches says which one it is. Each is in its home
+//! bucket, or in the first one behind it that had room. The places of a bucket are all compared at once: which of them holds
+//! a node is not worth a branch, and a branch that waits for the memory and goes the wrong way stops all reads behind it.
+
+use super::node::NodeId;
+use super::slab::NONE;
+
+/// Places in a bucket: a cache line.
+const PLACES: usize = 8;
+/// The tag of a place that is free.
+const FREE: u32 = 0;
+
+/// Numbers by tags.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    /// A power of two of them, with a quarter of their places free; or none.
+    buckets: Vec<Bucket>,
+    used: usize,
+}
+
+/// A cache line.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Bucket {
+    tags: [u32; PLACES],
+    ids: [NodeId; PLACES],
+}
+
+/// A place: which bucket, and which one of its places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    bucket: usize,
+    place: usize,
+}
+
+/// Some places of a bucket, a bit for each.
+#[derive(Clone, Copy, Debug)]
+struct Which(u32);
+
+impl Iterator for Which {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let place = self.0.trailing_zeros() as usize;
+        if self.0 == 0 {
+            return None;
+        }
+        self.0 &= self.0 - 1;
+        Some(place)
+    }
+}
+
+impl Bucket {
+    const EMPTY: Self = Self {
+        tags: [FREE; PLACES],
+        ids: [NONE; PLACES],
+    };
+
+    /// Which places have this tag, and which ones are free. All are compared, and at the same time.
+    #[inline]
+    fn look(&self, tag: u32) -> (Which, Which) {
+        let mut both = 0;
+        for (place, other) in self.tags.iter().enumerate() {
+            let has_it = u32::from(*other == tag);
+            let is_free = u32::from(*other == FREE) << PLACES;
+            both |= (has_it | is_free) << place;
+        }
+        (Which(both & ((1 << PLACES) - 1)), Which(both >> PLACES))
+    }
+
+    fn is_full(&self) -> bool {
+        !self.tags.contains(&FREE)
+    }
+
+    #[inline]
+    fn id(&self, place: usize) -> NodeId {
+        self.ids.get(place).copied().unwrap_or(NONE)
+    }
+}
+
+impl Shard {
+    /// In which bucket a node should be.
+    #[inline]
+    const fn home(&self, tag: u32) -> usize {
+        tag as usize & self.mask()
+    }
+
+    #[inline]
+    const fn mask(&self) -> usize {
+        self.buckets.len().wrapping_sub(1)
+    }
+
+    /// How far behind its home a node is in this bucket.
+    const fn strayed(&self, tag: u32, bucket: usize) -> usize {
+        bucket.wrapping_sub(self.home(tag)) & self.mask()
+    }
+
+    /// The place of a node and the node, or else the free place that ended the search.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        tag: u32,
+        is_it: impl Fn(NodeId) -> bool,
+    ) -> Result<(At, NodeId), At> {
+        let mut at = self.home(tag);
+        while let Some(bucket) = self.buckets.get(at) {
+            let (having, mut free) = bucket.look(tag);
+            for place in having {
+                let id = bucket.id(place);
+                if is_it(id) {
+                    return Ok((At { bucket: at, place }, id));
+                }
+            }
+            if let Some(place) = free.next() {
+                return Err(At { bucket: at, place });
+            }
+            at = (at + 1) & self.mask();
+        }
+        // There is no bucket yet.
+        Err(At {
+            bucket: at,
+            place: 0,
+        })
+    }
+
+    /// Reads where a search would begin.
+    #[inline]
+    pub(super) fn peek(&self, tag: u32) -> u32 {
+        let bucket = self.buckets.get(self.home(tag));
+        bucket.map_or(0, |bucket| bucket.tags[0])
+    }
+
+    /// Enters one where a search for it ended, after [`Self::make_room`].
+    #[inline]
+    pub(super) fn enter(&mut self, free: At, tag: u32, id: NodeId) {
+        self.put(free, tag, id);
+        self.used += 1;
+    }
+
+    #[inline]
+    fn put(&mut self, at: At, tag: u32, id: NodeId) {
+        if let Some(bucket) = self.buckets.get_mut(at.bucket)
+            && let Some(other) = bucket.tags.get_mut(at.place)
+            && let Some(there) = bucket.ids.get_mut(at.place)
+        {
+            (*other, *there) = (tag, id);
+        }
+    }
+
+    /// Sees to it that a quarter is free once another one is entered: searches end at a free place.
+    #[inline]
+    pub(super) fn make_room(&mut self) {
+        if (self.used + 1) * 4 > self.buckets.len() * PLACES * 3 {
+            self.grow();
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let buckets = (self.buckets.len() * 2).max(1);
+        let old = core::mem::replace(&mut self.buckets, vec![Bucket::EMPTY; buckets]);
+        for bucket in old {
+            for (tag, id) in bucket.tags.into_iter().zip(bucket.ids) {
+                if tag != FREE
+                    && let Err(free) = self.find(tag, |_| false)
+                {
+                    self.put(free, tag, id);
+                }
+            }
+        }
+    }
+
+    /// Frees a node's place. A full bucket that gets a free one ends searches that went on before: what lies behind it for
+    /// want of room moves up, and so on behind that one.
+    pub(super) fn remove(&mut self, tag: u32, id: NodeId) {
+        let Ok((mut hole, _)) = self.find(tag, |other| other == id) else {
+            return;
+        };
+        while let Some((from, tag, id)) = self.behind(hole.bucket) {
+            self.put(hole, tag, id);
+            hole = from;
+        }
+        self.put(hole, FREE, NONE);
+        self.used -= 1;
+    }
+
+    /// Something behind a full bucket that belongs there or further in front.
+    fn behind(&self, full: usize) -> Option<(At, u32, NodeId)> {
+        let mut bucket = full;
+        while self.buckets.get(bucket)?.is_full() {
+            bucket = (bucket + 1) & self.mask();
+            let between = bucket.wrapping_sub(full) & self.mask();
+            let there = self.buckets.get(bucket)?;
+            let places = there.tags.iter().zip(there.ids).enumerate();
+            for (place, (tag, id)) in places {
+                if *tag != FREE && self.strayed(*tag, bucket) >= between {
+                    return Some((At { bucket, place }, *tag, id));
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Tags that all belong to few buckets, some of them equal.
+        #[test]
+        fn a_shard_is_one_however_its_tags_collide(
+            ops in prop::collection::vec((prop::bool::weighted(0.6), 0_u32..3, 0_u32..3, 0_u32..40), 0..400),
+        ) {
+            let mut shard = Shard::default();
+            let mut model: BTreeMap<NodeId, u32> = BTreeMap::new();
+            for (insert, home, high, id) in ops {
+                let there = model.remove(&id);
+                if let Some(tag) = there {
+                    shard.remove(tag, id);
+                } else if insert {
+                    let tag = (home.wrapping_sub(1) & 0xff) | (high << 20) | 0x100;
+                    shard.make_room();
+                    let free = shard.find(tag, |_| false).unwrap_err();
+                    shard.enter(free, tag, id);
+                    model.insert(id, tag);
+                }
+                prop_assert_eq!(shard.used, model.len());
+                for (id, tag) in &model {
+                    let found = shard.find(*tag, |other| other == *id);
+                    prop_assert!(found.is_ok_and(|(_, found)| found == *id));
+                }
+                let in_use = |bucket: &Bucket| bucket.tags.iter().filter(|tag| **tag != FREE).count();
+                prop_assert_eq!(shard.buckets.iter().map(in_use).sum::<usize>(), model.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_a_cache_line() {
+        assert_eq!(size_of::<Bucket>(), 64);
+    }
+}
