@@ -11,7 +11,7 @@ use crate::stats::Times;
 use crate::workload::{Conversation, Pacing, Workload, message};
 
 /// Failures that are kept to be shown; there may be thousands of one cause.
-const FAILURES_SHOWN_MAX: usize = 5;
+pub(crate) const FAILURES_SHOWN_MAX: usize = 5;
 
 /// What happened so far; shared with whoever shows the progress.
 #[derive(Clone, Debug, Default)]

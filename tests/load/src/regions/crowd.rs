@@ -10,10 +10,8 @@ use super::levels::Levels;
 use super::record::{Outcome, Record, Window};
 use super::talk::{Talk, Who};
 use super::world::Gate;
+use crate::drive::FAILURES_SHOWN_MAX;
 use crate::workload::{Conversation, message};
-
-/// Failures that are kept to be shown; there may be thousands of one cause.
-const FAILURES_SHOWN_MAX: usize = 5;
 
 /// Who asks, what, and for how long. Times are measured ones.
 #[derive(Clone, Debug)]

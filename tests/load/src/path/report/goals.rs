@@ -39,6 +39,18 @@ impl Goal {
             met: measured <= most,
         }
     }
+
+    /// What does not answer every request may be as fast as it likes.
+    fn only_without(self, failed: u64) -> Self {
+        if failed == 0 {
+            return self;
+        }
+        Self {
+            what: format!("{} ({failed} requests failed)", self.what),
+            met: false,
+            ..self
+        }
+    }
 }
 
 pub(super) fn write(text: &mut String, report: &Report) {
@@ -73,17 +85,21 @@ fn goals(report: &Report) -> Vec<Goal> {
             let ratio = report.ratio(Row::Isotherm, row, workload);
             goals.extend(ratio.map(|ratio| {
                 let what = format!("CPU over {name}, {}", workload.name);
-                Goal::at_most(what, ratio.median, FLOOR_RATIO_MAX)
+                let failed = report.failed(Row::Isotherm, workload);
+                Goal::at_most(what, ratio.median, FLOOR_RATIO_MAX).only_without(failed)
             }));
         }
     }
-    for workload in &plain {
-        goals.extend(against_router(report, workload));
-    }
+    let judged = |of: fn(&Report, &Workload) -> Vec<Goal>| {
+        plain.iter().flat_map(move |workload| {
+            let failed = report.failed(Row::Isotherm, workload);
+            let goals = of(report, workload).into_iter();
+            goals.map(move |goal| goal.only_without(failed))
+        })
+    };
+    goals.extend(judged(against_router));
     goals.extend(chunks(report));
-    for workload in &plain {
-        goals.extend(latency(report, workload));
-    }
+    goals.extend(judged(latency));
     for row in [Row::Isotherm, Row::IsothermUnix] {
         goals.extend(memory(report, row));
     }
@@ -194,7 +210,9 @@ fn memory(report: &Report, row: Row) -> Option<Goal> {
     let last = looks.last()?;
     let half = looks
         .iter()
-        .find(|memory| memory.prompts * 2 >= last.prompts)?;
+        .find(|memory| memory.prompts * 2 >= last.prompts)
+        // Compared with itself, or with what has seen nothing, it would say nothing about growth.
+        .filter(|half| half.prompts > 0 && half.prompts < last.prompts)?;
     let all = |memory: &Memory| memory.resident_bytes.values().sum::<u64>() as f64;
     let what = format!(
         "memory of {} after {} unique prompts over half of them",
@@ -223,8 +241,37 @@ mod tests {
         assert!(p50.met && (p50.measured - 0.35).abs() < 1e-9);
         let p99 = found("added at p99").unwrap();
         assert!(!p99.met && (p99.measured - 3.5).abs() < 1e-9);
-        assert!(found("memory of Isotherm after 7").unwrap().met);
+        assert!(
+            found("memory of").is_none(),
+            "one look at prompts is no growth"
+        );
         assert!(found("CPU over sglang-router").is_none());
         assert!(found("the service's CPU").is_none());
+    }
+
+    #[test]
+    fn memory_is_judged_from_half_of_the_prompts_on() {
+        let mut report = example();
+        let met = |report: &Report| memory(report, Row::Isotherm).map(|goal| goal.met);
+        let mut half = report.memory[1].clone();
+        half.prompts = 4;
+        report.memory.insert(1, half);
+        assert_eq!(met(&report), Some(true));
+        for bytes in report.memory[2].resident_bytes.values_mut() {
+            *bytes *= 2;
+        }
+        assert_eq!(met(&report), Some(false));
+    }
+
+    #[test]
+    fn nobody_wins_by_failing() {
+        let mut report = example();
+        for latency in &mut report.latencies {
+            latency.failed = u64::from(latency.row == Row::Isotherm && latency.round == 1);
+        }
+        for goal in goals(&report) {
+            assert!(!goal.met, "{}", goal.what);
+            assert!(goal.what.ends_with("(1 requests failed)"), "{}", goal.what);
+        }
     }
 }

@@ -107,6 +107,14 @@ impl Report {
         samples.map(|sample| sample.per_second).collect()
     }
 
+    /// Requests of a row without an answer, over all rounds.
+    fn failed(&self, row: Row, workload: &Workload) -> u64 {
+        let samples = self.of(row, workload).map(|sample| sample.failed);
+        let latencies = self.latencies.iter();
+        let own = latencies.filter(|of| of.row == row && of.workload == workload.name);
+        samples.chain(own.map(|latency| latency.failed)).sum()
+    }
+
     /// CPU time per request over all processes, in microseconds.
     fn cpu(&self, row: Row, workload: &Workload) -> Option<Spread> {
         let samples = self.of(row, workload);

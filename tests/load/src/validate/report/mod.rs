@@ -5,6 +5,7 @@ mod show;
 use serde::Serialize;
 
 use crate::drive::Measured;
+use crate::path::report::spread::Spread;
 use crate::report::Described;
 use crate::stats::{Summary, Times, round};
 
@@ -172,9 +173,7 @@ impl Report {
 
 /// The value in the middle; 0 of none.
 pub(super) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    Spread::of(values.iter().copied()).map_or(0.0, |spread| spread.median)
 }
 
 #[cfg(test)]
@@ -218,6 +217,7 @@ mod tests {
     #[test]
     fn the_median_is_in_the_middle() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[3.0, 1.0]), 2.0);
         assert_eq!(median(&[]), 0.0);
     }
 }
