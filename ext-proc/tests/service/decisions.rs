@@ -1,5 +1,7 @@
 //! What becomes of a request, and what its outcome teaches.
 
+use std::time::Duration;
+
 use envoy_types::pb::envoy::config::core::v3::Metadata;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
@@ -246,18 +248,27 @@ async fn every_figure_that_is_documented_is_on_the_page() {
     ])
     .await;
     call.goes_on().await;
-    let page = service.metrics().await;
-    let documented = include_str!("../../src/metrics/mod.rs")
+    let documented: Vec<&str> = include_str!("../../src/metrics/mod.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("//! | `isotherm_"))
-        .map(|line| line.split('`').next().unwrap());
-    for name in documented {
-        let name = name.strip_suffix("_total").unwrap_or(name);
-        assert!(
-            page.contains(&format!("# TYPE isotherm_{name} ")),
-            "{name}: {page}"
-        );
+        .map(|line| line.split('`').next().unwrap())
+        .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .collect();
+    let is_on = |page: &str, name: &str| page.contains(&format!("# TYPE isotherm_{name} "));
+    // Those of probes come with the first one.
+    let mut page = service.metrics().await;
+    for _ in 0..100 {
+        if documented.iter().all(|name| is_on(&page, name)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        page = service.metrics().await;
     }
+    let missing: Vec<&&str> = documented
+        .iter()
+        .filter(|name| !is_on(&page, name))
+        .collect();
+    panic!("{missing:?}: {page}");
 }
 
 #[test]
