@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, PolicyName, Push, Reason, Request, RequestId, RouterConfig, Served,
+    End, Event, PolicyName, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, Served,
 };
 use support::request;
 use support::script::Script;
@@ -85,6 +85,33 @@ fn a_long_prompt_waits_for_its_cache_and_a_short_one_does_not() {
         let home_takes = if waits { vec![(1, home)] } else { vec![] };
         assert_eq!(script.sent(), home_takes);
     }
+}
+
+#[test]
+fn who_is_restricted_waits_for_the_cache_that_it_may_use_not_for_the_longest() {
+    let whole = long(0, 250);
+    let of = |id, blocks: &[u64], replicas: &[u32]| Request {
+        subset: Some(replicas.iter().copied().map(ReplicaId).collect()),
+        ..asked(id, blocks)
+    };
+    let mut script = script(Push::Pending, 3);
+    script.arrive(of(0, &whole, &[0]));
+    script.arrive(of(1, &whole[..200], &[1]));
+    assert_eq!(script.sent(), [(0, 0), (1, 1)]);
+    script.finish(0);
+    script.finish(1);
+    // Prompts are short as a rule, so a busy replica is not busy for long.
+    for id in 2..20 {
+        script.arrive(asked(id, &long(id, 2)));
+        assert_eq!(script.sent().len(), 1);
+        script.finish(id);
+    }
+    script.probe(0, 1);
+    script.probe(1, 1);
+    script.arrive(of(20, &whole, &[1, 2]));
+    assert_eq!(script.sent(), []);
+    script.probe(1, 0);
+    assert_eq!(script.sent(), [(20, 1)]);
 }
 
 #[test]

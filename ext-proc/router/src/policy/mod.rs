@@ -261,12 +261,12 @@ fn may_serve(request: &Request, slot: Slot, view: &View<'_>) -> bool {
 
 /// Those of a set that may serve a request.
 fn that_may_serve<'a>(request: &Request, set: &'a SlotSet, view: &View<'_>) -> Cow<'a, SlotSet> {
-    if request.subset.is_none() {
+    let Some(subset) = request.subset.as_deref() else {
         return Cow::Borrowed(set);
-    }
+    };
     let mut those = SlotSet::default();
-    for slot in set.iter().filter(|slot| may_serve(request, *slot, view)) {
-        those.set(slot, true);
+    for slot in subset.iter().filter_map(|id| view.fleet.slot_of(*id)) {
+        those.set(slot, set.contains(slot));
     }
     Cow::Owned(those)
 }

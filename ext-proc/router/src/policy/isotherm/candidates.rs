@@ -59,7 +59,7 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
             holders.truncate(EACH_MAX);
         }
         holders.sort_unstable();
-        for (_, _, slot) in holders.into_iter().take(EACH_MAX) {
+        for (_, _, slot) in holders {
             consider(weigher.offer_of(asked, slot, found, asked.patience));
         }
     }
