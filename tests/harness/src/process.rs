@@ -30,11 +30,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program with both outputs in `log`, which is appended to.
+    /// Starts a program with both outputs in `log`, which is appended to; its directory is made where there is none.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        if let Some(directory) = log.parent() {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+        }
         let file = File::options()
             .create(true)
             .append(true)
