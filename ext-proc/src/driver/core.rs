@@ -5,7 +5,6 @@
 //! the lock is released ([`Deliveries::send`]).
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::ask::Ask;
 use super::directory::{Directory, Peer};
+use super::endpoint::Endpoint;
 use super::roster::Roster;
 
 /// How a request was decided.
@@ -38,9 +38,9 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// The chosen replica.
-    pub chosen: SocketAddr,
+    pub chosen: Endpoint,
     /// Whom to try next, best first.
-    pub fallbacks: Vec<SocketAddr>,
+    pub fallbacks: Vec<Endpoint>,
     /// Why, as the routing core says.
     pub decision: Decision,
 }
@@ -211,11 +211,11 @@ impl Core {
     }
 
     fn route(&self, decision: Decision) -> Verdict {
-        let addr_of = |id: &ReplicaId| self.roster.addr_of(*id);
-        match addr_of(&decision.replica) {
+        let endpoint_of = |id: &ReplicaId| self.roster.endpoint_of(*id).cloned();
+        match endpoint_of(&decision.replica) {
             Some(chosen) => Verdict::Go(Route {
                 chosen,
-                fallbacks: decision.fallbacks.iter().filter_map(addr_of).collect(),
+                fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
                 decision,
             }),
             // The roster changes only together with the core, so a replica that the core chose is on it.

@@ -8,6 +8,7 @@ mod ask;
 mod clock;
 mod core;
 mod directory;
+mod endpoint;
 mod fleet;
 mod pool;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use ask::{Ask, session_key};
 pub use clock::Clock;
 pub use core::{Forward, Route, Verdict};
 pub use directory::{Directory, PEERS_MAX, Peer};
+pub use endpoint::Endpoint;
 pub use fleet::{ANY_MODEL, Fleet, Table};
 pub use pool::Pool;
 pub use roster::{Member, MembershipError, REPLICAS_MAX};

@@ -146,12 +146,15 @@ async fn what_one_sibling_places_the_other_one_knows() {
     };
     let placements = here.take_placements(10);
     assert_eq!(placements.len(), 1);
-    assert_eq!(placements[0].target, SharedTarget::Replica(route.chosen));
+    assert_eq!(
+        placements[0].target,
+        SharedTarget::Replica(route.chosen.addr())
+    );
     assert!(here.take_placements(10).is_empty(), "told once");
     there.shared(placements);
     let candidates = there.explain(&prompt()).candidates;
     let matched = candidates.iter().map(|candidate| {
-        let chosen = candidate.name == route.chosen.to_string();
+        let chosen = candidate.name == route.chosen.as_str();
         (chosen, candidate.matched_bytes)
     });
     let mut matched: Vec<_> = matched.collect();

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 
 use isotherm_router::{PeerId, ReplicaId};
 
+use super::endpoint::Endpoint;
+
 /// The most replicas that one pool holds.
 pub const REPLICAS_MAX: usize = 10_000;
 
@@ -45,7 +47,7 @@ pub enum MembershipError {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     by_addr: BTreeMap<SocketAddr, Member>,
-    addr_of: BTreeMap<ReplicaId, SocketAddr>,
+    endpoint_of: BTreeMap<ReplicaId, Endpoint>,
     next_id: u32,
 }
 
@@ -74,7 +76,7 @@ impl Roster {
                 adopted_from,
             },
         );
-        self.addr_of.insert(id, addr);
+        self.endpoint_of.insert(id, addr.into());
         Ok(id)
     }
 
@@ -104,7 +106,7 @@ impl Roster {
             .by_addr
             .remove(&addr)
             .ok_or(MembershipError::Unknown(addr))?;
-        self.addr_of.remove(&member.id);
+        self.endpoint_of.remove(&member.id);
         Ok(member.id)
     }
 
@@ -121,7 +123,12 @@ impl Roster {
 
     /// Where a replica listens.
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
-        self.addr_of.get(&id).copied()
+        self.endpoint_of(id).map(Endpoint::addr)
+    }
+
+    /// The same, with its text.
+    pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<&Endpoint> {
+        self.endpoint_of.get(&id)
     }
 
     /// Who listens there.

@@ -54,7 +54,7 @@ fn waiting(progress: Progress) -> tokio::sync::oneshot::Receiver<Verdict> {
 async fn a_dropped_ticket_gives_its_place_to_the_next() {
     let (_fleet, pool) = small();
     let (running, progress) = pool.submit(&Ask::default());
-    assert_eq!(dispatched(progress).chosen, addr(1));
+    assert_eq!(dispatched(progress).chosen.addr(), addr(1));
     let (gone, progress) = pool.submit(&Ask::default());
     let mut gone_answer = waiting(progress);
     let (_next, progress) = pool.submit(&Ask::default());

@@ -70,10 +70,10 @@ pub(crate) fn routed(
     decision: Option<String>,
     carried: &Carried,
 ) -> ProcessingResponse {
-    let mut endpoints = route.chosen.to_string();
+    let mut endpoints = route.chosen.as_str().to_owned();
     for fallback in &route.fallbacks {
         endpoints.push(',');
-        endpoints.push_str(&fallback.to_string());
+        endpoints.push_str(fallback.as_str());
     }
     let mut set = vec![set_header(names::DESTINATION, &endpoints)];
     set.extend(carried.leading_to(cluster));
