@@ -28,7 +28,7 @@ struct Case {
     expected: Expected,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Expected {
     fingerprint: String,
     model: Option<String>,
@@ -118,6 +118,36 @@ fn the_built_module_agrees_with_the_native_build() {
                 case.name
             );
         }
+    }
+}
+
+/// The module has a hash of its own for leaves, the native build its library's.
+#[test]
+fn leaves_of_every_length_hash_alike() {
+    let mut state = 1_u64;
+    let text: String = (0..9_000)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            char::from(b'a' + ((state >> 33) % 26) as u8)
+        })
+        .collect();
+    // A name counts as one leaf; more of them follow in the prompt, cut by its blocks.
+    for length in (1..=1_030).chain((1_031..9_000).step_by(97)) {
+        let (name, rest) = (&text[..length.min(1_100)], &text[..length]);
+        let case = Case {
+            name: format!("leaves of {length}"),
+            path: "/v1/chat/completions".to_owned(),
+            body: vec![(
+                format!(
+                    r#"{{"model":"{name}","messages":[{{"role":"{rest}","content":"{rest}"}},{{"content":"{name}"}}]}}"#
+                ),
+                1,
+            )],
+            expected: Expected::default(),
+        };
+        assert_eq!(in_wasm(&case, usize::MAX), natively(&case).0, "{length}");
     }
 }
 

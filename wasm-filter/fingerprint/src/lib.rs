@@ -12,6 +12,7 @@ extern crate alloc;
 mod api;
 mod chain;
 mod codec;
+mod decimal;
 mod extract;
 mod grid;
 mod json;
@@ -22,6 +23,7 @@ mod sections;
 pub mod session;
 mod shape;
 pub mod tokens;
+mod xxh3;
 
 pub use api::Api;
 pub use chain::{Edge, Fingerprint};

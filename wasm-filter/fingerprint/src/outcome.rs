@@ -3,11 +3,12 @@
 //! Plain `name=value` pairs rather than a packed form: the trailer is read by people in access logs too, and comes once a
 //! response. The parser treats every byte as hostile all the same: an engine's answer may hold anything.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write as _};
 use core::net::SocketAddr;
 use core::str::FromStr;
+
+use crate::decimal;
 
 /// What an engine said of its own load in a response (ORCA's `endpoint-load-metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,6 +47,8 @@ pub const VERSION: u8 = 1;
 /// The longest value that is read, in bytes.
 pub const OUTCOME_BYTES_MAX: usize = 512;
 
+/// Room for most values, so that they allocate once.
+const VALUE_BYTES_EXPECTED: usize = 160;
 /// How Envoy writes the address of a listener inside itself.
 const INTERNAL_SCHEME: &str = "envoy://";
 /// The longest rest of such an address that is read, in bytes.
@@ -91,25 +94,26 @@ impl Outcome {
     /// without what is not known.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut value = format!("v={VERSION};status={}", self.status);
-        push(&mut value, "ttft_us", self.ttft_us);
-        push(&mut value, "prompt", self.prompt_tokens);
-        push(&mut value, "cached", self.cached_tokens);
-        push(&mut value, "completion", self.completion_tokens);
+        let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
+        value.push_str("v=");
+        decimal::push(&mut value, u64::from(VERSION));
+        push(&mut value, ";status=", Some(self.status));
+        push(&mut value, ";ttft_us=", self.ttft_us);
+        push(&mut value, ";prompt=", self.prompt_tokens);
+        push(&mut value, ";cached=", self.cached_tokens);
+        push(&mut value, ";completion=", self.completion_tokens);
         if let Some(load) = self.load {
-            push(&mut value, "waiting", Some(load.waiting));
-            push(&mut value, "running", load.running);
-            push(
-                &mut value,
-                "kv",
-                load.kv_usage.filter(|usage| is_share(*usage)),
-            );
+            push(&mut value, ";waiting=", Some(load.waiting));
+            push(&mut value, ";running=", load.running);
+            if let Some(usage) = load.kv_usage.filter(|usage| is_share(*usage)) {
+                // Writing to a String cannot fail.
+                let _ = write!(value, ";kv={usage}");
+            }
         }
-        push(
-            &mut value,
-            "served",
-            self.served.as_deref().filter(|served| is_address(served)),
-        );
+        if let Some(served) = self.served.as_deref().filter(|served| is_address(served)) {
+            value.push_str(";served=");
+            value.push_str(served);
+        }
         value
     }
 
@@ -127,7 +131,7 @@ impl Outcome {
         if pairs
             .next()
             .and_then(|pair| pair.strip_prefix("v="))
-            .and_then(decimal)
+            .and_then(number)
             != Some(VERSION)
         {
             return Err(OutcomeError::UnknownVersion);
@@ -155,13 +159,13 @@ impl Fields {
     fn set(&mut self, name: &str, value: &str) -> Result<(), OutcomeError> {
         let outcome = &mut self.outcome;
         match name {
-            "status" => once("status", &mut self.status, decimal(value)),
-            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, decimal(value)),
-            "prompt" => once("prompt", &mut outcome.prompt_tokens, decimal(value)),
-            "cached" => once("cached", &mut outcome.cached_tokens, decimal(value)),
-            "completion" => once("completion", &mut outcome.completion_tokens, decimal(value)),
-            "waiting" => once("waiting", &mut self.waiting, decimal(value)),
-            "running" => once("running", &mut self.running, decimal(value)),
+            "status" => once("status", &mut self.status, number(value)),
+            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number(value)),
+            "prompt" => once("prompt", &mut outcome.prompt_tokens, number(value)),
+            "cached" => once("cached", &mut outcome.cached_tokens, number(value)),
+            "completion" => once("completion", &mut outcome.completion_tokens, number(value)),
+            "waiting" => once("waiting", &mut self.waiting, number(value)),
+            "running" => once("running", &mut self.running, number(value)),
             "kv" => once("kv", &mut self.kv_usage, share(value)),
             "served" => once(
                 "served",
@@ -202,15 +206,15 @@ fn once<T>(
     Ok(())
 }
 
-fn push(text: &mut String, name: &str, value: Option<impl fmt::Display>) {
+fn push(text: &mut String, name: &str, value: Option<impl Into<u64>>) {
     if let Some(value) = value {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ";{name}={value}");
+        text.push_str(name);
+        decimal::push(text, value.into());
     }
 }
 
 /// A decimal number without sign: the standard parsers alone would take `+1`.
-fn decimal<T: FromStr>(text: &str) -> Option<T> {
+fn number<T: FromStr>(text: &str) -> Option<T> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

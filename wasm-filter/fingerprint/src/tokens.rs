@@ -1,7 +1,11 @@
 //! The token counts of a request as a header value, `PROMPT` or `PROMPT;OUTPUT_MAX`, and back.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+
+use crate::decimal;
+
+/// Two numbers and what is between them.
+const VALUE_BYTES_MAX: usize = 21;
 
 /// Estimated prompt tokens and, where the request says so, the most output tokens that it allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,10 +19,13 @@ pub struct Tokens {
 /// The header value.
 #[must_use]
 pub fn encode(tokens: Tokens) -> String {
-    match tokens.output_max {
-        Some(output_max) => format!("{};{output_max}", tokens.prompt),
-        None => tokens.prompt.to_string(),
+    let mut value = String::with_capacity(VALUE_BYTES_MAX);
+    decimal::push(&mut value, u64::from(tokens.prompt));
+    if let Some(output_max) = tokens.output_max {
+        value.push(';');
+        decimal::push(&mut value, u64::from(output_max));
     }
+    value
 }
 
 /// Reads what [`encode`] wrote; `None` for anything else.
@@ -26,17 +33,17 @@ pub fn encode(tokens: Tokens) -> String {
 pub fn parse(value: &[u8]) -> Option<Tokens> {
     let value = core::str::from_utf8(value).ok()?;
     let (prompt, output_max) = match value.split_once(';') {
-        Some((prompt, output_max)) => (prompt, Some(decimal(output_max)?)),
+        Some((prompt, output_max)) => (prompt, Some(number(output_max)?)),
         None => (value, None),
     };
     Some(Tokens {
-        prompt: decimal(prompt)?,
+        prompt: number(prompt)?,
         output_max,
     })
 }
 
 /// A decimal number without sign or blanks: `u32::from_str` alone would take `+1`.
-fn decimal(text: &str) -> Option<u32> {
+fn number(text: &str) -> Option<u32> {
     if text.starts_with('+') {
         return None;
     }

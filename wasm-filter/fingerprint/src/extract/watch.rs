@@ -97,7 +97,7 @@ impl Watch {
         {
             let start = names.len();
             names.push_str(path);
-            let length = path.split('.').count();
+            let length = 1 + path.bytes().filter(|byte| *byte == b'.').count();
             depth_max = depth_max.max(length + 1);
             paths.push(Path {
                 goal,
@@ -137,12 +137,12 @@ impl Watch {
                 .names
                 .get(path.range.0..path.range.1)
                 .unwrap_or_default();
-            let next = if path.matched == path.length {
-                Some(IDENTITY)
+            let is_next = if path.matched == path.length {
+                key == IDENTITY
             } else {
-                names.split('.').nth(path.matched).map(str::as_bytes)
+                begins_with(names, path.matched, key)
             };
-            path.matched += usize::from(next == Some(key));
+            path.matched += usize::from(is_next);
             self.leads |= path.leads_here(depth);
         }
     }
@@ -220,6 +220,18 @@ impl Watch {
             }
         }
     }
+}
+
+/// Whether a path has this name behind its first few.
+///
+/// Every member of a request is held against every path, so what fails must fail at once.
+fn begins_with(path: &str, skipped: usize, name: &[u8]) -> bool {
+    let mut rest = path.as_bytes();
+    for _ in 0..skipped {
+        let end = rest.iter().position(|byte| *byte == b'.');
+        rest = end.and_then(|end| rest.get(end + 1..)).unwrap_or_default();
+    }
+    matches!(rest.strip_prefix(name), Some([] | [b'.', ..])) && !name.contains(&b'.')
 }
 
 impl Path {

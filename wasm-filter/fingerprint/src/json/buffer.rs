@@ -1,6 +1,6 @@
 //! Where names and literals are put together when a piece of the text ends inside one.
 
-use xxhash_rust::xxh3::xxh3_64;
+use crate::xxh3;
 
 /// The longest member name that is kept as it is, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = 128;
@@ -60,7 +60,7 @@ impl Buffer<KEY_BYTES_MAX> {
             if name.is_empty() {
                 return;
             }
-            let digest = xxh3_64(self.bytes());
+            let digest = xxh3::hash(self.bytes());
             let mut stand_in = [DIGEST_MARK; DIGEST_BYTES];
             if let Some((_, hash)) = stand_in.split_first_chunk_mut::<1>() {
                 hash.copy_from_slice(&digest.to_le_bytes());
