@@ -1,7 +1,11 @@
 //! Eviction: leaves first, oldest first, until every bound holds.
 
-use super::PrefixIndex;
+use core::hint::black_box;
+
 use super::node::NodeId;
+use super::order::RECORD_BYTES;
+use super::search::EDGES_AHEAD;
+use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
 use crate::slots::Slot;
 
@@ -21,56 +25,138 @@ impl PrefixIndex {
 
     /// Applies a target's budget, and the bound of all.
     pub(super) fn enforce(&mut self, slot: Slot) {
-        while self.order.over_budget(slot) && self.evict_leaf_of(slot) {
-            self.evicted += 1;
+        while self.order.over_budget(slot, 0) {
+            let evicted = self.evict_run_of(slot, EDGES_AHEAD, |index, run| {
+                !index.order.over_budget(slot, run.held)
+            });
+            if evicted == 0 {
+                break;
+            }
+            self.evicted += evicted as u64;
         }
         self.enforce_bytes();
     }
 
     /// Applies the bound of all: whoever left goes first, then the oldest leaf of all.
     pub(super) fn enforce_bytes(&mut self) {
-        while self.bytes() > self.limits.bytes_max {
+        let bytes_max = self.limits.bytes_max;
+        while let Some(excess) = self.bytes().checked_sub(bytes_max).filter(|by| *by > 0) {
             let victim = self
                 .order
                 .retired()
                 .or_else(|| self.order.oldest_of_all(&self.nodes));
-            if !victim.is_some_and(|slot| self.evict_leaf_of(slot)) {
+            let evicted = victim.map_or(0, |slot| {
+                let about = excess.div_ceil(NODE_BYTES).min(EDGES_AHEAD);
+                self.evict_run_of(slot, about, |index, _| {
+                    index.bytes() + RECORD_BYTES <= bytes_max
+                })
+            });
+            if evicted == 0 {
                 return;
             }
-            self.evicted += 1;
+            self.evicted += evicted as u64;
         }
     }
 
     /// Forgets the oldest leaf of a target; says whether there was one.
     pub(super) fn evict_leaf_of(&mut self, slot: Slot) -> bool {
-        let Some((stamp, id)) = self.order.pop(slot, &self.nodes) else {
-            return false;
+        self.evict_run_of(slot, 0, |_, _| true) > 0
+    }
+
+    /// Forgets the oldest leaf of a target, and goes on with what that extended as long as it has become the oldest leaf and
+    /// it is not `enough`; how many went. Whoever is the oldest of all when this begins stays so: what is handed on is its age.
+    ///
+    /// Prompts are forgotten edge by edge from their end, so nearly always the next one is right above. Putting it in order only
+    /// to take it out again was most of what forgetting cost.
+    fn evict_run_of(
+        &mut self,
+        slot: Slot,
+        ahead: usize,
+        enough: impl Fn(&Self, &Run) -> bool,
+    ) -> usize {
+        let Some((stamp, mut id)) = self.order.pop(slot, &self.nodes) else {
+            return 0;
         };
-        self.remove_leaf(id, slot, stamp);
-        true
+        let next = self.order.next(slot);
+        let mut run = Run::default();
+        let mut read = 0;
+        loop {
+            if run.entries == read {
+                self.read_above(id, ahead);
+                read += ahead;
+            }
+            let Some(left) = self.take_leaf(id, slot, stamp, &mut run) else {
+                break;
+            };
+            let goes_on = left.stamp == stamp && next.is_behind(stamp, left.id);
+            if !goes_on || enough(self, &run) {
+                self.order.push(slot, left.stamp, left.id, &self.nodes);
+                self.order.removed(slot, run.entries, run.held, false);
+                return run.entries;
+            }
+            id = left.id;
+        }
+        self.order.removed(slot, run.entries, run.held, true);
+        run.entries
     }
 
     /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
     pub(super) fn remove_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64) {
-        let Some(node) = self.nodes.get(id) else {
+        let mut run = Run::default();
+        let left = self.take_leaf(id, slot, stamp, &mut run);
+        if run.entries == 0 {
             return;
-        };
-        let (hash, parent, span) = (node.hash, node.parent, node.span);
-        if self.nodes.remove_entry(id, slot).is_some() {
-            self.table.remove(hash, id);
         }
-        let mut last_child = false;
-        if let Some(mut above) = self.nodes.entry(parent, slot) {
-            above.children = above.children.saturating_sub(1);
-            last_child = above.children == 0;
-            if last_child && self.limits.eviction == Eviction::Lru {
-                above.stamp = above.stamp.max(stamp);
-            }
-            self.nodes.set_entry(parent, above);
-            if last_child {
-                self.order.push(slot, above.stamp, parent, &self.nodes);
-            }
+        if let Some(left) = &left {
+            self.order.push(slot, left.stamp, left.id, &self.nodes);
         }
-        self.order.removed(slot, span, !last_child);
+        self.order
+            .removed(slot, run.entries, run.held, left.is_none());
     }
+
+    /// Takes a leaf of a target away; what it extends, when that has become a leaf. Puts nothing in order.
+    #[inline]
+    fn take_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64, run: &mut Run) -> Option<Leaf> {
+        let taken = self.nodes.take(id, slot)?;
+        if taken.is_gone {
+            self.table.remove(taken.hash, id);
+        }
+        run.entries += 1;
+        run.held += u64::from(taken.span);
+        let inherits = match self.limits.eviction {
+            Eviction::Lru => stamp,
+            Eviction::Fifo => 0,
+        };
+        let stamp = self.nodes.lose_child(taken.parent, slot, inherits)?;
+        Some(Leaf {
+            id: taken.parent,
+            stamp,
+        })
+    }
+
+    /// Has the memory fetch where a node and those above it stand in the table, all at once.
+    fn read_above(&self, mut id: NodeId, ahead: usize) {
+        for _ in 0..ahead {
+            let Some(node) = self.nodes.get(id) else {
+                return;
+            };
+            black_box(self.table.peek(self.table.key(node.hash)));
+            id = node.parent;
+        }
+    }
+}
+
+/// What was forgotten at a stretch.
+#[derive(Debug, Default)]
+struct Run {
+    entries: usize,
+    /// Length of prompt, in units of a node's span.
+    held: u64,
+}
+
+/// A node that has become a leaf of a target.
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    id: NodeId,
+    stamp: u64,
 }

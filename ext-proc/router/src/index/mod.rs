@@ -196,36 +196,35 @@ impl PrefixIndex {
         };
         let mut fork = self.nodes.fork_below(start, found.depth);
         let new = edges.get(found.depth..).unwrap_or_default();
-        for (at, edge) in new.iter().enumerate() {
-            if at.is_multiple_of(EDGES_AHEAD) {
-                let ahead = new.get(at..).unwrap_or_default();
-                self.read_new(ahead.get(..EDGES_AHEAD).unwrap_or(ahead));
-            }
-            let span = span_units(edge.end_bytes.saturating_sub(end));
-            end = edge.end_bytes;
-            let place = self
-                .table
-                .find_or_insert(edge.hash, &mut self.nodes, |nodes| {
-                    nodes.create(edge.hash, last, span, entry, fork)
-                });
-            let (id, span) = match place {
-                Found::Inserted(id) => (id, span),
-                Found::There(id) => {
-                    let Some(node) = self.nodes.get(id) else {
-                        break;
-                    };
-                    let span = node.span;
-                    if node.parent != last || !self.nodes.add_entry(id, entry) {
-                        break;
+        'chain: for some in new.chunks(EDGES_AHEAD) {
+            let keys = self.read_new(some);
+            for (edge, key) in some.iter().zip(keys) {
+                let span = span_units(edge.end_bytes.saturating_sub(end));
+                end = edge.end_bytes;
+                let place = self
+                    .table
+                    .find_or_insert(key, edge.hash, &mut self.nodes, |nodes| {
+                        nodes.create(edge.hash, last, span, entry, fork)
+                    });
+                let (id, span) = match place {
+                    Found::Inserted(id) => (id, span),
+                    Found::There(id) => {
+                        let Some(node) = self.nodes.get(id) else {
+                            break 'chain;
+                        };
+                        let span = node.span;
+                        if node.parent != last || !self.nodes.add_entry(id, entry) {
+                            break 'chain;
+                        }
+                        fork = found.depth + added + 1;
+                        (id, span)
                     }
-                    fork = found.depth + at + 1;
-                    (id, span)
-                }
-                Found::NoRoom => break,
-            };
-            last = id;
-            added += 1;
-            held += u64::from(span);
+                    Found::NoRoom => break 'chain,
+                };
+                last = id;
+                added += 1;
+                held += u64::from(span);
+            }
         }
         if added == 0 {
             return last;

@@ -37,6 +37,16 @@ pub(super) struct Node {
     pub(super) span: u16,
 }
 
+/// What a target's entry was removed of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) hash: u64,
+    pub(super) parent: NodeId,
+    pub(super) span: u16,
+    /// Whether the node is gone with it.
+    pub(super) is_gone: bool,
+}
+
 /// Unit of a node's span.
 pub(super) const SPAN_BYTES: u32 = 64;
 
@@ -168,15 +178,22 @@ impl Nodes {
         false
     }
 
-    /// Removes a target's entry; the node goes with its last one, and is then returned.
-    pub(super) fn remove_entry(&mut self, id: NodeId, slot: Slot) -> Option<Node> {
+    /// Removes a target's entry, and says what of; the node goes with its last one.
+    pub(super) fn take(&mut self, id: NodeId, slot: Slot) -> Option<Taken> {
         let node = self.nodes.get_mut(id)?;
+        let mut taken = Taken {
+            hash: node.hash,
+            parent: node.parent,
+            span: node.span,
+            is_gone: false,
+        };
         if !node.is_shared() {
-            return if node.slot == slot {
-                self.nodes.remove(id, Node::BLANK)
-            } else {
-                None
-            };
+            if node.slot != slot {
+                return None;
+            }
+            self.nodes.remove(id, Node::BLANK);
+            taken.is_gone = true;
+            return Some(taken);
         }
         let entries = self.shared.get_mut(node.shared)?;
         let at = place_of(entries, slot).ok()?;
@@ -188,7 +205,23 @@ impl Nodes {
             self.shared.remove(list, Vec::new());
             self.shared_entries -= 1;
         }
-        None
+        Some(taken)
+    }
+
+    /// A target lost one of the nodes right below this one. When that was the last one, this one is its leaf: how old, once it
+    /// is at least as young as what it `inherits`.
+    pub(super) fn lose_child(&mut self, id: NodeId, slot: Slot, inherits: u64) -> Option<u64> {
+        let node = self.nodes.get_mut(id)?;
+        if !node.is_shared() {
+            if node.slot != slot {
+                return None;
+            }
+            return lose_one(&mut node.children, &mut node.stamp, inherits);
+        }
+        let entries = self.shared.get_mut(node.shared)?;
+        let at = place_of(entries, slot).ok()?;
+        let entry = entries.get_mut(at)?;
+        lose_one(&mut entry.children, &mut entry.stamp, inherits)
     }
 
     /// Whether one of the node's targets is among these.
@@ -221,6 +254,16 @@ impl Nodes {
             .map(|e| e.slot);
         only.into_iter().chain(many)
     }
+}
+
+#[inline]
+fn lose_one(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
+    *children = children.saturating_sub(1);
+    if *children > 0 {
+        return None;
+    }
+    *stamp = inherits.max(*stamp);
+    Some(*stamp)
 }
 
 /// Where a target's entry is in a list in order, or would be. Targets are numbered densely, so that is known but for those
@@ -320,11 +363,13 @@ mod tests {
             [Slot(1), Slot(2), Slot(3)]
         );
         assert_eq!(nodes.shared_entries(), 3);
-        assert!(nodes.remove_entry(id, Slot(3)).is_none());
-        assert!(nodes.remove_entry(id, Slot(1)).is_none());
+        assert!(!nodes.take(id, Slot(3)).unwrap().is_gone);
+        assert!(!nodes.take(id, Slot(1)).unwrap().is_gone);
+        assert!(nodes.take(id, Slot(1)).is_none());
         assert_eq!(nodes.shared_entries(), 0);
         assert_eq!(nodes.targets(id).collect::<Vec<_>>(), [Slot(2)]);
-        assert_eq!(nodes.remove_entry(id, Slot(2)).map(|n| n.hash), Some(9));
+        let last = nodes.take(id, Slot(2)).unwrap();
+        assert_eq!((last.hash, last.is_gone), (9, true));
         assert_eq!(nodes.len(), 0);
     }
 }

@@ -13,7 +13,7 @@ use super::node::{NodeId, Nodes};
 use crate::slots::{SLOTS_MAX, Slot};
 
 /// Memory that a record counts for.
-const RECORD_BYTES: usize = size_of::<Record>();
+pub(super) const RECORD_BYTES: usize = size_of::<Record>();
 /// Stale records that a heap may always have, however few leaves it has.
 const STALE_MIN: usize = 32;
 
@@ -31,6 +31,34 @@ struct Target {
     /// Under which age the target stands in the order of all; never newer than its oldest leaf.
     key: Option<u64>,
     state: State,
+}
+
+impl Target {
+    /// So many records before the stale ones are sorted out.
+    const fn most_records(&self) -> usize {
+        2 * self.live + STALE_MIN
+    }
+}
+
+/// What comes next in a target's order, fresh or stale.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    Nothing,
+    Record((u64, NodeId)),
+    /// Another record would have the stale ones sorted out first.
+    Unsaid,
+}
+
+impl Next {
+    /// Whether a leaf of this age, entered now, would be the first one.
+    #[inline]
+    pub(super) fn is_behind(self, stamp: u64, id: NodeId) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Record(record) => record > (stamp, id),
+            Self::Unsaid => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +129,13 @@ impl Order {
         }
     }
 
-    pub(super) fn over_budget(&self, slot: Slot) -> bool {
-        self.targets
-            .get(slot.index())
-            .is_some_and(|t| t.budget.is_some_and(|budget| t.held > budget))
+    /// Whether a target has too much, once it has lost so much.
+    pub(super) fn over_budget(&self, slot: Slot, lost: u64) -> bool {
+        let target = self.targets.get(slot.index());
+        target.is_some_and(|t| {
+            t.budget
+                .is_some_and(|budget| t.held.saturating_sub(lost) > budget)
+        })
     }
 
     pub(super) fn held(&self, slot: Slot) -> u64 {
@@ -121,15 +152,15 @@ impl Order {
         }
     }
 
-    /// A target lost a leaf; `fewer_leaves` unless what it extended became one.
-    pub(super) fn removed(&mut self, slot: Slot, span: u16, fewer_leaves: bool) {
+    /// A target lost a leaf, or entries in a row that each became one; `fewer_leaves` unless what the last one extended did.
+    pub(super) fn removed(&mut self, slot: Slot, entries: usize, held: u64, fewer_leaves: bool) {
         if let Some(target) = self.targets.get_mut(slot.index()) {
-            target.entries = target.entries.saturating_sub(1);
-            target.held = target.held.saturating_sub(u64::from(span));
+            target.entries = target.entries.saturating_sub(entries);
+            target.held = target.held.saturating_sub(held);
             if fewer_leaves {
                 target.live = target.live.saturating_sub(1);
             }
-            self.entries = self.entries.saturating_sub(1);
+            self.entries = self.entries.saturating_sub(entries);
         }
         self.free_if_empty(slot);
     }
@@ -141,7 +172,7 @@ impl Order {
         };
         target.leaves.push(Reverse((stamp, id)));
         self.records += 1;
-        if target.leaves.len() > 2 * target.live + STALE_MIN {
+        if target.leaves.len() > target.most_records() {
             let before = target.leaves.len();
             target.leaves.retain(|record| is_fresh(record, slot, nodes));
             self.records -= before - target.leaves.len();
@@ -179,6 +210,20 @@ impl Order {
         let Reverse(record) = target.leaves.pop()?;
         self.records -= 1;
         Some(record)
+    }
+
+    /// What comes next in a target's order.
+    pub(super) fn next(&self, slot: Slot) -> Next {
+        let Some(target) = self.targets.get(slot.index()) else {
+            return Next::Unsaid;
+        };
+        if target.leaves.len() >= target.most_records() {
+            return Next::Unsaid;
+        }
+        match target.leaves.peek() {
+            Some(Reverse(record)) => Next::Record(*record),
+            None => Next::Nothing,
+        }
     }
 
     /// The target with the oldest leaf of all.

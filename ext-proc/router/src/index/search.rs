@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::node::NodeId;
 use super::slab::NONE;
+use super::table::Key;
 use super::{Match, PrefixIndex};
 use crate::slots::{Slot, SlotSet};
 
@@ -263,20 +264,26 @@ impl PrefixIndex {
     }
 
     /// The same of prefixes that are about to be entered, each longer than the one before: where the first one is not known,
-    /// none is.
-    pub(super) fn read_new(&self, edges: &[Edge]) {
+    /// none is. Says where the places of these are.
+    #[inline]
+    pub(super) fn read_new(&self, edges: &[Edge]) -> SmallVec<[Key; EDGES_AHEAD]> {
+        let keys: SmallVec<[Key; EDGES_AHEAD]> =
+            edges.iter().map(|edge| self.table.key(edge.hash)).collect();
+        for key in &keys {
+            black_box(self.table.peek(*key));
+        }
         let known = |edge: &&Edge| self.table.guess(edge.hash) != NONE;
-        self.peek(edges.iter());
         if edges.first().filter(known).is_some() {
             self.read(edges.iter());
         }
+        keys
     }
 
     /// Has the memory fetch where these prefixes stand in the table. Nothing here depends on what is read, so no read waits
     /// for another one: looking for each would, at a branch that is guessed wrong.
     fn peek<'a>(&self, edges: impl Iterator<Item = &'a Edge>) {
         for edge in edges {
-            black_box(self.table.peek(edge.hash));
+            black_box(self.table.peek(self.table.key(edge.hash)));
         }
     }
 }

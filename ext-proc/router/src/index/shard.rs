@@ -126,6 +126,20 @@ impl Shard {
         })
     }
 
+    /// The first free place for one that is not there.
+    #[inline]
+    fn free_for(&self, tag: u32) -> At {
+        let mut bucket = self.home(tag);
+        loop {
+            let there = self.buckets.get(bucket);
+            match there.map(|there| there.look(FREE).0.next()) {
+                Some(None) => bucket = (bucket + 1) & self.mask(),
+                Some(Some(place)) => return At { bucket, place },
+                None => return At { bucket, place: 0 },
+            }
+        }
+    }
+
     /// Reads where a search would begin.
     #[inline]
     pub(super) fn peek(&self, tag: u32) -> u32 {
@@ -164,10 +178,8 @@ impl Shard {
         let old = core::mem::replace(&mut self.buckets, vec![Bucket::EMPTY; buckets]);
         for bucket in old {
             for (tag, id) in bucket.tags.into_iter().zip(bucket.ids) {
-                if tag != FREE
-                    && let Err(free) = self.find(tag, |_| false)
-                {
-                    self.put(free, tag, id);
+                if tag != FREE {
+                    self.put(self.free_for(tag), tag, id);
                 }
             }
         }
@@ -176,15 +188,31 @@ impl Shard {
     /// Frees a node's place. A full bucket that gets a free one ends searches that went on before: what lies behind it for
     /// want of room moves up, and so on behind that one.
     pub(super) fn remove(&mut self, tag: u32, id: NodeId) {
-        let Ok((mut hole, _)) = self.find(tag, |other| other == id) else {
-            return;
-        };
+        let mut at = self.home(tag);
+        while let Some(bucket) = self.buckets.get(at) {
+            let (mut having, free) = bucket.look(tag);
+            if let Some(place) = having.find(|place| bucket.id(*place) == id) {
+                let hole = At { bucket: at, place };
+                let hole = if free.0 == 0 { self.move_up(hole) } else { hole };
+                self.put(hole, FREE, NONE);
+                self.used -= 1;
+                return;
+            }
+            if free.0 != 0 {
+                return;
+            }
+            at = (at + 1) & self.mask();
+        }
+    }
+
+    /// Fills a place of a full bucket with what lies behind it for want of room, and so on; the place that is free then.
+    #[inline(never)]
+    fn move_up(&mut self, mut hole: At) -> At {
         while let Some((from, tag, id)) = self.behind(hole.bucket) {
             self.put(hole, tag, id);
             hole = from;
         }
-        self.put(hole, FREE, NONE);
-        self.used -= 1;
+        hole
     }
 
     /// Something behind a full bucket that belongs there or further in front.

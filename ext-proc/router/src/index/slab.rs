@@ -45,26 +45,25 @@ impl<T> Slab<T> {
     }
 
     /// Puts a value in; its number, or `None` when all numbers are in use.
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
         if let Some(at) = self.free.pop() {
             *self.get_mut(at)? = value;
             self.len += 1;
             return Some(at);
         }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+        // All numbers so far are in use.
+        let at = u32::try_from(self.len).ok().filter(|at| *at != NONE)?;
+        if self.len.is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
-        let full = (self.chunks.len() - 1) * CHUNK;
-        let chunk = self.chunks.last_mut()?;
-        let at = u32::try_from(full + chunk.len())
-            .ok()
-            .filter(|at| *at != NONE)?;
-        chunk.push(value);
+        self.chunks.last_mut()?.push(value);
         self.len += 1;
         Some(at)
     }
 
     /// Takes the value with this number out, leaving `blank` until the number is used again.
+    #[inline]
     pub(super) fn remove(&mut self, at: u32, blank: T) -> Option<T> {
         let value = core::mem::replace(self.get_mut(at)?, blank);
         self.free.push(at);

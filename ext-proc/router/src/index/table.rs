@@ -66,11 +66,16 @@ impl Table {
         found.map_or(NONE, |(_, id)| id)
     }
 
+    /// Where a prefix's place is: worked out once where it is asked for twice.
+    #[inline]
+    pub(super) fn key(&self, hash: u64) -> Key {
+        self.spread.key(hash)
+    }
+
     /// Reads where a search would begin. That has no use but to fetch it: several of these overlap, where several searches
     /// would each wait for the memory.
     #[inline]
-    pub(super) fn peek(&self, hash: u64) -> u32 {
-        let key = self.spread.key(hash);
+    pub(super) fn peek(&self, key: Key) -> u32 {
         let shard = self.shards.get(key.shard());
         shard.map_or(0, |shard| shard.peek(key.tag))
     }
@@ -79,11 +84,11 @@ impl Table {
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
+        key: Key,
         hash: u64,
         nodes: &mut Nodes,
         create: impl FnOnce(&mut Nodes) -> Option<NodeId>,
     ) -> Found {
-        let key = self.spread.key(hash);
         let Some(shard) = self.shards.get_mut(key.shard()) else {
             return Found::NoRoom;
         };
@@ -100,6 +105,7 @@ impl Table {
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, hash: u64, id: NodeId) {
         let key = self.spread.key(hash);
         if let Some(shard) = self.shards.get_mut(key.shard()) {
@@ -149,8 +155,9 @@ const fn mixed(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Where a prefix's place is.
 #[derive(Clone, Copy, Debug)]
-struct Key {
+pub(super) struct Key {
     /// What a place keeps of it; never 0, which stands for a free place.
     tag: u32,
     shard: u8,
@@ -230,14 +237,14 @@ mod tests {
             let mut model: BTreeMap<u64, NodeId> = BTreeMap::new();
             for (insert, hash) in ops {
                 if insert {
-                    match table.find_or_insert(hash, &mut nodes, |nodes| make(nodes, hash)) {
+                    match table.find_or_insert(table.key(hash), hash, &mut nodes, |nodes| make(nodes, hash)) {
                         Found::There(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
                         Found::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
                         Found::NoRoom => prop_assert!(false, "there is room"),
                     }
                 } else if let Some(id) = model.remove(&hash) {
                     table.remove(hash, id);
-                    prop_assert!(nodes.remove_entry(id, Slot(0)).is_some());
+                    prop_assert!(nodes.take(id, Slot(0)).is_some_and(|taken| taken.is_gone));
                 }
                 prop_assert_eq!(table.find(&nodes, hash), model.get(&hash).copied());
             }
