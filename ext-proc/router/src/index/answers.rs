@@ -105,12 +105,17 @@ impl Answers {
 
     /// How many tokens a replica holds for a prompt that has so many behind this, if it goes on with them.
     pub(crate) fn remembered(&self, behind: Behind, replica: ReplicaId, tokens: f64) -> f64 {
-        match self.behind.peek(&behind) {
-            Some((at, held)) if *at == replica && tokens >= REPEATED_MIN * f64::from(*held) => {
-                f64::from(*held).min(tokens)
-            }
+        match self.at(behind, tokens) {
+            Some((at, held)) if at == replica => held,
             Some(_) | None => 0.0,
         }
+    }
+
+    /// The one replica that holds tokens for such a prompt, if any does, and how many.
+    pub(crate) fn at(&self, behind: Behind, tokens: f64) -> Option<(ReplicaId, f64)> {
+        let (at, held) = *self.behind.peek(&behind)?;
+        let held = f64::from(held);
+        (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
 
     /// So many were remembered, and so many found.

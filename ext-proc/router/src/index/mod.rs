@@ -111,11 +111,25 @@ impl PrefixIndex {
         found: &Match,
         among: &'a SlotSet,
     ) -> impl Iterator<Item = Slot> + 'a {
-        found
-            .node
-            .into_iter()
-            .flat_map(|id| self.nodes.targets(id))
+        self.all_targets(found)
             .filter(|slot| among.contains(*slot))
+    }
+
+    /// How many targets have the matched prefix.
+    pub(crate) fn target_count(&self, found: &Match) -> usize {
+        found.node.map_or(0, |id| self.nodes.target_count(id))
+    }
+
+    /// All targets that have the matched prefix, in order.
+    pub(crate) fn all_targets(&self, found: &Match) -> impl Iterator<Item = Slot> + '_ {
+        let nodes = found.node.into_iter();
+        nodes.flat_map(|id| self.nodes.targets(id))
+    }
+
+    /// Whether this target has the matched prefix.
+    pub(crate) fn has(&self, found: &Match, slot: Slot) -> bool {
+        let entry = found.node.and_then(|id| self.nodes.entry(id, slot));
+        entry.is_some()
     }
 
     /// Reads what [`Self::record`] will for this target, so that it is there by then.

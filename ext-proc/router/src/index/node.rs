@@ -242,6 +242,15 @@ impl Nodes {
         entries.iter().any(|e| among.contains(e.slot))
     }
 
+    /// How many targets a node has.
+    pub(super) fn target_count(&self, id: NodeId) -> usize {
+        match self.nodes.get(id) {
+            Some(node) if node.is_shared() => self.shared.get(node.shared).map_or(0, Vec::len),
+            Some(_) => 1,
+            None => 0,
+        }
+    }
+
     /// All targets of a node, in order.
     pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = Slot> + '_ {
         let node = self.nodes.get(id);

@@ -31,14 +31,19 @@ use smallvec::SmallVec;
 pub use dual_map::{Ablation, Selection};
 pub use name::{PolicyName, UnknownPolicy};
 
-use crate::index::{Answers, Behind, Match, PrefixIndex, Sessions};
+use crate::index::{Answers, Match, PrefixIndex, Sessions};
 use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
 use crate::replica::{Fleet, LoadKey};
 use crate::slots::{Slot, SlotSet};
-use crate::{Reason, ReplicaId, Request, Time};
+use crate::{Reason, Request, Time};
 
 /// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest has to take it.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
+
+/// So many replicas that have the same of a prompt are not all compared by load,
+const HOLDERS_MANY: usize = 32;
+/// if one is among so many with least to do.
+const FIRST_MAX: usize = 16;
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
@@ -212,11 +217,27 @@ pub(crate) fn least_loaded(view: &View<'_>, except: &[Slot]) -> Option<Slot> {
 /// Whom to try when these have failed, for policies that look for the prefix: others that hold it first.
 fn next_holder(found: Option<&Match>, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
     found
-        .into_iter()
-        .flat_map(|found| view.index.targets(found, view.candidates))
-        .filter(|slot| !failed.contains(slot))
-        .min_by_key(|slot| load_key(view, *slot))
+        .and_then(|found| first_holder(found, view, failed))
         .or_else(|| least_loaded(view, failed))
+}
+
+/// The first one in load order of those that have this and have not failed.
+fn first_holder(found: &Match, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
+    let is_one = |slot: &Slot| view.candidates.contains(*slot) && !failed.contains(slot);
+    if view.index.target_count(found) >= HOLDERS_MANY {
+        // Most have it, like a system prompt, so one of the first in load order does.
+        let first = view.fleet.by_load().take(FIRST_MAX);
+        let holder = first
+            .filter(is_one)
+            .find(|slot| view.index.has(found, *slot));
+        if holder.is_some() {
+            return holder;
+        }
+    }
+    view.index
+        .targets(found, view.candidates)
+        .filter(is_one)
+        .min_by_key(|slot| load_key(view, *slot))
 }
 
 /// The share of the prompt that a replica has, less a little for its load: what decides among equal matches.
@@ -285,29 +306,4 @@ fn load_score(view: &View<'_>, slot: Slot) -> f64 {
 pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
     let share = request.fingerprint.share_at(depth).clamp(0.0, 1.0);
     f64::from(request.prompt_tokens) * (1.0 - share)
-}
-
-/// The same on a replica of which more is known: it also holds the answer to an earlier prompt that this one goes on from,
-/// and may be where its session was last.
-pub(crate) fn uncached_tokens_on(
-    request: &Request,
-    slot: Slot,
-    depth: usize,
-    session_at: Option<ReplicaId>,
-    view: &View<'_>,
-) -> f64 {
-    let tokens = uncached_tokens(request, depth);
-    let Some(replica) = view.fleet.id_of(slot) else {
-        return tokens;
-    };
-    let answer = Behind::matched(request, depth).map_or(0.0, |behind| {
-        view.answers
-            .expected(view.answers.remembered(behind, replica, tokens))
-    });
-    let unseen = if session_at == Some(replica) {
-        view.sessions.worth()
-    } else {
-        0.0
-    };
-    (tokens - answer) * (1.0 - unseen)
 }

@@ -158,7 +158,12 @@ impl Backlog {
         }
     }
 
-    /// How long until what was sent is computed, in seconds.
+    /// When what was sent is computed.
+    pub(crate) const fn ready(&self) -> Time {
+        self.ready
+    }
+
+    /// How long until then, in seconds.
     pub(crate) fn wait_s(&self, now: Time) -> f64 {
         self.ready.since(now).as_secs_f64()
     }

@@ -6,8 +6,9 @@
 
 use smallvec::SmallVec;
 
-use super::cost::{Asked, Offer, Weigher};
+use super::cost::{Asked, Having, Offer, Weigher};
 use crate::policy::{View, load_key, that_may_serve};
+use crate::replica::LoadKey;
 use crate::slots::Slot;
 
 /// How many depths of match are looked at.
@@ -33,47 +34,88 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
     let edges = asked.request.fingerprint.edges();
     let mut most = asked.known;
     let mut rest = view.candidates.clone();
-    let mut best: Option<Offer> = None;
-    let mut consider = |offer: Offer| {
-        if best.is_none_or(|other| offer.cost < other.cost) {
-            best = Some(offer);
-        }
-    };
-    for _ in 0..DEPTHS_MAX {
+    let mut best = Best::new(asked, weigher);
+    let mut rounds = DEPTHS_MAX;
+    'depths: while rounds > 0 {
         let found = view.index.deepest_within(edges, &most, &rest);
         most = found;
         if found.depth == 0 {
             break;
         }
-        let holders = view.index.targets(&found, &rest).take(HOLDERS_MAX);
-        let mut holders: SmallVec<[_; HOLDERS_MAX]> =
-            holders.map(|slot| load_key(view, slot)).collect();
-        for (_, _, slot) in &holders {
-            rest.set(*slot, false);
-        }
-        if holders.len() < HOLDERS_MAX {
-            most = view.index.shorter(&found);
-        }
-        if holders.len() > EACH_MAX {
-            holders.select_nth_unstable(EACH_MAX);
-            holders.truncate(EACH_MAX);
-        }
-        holders.sort_unstable();
-        for (_, _, slot) in holders {
-            consider(weigher.offer_of(asked, slot, found, asked.patience));
+        let having = Having::of(found, asked, view);
+        let mut all = view.index.all_targets(&found);
+        // Where more have it than are compared at once, the next round goes on behind these.
+        while rounds > 0 {
+            let fresh = all.by_ref().filter(|slot| rest.set(*slot, false));
+            let mut holders: SmallVec<[LoadKey; HOLDERS_MAX]> = SmallVec::new();
+            for slot in fresh.take(HOLDERS_MAX) {
+                holders.push(load_key(view, slot));
+            }
+            if holders.is_empty() {
+                continue 'depths;
+            }
+            rounds -= 1;
+            let is_all = holders.len() < HOLDERS_MAX;
+            if holders.len() > EACH_MAX {
+                holders.select_nth_unstable(EACH_MAX);
+                holders.truncate(EACH_MAX);
+            }
+            holders.sort_unstable();
+            for (_, _, slot) in holders {
+                best.consider(slot, &having);
+            }
+            if is_all {
+                most = view.index.shorter(&found);
+                break;
+            }
         }
     }
-    if let Some(slot) = last_of_session(asked, view) {
-        consider(weigher.offer(asked, slot));
+    // One that was asked already offers the same again.
+    if let Some(slot) = asked.session_at
+        && view.candidates.contains(slot)
+        && !best.asked_of.contains(&slot)
+    {
+        let found = view.index.deepest_of_within(edges, &asked.known, slot);
+        best.consider(slot, &Having::of(found, asked, view));
     }
     // Whatever is left has no more than this.
     let least = view.fleet.by_load().take(LEAST_MAX);
     let idle = least.filter(|slot| rest.contains(*slot));
+    let mut having: Option<Having> = None;
     for slot in idle.take(EACH_MAX) {
         let found = view.index.deepest_of_within(edges, &most, slot);
-        consider(weigher.offer_of(asked, slot, found, asked.patience));
+        let same = having.filter(|having| having.found == found);
+        let having = having.insert(same.unwrap_or_else(|| Having::of(found, asked, view)));
+        best.consider(slot, having);
     }
-    best
+    best.offer
+}
+
+/// The best offer so far.
+struct Best<'a> {
+    asked: &'a Asked<'a>,
+    weigher: &'a Weigher<'a>,
+    offer: Option<Offer>,
+    asked_of: SmallVec<[Slot; DEPTHS_MAX * EACH_MAX + 1]>,
+}
+
+impl<'a> Best<'a> {
+    fn new(asked: &'a Asked<'a>, weigher: &'a Weigher<'a>) -> Self {
+        Self {
+            asked,
+            weigher,
+            offer: None,
+            asked_of: SmallVec::new(),
+        }
+    }
+
+    fn consider(&mut self, slot: Slot, having: &Having) {
+        self.asked_of.push(slot);
+        let offer = self
+            .weigher
+            .better_offer(self.asked, slot, having, self.offer.as_ref());
+        self.offer = offer.or(self.offer);
+    }
 }
 
 /// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
@@ -86,19 +128,15 @@ pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer>
     if found.depth == 0 {
         return None;
     }
+    let having = Having::of(found, asked, view);
     view.index
         .targets(&found, busy)
         .take(EACH_MAX)
         .map(|slot| {
             let wait_s = wait_s(slot, view).max(DISTRUST * asked.patience.declined_s);
-            weigher.offer_of(asked, slot, found, asked.patience.after(wait_s))
+            weigher.offer_of(asked, slot, &having, asked.patience.after(wait_s))
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
-}
-
-fn last_of_session(asked: &Asked<'_>, view: &View<'_>) -> Option<Slot> {
-    let slot = view.fleet.slot_of(asked.session_at?)?;
-    view.candidates.contains(slot).then_some(slot)
 }
 
 /// How long until a replica can be sent a request, beyond its backlog, behind those that wait for it already.

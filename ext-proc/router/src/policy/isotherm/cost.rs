@@ -24,11 +24,11 @@
 //! L goes on straight because a late request must not become a desperate one: with a cube throughout, one that is three times
 //! too late outweighs everybody who can still be in time.
 
-use crate::index::Match;
-use crate::policy::{View, load_key, uncached_tokens, uncached_tokens_on};
+use crate::index::{Behind, Match};
+use crate::policy::{View, load_key, uncached_tokens};
 use crate::queue::Waiting;
 use crate::slots::{Slot, SlotSet};
-use crate::{ReplicaId, Request, Time};
+use crate::{Request, Time};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
 const LATENESS: f64 = 6.0;
@@ -81,7 +81,7 @@ pub(super) struct Asked<'a> {
     /// The longest prefix of its prompt that anybody has.
     pub(super) known: Match,
     /// Where its session was last.
-    pub(super) session_at: Option<ReplicaId>,
+    pub(super) session_at: Option<Slot>,
 }
 
 impl<'a> Asked<'a> {
@@ -113,10 +113,47 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn last_of(request: &Request, view: &View<'_>) -> Option<ReplicaId> {
-    request
-        .session
-        .and_then(|session| view.sessions.last(session))
+fn last_of(request: &Request, view: &View<'_>) -> Option<Slot> {
+    let replica = view.sessions.last(request.session?)?;
+    view.fleet.slot_of(replica)
+}
+
+/// What is the same for all that have equally much of a prompt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Having {
+    pub(super) found: Match,
+    /// How many tokens they have to compute, by that alone.
+    uncached: f64,
+    /// The one that also holds the answer to an earlier prompt that this one goes on from, and how much of it is expected.
+    answer: Option<(Slot, f64)>,
+}
+
+impl Having {
+    pub(super) fn of(found: Match, asked: &Asked<'_>, view: &View<'_>) -> Self {
+        let uncached = uncached_tokens(asked.request, found.depth);
+        let answer = Behind::matched(asked.request, found.depth)
+            .and_then(|behind| view.answers.at(behind, uncached))
+            .and_then(|(at, held)| Some((view.fleet.slot_of(at)?, view.answers.expected(held))));
+        Self {
+            found,
+            uncached,
+            answer,
+        }
+    }
+
+    /// How many tokens this one has to compute, by estimate.
+    fn uncached_on(&self, slot: Slot, asked: &Asked<'_>, view: &View<'_>) -> f64 {
+        let answer = match self.answer {
+            Some((at, expected)) if at == slot => expected,
+            Some(_) | None => 0.0,
+        };
+        let unseen = if asked.session_at == Some(slot) {
+            view.sessions.worth()
+        } else {
+            0.0
+        };
+        (self.uncached - answer) * (1.0 - unseen)
+    }
 }
 
 /// What is the same for all offers of one question: the pool's load, looked up once.
@@ -164,7 +201,8 @@ impl<'a> Weigher<'a> {
         let edges = asked.request.fingerprint.edges();
         let index = self.view.index;
         let found = index.deepest_of_within(edges, &asked.known, slot);
-        self.offer_of(asked, slot, found, asked.patience)
+        let having = Having::of(found, asked, self.view);
+        self.offer_of(asked, slot, &having, asked.patience)
     }
 
     /// What one offers that has this of the prompt, when it is sent the request after so long.
@@ -172,12 +210,28 @@ impl<'a> Weigher<'a> {
         &self,
         asked: &Asked<'_>,
         slot: Slot,
-        found: Match,
+        having: &Having,
         patience: Patience,
     ) -> Offer {
-        let at = asked.session_at;
-        let tokens = uncached_tokens_on(asked.request, slot, found.depth, at, self.view);
-        self.priced(slot, found, tokens, patience)
+        let tokens = having.uncached_on(slot, asked, self.view);
+        self.priced(slot, having.found, tokens, patience)
+    }
+
+    /// The same of one that is sent it now, unless that costs no less than the `other` offer.
+    pub(super) fn better_offer(
+        &self,
+        asked: &Asked<'_>,
+        slot: Slot,
+        having: &Having,
+        other: Option<&Offer>,
+    ) -> Option<Offer> {
+        let tokens = having.uncached_on(slot, asked, self.view);
+        let costs = self.costs(slot, tokens, asked.patience);
+        if other.is_some_and(|other| costs.least() >= other.cost) {
+            return None;
+        }
+        let offer = self.offer_at(&costs, slot, having.found);
+        (other.is_none_or(|other| offer.cost < other.cost)).then_some(offer)
     }
 
     /// What the replica would offer if it had this of the prompt and nothing that only it can have.
@@ -188,6 +242,26 @@ impl<'a> Weigher<'a> {
 
     /// What it costs to have a replica compute so many tokens, after so long.
     fn priced(&self, slot: Slot, found: Match, tokens: f64, patience: Patience) -> Offer {
+        let costs = self.costs(slot, tokens, patience);
+        self.offer_at(&costs, slot, found)
+    }
+
+    fn offer_at(&self, costs: &Costs, slot: Slot, found: Match) -> Offer {
+        let view = self.view;
+        let computing = view
+            .fleet
+            .utilisation_of(slot, view.now)
+            .min(COMPUTING_MAX);
+        Offer {
+            slot,
+            cost: costs.with_stalls(costs.own_s * computing / (1.0 - computing)),
+            ttft_s: costs.ttft_s,
+            found,
+        }
+    }
+
+    /// All but what this replica's share of time says, which takes longest to work out.
+    fn costs(&self, slot: Slot, tokens: f64, patience: Patience) -> Costs {
         let view = self.view;
         let fleet = view.fleet;
         let work_s = fleet.prefill_s(slot, tokens);
@@ -200,18 +274,34 @@ impl<'a> Weigher<'a> {
             + (self.delayed_per_busy_s * busy_s).min(DELAYED_MAX)
             + self.waiting_for_each * marginal_lateness(patience.waited_s, view);
         let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
-        let computing = fleet.utilisation_of(slot, view.now).min(COMPUTING_MAX);
-        let stalled_s = own_s * computing / (1.0 - computing);
-        let cost = with_lateness(patience.waited_s + ttft_s, view)
-            + work_s * delayed
-            + STALLED * stalled_s
-            + WRITING * (own_s + theirs_s);
-        Offer {
-            slot,
-            cost,
+        Costs {
             ttft_s,
-            found,
+            own_s,
+            waits: with_lateness(patience.waited_s + ttft_s, view) + work_s * delayed,
+            writing: WRITING * (own_s + theirs_s),
         }
+    }
+}
+
+/// What an offer's cost is made of.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    ttft_s: f64,
+    /// How long its answer takes to write, in seconds.
+    own_s: f64,
+    waits: f64,
+    writing: f64,
+}
+
+impl Costs {
+    /// How much it is at least: stalls are never less than none, and rounding keeps that.
+    fn least(&self) -> f64 {
+        self.waits + self.writing
+    }
+
+    /// How much it is when its answer stalls for so long.
+    fn with_stalls(&self, stalled_s: f64) -> f64 {
+        self.waits + STALLED * stalled_s + self.writing
     }
 }
 

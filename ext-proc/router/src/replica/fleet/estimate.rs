@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::terms::{Memory, Terms};
 use super::{Fleet, Pace, Replica};
 use crate::replica::Measured;
 use crate::slots::Slot;
@@ -21,8 +22,10 @@ impl Fleet {
 
     /// Estimated time until a replica has computed what was sent to it, in seconds.
     pub(crate) fn backlog_s(&self, slot: Slot, now: Time) -> f64 {
-        self.get(slot)
-            .map_or(0.0, |replica| replica.backlog.wait_s(now))
+        match self.terms_of(slot) {
+            Some(terms) if terms.ready > now => terms.ready.since(now).as_secs_f64(),
+            Some(_) | None => 0.0,
+        }
     }
 
     /// Estimated time that a replica takes to compute so many prompt tokens, in seconds.
@@ -55,7 +58,8 @@ impl Fleet {
 
     /// The share of its time that one replica computes prompts, by estimate.
     pub(crate) fn utilisation_of(&self, slot: Slot, now: Time) -> f64 {
-        self.get(slot).map_or(0.0, |replica| replica.flow.work(now))
+        self.terms_of(slot)
+            .map_or(0.0, |terms| terms.flow.work(now))
     }
 
     /// How long a prompt takes to compute, on average, in seconds.
@@ -71,18 +75,10 @@ impl Fleet {
     /// Estimated wait of a request with so many uncached prompt tokens for memory on a replica, in seconds: each request
     /// of its own that ends, one in `service_s` for each outstanding one, gives back its share.
     pub(crate) fn memory_wait_s(&self, slot: Slot, uncached_tokens: f64, service_s: f64) -> f64 {
-        let Some(replica) = self.get(slot) else {
+        let Some(Memory { capacity, free }) = self.terms_of(slot).and_then(|terms| terms.memory)
+        else {
             return 0.0;
         };
-        let told = replica
-            .load()
-            .and_then(|load| Some((load.kv_usage?, load.kv_capacity_tokens?)));
-        let Some((usage, capacity)) = told else {
-            return 0.0;
-        };
-        #[expect(clippy::cast_precision_loss, reason = "a size in tokens")]
-        let capacity = capacity as f64;
-        let free = capacity * (1.0 - f64::from(usage));
         let missing = uncached_tokens + self.output_tokens - free;
         if missing <= 0.0 || capacity <= 0.0 {
             return 0.0;
@@ -121,6 +117,9 @@ impl Fleet {
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
             replica.backlog.learn(measured, pool);
+            if let Some(place) = self.terms.get_mut(slot.index()) {
+                *place = Terms::of(replica);
+            }
         }
     }
 
@@ -142,8 +141,12 @@ impl Fleet {
     }
 
     fn pace_of(&self, slot: Slot) -> &Pace {
-        self.get(slot)
-            .and_then(|replica| replica.backlog.pace())
+        self.terms_of(slot)
+            .and_then(|terms| terms.pace.as_ref())
             .unwrap_or(&self.pace)
+    }
+
+    fn terms_of(&self, slot: Slot) -> Option<&Terms> {
+        self.terms.get(slot.index())
     }
 }

@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use super::{Fleet, nobody};
+use super::{Fleet, Terms, nobody};
 use crate::replica::{Backlog, Evidence, Replica, Sent};
 use crate::slots::Slot;
 use crate::{Load, ReplicaId, Time};
@@ -14,6 +14,7 @@ impl Fleet {
             self.replicas.resize_with(slot.index() + 1, || None);
             self.timers.resize(slot.index() + 1, None);
             self.rooms.resize(slot.index() + 1, 0);
+            self.terms.resize(slot.index() + 1, Terms::default());
             let new = (self.keys.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
             self.keys.extend(new.map(Slot).map(nobody));
         }
@@ -37,6 +38,9 @@ impl Fleet {
         }
         if let Some(place) = self.keys.get_mut(slot.index()) {
             *place = nobody(slot);
+        }
+        if let Some(place) = self.terms.get_mut(slot.index()) {
+            *place = Terms::default();
         }
         self.set_timer(slot, now);
         self.check_refuge(now);

@@ -2,7 +2,7 @@
 //!
 //! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
 
-use super::{Fleet, Packed};
+use super::{Fleet, Packed, Terms};
 use crate::replica::Replica;
 use crate::slots::Slot;
 use crate::{Availability, Push, ReplicaId, Time};
@@ -67,6 +67,9 @@ impl Fleet {
         let key = (replica.outstanding, replica.turn, slot);
         if let Some(place) = self.keys.get_mut(slot.index()) {
             *place = key;
+        }
+        if let Some(place) = self.terms.get_mut(slot.index()) {
+            *place = Terms::of(replica);
         }
         self.staying.set(slot, !replica.draining);
         self.healthy.set(slot, healthy);

@@ -6,9 +6,11 @@
 mod estimate;
 mod events;
 mod lists;
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::terms::Terms;
 use super::{Flow, Pace, Replica, Rules, Speed};
 use crate::slots::{Slot, SlotSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
@@ -53,6 +55,8 @@ pub(crate) struct Fleet {
     by_load: BTreeSet<Packed>,
     /// Under which key each stands there, or would: what a decision compares, side by side.
     keys: Vec<LoadKey>,
+    /// And what each offers is made of.
+    terms: Vec<Terms>,
     /// How many requests they can start, summed, and of each.
     room: u64,
     rooms: Vec<u32>,
@@ -92,6 +96,7 @@ impl Fleet {
             idle: SlotSet::default(),
             by_load: BTreeSet::new(),
             keys: Vec::new(),
+            terms: Vec::new(),
             room: 0,
             rooms: Vec::new(),
             expiries: BTreeSet::new(),
