@@ -111,8 +111,7 @@ impl PrefixIndex {
         found: &Match,
         among: &'a SlotSet,
     ) -> impl Iterator<Item = Slot> + 'a {
-        self.all_targets(found)
-            .filter(|slot| among.contains(*slot))
+        self.all_targets(found).filter(|slot| among.contains(*slot))
     }
 
     /// How many targets have the matched prefix.

@@ -193,7 +193,11 @@ impl Shard {
             let (mut having, free) = bucket.look(tag);
             if let Some(place) = having.find(|place| bucket.id(*place) == id) {
                 let hole = At { bucket: at, place };
-                let hole = if free.0 == 0 { self.move_up(hole) } else { hole };
+                let hole = if free.0 == 0 {
+                    self.move_up(hole)
+                } else {
+                    hole
+                };
                 self.put(hole, FREE, NONE);
                 self.used -= 1;
                 return;

@@ -22,14 +22,16 @@ impl Flow {
         self.at = self.at.max(now);
     }
 
-    /// Requests a second.
-    pub(crate) fn requests_per_s(&self, now: Time) -> f64 {
-        self.requests * self.fade(now) / WHILE_S
-    }
-
     /// Seconds of work a second: how many replicas it keeps busy.
     pub(crate) fn work(&self, now: Time) -> f64 {
         self.work_s * self.fade(now) / WHILE_S
+    }
+
+    /// Requests a second, and seconds of work a second.
+    pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
+        let fade = self.fade(now);
+        let rate = |sum: f64| sum * fade / WHILE_S;
+        (rate(self.requests), rate(self.work_s))
     }
 
     fn fade(&self, now: Time) -> f64 {

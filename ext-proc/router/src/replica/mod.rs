@@ -12,7 +12,7 @@ mod pushes;
 use backlog::{Backlog, Pace, Speed};
 pub(crate) use backlog::{Measured, Output};
 pub(crate) use breaker::{Breaker, Evidence, Sent};
-pub(crate) use fleet::{Fleet, LoadKey};
+pub(crate) use fleet::{Fleet, LoadKey, Rank};
 use flow::Flow;
 use headroom::Headroom;
 use progress::Progress;

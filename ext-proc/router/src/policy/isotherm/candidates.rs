@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::cost::{Asked, Having, Offer, Weigher};
 use crate::policy::{View, load_key, that_may_serve};
-use crate::replica::LoadKey;
+use crate::replica::Rank;
 use crate::slots::Slot;
 
 /// How many depths of match are looked at.
@@ -47,24 +47,20 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
         // Where more have it than are compared at once, the next round goes on behind these.
         while rounds > 0 {
             let fresh = all.by_ref().filter(|slot| rest.set(*slot, false));
-            let mut holders: SmallVec<[LoadKey; HOLDERS_MAX]> = SmallVec::new();
+            let mut holders = First::default();
+            let mut many = 0;
             for slot in fresh.take(HOLDERS_MAX) {
-                holders.push(load_key(view, slot));
+                holders.enter(view.fleet.rank(slot));
+                many += 1;
             }
-            if holders.is_empty() {
+            if many == 0 {
                 continue 'depths;
             }
             rounds -= 1;
-            let is_all = holders.len() < HOLDERS_MAX;
-            if holders.len() > EACH_MAX {
-                holders.select_nth_unstable(EACH_MAX);
-                holders.truncate(EACH_MAX);
-            }
-            holders.sort_unstable();
-            for (_, _, slot) in holders {
+            for slot in holders.slots().take(many) {
                 best.consider(slot, &having);
             }
-            if is_all {
+            if many < HOLDERS_MAX {
                 most = view.index.shorter(&found);
                 break;
             }
@@ -89,6 +85,31 @@ pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer
         best.consider(slot, having);
     }
     best.offer
+}
+
+/// The first few in load order of those that are entered.
+#[derive(Debug)]
+struct First([Rank; EACH_MAX]);
+
+impl Default for First {
+    fn default() -> Self {
+        Self([Rank::LAST; EACH_MAX])
+    }
+}
+
+impl First {
+    /// Moves it up to its place without a branch: which way one goes here is as good as random, and a sort that guesses it
+    /// took longer than all prices.
+    fn enter(&mut self, mut rank: Rank) {
+        for place in &mut self.0 {
+            (*place, rank) = (rank.min(*place), rank.max(*place));
+        }
+    }
+
+    /// In order; behind those that were entered, nobody.
+    fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.0.iter().map(|rank| rank.slot())
+    }
 }
 
 /// The best offer so far.

@@ -187,11 +187,12 @@ impl<'a> Weigher<'a> {
         reason = "numbers of requests and replicas"
     )]
     pub(super) fn new(view: &'a View<'a>) -> Self {
-        let spare = 1.0 - view.fleet.utilisation(view.now).min(UTILISATION_MAX);
+        let (requests_per_s, utilisation) = view.fleet.rates(view.now);
+        let spare = 1.0 - utilisation.min(UTILISATION_MAX);
         Self {
             view,
             busy: view.fleet.trusted().without(view.candidates),
-            delayed_per_busy_s: view.fleet.requests_per_s(view.now) / spare,
+            delayed_per_busy_s: requests_per_s / spare,
             waiting_for_each: view.queue.len() as f64 / view.fleet.staying().len().max(1) as f64,
         }
     }
@@ -248,10 +249,7 @@ impl<'a> Weigher<'a> {
 
     fn offer_at(&self, costs: &Costs, slot: Slot, found: Match) -> Offer {
         let view = self.view;
-        let computing = view
-            .fleet
-            .utilisation_of(slot, view.now)
-            .min(COMPUTING_MAX);
+        let computing = view.fleet.utilisation_of(slot, view.now).min(COMPUTING_MAX);
         Offer {
             slot,
             cost: costs.with_stalls(costs.own_s * computing / (1.0 - computing)),

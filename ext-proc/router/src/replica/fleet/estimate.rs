@@ -46,14 +46,11 @@ impl Fleet {
         self.backlog_s(slot, now) + line.fixed_s + line.each_s * uncached_tokens
     }
 
-    /// Requests that each replica is sent a second, on average.
-    pub(crate) fn requests_per_s(&self, now: Time) -> f64 {
-        self.flow.requests_per_s(now) / self.size()
-    }
-
-    /// The share of their time that the replicas compute prompts, by estimate.
-    pub(crate) fn utilisation(&self, now: Time) -> f64 {
-        self.flow.work(now) / self.size()
+    /// Requests that each replica is sent a second, on average, and the share of their time that they compute prompts, by
+    /// estimate.
+    pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
+        let (requests_per_s, work) = self.flow.rates(now);
+        (requests_per_s / self.size(), work / self.size())
     }
 
     /// The share of its time that one replica computes prompts, by estimate.
@@ -64,12 +61,8 @@ impl Fleet {
 
     /// How long a prompt takes to compute, on average, in seconds.
     pub(crate) fn work_s(&self, now: Time) -> f64 {
-        let requests = self.flow.requests_per_s(now);
-        if requests > 0.0 {
-            self.flow.work(now) / requests
-        } else {
-            0.0
-        }
+        let (requests, work) = self.flow.rates(now);
+        if requests > 0.0 { work / requests } else { 0.0 }
     }
 
     /// Estimated wait of a request with so many uncached prompt tokens for memory on a replica, in seconds: each request

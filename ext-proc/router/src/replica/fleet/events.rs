@@ -15,8 +15,8 @@ impl Fleet {
             self.timers.resize(slot.index() + 1, None);
             self.rooms.resize(slot.index() + 1, 0);
             self.terms.resize(slot.index() + 1, Terms::default());
-            let new = (self.keys.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
-            self.keys.extend(new.map(Slot).map(nobody));
+            let new = (self.ranks.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
+            self.ranks.extend(new.map(Slot).map(nobody));
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
@@ -36,7 +36,7 @@ impl Fleet {
         if let Some(place) = self.replicas.get_mut(slot.index()) {
             *place = None;
         }
-        if let Some(place) = self.keys.get_mut(slot.index()) {
+        if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = nobody(slot);
         }
         if let Some(place) = self.terms.get_mut(slot.index()) {

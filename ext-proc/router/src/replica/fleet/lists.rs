@@ -2,7 +2,7 @@
 //!
 //! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
 
-use super::{Fleet, Packed, Terms};
+use super::{Fleet, Rank, Terms};
 use crate::replica::Replica;
 use crate::slots::Slot;
 use crate::{Availability, Push, ReplicaId, Time};
@@ -64,9 +64,9 @@ impl Fleet {
         // One that may be sent a single trial is no reason to send the others less.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
-        let key = (replica.outstanding, replica.turn, slot);
-        if let Some(place) = self.keys.get_mut(slot.index()) {
-            *place = key;
+        let rank = Rank::new((replica.outstanding, replica.turn, slot));
+        if let Some(place) = self.ranks.get_mut(slot.index()) {
+            *place = rank;
         }
         if let Some(place) = self.terms.get_mut(slot.index()) {
             *place = Terms::of(replica);
@@ -78,7 +78,7 @@ impl Fleet {
         self.calm.set(slot, calm);
         self.idle.set(slot, idle);
         if self.available.set(slot, open) && open {
-            self.by_load.insert(Packed::new(key));
+            self.by_load.insert(rank);
             self.freed.push(slot);
             let room = replica.room(&self.rules);
             self.room += u64::from(room);
@@ -95,7 +95,7 @@ impl Fleet {
         };
         if self.available.set(slot, false) {
             let key = (replica.outstanding, replica.turn, slot);
-            self.by_load.remove(&Packed::new(key));
+            self.by_load.remove(&Rank::new(key));
             let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
             self.room = self.room.saturating_sub(u64::from(room));
         }

@@ -21,17 +21,28 @@ pub(crate) type LoadKey = (u32, u64, Slot);
 /// The same as one number, which is compared in two steps instead of three branches: the order is searched twice in each
 /// decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Packed(u128);
+pub(crate) struct Rank(u128);
 
-impl Packed {
+impl Rank {
+    /// Behind everybody: of no replica.
+    pub(crate) const LAST: Self = Self(u128::MAX);
+
     const fn new((outstanding, turn, slot): LoadKey) -> Self {
         let high = (outstanding as u128) << 80;
         Self(high | (turn as u128) << 16 | slot.0 as u128)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the slot is what is kept")]
-    const fn slot(self) -> Slot {
+    pub(crate) const fn slot(self) -> Slot {
         Slot(self.0 as u16)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "each part is as long as it was"
+    )]
+    const fn key(self) -> LoadKey {
+        ((self.0 >> 80) as u32, (self.0 >> 16) as u64, self.slot())
     }
 }
 
@@ -52,9 +63,9 @@ pub(crate) struct Fleet {
     /// Those that are available and have nothing to do.
     idle: SlotSet,
     /// The available ones, least outstanding first, then who has waited longest for a request.
-    by_load: BTreeSet<Packed>,
+    by_load: BTreeSet<Rank>,
     /// Under which key each stands there, or would: what a decision compares, side by side.
-    keys: Vec<LoadKey>,
+    ranks: Vec<Rank>,
     /// And what each offers is made of.
     terms: Vec<Terms>,
     /// How many requests they can start, summed, and of each.
@@ -95,7 +106,7 @@ impl Fleet {
             calm: SlotSet::default(),
             idle: SlotSet::default(),
             by_load: BTreeSet::new(),
-            keys: Vec::new(),
+            ranks: Vec::new(),
             terms: Vec::new(),
             room: 0,
             rooms: Vec::new(),
@@ -180,8 +191,13 @@ impl Fleet {
 
     /// How a replica compares by load.
     pub(crate) fn load_key(&self, slot: Slot) -> LoadKey {
-        let key = self.keys.get(slot.index()).copied();
-        key.unwrap_or_else(|| nobody(slot))
+        self.rank(slot).key()
+    }
+
+    /// The same as one number.
+    pub(crate) fn rank(&self, slot: Slot) -> Rank {
+        let rank = self.ranks.get(slot.index()).copied();
+        rank.unwrap_or_else(|| nobody(slot))
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&Replica> {
@@ -243,6 +259,6 @@ impl Fleet {
 }
 
 /// The key of a slot that is free.
-const fn nobody(slot: Slot) -> LoadKey {
-    (u32::MAX, u64::MAX, slot)
+const fn nobody(slot: Slot) -> Rank {
+    Rank::new((u32::MAX, u64::MAX, slot))
 }
