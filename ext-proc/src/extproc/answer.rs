@@ -20,22 +20,15 @@ use crate::driver::{Forward, Route};
 /// Where Envoy's load balancers look for the endpoint, beside the header (Gateway API Inference Extension).
 const LB_NAMESPACE: &str = "envoy.lb";
 
-/// What only services read. The session stays: Envoy's ring hash needs it when it falls back. The cluster stays: the
-/// route is picked by it. The origin goes, since Envoy sends what has one to another region.
-const FOR_SERVICES_ONLY: [&str; 6] = [
-    names::FINGERPRINT,
-    names::MODEL,
-    names::TIER,
-    names::TOKENS,
-    names::ORIGIN,
-    names::TRIED,
-];
+/// What must not be there when Envoy picks the route anew: it sends what has an origin to another region. All else that
+/// only services read is the route's to take away, which costs Envoy less than a change that it is asked for.
+const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 
 /// What a request carried that its answer takes away, or need not say again: every change that an answer asks for costs
 /// Envoy a look at what the service may change, and another at the headers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
-    for_services_only: [bool; FOR_SERVICES_ONLY.len()],
+    not_for_replicas: [bool; NOT_FOR_REPLICAS.len()],
     cluster: Option<String>,
 }
 
@@ -45,7 +38,7 @@ impl Carried {
         if name == names::CLUSTER {
             self.cluster = str::from_utf8(value).ok().map(str::to_owned);
         }
-        for (known, seen) in FOR_SERVICES_ONLY.iter().zip(&mut self.for_services_only) {
+        for (known, seen) in NOT_FOR_REPLICAS.iter().zip(&mut self.not_for_replicas) {
             *seen |= name == *known;
         }
     }
@@ -56,9 +49,9 @@ impl Carried {
         (!is_there).then(|| set_header(names::CLUSTER, cluster))
     }
 
-    /// The headers for services only that are there.
-    fn for_services_only(&self) -> impl Iterator<Item = &'static str> {
-        let all = FOR_SERVICES_ONLY.into_iter().zip(self.for_services_only);
+    /// The headers of those that replicas must not get that are there.
+    fn not_for_replicas(&self) -> impl Iterator<Item = &'static str> {
+        let all = NOT_FOR_REPLICAS.into_iter().zip(self.not_for_replicas);
         all.filter_map(|(name, seen)| seen.then_some(name))
     }
 }
@@ -80,7 +73,7 @@ pub(crate) fn routed(
     set.extend(decision.map(|decision| set_header(names::DECISION, &decision)));
     ProcessingResponse {
         dynamic_metadata: Some(lb_metadata(endpoints)),
-        ..go_on(set, carried.for_services_only())
+        ..go_on(set, carried.not_for_replicas())
     }
 }
 
@@ -111,7 +104,7 @@ pub(crate) fn forwarded(
 /// Lets the request go as if this service were not there, to `cluster` where one is named.
 pub(crate) fn passed(cluster: Option<&str>, carried: &Carried) -> ProcessingResponse {
     let set = cluster.and_then(|cluster| carried.leading_to(cluster));
-    go_on(set.into_iter().collect(), carried.for_services_only())
+    go_on(set.into_iter().collect(), carried.not_for_replicas())
 }
 
 /// Tells Envoy to wait for the answer for as long as `timeout`.
@@ -194,14 +187,9 @@ pub(crate) fn request_trailers() -> ProcessingResponse {
     response(Response::RequestTrailers(TrailersResponse::default()))
 }
 
-/// Lets response trailers pass, without the one that was for this service.
-pub(crate) fn response_trailers(had_outcome: bool) -> ProcessingResponse {
-    response(Response::ResponseTrailers(TrailersResponse {
-        header_mutation: had_outcome.then(|| HeaderMutation {
-            set_headers: Vec::new(),
-            remove_headers: vec![names::OUTCOME.to_owned()],
-        }),
-    }))
+/// Lets response trailers pass. The one that was for this service is the filter's to take away, which sees them next.
+pub(crate) fn response_trailers() -> ProcessingResponse {
+    response(Response::ResponseTrailers(TrailersResponse::default()))
 }
 
 /// The rest of the request goes on, by a route that is picked anew.

@@ -272,7 +272,7 @@ impl<I: Inbound> Exchange<I> {
             }
             Stage::Fresh | Stage::Waiting(_) | Stage::Settled | Stage::Answered => {}
         }
-        answer::response_trailers(trailer.is_some())
+        answer::response_trailers()
     }
 }
 

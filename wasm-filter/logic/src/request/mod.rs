@@ -31,7 +31,7 @@ use crate::RequestConfig;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, Edit, Headers};
 
-/// Response trailers that the service removes; when it is away, this role, the last to see a response, does.
+/// Response trailers that are the service's: this role, the last to see a response, removes them.
 pub const RESPONSE_TRAILERS_TO_REMOVE: [&str; 1] = [names::OUTCOME];
 
 /// One request on its way through the filter.
