@@ -79,13 +79,22 @@ async fn a_full_region_hands_on_and_a_conversation_stays_where_it_went() -> anyh
     for topic in 0..TOPICS {
         let mut went = None;
         for number in 0..TURNS {
+            // On a machine with too much to do a peer may be silent for a moment, and then the other one is right.
+            for peer in ["eu", "asia"] {
+                available(&regions, "us", peer).await?;
+            }
             let body = turn_of(&format!("topic {topic}"), number);
             let request = client.post("/v1/chat/completions", &body);
             let answer = Answer::to(request).await?;
             assert_eq!(answer.status, 200, "{}", answer.text());
             let served = answer.served_by().map(str::to_owned);
             assert_ne!(served.as_deref(), Some("us"), "it is full");
-            assert_eq!(went.get_or_insert(served.clone()), &served, "turn {number}");
+            let why = answer.header(names::DECISION);
+            assert_eq!(
+                went.get_or_insert(served.clone()),
+                &served,
+                "turn {number}: {why:?}"
+            );
         }
     }
 
