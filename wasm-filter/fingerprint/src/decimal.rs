@@ -1,4 +1,4 @@
-//! Writing decimal numbers. The standard library's formatting takes ten times as long, and every request writes several.
+//! Writing decimal numbers without the standard library's formatting, which is slow in a sandbox; every request writes several.
 
 use alloc::string::String;
 
