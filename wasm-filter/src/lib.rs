@@ -7,6 +7,7 @@
 //! its affinity until Envoy has made a new one.
 
 mod host;
+mod line;
 mod metrics;
 mod request;
 mod response;
@@ -18,6 +19,6 @@ mod entry {
 
     proxy_wasm::main! {{
         proxy_wasm::set_log_level(LogLevel::Info);
-        proxy_wasm::set_root_context(|_| Box::new(crate::root::Root::default()));
+        proxy_wasm::set_root_context(|id| Box::new(crate::root::Root::new(id)));
     }}
 }

@@ -18,6 +18,12 @@ pub(crate) struct RequestMetrics {
     body_bytes: Metric,
 }
 
+/// What a line counts.
+#[derive(Clone, Debug)]
+pub(crate) struct LineMetrics {
+    fell_back: Metric,
+}
+
 /// What the response role counts.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseMetrics {
@@ -69,6 +75,21 @@ impl ResponseMetrics {
             self.with_usage.increment();
         } else {
             self.without_usage.increment();
+        }
+    }
+}
+
+impl LineMetrics {
+    pub(crate) fn define() -> Self {
+        Self {
+            fell_back: Metric::counter("isotherm_filter_line_fell_back"),
+        }
+    }
+
+    /// So many requests got no answer on the line, and went to external processing.
+    pub(crate) fn fell_back(&self, requests: u64) {
+        if let (Some(id), 1..) = (self.fell_back.0, requests) {
+            let _ = hostcalls::increment_metric(id, i64::try_from(requests).unwrap_or(i64::MAX));
         }
     }
 }

@@ -8,6 +8,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::host;
+use crate::line::Shared;
 use crate::metrics::RequestMetrics;
 
 /// How much of the body is copied in at once, in bytes: what a processor's own cache holds. One read of the host may bring
@@ -20,22 +21,37 @@ pub(crate) struct RequestContext {
     metrics: Rc<RequestMetrics>,
     /// `None` before the request's headers, and once the request has been let go.
     flow: Option<RequestFlow>,
+    line: Option<Shared>,
+    /// The request's number on the line, once it was asked about there.
+    asked: Option<u32>,
+    /// This context's number on the host.
+    id: u32,
 }
 
 impl RequestContext {
-    pub(crate) fn new(config: Rc<RequestConfig>, metrics: RequestMetrics) -> Self {
+    pub(crate) fn new(
+        config: Rc<RequestConfig>,
+        metrics: RequestMetrics,
+        line: Option<Shared>,
+    ) -> Self {
         Self {
             config,
             metrics: Rc::new(metrics),
             flow: None,
+            line,
+            asked: None,
+            id: 0,
         }
     }
 
-    pub(crate) fn for_request(&self) -> Self {
+    pub(crate) fn for_request(&self, id: u32) -> Self {
         Self {
             config: Rc::clone(&self.config),
             metrics: Rc::clone(&self.metrics),
             flow: None,
+            line: self.line.clone(),
+            asked: None,
+            id,
         }
     }
 
@@ -54,11 +70,36 @@ impl RequestContext {
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
-    fn let_go(&self, flow: RequestFlow) -> Action {
+    /// Lets the request go, or asks on the line where it is to go.
+    fn let_go(&mut self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
-        self.apply(&release.edits);
         self.metrics.released(&release);
+        let edits = match (&self.line, release.target) {
+            (Some(line), Some(target)) => match line.try_borrow_mut() {
+                Ok(mut line) => match line.ask(self.id, &target.headers(), release.edits) {
+                    Ok(()) => {
+                        self.asked = Some(self.id);
+                        return Action::Pause;
+                    }
+                    Err(edits) => edits,
+                },
+                Err(_) => release.edits,
+            },
+            _ => release.edits,
+        };
+        self.apply(&edits);
         Action::Continue
+    }
+}
+
+impl Drop for RequestContext {
+    /// The request is over. Where nobody has told how, its client went away.
+    fn drop(&mut self) {
+        if let (Some(line), Some(request)) = (&self.line, self.asked)
+            && let Ok(mut line) = line.try_borrow_mut()
+        {
+            line.tell_end(self.id, request, None);
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use isotherm_fingerprint::names;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::host;
 use crate::metrics::ResponseMetrics;
+use crate::{host, line};
 
 /// One request and its answer, both of which pass without delay.
 pub(crate) struct ResponseContext {
@@ -18,6 +18,10 @@ pub(crate) struct ResponseContext {
     /// `None` before the request's headers: the proxy's own answer to a request that was never sent is not
     /// an outcome.
     flow: Option<ResponseFlow>,
+    /// The request's number on the line, if it was decided there.
+    line: Option<u32>,
+    /// This context's number on the host.
+    id: u32,
 }
 
 impl ResponseContext {
@@ -26,18 +30,23 @@ impl ResponseContext {
             config,
             metrics: Rc::new(metrics),
             flow: None,
+            line: None,
+            id: 0,
         }
     }
 
-    pub(crate) fn for_request(&self) -> Self {
+    pub(crate) fn for_request(&self, id: u32) -> Self {
         Self {
             config: self.config,
             metrics: Rc::clone(&self.metrics),
             flow: None,
+            line: None,
+            id,
         }
     }
 
-    /// Sets the trailer. The host allows that in the callback of the last piece of the body, or of trailers.
+    /// Tells the end on the line, or sets the trailer: the host allows that in the callback of the last piece of the
+    /// body, or of trailers.
     fn tell(&mut self) {
         let Some(flow) = self.flow.take() else {
             return;
@@ -45,7 +54,10 @@ impl ResponseContext {
         let served = host::text_property(self, ["upstream", "address"]);
         if let Some(outcome) = flow.outcome(served) {
             self.metrics.answered(outcome.prompt_tokens.is_some());
-            self.set_http_response_trailer(names::OUTCOME, Some(&outcome.encode()));
+            match self.line {
+                Some(request) => line::tell_end(self.id, request, outcome.encode()),
+                None => self.set_http_response_trailer(names::OUTCOME, Some(&outcome.encode())),
+            }
         }
     }
 }
@@ -60,6 +72,8 @@ impl HttpContext for ResponseContext {
             self.set_http_request_header(name, Some(value));
         }
         self.flow = Some(flow);
+        let line = self.get_http_request_header_bytes(names::LINE);
+        self.line = line.and_then(|number| str::from_utf8(&number).ok()?.parse().ok());
         Action::Continue
     }
 

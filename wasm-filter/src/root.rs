@@ -1,25 +1,62 @@
 //! One instance of the plugin: reads its configuration, then makes a context for each request.
 
+use std::cell::RefMut;
+
 use isotherm_filter_logic::Plugin;
+use isotherm_filter_logic::line::TICK;
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
+use crate::line::{Shared, Wire};
 use crate::metrics::{RequestMetrics, ResponseMetrics};
 use crate::request::RequestContext;
 use crate::response::ResponseContext;
 
+/// The plugin's own context.
+pub(crate) struct Root {
+    /// Its number on the host.
+    id: u32,
+    role: Role,
+    line: Option<Shared>,
+}
+
 /// What each request gets a copy of.
-#[derive(Default)]
-pub(crate) enum Root {
+enum Role {
     /// Not configured; Envoy sends no request to such an instance.
-    #[default]
     Idle,
     Request(RequestContext),
     Response(ResponseContext),
 }
 
-impl Context for Root {}
+impl Root {
+    pub(crate) fn new(id: u32) -> Self {
+        Self {
+            id,
+            role: Role::Idle,
+            line: None,
+        }
+    }
+
+    /// The line, for a moment. Nobody else has it in one of the root's callbacks.
+    fn line(&self) -> Option<RefMut<'_, Wire>> {
+        self.line.as_ref()?.try_borrow_mut().ok()
+    }
+}
+
+impl Context for Root {
+    fn on_grpc_stream_message(&mut self, stream: u32, message_bytes: usize) {
+        if let Some(mut line) = self.line() {
+            line.heard(stream, message_bytes);
+        }
+    }
+
+    fn on_grpc_stream_close(&mut self, stream: u32, _: u32) {
+        if let Some(mut line) = self.line() {
+            line.closed(stream);
+        }
+    }
+}
 
 impl RootContext for Root {
     fn on_configure(&mut self, configuration_bytes: usize) -> bool {
@@ -30,11 +67,17 @@ impl RootContext for Root {
         };
         match Plugin::parse(&configuration.unwrap_or_default()) {
             Ok(Plugin::Request(config)) => {
-                *self = Self::Request(RequestContext::new(config, RequestMetrics::define()));
+                self.line = config.line().map(|line| Wire::start(self.id, line));
+                if self.line.is_some() {
+                    self.set_tick_period(TICK);
+                }
+                let context =
+                    RequestContext::new(config, RequestMetrics::define(), self.line.clone());
+                self.role = Role::Request(context);
                 true
             }
             Ok(Plugin::Response(config)) => {
-                *self = Self::Response(ResponseContext::new(config, ResponseMetrics::define()));
+                self.role = Role::Response(ResponseContext::new(config, ResponseMetrics::define()));
                 true
             }
             Err(error) => {
@@ -46,11 +89,17 @@ impl RootContext for Root {
         }
     }
 
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        Some(match self {
-            Self::Idle => Box::new(PassThrough),
-            Self::Request(context) => Box::new(context.for_request()),
-            Self::Response(context) => Box::new(context.for_request()),
+    fn on_tick(&mut self) {
+        if let Some(mut line) = self.line() {
+            line.tick();
+        }
+    }
+
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(match &self.role {
+            Role::Idle => Box::new(PassThrough),
+            Role::Request(context) => Box::new(context.for_request(id)),
+            Role::Response(context) => Box::new(context.for_request(id)),
         })
     }
 

@@ -42,7 +42,11 @@ impl Wasm {
     /// The callbacks that it has besides those of a request.
     fn callbacks(self) -> &'static [&'static str] {
         match self {
-            Self::Filter => &[],
+            Self::Filter => &[
+                "proxy_on_tick",
+                "proxy_on_grpc_receive",
+                "proxy_on_grpc_close",
+            ],
             Self::BenchFilter => &["proxy_on_tick"],
         }
     }

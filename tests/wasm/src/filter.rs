@@ -17,8 +17,8 @@ pub enum Action {
     Pause,
 }
 
-const ROOT: u32 = 1;
-const REQUEST: u32 = 2;
+pub(crate) const ROOT: u32 = 1;
+pub(crate) const REQUEST: u32 = 2;
 
 /// One plugin instance with one request in it.
 #[derive(Debug)]
@@ -102,6 +102,25 @@ impl Filter {
     /// When the module traps.
     pub fn tick(&mut self) -> anyhow::Result<()> {
         self.call("proxy_on_tick", ROOT)
+    }
+
+    /// A message comes on the stream of this number.
+    ///
+    /// # Errors
+    /// When the module traps.
+    pub fn stream_message(&mut self, stream: u32, message: &[u8]) -> anyhow::Result<()> {
+        self.host_mut().stream_message = message.to_vec();
+        let bytes = u32::try_from(message.len())?;
+        self.call("proxy_on_grpc_receive", (ROOT, stream, bytes))
+    }
+
+    /// The stream of this number has ended.
+    ///
+    /// # Errors
+    /// When the module traps.
+    pub fn stream_closed(&mut self, stream: u32) -> anyhow::Result<()> {
+        const UNAVAILABLE: u32 = 14;
+        self.call("proxy_on_grpc_close", (ROOT, stream, UNAVAILABLE))
     }
 
     /// What the host knows.
@@ -213,6 +232,12 @@ impl Filter {
         function: &str,
         arguments: P,
     ) -> anyhow::Result<R> {
+        let host = self.store.data_mut();
+        host.effective = None;
+        // Everything that is not the request's is the plugin's own.
+        let of_root = ["configure", "vm_start", "tick", "grpc"];
+        let is_of_root = of_root.iter().any(|part| function.contains(part));
+        host.current = if is_of_root { ROOT } else { REQUEST };
         let typed: TypedFunc<P, R> = self.instance.get_typed_func(&self.store, function)?;
         typed
             .call(&mut self.store, arguments)

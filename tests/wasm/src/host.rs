@@ -26,6 +26,22 @@ pub struct Host {
     pub now_ns: u64,
     /// How many bytes of bodies the filter has asked for.
     pub body_bytes_read: usize,
+    /// The context that a callback is for.
+    pub(crate) current: u32,
+    /// The context in whose place the filter acts, if it has said so in this callback.
+    pub(crate) effective: Option<u32>,
+    /// The streams that the filter has opened, as `cluster/service/method`; their numbers are their places here.
+    pub streams: Vec<String>,
+    /// What it has sent on them.
+    pub sent: Vec<Vec<u8>>,
+    /// The message that has come on one.
+    pub stream_message: Vec<u8>,
+    /// How often the filter has let the request go after holding it back.
+    pub resumed: usize,
+    /// What it has answered the client itself: status and body.
+    pub replied: Option<(u32, Vec<u8>)>,
+    /// How often the filter wants to be woken, in milliseconds; 0 for never.
+    pub tick_ms: u32,
     /// What the filter has logged.
     pub log: Vec<String>,
     /// Metrics in the order of their definition: a counter's value, or the sum of a histogram's.
@@ -38,6 +54,11 @@ impl Host {
     pub fn metric(&self, name: &str) -> u64 {
         let found = self.metrics.iter().find(|(candidate, _)| candidate == name);
         found.map_or(0, |(_, value)| *value)
+    }
+
+    /// The context that the filter acts as.
+    pub(crate) fn context(&self) -> u32 {
+        self.effective.unwrap_or(self.current)
     }
 
     /// The map that the ABI gives this number; `None` when the host has none to give now.
@@ -55,6 +76,7 @@ impl Host {
         match number {
             0 => Some(&self.request_body),
             1 => Some(&self.response_body),
+            5 => Some(&self.stream_message),
             7 => Some(&self.configuration),
             _ => None,
         }

@@ -8,6 +8,8 @@ use wasmi::{Caller, Engine, Error, Extern, Linker, Memory, Module};
 
 use crate::host::Host;
 
+mod streams;
+
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const BAD_ARGUMENT: u32 = 2;
@@ -31,6 +33,7 @@ pub(crate) fn linker(engine: &Engine, module: &Module) -> anyhow::Result<Linker<
     maps(&mut linker)?;
     buffers_and_properties(&mut linker)?;
     metrics(&mut linker)?;
+    streams::define(&mut linker)?;
     linker.func_wrap(
         "wasi_snapshot_preview1",
         "environ_sizes_get",

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use isotherm_fingerprint::Wanted;
 use serde::Deserialize;
@@ -15,6 +16,10 @@ use serde::de::IgnoredAny;
 /// How much of a body is held back at most, in bytes, before it is let go with the fingerprint of what was
 /// seen: well below Envoy's default buffer limit of 1 MiB, past which the client would get a 413.
 const BUFFER_BYTES_MAX: usize = 700 * 1024;
+
+/// How long a request waits for a word of the service on the line, in milliseconds: what `envoy/` gives external
+/// processing, too.
+const LINE_TIMEOUT_MS: u32 = 500;
 
 /// Envoy's default buffer limit, in bytes. It bounds how much is buffered and also how much one read brings.
 pub(crate) const ENVOY_BUFFER_BYTES: usize = 1024 * 1024;
@@ -40,6 +45,16 @@ pub struct RequestConfig {
     /// The body members that `session` and `tier` name.
     pub(crate) wanted: Wanted,
     pub(crate) trusted_origin: bool,
+    pub(crate) line: Option<LineConfig>,
+}
+
+/// The line on which requests are asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineConfig {
+    /// Envoy's cluster of the service.
+    pub cluster: String,
+    /// How long a request is held back without a word of the service.
+    pub timeout: Duration,
 }
 
 /// What becomes of responses.
@@ -104,6 +119,12 @@ impl RequestConfig {
         self.request_body_buffer_limit >= needed_bytes
     }
 
+    /// The line on which requests are asked about, where there is to be one.
+    #[must_use]
+    pub fn line(&self) -> Option<&LineConfig> {
+        self.line.as_ref()
+    }
+
     /// The cluster for requests that name this model.
     pub(crate) fn cluster(&self, model: Option<&str>) -> Option<&str> {
         model
@@ -150,6 +171,7 @@ struct RawRequest {
     session: Vec<RawSource>,
     tier: Vec<RawSource>,
     trusted_origin: bool,
+    line: Option<RawLine>,
 }
 
 impl Default for RawRequest {
@@ -176,8 +198,21 @@ impl Default for RawRequest {
                 body("metadata.tier"),
             ],
             trusted_origin: false,
+            line: None,
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLine {
+    cluster: String,
+    #[serde(default = "line_timeout_ms")]
+    timeout_ms: u32,
+}
+
+fn line_timeout_ms() -> u32 {
+    LINE_TIMEOUT_MS
 }
 
 #[derive(Deserialize)]
@@ -227,6 +262,18 @@ impl RawRequest {
         if self.buffer_bytes_max == 0 {
             errors.push("buffer_bytes_max is 0: no prompt could ever be read".to_owned());
         }
+        if let Some(line) = &self.line {
+            check_name(&line.cluster, "line.cluster", &mut errors);
+            if line.timeout_ms == 0 {
+                errors.push("line.timeout_ms is 0: no answer could ever be in time".to_owned());
+            }
+            if self.trusted_origin {
+                errors.push(
+                    "line: not where trusted_origin is set, since only external processing sends requests to regions"
+                        .to_owned(),
+                );
+            }
+        }
         for (list, sources) in [("session", &self.session), ("tier", &self.tier)] {
             for (index, source) in sources.iter().enumerate() {
                 let path = format!("{list}[{index}]");
@@ -269,6 +316,10 @@ impl RawRequest {
             tier: resolve(self.tier, &mut wanted.tier),
             wanted,
             trusted_origin: self.trusted_origin,
+            line: self.line.map(|line| LineConfig {
+                cluster: line.cluster,
+                timeout: Duration::from_millis(line.timeout_ms.into()),
+            }),
         }
     }
 }
@@ -366,6 +417,23 @@ mod tests {
         let error = refusal(r#"{"role":"both"}"#);
         assert!(error.contains("`request` or `response`"), "{error}");
         assert!(refusal("").contains("EOF"));
+    }
+
+    #[test]
+    fn a_line_needs_a_cluster_and_has_half_a_second() {
+        assert_eq!(request(r#"{"role":"request"}"#).line(), None);
+        let config = request(r#"{"role":"request","line":{"cluster":"isotherm"}}"#);
+        let line = LineConfig {
+            cluster: "isotherm".into(),
+            timeout: Duration::from_millis(500),
+        };
+        assert_eq!(config.line(), Some(&line));
+        let error = refusal(
+            r#"{"role":"request","trusted_origin":true,"line":{"cluster":"","timeout_ms":0}}"#,
+        );
+        for part in ["line.cluster", "line.timeout_ms", "line: not where"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
     }
 
     #[test]

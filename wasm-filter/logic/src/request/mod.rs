@@ -47,6 +47,31 @@ pub struct RequestFlow {
     content_length: Option<usize>,
     /// The client's address as Envoy tells it, for when nothing better names a session.
     client_address: Option<String>,
+    /// What the request is for; `None` where there is no line to ask on.
+    target: Option<Target>,
+}
+
+/// What a request is for: with what the filter writes, all that the service reads of its headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    method: Vec<u8>,
+    path: Vec<u8>,
+}
+
+impl Target {
+    fn of(headers: &Headers) -> Self {
+        let value = |name| headers::get(headers, name).unwrap_or_default().to_vec();
+        Self {
+            method: value(":method"),
+            path: value(":path"),
+        }
+    }
+
+    /// As headers.
+    #[must_use]
+    pub fn headers(&self) -> [(&'static str, &[u8]); 2] {
+        [(":method", &self.method), (":path", &self.path)]
+    }
 }
 
 /// What to do with a request that goes on.
@@ -58,6 +83,9 @@ pub struct Release {
     pub body_bytes: usize,
     /// What the service gets to know of the prompt.
     pub prompt: Prompt,
+    /// What the request is for, if the line may be asked about it: all of its body is here. What is let go before its
+    /// end cannot be held back any longer, and what has no prompt is seldom worth it.
+    pub target: Option<Target>,
 }
 
 /// What the service gets to know of a prompt.
@@ -110,6 +138,7 @@ impl RequestFlow {
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
+            target: config.line().map(|_| Target::of(headers)),
             config,
         }
     }
@@ -167,6 +196,7 @@ impl RequestFlow {
             tier,
             body_bytes,
             client_address,
+            target,
             ..
         } = self;
         let (found, model, prompt) = match reading {
@@ -225,6 +255,7 @@ impl RequestFlow {
             edits,
             body_bytes,
             prompt,
+            target: target.filter(|_| prompt == Prompt::Whole),
         }
     }
 }

@@ -1,0 +1,301 @@
+//! The filter's end of the line (see [`isotherm_line`]): which requests are out, and what to do when no answer comes.
+//!
+//! ```text
+//!            tick, pause over          first message            silent for a request's time
+//!  ┌──> Down ───────────────> Opening ──────────────> Up ─────────────────────────────────> Silent
+//!  │      ^                      │                    │ ^            any message              │
+//!  │      │        closed        │       leaving      │ └─────────────────────────────────────┘
+//!  │      └──────────────────────┴─────< Leaving <────┘
+//!  └── every request that is out is let go with all its headers: external processing decides on it
+//! ```
+//! A request asks only while the line is up. Whatever else happens to the line, each request that was taken in is let go
+//! exactly once: by an answer, by its time, by the line's end, or by its own. Nothing here reads a clock: time is
+//! counted in ticks, which the shell makes every [`TICK`].
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::time::Duration;
+
+use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, Routed, What};
+use prost::Message;
+
+use crate::headers::Edit;
+use isotherm_fingerprint::names;
+
+/// How often the shell calls [`Line::tick`].
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// The most requests that may be out or under way at once.
+const REQUESTS_MAX: usize = 65_536;
+
+/// How long the line is left alone after it broke, in ticks: at first, and at most.
+const PAUSE_TICKS_MIN: u64 = 10;
+const PAUSE_TICKS_MAX: u64 = 300;
+
+/// How much longer than the time for an answer a request is held back at most, in ticks: it was asked between two.
+const SLACK_TICKS: u64 = 1;
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Open the stream; [`Line::opened`] is to be told.
+    Open,
+    /// Close the stream without another word; [`Line::closed`] need not be told.
+    HangUp,
+    /// Let a request go with these headers.
+    LetGo(u32, Vec<Edit>),
+    /// Answer a request's client.
+    Reply(u32, Immediate),
+    /// Send these bytes as one message.
+    Send(Vec<u8>),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Line {
+    /// How long a request is held back without a word of the service, in ticks.
+    patience: u64,
+    state: State,
+    requests: BTreeMap<u32, Request>,
+    now: u64,
+    /// How long the next pause is, in ticks.
+    pause: u64,
+    /// How many requests were let go without the service's answer.
+    given_up: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Down { until: u64 },
+    Opening,
+    Up,
+    Silent,
+    Leaving,
+}
+
+/// A request that the service knows of.
+#[derive(Debug)]
+enum Request {
+    /// It is held back.
+    Asked {
+        until: u64,
+        /// All its headers, for when the service does not answer.
+        edits: Vec<Edit>,
+    },
+    /// It has been decided, and its end is still to be told.
+    Decided,
+}
+
+impl Line {
+    /// A line that is down. `timeout` is how long a request is held back without a word of the service.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Self {
+        let ticks = timeout.as_nanos().div_ceil(TICK.as_nanos());
+        Self {
+            patience: u64::try_from(ticks).unwrap_or(u64::MAX),
+            state: State::Down { until: 0 },
+            requests: BTreeMap::new(),
+            now: 0,
+            pause: PAUSE_TICKS_MIN,
+            given_up: 0,
+        }
+    }
+
+    /// Takes a request in, if the line is good: `edits` are the headers that the filter writes, `others` what the service
+    /// reads besides. Returns the message to send, or the edits again.
+    ///
+    /// # Errors
+    /// When the request has to go without the line.
+    pub fn ask(
+        &mut self,
+        id: u32,
+        others: &[(&str, &[u8])],
+        edits: Vec<Edit>,
+    ) -> Result<Vec<u8>, Vec<Edit>> {
+        if self.state != State::Up || self.requests.len() >= REQUESTS_MAX {
+            return Err(edits);
+        }
+        let written = edits.iter().filter_map(|edit| match edit {
+            Edit::Set(name, value) => Some((*name, value.as_slice())),
+            Edit::Remove(_) => None,
+        });
+        let headers = others.iter().copied().chain(written);
+        let headers = headers.map(|(name, value)| Header {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        });
+        let message = FromFilter {
+            asks: vec![Ask {
+                id,
+                headers: headers.collect(),
+            }],
+            ends: Vec::new(),
+        };
+        let until = self.now + self.patience + SLACK_TICKS;
+        self.requests.insert(id, Request::Asked { until, edits });
+        Ok(message.encode_to_vec())
+    }
+
+    /// Whether a request is known here.
+    #[must_use]
+    pub fn has(&self, id: u32) -> bool {
+        self.requests.contains_key(&id)
+    }
+
+    /// A request has ended, as `outcome` says it or in a way that nobody knows. Returns the message to send.
+    pub fn ended(&mut self, id: u32, outcome: Option<String>) -> Option<Vec<u8>> {
+        self.requests.remove(&id)?;
+        Some(end(id, outcome.unwrap_or_default()))
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self) -> Vec<Effect> {
+        self.now += 1;
+        match self.state {
+            State::Down { until } if until <= self.now => return vec![Effect::Open],
+            State::Down { .. } => return Vec::new(),
+            State::Opening | State::Up | State::Silent | State::Leaving => {}
+        }
+        let is_late = |request: &Request| matches!(request, Request::Asked { until, .. } if *until <= self.now);
+        let late = self.requests.iter().filter(|(_, request)| is_late(request));
+        let late: Vec<u32> = late.map(|(id, _)| *id).collect();
+        let mut effects = Vec::new();
+        for id in late {
+            if let Some(Request::Asked { edits, .. }) = self.requests.remove(&id) {
+                effects.push(Effect::LetGo(id, edits));
+                effects.push(Effect::Send(end(id, String::new())));
+                self.given_up += 1;
+            }
+        }
+        if !effects.is_empty() && self.state == State::Up {
+            self.state = State::Silent;
+        }
+        effects
+    }
+
+    /// The stream was opened, or could not be.
+    pub fn opened(&mut self, is_open: bool) {
+        if is_open {
+            self.state = State::Opening;
+        } else {
+            self.rest();
+        }
+    }
+
+    /// The service has said something.
+    pub fn heard(&mut self, message: &[u8]) -> Vec<Effect> {
+        let Ok(FromService { answers, leaving }) = FromService::decode(message) else {
+            // Another protocol: it will not get better by the next message.
+            let mut effects = self.closed();
+            effects.push(Effect::HangUp);
+            return effects;
+        };
+        if leaving {
+            self.state = State::Leaving;
+        } else if self.state != State::Leaving {
+            self.state = State::Up;
+            self.pause = PAUSE_TICKS_MIN;
+        }
+        let effects = answers
+            .into_iter()
+            .filter_map(|answer| self.answered(answer));
+        effects.collect()
+    }
+
+    /// The stream has ended.
+    pub fn closed(&mut self) -> Vec<Effect> {
+        self.rest();
+        let requests = mem::take(&mut self.requests);
+        let mut effects = Vec::new();
+        for (id, request) in requests {
+            if let Request::Asked { edits, .. } = request {
+                effects.push(Effect::LetGo(id, edits));
+                self.given_up += 1;
+            }
+        }
+        effects
+    }
+
+    /// How many requests were let go without the service's answer since this was last asked.
+    pub fn take_given_up(&mut self) -> u64 {
+        mem::take(&mut self.given_up)
+    }
+
+    fn rest(&mut self) {
+        self.state = State::Down {
+            until: self.now + self.pause,
+        };
+        self.pause = (self.pause * 2).min(PAUSE_TICKS_MAX);
+    }
+
+    fn answered(&mut self, Answer { id, what }: Answer) -> Option<Effect> {
+        let request = self.requests.get_mut(&id)?;
+        let Request::Asked { until, edits } = request else {
+            return None;
+        };
+        match what {
+            Some(What::Waits(waits)) => {
+                let ticks = Duration::from_millis(waits.milliseconds.into()).as_nanos();
+                let ticks = u64::try_from(ticks.div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX);
+                *until = self.now.saturating_add(ticks).saturating_add(SLACK_TICKS);
+                None
+            }
+            Some(What::Routed(routed)) => {
+                let edits = decided(id, mem::take(edits), routed);
+                *request = Request::Decided;
+                Some(Effect::LetGo(id, edits))
+            }
+            Some(What::Immediate(immediate)) => {
+                self.requests.remove(&id);
+                Some(Effect::Reply(id, immediate))
+            }
+            // What is not known here is a newer service's: external processing will know what to do.
+            Some(What::Passed(_)) | None => {
+                let edits = mem::take(edits);
+                self.requests.remove(&id);
+                Some(Effect::LetGo(id, edits))
+            }
+        }
+    }
+}
+
+/// What becomes of a decided request's headers: those that only the service reads are not even written.
+fn decided(id: u32, edits: Vec<Edit>, routed: Routed) -> Vec<Edit> {
+    let Routed {
+        destination,
+        cluster,
+        decision,
+    } = routed;
+    let mut kept: Vec<Edit> = edits
+        .into_iter()
+        .filter(|edit| match edit {
+            Edit::Remove(_) => true,
+            Edit::Set(name, _) => {
+                *name == names::SESSION || (*name == names::CLUSTER && cluster.is_empty())
+            }
+        })
+        .collect();
+    kept.push(Edit::set(names::DESTINATION, destination));
+    kept.push(Edit::set(names::LINE, id.to_string()));
+    if !cluster.is_empty() {
+        kept.push(Edit::set(names::CLUSTER, cluster));
+    }
+    if !decision.is_empty() {
+        kept.push(Edit::set(names::DECISION, decision));
+    }
+    kept
+}
+
+fn end(id: u32, outcome: String) -> Vec<u8> {
+    let message = FromFilter {
+        asks: Vec::new(),
+        ends: vec![End {
+            id,
+            outcome: outcome.into_bytes(),
+        }],
+    };
+    message.encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The line on the host: a stream of the plugin's root context, for the requests of this worker.
+//!
+//! The host gives each stream to the context that opened it. So whoever sends takes the root's place for that one call
+//! (`set_effective_context`), and the root takes a request's place to change its headers and let it go. The host
+//! defers whatever would come back into this module until the call has returned.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use isotherm_filter_logic::line::{Effect, Line};
+use isotherm_filter_logic::{Edit, LineConfig};
+use isotherm_line::{Immediate, METHOD, SERVICE};
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, MapType};
+
+use crate::metrics::LineMetrics;
+
+/// A line that a root context and its requests share.
+pub(crate) type Shared = Rc<RefCell<Wire>>;
+
+thread_local! {
+    /// The lines of this worker, for the response role, which knows no more than a request's number. There is one
+    /// for each configured instance of the request role.
+    static LINES: RefCell<Vec<Weak<RefCell<Wire>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The logic of a line, and its stream.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// The context that opens the stream.
+    root: u32,
+    cluster: String,
+    stream: Option<u32>,
+    line: Line,
+    metrics: LineMetrics,
+}
+
+impl Wire {
+    pub(crate) fn start(root: u32, config: &LineConfig) -> Shared {
+        let wire = Rc::new(RefCell::new(Self {
+            root,
+            cluster: config.cluster.clone(),
+            stream: None,
+            line: Line::new(config.timeout),
+            metrics: LineMetrics::define(),
+        }));
+        LINES.with_borrow_mut(|lines| {
+            lines.retain(|line| line.strong_count() > 0);
+            lines.push(Rc::downgrade(&wire));
+        });
+        wire
+    }
+
+    /// In a callback of the request: asks about it, and it has to be held back; or gives its headers again.
+    pub(crate) fn ask(
+        &mut self,
+        request: u32,
+        others: &[(&str, &[u8])],
+        edits: Vec<Edit>,
+    ) -> Result<(), Vec<Edit>> {
+        let message = self.line.ask(request, others, edits)?;
+        self.send_for(request, &message);
+        Ok(())
+    }
+
+    /// In a callback of the context `from`: tells that a request has ended.
+    pub(crate) fn tell_end(&mut self, from: u32, request: u32, outcome: Option<String>) {
+        if let Some(message) = self.line.ended(request, outcome) {
+            self.send_for(from, &message);
+        }
+    }
+
+    /// In the root's callback: time passes.
+    pub(crate) fn tick(&mut self) {
+        let effects = self.line.tick();
+        self.perform(effects);
+    }
+
+    /// In the root's callback: a message came.
+    pub(crate) fn heard(&mut self, stream: u32, message_bytes: usize) {
+        if self.stream != Some(stream) {
+            return;
+        }
+        let message = hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, message_bytes);
+        let message = message.ok().flatten().unwrap_or_default();
+        let effects = self.line.heard(&message);
+        self.perform(effects);
+    }
+
+    /// In the root's callback: a stream has ended.
+    pub(crate) fn closed(&mut self, stream: u32) {
+        if self.stream == Some(stream) {
+            self.stream = None;
+            let effects = self.line.closed();
+            self.perform(effects);
+        }
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Open => self.open(),
+                Effect::HangUp => {
+                    if let Some(stream) = self.stream.take() {
+                        // One that is gone already is what was wanted.
+                        let _ = hostcalls::cancel_grpc_stream(stream);
+                    }
+                }
+                Effect::LetGo(request, edits) => {
+                    if hostcalls::set_effective_context(request).is_ok() {
+                        apply(&edits);
+                        let _ = hostcalls::resume_http_request();
+                        self.be_the_root();
+                    }
+                }
+                Effect::Reply(request, answer) => {
+                    if hostcalls::set_effective_context(request).is_ok() {
+                        reply(&answer);
+                        self.be_the_root();
+                    }
+                }
+                Effect::Send(message) => self.send(&message),
+            }
+        }
+        self.metrics.fell_back(self.line.take_given_up());
+    }
+
+    fn open(&mut self) {
+        // The library notes who is called back about the stream: the context whose callback this is.
+        self.stream = hostcalls::open_grpc_stream(&self.cluster, SERVICE, METHOD, Vec::new()).ok();
+        self.line.opened(self.stream.is_some());
+    }
+
+    /// Sends in the root's place, from a callback of another context.
+    fn send_for(&self, from: u32, message: &[u8]) {
+        self.be_the_root();
+        self.send(message);
+        let _ = hostcalls::set_effective_context(from);
+    }
+
+    /// A stream that takes no message is about to end, and then everybody is let go.
+    fn send(&self, message: &[u8]) {
+        if let Some(stream) = self.stream {
+            let _ = hostcalls::send_grpc_stream_message(stream, Some(message), false);
+        }
+    }
+
+    fn be_the_root(&self) {
+        // It exists for as long as any of its requests.
+        let _ = hostcalls::set_effective_context(self.root);
+    }
+}
+
+/// Tells the end of a request that was decided on any line of this worker, in a callback of the context `from`.
+pub(crate) fn tell_end(from: u32, request: u32, outcome: String) {
+    LINES.with_borrow(|lines| {
+        let lines = lines.iter().filter_map(Weak::upgrade);
+        for line in lines {
+            if let Ok(mut wire) = line.try_borrow_mut()
+                && wire.line.has(request)
+            {
+                return wire.tell_end(from, request, Some(outcome));
+            }
+        }
+    });
+}
+
+fn apply(edits: &[Edit]) {
+    for edit in edits {
+        let (name, value) = match edit {
+            Edit::Remove(name) => (name.as_str(), None),
+            Edit::Set(name, value) => (*name, Some(value.as_slice())),
+        };
+        let _ = hostcalls::set_map_value_bytes(MapType::HttpRequestHeaders, name, value);
+    }
+}
+
+fn reply(answer: &Immediate) {
+    let headers = answer.headers.iter().filter_map(|header| {
+        let value = str::from_utf8(&header.value).ok()?;
+        Some((header.name.as_str(), value))
+    });
+    let _ = hostcalls::send_http_response(answer.status, headers.collect(), Some(&answer.body));
+}
