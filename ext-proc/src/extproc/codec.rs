@@ -44,6 +44,10 @@ impl ExtProc {
     pub(super) fn over(context: Arc<Context>) -> Self {
         Self { context }
     }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
 }
 
 impl NamedService for ExtProc {

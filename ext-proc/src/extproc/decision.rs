@@ -6,8 +6,8 @@ use std::time::Duration;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{RequestId, Scope};
 
-use super::answer::Carried;
 use super::head::Head;
+use super::reply::Carried;
 use crate::driver::{Ask, Directory, Forward, Pool, Route};
 
 /// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
@@ -28,9 +28,9 @@ pub(super) struct About {
 
 impl About {
     /// What `head` says, and where `ask` may go.
-    pub(super) fn of(head: &Head, ask: &Ask, directory: Option<&Directory>) -> Self {
+    pub(super) fn of(head: Head, ask: &Ask, directory: Option<&Directory>) -> Self {
         let (guest_of, tried) = match (&ask.scope, directory) {
-            (Scope::Guest, _) => (head.origin.region.clone(), String::new()),
+            (Scope::Guest, _) => (head.origin.region, String::new()),
             (Scope::Regions { tried }, Some(directory)) => {
                 let names = tried.iter().filter_map(|id| directory.get(*id));
                 let names: Vec<_> = names.map(|peer| &*peer.name).collect();
@@ -42,7 +42,7 @@ impl About {
             prompt_bytes: ask.fingerprint.total_bytes(),
             guest_of,
             tried,
-            carried: head.carried.clone(),
+            carried: head.carried,
         }
     }
 }

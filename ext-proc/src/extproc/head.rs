@@ -10,8 +10,8 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, Metadata}
 use isotherm_fingerprint::{Fingerprint, names, tokens};
 use isotherm_router::Tier;
 
-use super::answer::Carried;
 use super::origin::{Listener, Origin};
+use super::reply::Carried;
 use super::subset;
 use crate::driver::{Ask, Directory, session_key};
 use crate::metrics::Metrics;
@@ -43,14 +43,26 @@ impl Head {
         listener: Listener,
         metrics: &Metrics,
     ) -> Self {
+        let headers = headers.map_or(&[][..], |map| &map.headers);
+        let headers = headers.iter().map(|header| (&*header.key, bytes(header)));
+        let mut head = Self::of(headers, listener, metrics);
+        head.ask.subset = metadata.and_then(subset::read);
+        head
+    }
+
+    /// Reads headers.
+    pub(crate) fn of<'a>(
+        headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+        listener: Listener,
+        metrics: &Metrics,
+    ) -> Self {
         let mut head = Self::default();
-        for header in headers.map_or(&[][..], |map| &map.headers) {
-            head.carried.note(&header.key, bytes(header));
-            if head.take(&header.key, bytes(header), listener).is_none() {
-                metrics.bad_header(known_name(&header.key));
+        for (name, value) in headers {
+            head.carried.note(name, value);
+            if head.take(name, value, listener).is_none() {
+                metrics.bad_header(known_name(name));
             }
         }
-        head.ask.subset = metadata.and_then(subset::read);
         head
     }
 

@@ -10,19 +10,25 @@
 //! `max_message_timeout`, or Envoy ignores it: that has to be longer than the pools' `wait_ms_max` and five seconds.
 
 mod answer;
+mod asked;
 mod codec;
 mod decision;
 mod exchange;
 mod head;
+mod line;
 mod openai;
 mod origin;
 mod place;
+mod reply;
 mod subset;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 pub use codec::ExtProc;
 pub(crate) use head::Head;
+pub use line::Line;
 pub(crate) use origin::Listener;
 pub(crate) use place::Place;
 
@@ -47,5 +53,11 @@ impl ExtProc {
             metrics,
             started_unix_s,
         }))
+    }
+
+    /// The same service by lines, which hear of it when `stopping` turns true.
+    #[must_use]
+    pub fn line(&self, stopping: watch::Receiver<bool>) -> Line {
+        Line::over(Arc::clone(self.context()), stopping)
     }
 }

@@ -7,6 +7,7 @@
 //! | name | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
+//! | `isotherm_lines` | gauge | | lines that are open now: one for each worker of an Envoy that asks by them |
 //! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
@@ -109,6 +110,8 @@ pub const PREFIX: &str = "isotherm";
 pub struct Metrics {
     /// Requests that Envoy has open with this service.
     pub streams: Gauge,
+    /// Lines that are open.
+    pub lines: Gauge,
     /// Envoys that follow the endpoints.
     pub eds_streams: Gauge,
     /// Endpoint updates sent.
@@ -179,6 +182,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             streams: Gauge::default(),
+            lines: Gauge::default(),
             eds_streams: Gauge::default(),
             eds_pushes: Counter::default(),
             eds_nacks: Counter::default(),
@@ -192,6 +196,11 @@ impl Metrics {
             "ext_proc_streams",
             "Requests that Envoy has open with this service",
             metrics.streams.clone(),
+        );
+        registry.register(
+            "lines",
+            "Lines that are open: one for each worker of an Envoy that asks by them",
+            metrics.lines.clone(),
         );
         registry.register(
             "answers",

@@ -158,8 +158,10 @@ impl Server {
             region.start(config, envoys.count())
         });
         let region = region.transpose()?;
+        let ext_proc = ExtProc::new(Arc::clone(&self.fleet), self.metrics.clone(), unix_time_s());
         let services = grpc::Services {
-            ext_proc: ExtProc::new(Arc::clone(&self.fleet), self.metrics.clone(), unix_time_s()),
+            line: ext_proc.line(stopped.clone()),
+            ext_proc,
             endpoints: Endpoints::server(Arc::clone(&self.fleet), self.metrics, stopped.clone()),
             health,
             envoys,

@@ -9,6 +9,7 @@ mod regions;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
@@ -79,6 +80,17 @@ impl Pool {
     #[must_use]
     pub fn cluster(&self) -> String {
         self.config.borrow().cluster.clone()
+    }
+
+    /// Its Envoy cluster, unless it is this one.
+    pub(crate) fn cluster_unless(&self, known: Option<&str>) -> Option<String> {
+        let config = self.config.borrow();
+        (known != Some(&*config.cluster)).then(|| config.cluster.clone())
+    }
+
+    /// How long its queue keeps a request.
+    pub(crate) fn wait_max(&self) -> Duration {
+        self.config.borrow().router.queue.wait_max
     }
 
     /// Its configuration, now and whenever a reload changes it. Who probes it and who feeds it follow this.

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
 
 use super::*;
 use crate::config;
-use crate::driver::{Clock, Fleet};
+use crate::driver::{Clock, Fleet, Pool};
 use crate::metrics::Metrics;
 
 type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
