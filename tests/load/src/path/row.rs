@@ -17,6 +17,8 @@ pub enum Row {
     Floor,
     /// Isotherm as delivered
     Isotherm,
+    /// Isotherm without the filter's line: every request is asked about by external processing
+    IsothermExtProc,
     /// Isotherm, its service over a Unix socket
     IsothermUnix,
     /// SGLang's router, policy `cache_aware`
@@ -33,6 +35,7 @@ impl Row {
             Self::FloorHeaders => "floor, headers only",
             Self::Floor => "floor",
             Self::Isotherm => "Isotherm",
+            Self::IsothermExtProc => "Isotherm, ext_proc",
             Self::IsothermUnix => "Isotherm, Unix socket",
             Self::SglangRouter => "sglang-router",
         }
@@ -43,7 +46,7 @@ impl Row {
     pub fn remembers(self) -> bool {
         matches!(
             self,
-            Self::Isotherm | Self::IsothermUnix | Self::SglangRouter
+            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix | Self::SglangRouter
         )
     }
 }
@@ -61,7 +64,12 @@ mod tests {
             .collect();
         assert_eq!(
             remember,
-            ["Isotherm", "Isotherm, Unix socket", "sglang-router"]
+            [
+                "Isotherm",
+                "Isotherm, ext_proc",
+                "Isotherm, Unix socket",
+                "sglang-router"
+            ]
         );
     }
 }

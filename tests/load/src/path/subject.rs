@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
+use isotherm_harness::envoy::edit_filter;
 use isotherm_harness::process::Process;
 use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, within};
 use serde_json::{Value, json};
@@ -94,6 +95,10 @@ impl Subject {
             }
             Row::Isotherm => {
                 let stack = builder(row, replicas).start().await?;
+                Ok(Self::with_service(row, stack, None))
+            }
+            Row::IsothermExtProc => {
+                let stack = builder(row, replicas).envoy(without_line).start().await?;
                 Ok(Self::with_service(row, stack, None))
             }
             Row::IsothermUnix => Self::isotherm_unix(replicas).await,
@@ -324,6 +329,13 @@ fn without_service(
         &format!("{POOL}/load_assignment"),
         json!({ "cluster_name": "llama", "endpoints": [{ "lb_endpoints": endpoints }] }),
     )
+}
+
+/// Leaves every question to external processing.
+fn without_line(document: &mut Document) -> anyhow::Result<()> {
+    edit_filter(document, "isotherm.request", |filter| {
+        filter.remove("line").map(drop)
+    })
 }
 
 /// Takes away what is not named, from a list of things with names.
