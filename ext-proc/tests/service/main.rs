@@ -13,6 +13,7 @@ mod decisions;
 mod endpoints;
 #[path = "../fake/mod.rs"]
 pub mod fake;
+mod line;
 mod queue;
 mod regions;
 mod stop;

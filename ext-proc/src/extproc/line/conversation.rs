@@ -266,6 +266,8 @@ impl<I: Inbound> Stream for Conversation<I> {
 impl<I: Inbound> Drop for Conversation<I> {
     fn drop(&mut self) {
         self.context.metrics.lines.dec();
+        // First who waits: nobody is to be sent to a place that comes free only because all of them go.
+        self.open.retain(|_, open| open.asked.is_sent());
         while self.progress != Progress::Over
             && !self.open.is_empty()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
@@ -276,3 +278,7 @@ impl<I: Inbound> Drop for Conversation<I> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
