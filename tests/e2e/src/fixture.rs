@@ -13,6 +13,7 @@ const SERVICE: &str = "static_resources/clusters/name=isotherm";
 const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
 /// Longer than any machine forgets a process.
 const PATIENT: &str = "20s";
+const PATIENT_MS: u64 = 20_000;
 
 /// Scripted replicas that each get `outstanding_max` requests at a time; what is more waits in the service.
 #[must_use]
@@ -34,6 +35,9 @@ pub fn scripted(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> Sta
 #[must_use]
 pub fn patient(stack: StackBuilder) -> StackBuilder {
     stack.envoy(|document| {
+        envoy::edit_filter(document, "isotherm.request", |filter| {
+            filter.set("line/timeout_ms", PATIENT_MS)
+        })?;
         document.set(&format!("{EXT_PROC}/message_timeout"), PATIENT)?;
         document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
         document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;

@@ -9,6 +9,7 @@ mod conversation;
 mod failing;
 mod failover;
 mod headers;
+mod line;
 mod memory;
 mod openai;
 mod pushing;

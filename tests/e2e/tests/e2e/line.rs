@@ -1,0 +1,111 @@
+//! The filter's line: requests are asked about on it, and by external processing when it cannot be.
+
+use isotherm_e2e::{Action, Answer, Client, PATIENCE, Upstream, admin, as_shipped, chat, turn};
+use isotherm_harness::{Stack, until};
+
+/// Of the stacks here.
+const WORKERS: u16 = 2;
+/// Each worker has a line, and Envoy's main thread, on which there is never a request.
+const LINES: f64 = 3.0;
+
+async fn started(name: &str, replicas: &[&Upstream]) -> anyhow::Result<Stack> {
+    let stack = as_shipped(name, replicas, 8).workers(WORKERS);
+    let stack = stack.start().await?;
+    all_lines(&stack).await?;
+    Ok(stack)
+}
+
+/// Waits until every thread of Envoy has its line.
+async fn all_lines(stack: &Stack) -> anyhow::Result<()> {
+    until(PATIENCE, "a line for each thread", || async {
+        let lines = admin::metric(stack.service(), "isotherm_lines").await;
+        lines.is_ok_and(|lines| (lines - LINES).abs() < 0.5)
+    })
+    .await
+}
+
+/// How often external processing was asked.
+async fn external(stack: &Stack) -> anyhow::Result<u64> {
+    stack
+        .envoy()
+        .stat("http.llm.ext_proc.isotherm.streams_started")
+        .await
+}
+
+#[tokio::test]
+async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> anyhow::Result<()> {
+    const REQUESTS: u64 = 20;
+    let _turn = turn::shared().await?;
+    let [a, b] = [Upstream::start("a").await?, Upstream::start("b").await?];
+    let stack = started("line", &[&a, &b]).await?;
+    let client = Client::new(&stack.url(""))?;
+    let before = external(&stack).await?;
+    for number in 0..REQUESTS {
+        let body = chat(&format!("number {number}"));
+        let answer = client.chat(&format!("s{number}"), &body).await?;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(external(&stack).await?, before);
+    admin::becomes(stack.service(), "counters/finished_ok", REQUESTS).await?;
+    admin::becomes(stack.service(), "in_flight", 0).await?;
+    for request in a.seen().iter().chain(&b.seen()) {
+        let internal: Vec<_> = request
+            .headers
+            .keys()
+            .filter(|name| name.as_str().starts_with("x-isotherm-"))
+            .collect();
+        assert_eq!(internal, ["x-isotherm-session", "x-isotherm-cluster"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_told_on_the_line() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let replica = Upstream::start("a").await?;
+    replica.always(Action::Hold);
+    let stack = started("line-gone", &[&replica]).await?;
+    let client = Client::new(&stack.url(""))?;
+    let request = client.post("/v1/chat/completions", &chat("hello"));
+    let asked = tokio::spawn(Answer::to(request));
+    replica.holds(1).await?;
+    admin::becomes(stack.service(), "in_flight", 1).await?;
+    asked.abort();
+    admin::becomes(stack.service(), "in_flight", 0).await?;
+    let gone = admin::metric(stack.service(), "isotherm_aborted_total").await?;
+    assert!((gone - 1.0).abs() < 0.1, "{gone} aborted");
+    assert_eq!(external(&stack).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_line_that_broke_is_opened_again() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let replica = Upstream::start("a").await?;
+    let mut stack = started("line-again", &[&replica]).await?;
+    let client = Client::new(&stack.url(""))?;
+    stack.service_mut().kill()?;
+    let answer = client.chat("s", &chat("while nobody decides")).await?;
+    assert_eq!(answer.status, 200);
+    stack.service_mut().start().await?;
+    all_lines(&stack).await?;
+    let before = external(&stack).await?;
+    let answer = client.chat("s", &chat("again")).await?;
+    assert_eq!(answer.status, 200);
+    assert_eq!(external(&stack).await?, before);
+    admin::becomes(stack.service(), "counters/finished_ok", 1).await
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Result<()> {
+    let _turn = turn::shared().await?;
+    let replica = Upstream::start("a").await?;
+    let stack = started("line-large", &[&replica]).await?;
+    let client = Client::new(&stack.url(""))?;
+    let before = external(&stack).await?;
+    let body = chat(&"A prompt that is longer than Envoy may buffer. ".repeat(120_000));
+    let answer = client.chat("s", &body).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(external(&stack).await?, before + 1);
+    Ok(())
+}
