@@ -340,11 +340,11 @@ async fn a_service_that_stops_says_so_once_and_the_line_ends_with_its_last_reque
         leaving: true,
     };
     assert_eq!(world.hears().await, leaving);
+    world.say([3], []);
+    assert_eq!(world.answers().await, [(3, said::passed())]);
     world.context.fleet.shut_down();
     assert_eq!(world.answers().await, [(2, said::passed())]);
     assert!(world.has("answers_total{answer=\"passed\"} 1"));
-    world.say([3], []);
-    assert_eq!(world.answers().await, [(3, said::passed())]);
     assert!(world.is_quiet(), "the response of the first goes on");
     world.say([], [end(1, "v=1;status=200")]);
     assert!(world.line.next().await.is_none());
