@@ -29,6 +29,8 @@ pub(crate) struct Head {
     pub(crate) cluster: Option<String>,
     /// Where it comes from, as far as that is believed.
     pub(crate) origin: Origin,
+    /// The filter has its decision already, from its line.
+    pub(crate) is_decided: bool,
     /// What the answer takes away again.
     pub(crate) carried: Carried,
     /// What the routing core wants to know; its scope is left to who knows the regions.
@@ -93,6 +95,7 @@ impl Head {
                 self.ask.prompt_tokens = tokens.prompt;
                 self.ask.output_tokens_max = tokens.output_max;
             }
+            names::LINE => self.is_decided = true,
             names::FINGERPRINT => {
                 self.ask.fingerprint = Arc::new(Fingerprint::decode(value).ok()?);
             }

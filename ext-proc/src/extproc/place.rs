@@ -2,6 +2,7 @@
 //!
 //! | request | goes to |
 //! | --- | --- |
+//! | was decided on the filter's line, and Envoy asks all the same | passed on as it is |
 //! | `GET /v1/models[/{id}]`, unless a pool serves any model | answered here |
 //! | names a model | the pool that serves it; 404 in OpenAI's form where none does |
 //! | names none, and the filter chose a cluster | the pool behind that cluster |
@@ -14,7 +15,7 @@
 //! model the list of models is such a request, since only the engine knows what it serves. A pool whose sources have
 //! not told yet who is in it (the service has just started) takes no requests: Envoy may know its replicas already.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use isotherm_fingerprint::Api;
 
@@ -22,6 +23,9 @@ use super::head::{Head, percent_decoded};
 use crate::driver::{ANY_MODEL, Pool, Table};
 
 const MODELS_PATH: &str = "/v1/models";
+
+/// Whether it was said that Envoy asks twice. Once is enough: it is the same for every request.
+static TOLD: Once = Once::new();
 
 /// What is to be done with a request.
 #[derive(Debug)]
@@ -43,6 +47,16 @@ pub(crate) enum Place {
 impl Place {
     /// Finds out.
     pub(crate) fn of(head: &Head, table: &Table) -> Self {
+        if head.is_decided {
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "Envoy asks by external processing about requests that the filter's line has decided: \
+                     it works, and costs twice. The route for requests with x-isotherm-line is to switch \
+                     external processing off; envoy/standalone.yaml shows it"
+                );
+            });
+            return Self::Pass(None);
+        }
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
         {
@@ -136,6 +150,20 @@ pools:
         assert_eq!(chat("qwen"), "route qwen");
         assert_eq!(chat("org/llama"), "route llama");
         assert_eq!(chat("gpt"), "unknown gpt");
+    }
+
+    #[tokio::test]
+    async fn what_the_line_has_decided_is_left_alone() {
+        let config = config::parse(TWO).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let fleet = Fleet::new(&config, Arc::new(metrics), Clock::start());
+        let head = Head {
+            model: Some("qwen".into()),
+            is_decided: true,
+            ..Head::default()
+        };
+        let place = Place::of(&head, &fleet.table());
+        assert!(matches!(place, Place::Pass(None)), "{place:?}");
     }
 
     #[tokio::test]

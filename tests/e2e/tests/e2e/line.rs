@@ -1,16 +1,22 @@
 //! The filter's line: requests are asked about on it, and by external processing when it cannot be.
 
 use isotherm_e2e::{Action, Answer, Client, PATIENCE, Upstream, admin, as_shipped, chat, turn};
-use isotherm_harness::{Stack, until};
+use isotherm_harness::{Stack, StackBuilder, until};
 
 /// Of the stacks here.
 const WORKERS: u16 = 2;
 /// Each worker has a line, and Envoy's main thread, on which there is never a request.
 const LINES: f64 = 3.0;
 
+/// The route for what was decided on the line.
+const ROUTE: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes/0";
+
 async fn started(name: &str, replicas: &[&Upstream]) -> anyhow::Result<Stack> {
-    let stack = as_shipped(name, replicas, 8).workers(WORKERS);
-    let stack = stack.start().await?;
+    good(as_shipped(name, replicas, 8)).await
+}
+
+async fn good(stack: StackBuilder) -> anyhow::Result<Stack> {
+    let stack = stack.workers(WORKERS).start().await?;
     all_lines(&stack).await?;
     Ok(stack)
 }
@@ -107,5 +113,28 @@ async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Re
     let answer = client.chat("s", &body).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(external(&stack).await?, before + 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_envoy_that_asks_twice_gets_one_decision() -> anyhow::Result<()> {
+    const REQUESTS: u64 = 5;
+    let _turn = turn::shared().await?;
+    let replica = Upstream::start("a").await?;
+    let stack = as_shipped("line-twice", &[&replica], 8).envoy(|document| {
+        let switch = format!("{ROUTE}/typed_per_filter_config");
+        document.remove(&switch).map(drop)
+    });
+    let stack = good(stack).await?;
+    let client = Client::new(&stack.url(""))?;
+    for number in 0..REQUESTS {
+        let body = chat(&format!("number {number}"));
+        let answer = client.chat("s", &body).await?;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(external(&stack).await?, REQUESTS);
+    admin::becomes(stack.service(), "counters/arrived", REQUESTS).await?;
+    admin::becomes(stack.service(), "counters/finished_ok", REQUESTS).await?;
+    assert!(stack.service().process()?.log().contains("costs twice"));
     Ok(())
 }
