@@ -9,7 +9,8 @@
 //!  └── every request that is out is let go with all its headers: external processing decides on it
 //! ```
 //! A request asks only while the line is up. Whatever else happens to the line, each request that was taken in is let go
-//! exactly once: by an answer, by its time, by the line's end, or by its own. Nothing here reads a clock: time is
+//! exactly once: by an answer, by its time, by the line's end, or by its own. One whose time is up is nobody's to decide
+//! any more: a service that hangs would let external processing wait as long again. Nothing here reads a clock: time is
 //! counted in ticks, which the shell makes every [`TICK`].
 
 use std::collections::BTreeMap;
@@ -162,7 +163,7 @@ impl Line {
         let mut effects = Vec::new();
         for id in late {
             if let Some(Request::Asked { edits, .. }) = self.requests.remove(&id) {
-                effects.push(Effect::LetGo(id, edits));
+                effects.push(Effect::LetGo(id, undecided(id, edits)));
                 effects.push(Effect::Send(end(id, String::new())));
                 self.given_up += 1;
             }
@@ -259,25 +260,27 @@ impl Line {
     }
 }
 
-/// What becomes of a decided request's headers: those that only the service reads are not even written.
+/// The headers of a request that nobody is to be asked about any more: what only the service reads is not even written.
+fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
+    edits.retain(|edit| match edit {
+        Edit::Remove(_) => true,
+        Edit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
+    });
+    edits.push(Edit::set(names::LINE, id.to_string()));
+    edits
+}
+
+/// The same, with where it goes.
 fn decided(id: u32, edits: Vec<Edit>, routed: Routed) -> Vec<Edit> {
     let Routed {
         destination,
         cluster,
         decision,
     } = routed;
-    let mut kept: Vec<Edit> = edits
-        .into_iter()
-        .filter(|edit| match edit {
-            Edit::Remove(_) => true,
-            Edit::Set(name, _) => {
-                *name == names::SESSION || (*name == names::CLUSTER && cluster.is_empty())
-            }
-        })
-        .collect();
+    let mut kept = undecided(id, edits);
     kept.push(Edit::set(names::DESTINATION, destination));
-    kept.push(Edit::set(names::LINE, id.to_string()));
     if !cluster.is_empty() {
+        kept.retain(|edit| !matches!(edit, Edit::Set(names::CLUSTER, _)));
         kept.push(Edit::set(names::CLUSTER, cluster));
     }
     if !decision.is_empty() {
