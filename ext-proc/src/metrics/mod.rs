@@ -7,7 +7,7 @@
 //! | name | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
-//! | `isotherm_lines` | gauge | | lines that are open now: one for each worker of an Envoy that asks by them |
+//! | `isotherm_lines` | gauge | | lines that are open now: one for each worker of an Envoy that asks by them, and one for its main thread |
 //! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
@@ -199,7 +199,7 @@ impl Metrics {
         );
         registry.register(
             "lines",
-            "Lines that are open: one for each worker of an Envoy that asks by them",
+            "Lines that are open: one for each worker of an Envoy that asks by them, and one for its main thread",
             metrics.lines.clone(),
         );
         registry.register(

@@ -5,26 +5,23 @@
 //! headers that belong to external processing. So where there are regions no line opens, and one that is open when a
 //! reload brings them passes everything on.
 
-mod codec;
 mod conversation;
-mod heard;
 mod said;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use isotherm_line::{FromService, PATH, SERVICE};
+use isotherm_line::{FromFilter, FromService, PATH, SERVICE};
 use tokio::sync::watch;
 use tonic::codec::Streaming;
 use tonic::codegen::{Service, StdError, http};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
 
 use super::Context;
-use codec::LineCodec;
 use conversation::Conversation;
 
 /// The longest message that is read, in bytes. Requests that ask together share one, at a few kilobytes each.
@@ -67,8 +64,8 @@ where
             if request.uri().path() != PATH {
                 return Ok(Status::unimplemented("the only method is Converse").into_http());
             }
-            let mut grpc =
-                Grpc::new(LineCodec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
+            let mut grpc = Grpc::new(ProstCodec::default())
+                .apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
             Ok(grpc.streaming(converse, request).await)
         })
     }
@@ -76,12 +73,12 @@ where
 
 struct Converse(Line);
 
-impl StreamingService<Bytes> for Converse {
+impl StreamingService<FromFilter> for Converse {
     type Response = FromService;
-    type ResponseStream = Conversation<Streaming<Bytes>>;
+    type ResponseStream = Conversation<Streaming<FromFilter>>;
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<FromFilter>>) -> Self::Future {
         let Line { context, stopping } = self.0.clone();
         std::future::ready(if context.fleet.table().directory().is_some() {
             Err(Status::failed_precondition(

@@ -12,10 +12,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 
-use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt};
-use isotherm_line::{Answer, FromService, What};
+use isotherm_line::{Answer, Ask, End, FromFilter, FromService, What};
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -25,7 +24,6 @@ use super::super::asked::{Asked, Placed};
 use super::super::head::Head;
 use super::super::reply::Reply;
 use super::super::{Context, Listener};
-use super::heard::{self, Ask, End, Heard, Malformed};
 use super::said;
 use crate::driver::Verdict;
 
@@ -39,9 +37,9 @@ const MESSAGES_MAX: usize = 64;
 const ANSWERS_ENOUGH: usize = 1024;
 
 /// What the filter says.
-pub(super) trait Inbound: Stream<Item = Result<Bytes, Status>> + Unpin {}
+pub(super) trait Inbound: Stream<Item = Result<FromFilter, Status>> + Unpin {}
 
-impl<I: Stream<Item = Result<Bytes, Status>> + Unpin> Inbound for I {}
+impl<I: Stream<Item = Result<FromFilter, Status>> + Unpin> Inbound for I {}
 
 /// One line; as a stream, what the filter hears.
 pub(super) struct Conversation<I: Inbound> {
@@ -170,23 +168,17 @@ impl<I: Inbound> Conversation<I> {
         context.waker().wake_by_ref();
     }
 
-    fn hear(&mut self, message: &[u8], answers: &mut Vec<Answer>) {
-        for heard in heard::read(message) {
-            match heard {
-                Ok(Heard::Ask(ask)) => {
-                    let what = self.ask(&ask);
-                    answers.push(said::answer(ask.id, what));
-                }
-                Ok(Heard::End(end)) => self.end(end),
-                Err(Malformed) => {
-                    tracing::warn!("a line says what nobody understands; it is closed");
-                    self.progress = Progress::Over;
-                }
-            }
+    fn hear(&mut self, message: &FromFilter, answers: &mut Vec<Answer>) {
+        for ask in &message.asks {
+            let what = self.ask(ask);
+            answers.push(said::answer(ask.id, what));
+        }
+        for end in &message.ends {
+            self.end(end);
         }
     }
 
-    fn ask(&mut self, ask: &Ask<'_>) -> What {
+    fn ask(&mut self, ask: &Ask) -> What {
         let table = self.context.fleet.table();
         let is_taken = self.progress != Progress::Good
             || self.open.len() >= OPEN_MAX
@@ -195,7 +187,8 @@ impl<I: Inbound> Conversation<I> {
             Entry::Vacant(entry) if !is_taken => entry,
             Entry::Vacant(_) | Entry::Occupied(_) => return said::passed(),
         };
-        let headers = ask.headers.iter().copied();
+        let headers = ask.headers.iter();
+        let headers = headers.map(|header| (&*header.name, &*header.value));
         let head = Head::of(headers, Listener::Clients, &self.context.metrics);
         let turn = self.next_turn;
         // 2^64 requests do not happen.
@@ -248,13 +241,13 @@ impl<I: Inbound> Conversation<I> {
         answers.push(said::answer(id, said::what(reply)));
     }
 
-    fn end(&mut self, end: End<'_>) {
+    fn end(&mut self, end: &End) {
         // Without an outcome, or while it waits, to forget it is all: whatever it holds comes free.
         if let Some(mut open) = self.open.remove(&end.id)
             && open.asked.is_sent()
             && !end.outcome.is_empty()
         {
-            open.asked.ended(Some(end.outcome));
+            open.asked.ended(Some(&end.outcome));
         }
     }
 }
@@ -279,17 +272,13 @@ impl<I: Inbound> Drop for Conversation<I> {
             && !self.open.is_empty()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
         {
-            let heard = heard::read(&message).map_while(Result::ok);
-            for heard in heard {
-                match heard {
-                    Heard::End(end) => self.end(end),
-                    // Nobody would hear what becomes of it.
-                    Heard::Ask(_) => {}
-                }
+            for end in &message.ends {
+                self.end(end);
             }
         }
     }
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;

@@ -1,8 +1,7 @@
 use isotherm_fingerprint::names;
-use isotherm_line::{Ask, End, FromFilter, Header, Immediate, Routed};
+use isotherm_line::{Header, Immediate, Routed};
 use isotherm_router::Load;
 use prometheus_client::registry::Registry;
-use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -11,7 +10,7 @@ use crate::config;
 use crate::driver::{Clock, Fleet, Pool};
 use crate::metrics::Metrics;
 
-type Line = Conversation<Box<dyn Stream<Item = Result<Bytes, Status>> + Send + Unpin>>;
+type Line = Conversation<Box<dyn Stream<Item = Result<FromFilter, Status>> + Send + Unpin>>;
 
 /// A line to a service with one pool, whose replicas take one request each.
 struct World {
@@ -43,8 +42,7 @@ impl World {
             started_unix_s: 0,
         });
         let (filter, messages) = mpsc::unbounded_channel();
-        let inbound = UnboundedReceiverStream::new(messages)
-            .map(|message: FromFilter| Ok(message.encode_to_vec().into()));
+        let inbound = UnboundedReceiverStream::new(messages).map(Ok);
         let (stop, stopping) = watch::channel(false);
         let mut line: Line = Conversation::new(Arc::clone(&context), stopping, Box::new(inbound));
         let first = line.next().await.unwrap().unwrap();
