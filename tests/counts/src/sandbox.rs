@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use anyhow::{Context as _, ensure};
 use isotherm_bench_core::body;
 use isotherm_bench_core::units::UNITS;
+use isotherm_line::{Answer, FromFilter, FromService, Routed, What};
 use isotherm_wasm_tests::{Filter, Headers};
+use prost::Message as _;
 
 use crate::baseline::Counts;
 
@@ -34,6 +37,7 @@ pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts
         let name = format!("filter-request-{kilobytes}-kb");
         counts.insert(name, request(filter, kilobytes << 10)?);
     }
+    counts.insert("filter-line-4-kb".to_owned(), on_the_line(filter, 4 << 10)?);
     for chunks in [1, 1_000] {
         let name = format!("filter-answer-{chunks}-chunks");
         counts.insert(name, answer(filter, chunks)?);
@@ -50,14 +54,46 @@ pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts
 /// A chat request of this length, from its headers until it is let go.
 fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     let mut filter = Filter::counting(module, REQUEST)?;
-    let body = body::chat(bytes);
     filter.executed()?;
+    send(&mut filter, bytes)?;
+    filter.executed()
+}
+
+/// The same, asked about on the line, until the service's answer lets it go; and the end of its life.
+fn on_the_line(module: &Path, bytes: usize) -> anyhow::Result<u64> {
+    let configuration = REQUEST.replacen('{', r#"{ "line": { "cluster": "isotherm" },"#, 1);
+    let mut filter = Filter::counting(module, &configuration)?;
+    filter.tick()?;
+    filter.stream_message(0, &[])?;
+    filter.executed()?;
+    send(&mut filter, bytes)?;
+    let asked = filter.host().sent.first().context("it does not ask")?;
+    let asked = FromFilter::decode(&**asked)?;
+    let answers = asked.asks.iter().map(|ask| Answer {
+        id: ask.id,
+        what: Some(What::Routed(Routed {
+            destination: "10.0.0.1:8000,10.0.0.2:8000,10.0.0.3:8000".to_owned(),
+            ..Routed::default()
+        })),
+    });
+    let message = FromService {
+        answers: answers.collect(),
+        leaving: false,
+    };
+    filter.stream_message(0, &message.encode_to_vec())?;
+    ensure!(filter.host().resumed == 1, "it is not let go");
+    filter.over()?;
+    filter.executed()
+}
+
+fn send(filter: &mut Filter, bytes: usize) -> anyhow::Result<()> {
+    let body = body::chat(bytes);
     filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
     for piece in body.as_bytes().chunks(PIECE_BYTES) {
         filter.request_body(piece, false)?;
     }
     filter.request_body(b"", true)?;
-    filter.executed()
+    Ok(())
 }
 
 /// A streamed answer of this many chunks, and what goes before and behind it.

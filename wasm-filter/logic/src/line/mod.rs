@@ -31,7 +31,7 @@ const REQUESTS_MAX: usize = 65_536;
 
 /// How long the line is left alone after it broke, in ticks: at first, and at most.
 const PAUSE_TICKS_MIN: u64 = 10;
-const PAUSE_TICKS_MAX: u64 = 300;
+const PAUSE_TICKS_MAX: u64 = 50;
 
 /// How much longer than the time for an answer a request is held back at most, in ticks: it was asked between two.
 const SLACK_TICKS: u64 = 1;

@@ -202,7 +202,7 @@ fn a_line_that_breaks_lets_everybody_go_and_is_tried_again_after_ever_longer_pau
         pauses.push(line.now - start);
         line.opened(false);
     }
-    assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300]);
+    assert_eq!(pauses, [10, 20, 40, 50, 50, 50, 50]);
 }
 
 #[test]
