@@ -86,7 +86,7 @@ impl LineMetrics {
         }
     }
 
-    /// So many requests got no answer on the line, and went to external processing.
+    /// So many requests got no answer on the line, and went on without it.
     pub(crate) fn fell_back(&self, requests: u64) {
         if let (Some(id), 1..) = (self.fell_back.0, requests) {
             let _ = hostcalls::increment_metric(id, i64::try_from(requests).unwrap_or(i64::MAX));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use isotherm_filter_logic::request::{RESPONSE_TRAILERS_TO_REMOVE, RequestFlow, strip};
+use isotherm_filter_logic::request::{RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip};
 use isotherm_filter_logic::{Edit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -22,10 +22,10 @@ pub(crate) struct RequestContext {
     /// `None` before the request's headers, and once the request has been let go.
     flow: Option<RequestFlow>,
     line: Option<Shared>,
-    /// The request's number on the line, once it was asked about there.
-    asked: Option<u32>,
-    /// This context's number on the host.
+    /// This context's number on the host, and the request's on the line.
     id: u32,
+    /// Whether the line was asked about it.
+    is_asked: bool,
 }
 
 impl RequestContext {
@@ -39,8 +39,8 @@ impl RequestContext {
             metrics: Rc::new(metrics),
             flow: None,
             line,
-            asked: None,
             id: 0,
+            is_asked: false,
         }
     }
 
@@ -50,8 +50,8 @@ impl RequestContext {
             metrics: Rc::clone(&self.metrics),
             flow: None,
             line: self.line.clone(),
-            asked: None,
             id,
+            is_asked: false,
         }
     }
 
@@ -74,31 +74,37 @@ impl RequestContext {
     fn let_go(&mut self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
         self.metrics.released(&release);
-        let edits = match (&self.line, release.target) {
-            (Some(line), Some(target)) => match line.try_borrow_mut() {
-                Ok(mut line) => match line.ask(self.id, &target.headers(), release.edits) {
-                    Ok(()) => {
-                        self.asked = Some(self.id);
-                        return Action::Pause;
-                    }
-                    Err(edits) => edits,
-                },
-                Err(_) => release.edits,
-            },
-            _ => release.edits,
+        match self.ask(release) {
+            Ok(()) => Action::Pause,
+            Err(edits) => {
+                self.apply(&edits);
+                Action::Continue
+            }
+        }
+    }
+
+    /// Asks on the line, or gives the request's headers again.
+    fn ask(&mut self, release: Release) -> Result<(), Vec<Edit>> {
+        let (Some(line), Some(target)) = (&self.line, &release.target) else {
+            return Err(release.edits);
         };
-        self.apply(&edits);
-        Action::Continue
+        let Ok(mut line) = line.try_borrow_mut() else {
+            return Err(release.edits);
+        };
+        line.ask(self.id, &target.headers(), release.edits)?;
+        self.is_asked = true;
+        Ok(())
     }
 }
 
 impl Drop for RequestContext {
     /// The request is over. Where nobody has told how, its client went away.
     fn drop(&mut self) {
-        if let (Some(line), Some(request)) = (&self.line, self.asked)
+        if let Some(line) = &self.line
+            && self.is_asked
             && let Ok(mut line) = line.try_borrow_mut()
         {
-            line.tell_end(self.id, request, None);
+            line.tell_end(self.id, self.id, None);
         }
     }
 }
