@@ -1,5 +1,10 @@
 //! The line to the service, inside the built module.
-#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that fails may panic"
+)]
 
 use isotherm_line::{Answer, FromFilter, FromService, Immediate, PATH, Routed, What};
 use isotherm_wasm_tests::{Action, Filter, Headers};
