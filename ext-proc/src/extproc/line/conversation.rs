@@ -180,11 +180,11 @@ impl<I: Inbound> Conversation<I> {
 
     fn ask(&mut self, ask: &Ask) -> What {
         let table = self.context.fleet.table();
-        let is_taken = self.progress != Progress::Good
+        let is_elsewheres = self.progress != Progress::Good
             || self.open.len() >= OPEN_MAX
             || table.directory().is_some();
         let entry = match self.open.entry(ask.id) {
-            Entry::Vacant(entry) if !is_taken => entry,
+            Entry::Vacant(entry) if !is_elsewheres => entry,
             Entry::Vacant(_) | Entry::Occupied(_) => return said::passed(),
         };
         let headers = ask.headers.iter();
@@ -280,5 +280,4 @@ impl<I: Inbound> Drop for Conversation<I> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;
