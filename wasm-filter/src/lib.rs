@@ -6,6 +6,7 @@
 //! Nothing here may panic: a panic takes the VM of the whole Envoy worker with it, and every request on it loses
 //! its affinity until Envoy has made a new one.
 
+mod answer;
 mod host;
 mod line;
 mod metrics;

@@ -5,9 +5,11 @@
 //! defers whatever would come back into this module until the call has returned.
 
 use std::cell::RefCell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use isotherm_filter_logic::line::{Effect, Line};
+use isotherm_filter_logic::request::Target;
+use isotherm_filter_logic::response::{Nanoseconds, ResponseFlow};
 use isotherm_filter_logic::{Edit, LineConfig};
 use isotherm_line::{Immediate, METHOD, SERVICE};
 use proxy_wasm::hostcalls;
@@ -17,12 +19,6 @@ use crate::metrics::LineMetrics;
 
 /// A line that a root context and its requests share.
 pub(crate) type Shared = Rc<RefCell<Wire>>;
-
-thread_local! {
-    /// The lines of this worker, for the response role, which knows no more than a request's number. There is one
-    /// for each configured instance of the request role.
-    static LINES: RefCell<Vec<Weak<RefCell<Wire>>>> = const { RefCell::new(Vec::new()) };
-}
 
 /// The logic of a line, and its stream.
 #[derive(Debug)]
@@ -37,36 +33,36 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn start(root: u32, config: &LineConfig) -> Shared {
-        let wire = Rc::new(RefCell::new(Self {
+        Rc::new(RefCell::new(Self {
             root,
             cluster: config.cluster.clone(),
             stream: None,
-            line: Line::new(config.timeout),
+            line: Line::new(config),
             metrics: LineMetrics::define(),
-        }));
-        LINES.with_borrow_mut(|lines| {
-            lines.retain(|line| line.strong_count() > 0);
-            lines.push(Rc::downgrade(&wire));
-        });
-        wire
+        }))
     }
 
     /// In a callback of the request: asks about it, and it has to be held back; or gives its headers again.
     pub(crate) fn ask(
         &mut self,
         request: u32,
-        others: &[(&str, &[u8])],
+        target: &Target,
         edits: Vec<Edit>,
     ) -> Result<(), Vec<Edit>> {
-        let message = self.line.ask(request, others, edits)?;
+        let message = self.line.ask(request, target, edits)?;
         self.send_for(request, &message);
         Ok(())
     }
 
-    /// In a callback of the context `from`: tells that a request has ended.
-    pub(crate) fn tell_end(&mut self, from: u32, request: u32, outcome: Option<String>) {
+    /// What watches a request's answer, which has begun to come, if the request was decided here.
+    pub(crate) fn answer(&mut self, request: u32) -> Option<Box<ResponseFlow>> {
+        self.line.answer(request)
+    }
+
+    /// In a callback of the request: tells that it has ended.
+    pub(crate) fn tell_end(&mut self, request: u32, outcome: Option<String>) {
         if let Some(message) = self.line.ended(request, outcome) {
-            self.send_for(from, &message);
+            self.send_for(request, &message);
         }
     }
 
@@ -77,13 +73,13 @@ impl Wire {
     }
 
     /// In the root's callback: a message came.
-    pub(crate) fn heard(&mut self, stream: u32, message_bytes: usize) {
+    pub(crate) fn heard(&mut self, stream: u32, message_bytes: usize, now: Nanoseconds) {
         if self.stream != Some(stream) {
             return;
         }
         let message = hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, message_bytes);
         let message = message.ok().flatten().unwrap_or_default();
-        let effects = self.line.heard(&message);
+        let effects = self.line.heard(&message, now);
         self.perform(effects);
     }
 
@@ -131,11 +127,11 @@ impl Wire {
         self.line.opened(self.stream.is_some());
     }
 
-    /// Sends in the root's place, from a callback of another context.
-    fn send_for(&self, from: u32, message: &[u8]) {
+    /// Sends in the root's place, from a callback of a request.
+    fn send_for(&self, request: u32, message: &[u8]) {
         self.be_the_root();
         self.send(message);
-        let _ = hostcalls::set_effective_context(from);
+        let _ = hostcalls::set_effective_context(request);
     }
 
     /// A stream that takes no message is about to end, and then everybody is let go.
@@ -149,20 +145,6 @@ impl Wire {
         // It exists for as long as any of its requests.
         let _ = hostcalls::set_effective_context(self.root);
     }
-}
-
-/// Tells the end of a request that was decided on any line of this worker, in a callback of the context `from`.
-pub(crate) fn tell_end(from: u32, request: u32, outcome: String) {
-    LINES.with_borrow(|lines| {
-        let lines = lines.iter().filter_map(Weak::upgrade);
-        for line in lines {
-            if let Ok(mut wire) = line.try_borrow_mut()
-                && wire.line.has(request)
-            {
-                return wire.tell_end(from, request, Some(outcome));
-            }
-        }
-    });
 }
 
 fn apply(edits: &[Edit]) {

@@ -1,15 +1,16 @@
-//! The role in front of the external processor, on the host.
+//! The role in front of the external processor, on the host. What it asks about on its line it watches to the end itself.
 
 use std::rc::Rc;
 
 use isotherm_filter_logic::request::{RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip};
+use isotherm_filter_logic::response::ResponseFlow;
 use isotherm_filter_logic::{Edit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::host;
 use crate::line::Shared;
-use crate::metrics::RequestMetrics;
+use crate::metrics::{RequestMetrics, ResponseMetrics};
+use crate::{answer, host};
 
 /// How much of the body is copied in at once, in bytes: what a processor's own cache holds. One read of the host may bring
 /// a megabyte, and a copy of that has left the cache before it is read.
@@ -18,7 +19,7 @@ const COPY_BYTES_MAX: usize = 128 * 1024;
 /// One request, held back while its body is read.
 pub(crate) struct RequestContext {
     config: Rc<RequestConfig>,
-    metrics: Rc<RequestMetrics>,
+    metrics: Rc<Metrics>,
     /// `None` before the request's headers, and once the request has been let go.
     flow: Option<RequestFlow>,
     line: Option<Shared>,
@@ -26,14 +27,23 @@ pub(crate) struct RequestContext {
     id: u32,
     /// Whether the line was asked about it.
     is_asked: bool,
+    /// The answer to what was decided on the line, once it comes.
+    answer: Option<Box<ResponseFlow>>,
+}
+
+/// What this role counts.
+struct Metrics {
+    requests: RequestMetrics,
+    /// Of requests that are decided on the line.
+    answers: ResponseMetrics,
 }
 
 impl RequestContext {
-    pub(crate) fn new(
-        config: Rc<RequestConfig>,
-        metrics: RequestMetrics,
-        line: Option<Shared>,
-    ) -> Self {
+    pub(crate) fn new(config: Rc<RequestConfig>, line: Option<Shared>) -> Self {
+        let metrics = Metrics {
+            requests: RequestMetrics::define(),
+            answers: ResponseMetrics::define(),
+        };
         Self {
             config,
             metrics: Rc::new(metrics),
@@ -41,6 +51,7 @@ impl RequestContext {
             line,
             id: 0,
             is_asked: false,
+            answer: None,
         }
     }
 
@@ -52,6 +63,7 @@ impl RequestContext {
             line: self.line.clone(),
             id,
             is_asked: false,
+            answer: None,
         }
     }
 
@@ -73,7 +85,7 @@ impl RequestContext {
     /// Lets the request go, or asks on the line where it is to go.
     fn let_go(&mut self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
-        self.metrics.released(&release);
+        self.metrics.requests.released(&release);
         match self.ask(release) {
             Ok(()) => Action::Pause,
             Err(edits) => {
@@ -91,21 +103,41 @@ impl RequestContext {
         let Ok(mut line) = line.try_borrow_mut() else {
             return Err(release.edits);
         };
-        line.ask(self.id, &target.headers(), release.edits)?;
+        line.ask(self.id, target, release.edits)?;
         self.is_asked = true;
         Ok(())
+    }
+
+    /// What watches the answer, which begins to come, if the line has decided on the request.
+    fn decided(&self) -> Option<Box<ResponseFlow>> {
+        let line = self.line.as_ref().filter(|_| self.is_asked)?;
+        line.try_borrow_mut().ok()?.answer(self.id)
+    }
+
+    /// The answer has come to its end.
+    fn tell(&mut self) {
+        if let Some(flow) = self.answer.take()
+            && let Some(outcome) = answer::outcome(self, &flow, &self.metrics.answers)
+        {
+            self.tell_end(Some(outcome));
+        }
+    }
+
+    /// Says on the line that the request is over, if that was not said.
+    fn tell_end(&self, outcome: Option<String>) {
+        if let Some(line) = &self.line
+            && self.is_asked
+            && let Ok(mut line) = line.try_borrow_mut()
+        {
+            line.tell_end(self.id, outcome);
+        }
     }
 }
 
 impl Drop for RequestContext {
     /// The request is over. Where nobody has told how, its client went away.
     fn drop(&mut self) {
-        if let Some(line) = &self.line
-            && self.is_asked
-            && let Ok(mut line) = line.try_borrow_mut()
-        {
-            line.tell_end(self.id, self.id, None);
-        }
+        self.tell_end(None);
     }
 }
 
@@ -156,7 +188,31 @@ impl HttpContext for RequestContext {
         }
     }
 
+    fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        self.answer = self.decided();
+        if let Some(mut flow) = self.answer.take() {
+            answer::headers(self, &mut flow);
+            self.answer = Some(flow);
+        }
+        if end_of_stream {
+            self.tell();
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
+        if let Some(mut flow) = self.answer.take() {
+            answer::body(self, &mut flow, piece_bytes);
+            self.answer = Some(flow);
+        }
+        if end_of_stream {
+            self.tell();
+        }
+        Action::Continue
+    }
+
     fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        self.tell();
         for name in RESPONSE_TRAILERS_TO_REMOVE {
             self.remove_http_response_trailer(name);
         }

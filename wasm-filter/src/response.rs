@@ -1,27 +1,26 @@
 //! The role behind the external processor, on the host.
+//!
+//! What was decided on the line is watched by the role that asked there. Envoy ought not to lead such a request through
+//! here at all; where it does, nothing is done with it.
 
 use std::rc::Rc;
 
+use isotherm_filter_logic::ResponseConfig;
 use isotherm_filter_logic::response::ResponseFlow;
-use isotherm_filter_logic::{Edit, ResponseConfig};
 use isotherm_fingerprint::names;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::metrics::ResponseMetrics;
-use crate::{host, line};
+use crate::{answer, host};
 
 /// One request and its answer, both of which pass without delay.
 pub(crate) struct ResponseContext {
     config: ResponseConfig,
     metrics: Rc<ResponseMetrics>,
     /// `None` before the request's headers: the proxy's own answer to a request that was never sent is not
-    /// an outcome.
+    /// an outcome. None either when the line has decided on the request.
     flow: Option<ResponseFlow>,
-    /// The request's number on the line, if it was decided there.
-    line: Option<u32>,
-    /// This context's number on the host.
-    id: u32,
 }
 
 impl ResponseContext {
@@ -30,34 +29,23 @@ impl ResponseContext {
             config,
             metrics: Rc::new(metrics),
             flow: None,
-            line: None,
-            id: 0,
         }
     }
 
-    pub(crate) fn for_request(&self, id: u32) -> Self {
+    pub(crate) fn for_request(&self) -> Self {
         Self {
             config: self.config,
             metrics: Rc::clone(&self.metrics),
             flow: None,
-            line: None,
-            id,
         }
     }
 
-    /// Tells the end on the line, or sets the trailer: the host allows that in the callback of the last piece of the
-    /// body, or of trailers.
+    /// Sets the trailer: the host allows that in the callback of the last piece of the body, or of trailers.
     fn tell(&mut self) {
-        let Some(flow) = self.flow.take() else {
-            return;
-        };
-        let served = host::text_property(self, ["upstream", "address"]);
-        if let Some(outcome) = flow.outcome(served) {
-            self.metrics.answered(outcome.prompt_tokens.is_some());
-            match self.line {
-                Some(request) => line::tell_end(self.id, request, outcome.encode()),
-                None => self.set_http_response_trailer(names::OUTCOME, Some(&outcome.encode())),
-            }
+        if let Some(flow) = self.flow.take()
+            && let Some(outcome) = answer::outcome(self, &flow, &self.metrics)
+        {
+            self.set_http_response_trailer(names::OUTCOME, Some(&outcome));
         }
     }
 }
@@ -67,13 +55,14 @@ impl Context for ResponseContext {}
 impl HttpContext for ResponseContext {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
         let header = |name| self.get_http_request_header_bytes(name);
+        if header(names::LINE).is_some() {
+            return Action::Continue;
+        }
         let (flow, added) = ResponseFlow::start(self.config, header, host::now(self));
         if let Some((name, value)) = added {
             self.set_http_request_header(name, Some(value));
         }
         self.flow = Some(flow);
-        let line = self.get_http_request_header_bytes(names::LINE);
-        self.line = line.and_then(|number| str::from_utf8(&number).ok()?.parse().ok());
         Action::Continue
     }
 
@@ -97,14 +86,7 @@ impl HttpContext for ResponseContext {
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
         if let Some(mut flow) = self.flow.take() {
-            for edit in flow.headers(&self.get_http_response_headers_bytes()) {
-                match edit {
-                    Edit::Remove(name) => self.set_http_response_header_bytes(&name, None),
-                    Edit::Set(name, value) => {
-                        self.set_http_response_header_bytes(name, Some(&value));
-                    }
-                }
-            }
+            answer::headers(self, &mut flow);
             self.flow = Some(flow);
         }
         Action::Continue
@@ -112,12 +94,7 @@ impl HttpContext for ResponseContext {
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
         if let Some(mut flow) = self.flow.take() {
-            let wanted = flow.body_came(piece_bytes, || host::now(self));
-            if !wanted.is_empty()
-                && let Some(bytes) = self.get_http_response_body(wanted.start, wanted.len())
-            {
-                flow.body(&bytes);
-            }
+            answer::body(self, &mut flow, piece_bytes);
             self.flow = Some(flow);
         }
         if end_of_stream {

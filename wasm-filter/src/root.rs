@@ -8,8 +8,9 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
+use crate::host;
 use crate::line::{Shared, Wire};
-use crate::metrics::{RequestMetrics, ResponseMetrics};
+use crate::metrics::ResponseMetrics;
 use crate::request::RequestContext;
 use crate::response::ResponseContext;
 
@@ -47,7 +48,7 @@ impl Root {
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, stream: u32, message_bytes: usize) {
         if let Some(mut line) = self.line() {
-            line.heard(stream, message_bytes);
+            line.heard(stream, message_bytes, host::now(self));
         }
     }
 
@@ -71,8 +72,7 @@ impl RootContext for Root {
                 if self.line.is_some() {
                     self.set_tick_period(TICK);
                 }
-                let context =
-                    RequestContext::new(config, RequestMetrics::define(), self.line.clone());
+                let context = RequestContext::new(config, self.line.clone());
                 self.role = Role::Request(context);
                 true
             }
@@ -99,7 +99,7 @@ impl RootContext for Root {
         Some(match &self.role {
             Role::Idle => Box::new(PassThrough),
             Role::Request(context) => Box::new(context.for_request(id)),
-            Role::Response(context) => Box::new(context.for_request(id)),
+            Role::Response(context) => Box::new(context.for_request()),
         })
     }
 

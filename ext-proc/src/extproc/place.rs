@@ -51,8 +51,8 @@ impl Place {
             TOLD.call_once(|| {
                 tracing::warn!(
                     "Envoy asks by external processing about requests that the filter's line has decided: \
-                     it works, and costs twice. The route for requests with x-isotherm-line is to switch \
-                     external processing off; envoy/standalone.yaml shows it"
+                     it works, and costs twice. Requests with x-isotherm-line are to be led past \
+                     external processing; envoy/standalone.yaml shows how"
                 );
             });
             return Self::Pass(None);

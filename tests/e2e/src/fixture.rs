@@ -5,10 +5,10 @@
 //! those tests run with a [`patient`] Envoy; those about a service that is away run [`as_shipped`].
 
 use isotherm_harness::{Pool, Stack, StackBuilder, envoy};
+use serde_json::json;
 
 use crate::{MODEL, Upstream};
 
-const EXT_PROC: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/http_filters/name=isotherm.ext_proc/typed_config";
 const SERVICE: &str = "static_resources/clusters/name=isotherm";
 const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
 /// Longer than any machine forgets a process.
@@ -38,7 +38,8 @@ pub fn patient(stack: StackBuilder) -> StackBuilder {
         envoy::edit_filter(document, "isotherm.request", |filter| {
             filter.set("line/timeout_ms", PATIENT_MS)
         })?;
-        document.set(&format!("{EXT_PROC}/message_timeout"), PATIENT)?;
+        let filter = "isotherm.ext_proc";
+        envoy::set_in_filter(document, filter, "message_timeout", &json!(PATIENT))?;
         document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
         document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
         let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
@@ -49,9 +50,5 @@ pub fn patient(stack: StackBuilder) -> StackBuilder {
 /// Lets the client see `x-isotherm-decision`.
 #[must_use]
 pub fn showing_decisions(stack: StackBuilder) -> StackBuilder {
-    stack.envoy(|document| {
-        envoy::edit_filter(document, "isotherm.response", |filter| {
-            filter.set("decision", true)
-        })
-    })
+    stack.envoy(envoy::show_decisions)
 }

@@ -47,9 +47,7 @@ pub fn scripted(
             document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
             let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
             document.set(&keepalive, PATIENT)?;
-            envoy::edit_filter(document, "isotherm.response", |filter| {
-                filter.set("decision", true)
-            })
+            envoy::show_decisions(document)
         })
 }
 

@@ -4,16 +4,16 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::document::Document;
+use crate::filters::{FILTERS, LISTENERS, edit_filter, set_in_filter};
 use crate::tools::Tools;
 
-const LISTENERS: &str = "static_resources/listeners";
 const CLUSTERS: &str = "static_resources/clusters";
-const FILTERS: &str = "filter_chains/0/filters/0/typed_config/http_filters";
-const MODULE: &str = "typed_config/config/vm_config/code/local/filename";
+/// Below a filter's `typed_config`.
+const MODULE: &str = "config/vm_config/code/local/filename";
 /// The pool's cluster in the files.
 const EXAMPLE_CLUSTER: &str = "llama";
 /// The peers in `region.yaml`; the first is the pattern of all.
@@ -64,11 +64,9 @@ impl Bootstrap<'_> {
             &format!("{LISTENERS}/name=llm/address"),
             endpoint(self.listen),
         )?;
-        for listener in listeners(&document)? {
-            for filter in ["isotherm.request", "isotherm.response"] {
-                let code = format!("{LISTENERS}/name={listener}/{FILTERS}/name={filter}/{MODULE}");
-                document.set(&code, tools.filter.to_string_lossy().into_owned())?;
-            }
+        let module = Value::from(tools.filter.to_string_lossy());
+        for filter in ["isotherm.request", "isotherm.response"] {
+            set_in_filter(&mut document, filter, MODULE, &module)?;
         }
         self.set_services(&mut document)?;
         self.set_pools(&mut document)?;
@@ -270,71 +268,6 @@ fn san(region: &str) -> Value {
 
 fn endpoint(address: SocketAddr) -> Value {
     json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
-}
-
-/// The names of the listeners, all of which have the filter.
-fn listeners(document: &Document) -> anyhow::Result<Vec<String>> {
-    let list = document
-        .get(LISTENERS)?
-        .as_array()
-        .context("listeners are a list")?;
-    let names = list
-        .iter()
-        .filter_map(|listener| listener.get("name")?.as_str());
-    Ok(names.map(str::to_owned).collect())
-}
-
-/// Changes a setting of a filter in every listener that has the filter: `path` is below its `typed_config`.
-///
-/// # Errors
-/// When none has such a filter, or the path leads nowhere.
-pub fn set_in_filter(
-    document: &mut Document,
-    filter: &str,
-    path: &str,
-    value: &Value,
-) -> anyhow::Result<()> {
-    for_each_filter(document, filter, |document, filter| {
-        document.set(&format!("{filter}/typed_config/{path}"), value.clone())
-    })
-}
-
-/// Changes the filter's own configuration, which is a JSON text inside of Envoy's, in every listener.
-///
-/// # Errors
-/// When there is no such filter, or the change fails.
-pub fn edit_filter(
-    document: &mut Document,
-    name: &str,
-    edit: impl Fn(&mut Document) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    for_each_filter(document, name, |document, filter| {
-        let path = format!("{filter}/typed_config/config/configuration/value");
-        let text = document
-            .get(&path)?
-            .as_str()
-            .context("the filter's configuration is no text")?;
-        let mut configuration = Document::parse(text)?;
-        edit(&mut configuration)?;
-        document.set(&path, configuration.value().to_string())
-    })
-}
-
-fn for_each_filter(
-    document: &mut Document,
-    name: &str,
-    edit: impl Fn(&mut Document, &str) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut edited = 0;
-    for listener in listeners(document)? {
-        let path = format!("{LISTENERS}/name={listener}/{FILTERS}/name={name}");
-        if document.get(&path).is_ok() {
-            edit(document, &path)?;
-            edited += 1;
-        }
-    }
-    ensure!(edited > 0, "no listener has a filter {name}");
-    Ok(())
 }
 
 #[cfg(test)]

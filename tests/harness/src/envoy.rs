@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::tools::Tools;
 use crate::wait::within;
 
-pub use crate::bootstrap::{edit_filter, set_in_filter};
+pub use crate::filters::{always, edit_filter, set_in_filter, show_decisions};
 
 /// Envoy compiles the filter once per worker before it listens.
 const READY_MAX: Duration = Duration::from_secs(30);

@@ -27,6 +27,7 @@ pub mod certificates;
 pub mod document;
 pub mod engine;
 pub mod envoy;
+mod filters;
 pub mod link;
 pub mod pool;
 pub mod port;

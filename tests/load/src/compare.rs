@@ -1,7 +1,7 @@
 //! One scheme after the other on the same workload, each with fresh engines, so that nobody inherits a warm cache.
 
 use anyhow::Context as _;
-use isotherm_harness::envoy::edit_filter;
+use isotherm_harness::envoy::show_decisions;
 use isotherm_harness::{Pool, Stack, StackBuilder};
 
 use crate::client::Client;
@@ -73,9 +73,5 @@ pub(crate) fn describe(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> St
                 serde_json::json!({ "interval_ms": interval_ms }),
             )
         })
-        .envoy(|config| {
-            edit_filter(config, "isotherm.response", |filter| {
-                filter.set("decision", true)
-            })
-        })
+        .envoy(show_decisions)
 }

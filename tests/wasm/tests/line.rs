@@ -6,6 +6,7 @@
     reason = "a test that fails may panic"
 )]
 
+use isotherm_fingerprint::outcome::Outcome;
 use isotherm_line::{Answer, FromFilter, FromService, Immediate, PATH, Routed, What};
 use isotherm_wasm_tests::{Action, Filter, Headers};
 use prost::Message;
@@ -36,16 +37,18 @@ fn asked() -> (Filter, u32) {
 }
 
 fn send(filter: &mut Filter, becomes: Action) {
-    let headers = [
+    let request = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),
         ("x-session-id", "s"),
     ];
-    let headers: Headers = headers
-        .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()))
-        .into();
-    filter.request_headers(headers, false).unwrap();
+    filter.request_headers(headers(&request), false).unwrap();
     assert_eq!(filter.request_body(BODY, true).unwrap(), becomes);
+}
+
+fn headers(pairs: &[(&str, &str)]) -> Headers {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), value.as_bytes().to_vec());
+    pairs.iter().map(owned).collect()
 }
 
 fn says(filter: &mut Filter, id: u32, what: What) {
@@ -104,6 +107,71 @@ fn a_request_that_is_over_is_told_to_be_so() {
     assert_eq!(ends(&filter), []);
     filter.over().unwrap();
     assert_eq!(ends(&filter), [(id, Vec::new())]);
+}
+
+#[test]
+fn the_answer_to_a_request_is_told_on_the_line_and_the_trailers_stay_away() {
+    let (mut filter, id) = asked();
+    filter.host_mut().now_ns = 5_000_000;
+    let routed = Routed {
+        destination: "10.0.0.1:8000".into(),
+        ..Routed::default()
+    };
+    says(&mut filter, id, What::Routed(routed));
+    assert_eq!(
+        value(&filter, "endpoint-load-metrics-format").as_deref(),
+        Some("TEXT")
+    );
+    let served = ("upstream.address".to_owned(), "10.0.0.2:8000".to_owned());
+    filter.host_mut().properties.extend([served]);
+    filter.host_mut().now_ns = 9_000_000;
+    let head = [(":status", "200"), ("content-type", "application/json")];
+    filter.response_headers(headers(&head), false).unwrap();
+    let body = br#"{"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+    filter.response_body(body, true).unwrap();
+    let told = ends(&filter);
+    let [(ended, outcome)] = &*told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(*ended, id);
+    let outcome = Outcome::parse(outcome).unwrap();
+    assert_eq!(outcome.status, 200);
+    assert_eq!(outcome.ttft_us, Some(4_000));
+    assert_eq!(
+        (outcome.prompt_tokens, outcome.completion_tokens),
+        (Some(9), Some(4))
+    );
+    assert_eq!(outcome.served.as_deref(), Some("10.0.0.2:8000"));
+    assert_eq!(filter.host().response_trailers, Some(Headers::new()));
+    assert_eq!(
+        filter.host().metric("isotherm_filter_answers_with_usage"),
+        1
+    );
+    filter.over().unwrap();
+    assert_eq!(ends(&filter).len(), 1, "it has ended once");
+}
+
+#[test]
+fn an_answer_without_a_body_has_an_outcome_too() {
+    let (mut filter, id) = asked();
+    says(&mut filter, id, What::Routed(Routed::default()));
+    let head = [(":status", "500"), ("content-length", "0")];
+    filter.response_headers(headers(&head), true).unwrap();
+    let told = ends(&filter);
+    assert_eq!(Outcome::parse(&told[0].1).unwrap().status, 500);
+}
+
+#[test]
+fn the_other_role_leaves_alone_what_was_decided_on_the_line() {
+    let mut filter = Filter::configured(r#"{"role":"response","decision":true}"#).unwrap();
+    let request = [(":path", "/v1/chat/completions"), ("x-isotherm-line", "7")];
+    let request = headers(&request);
+    filter.request_headers(request.clone(), false).unwrap();
+    assert_eq!(filter.host().request_headers, request);
+    let head = headers(&[(":status", "200"), ("content-type", "application/json")]);
+    filter.response_headers(head, false).unwrap();
+    filter.response_body(b"{}", true).unwrap();
+    assert_eq!(filter.host().response_trailers, Some(Headers::new()));
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub const LISTENER: &str = "x-isotherm-listener";
 pub const LISTENER_REGIONS: &str = "regions";
 /// Response trailer, filter to service: how the request ended. See [`crate::outcome`].
 pub const OUTCOME: &str = "x-isotherm-outcome";
-/// The filter's request role to Envoy's routes and to its response role: the number under which the request was decided
+/// The filter's request role to the matchers of what Envoy need not make then: the number under which the request was decided
 /// on the line. External processing is not asked about a request that has it.
 pub const LINE: &str = "x-isotherm-line";
 /// Service to client, opt-in: why the request went where it went.

@@ -55,6 +55,8 @@ pub struct LineConfig {
     pub cluster: String,
     /// How long a request is held back without a word of the service.
     pub timeout: Duration,
+    /// Whether clients are told what was decided.
+    pub(crate) decision: bool,
 }
 
 /// What becomes of responses.
@@ -209,6 +211,8 @@ struct RawLine {
     cluster: String,
     #[serde(default = "line_timeout_ms")]
     timeout_ms: u32,
+    #[serde(default)]
+    decision: bool,
 }
 
 fn line_timeout_ms() -> u32 {
@@ -319,6 +323,7 @@ impl RawRequest {
             line: self.line.map(|line| LineConfig {
                 cluster: line.cluster,
                 timeout: Duration::from_millis(line.timeout_ms.into()),
+                decision: line.decision,
             }),
         }
     }
@@ -426,6 +431,7 @@ mod tests {
         let line = LineConfig {
             cluster: "isotherm".into(),
             timeout: Duration::from_millis(500),
+            decision: false,
         };
         assert_eq!(config.line(), Some(&line));
         let error = refusal(

@@ -1,15 +1,12 @@
 //! The filter's line: requests are asked about on it, and by external processing when it cannot be.
 
 use isotherm_e2e::{Action, Answer, Client, PATIENCE, Upstream, admin, as_shipped, chat, turn};
-use isotherm_harness::{Stack, StackBuilder, until};
+use isotherm_harness::{Stack, StackBuilder, envoy, until};
 
 /// Of the stacks here.
 const WORKERS: u16 = 2;
 /// Each worker has a line, and Envoy's main thread, on which there is never a request.
 const LINES: f64 = 3.0;
-
-/// The route for what was decided on the line.
-const ROUTE: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes/0";
 
 async fn started(name: &str, replicas: &[&Upstream]) -> anyhow::Result<Stack> {
     good(as_shipped(name, replicas, 8)).await
@@ -122,8 +119,8 @@ async fn an_envoy_that_asks_twice_gets_one_decision() -> anyhow::Result<()> {
     let _turn = turn::shared().await?;
     let replica = Upstream::start("a").await?;
     let stack = as_shipped("line-twice", &[&replica], 8).envoy(|document| {
-        let switch = format!("{ROUTE}/typed_per_filter_config");
-        document.remove(&switch).map(drop)
+        envoy::always(document, "isotherm.ext_proc")?;
+        envoy::always(document, "isotherm.response")
     });
     let stack = good(stack).await?;
     let client = Client::new(&stack.url(""))?;

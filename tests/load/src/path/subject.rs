@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use isotherm_harness::envoy::edit_filter;
+use isotherm_harness::envoy::{always, edit_filter, set_in_filter};
 use isotherm_harness::process::Process;
 use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, within};
 use serde_json::{Value, json};
@@ -238,15 +238,15 @@ impl Subject {
                     ("isotherm.response", "trailer"),
                 ] {
                     if filters.contains(&filter) {
-                        let config =
-                            format!("{MANAGER}/http_filters/name={filter}/typed_config/config");
+                        let module = module.to_string_lossy();
+                        let mut set = |path: &str, value: &str| {
+                            let path = format!("config/{path}");
+                            set_in_filter(document, filter, &path, &json!(value))
+                        };
                         // Another module in the same VM is another VM to Envoy, which tells them apart by this.
-                        document.set(&format!("{config}/vm_config/vm_id"), "floor")?;
-                        document.set(
-                            &format!("{config}/vm_config/code/local/filename"),
-                            module.to_string_lossy().into_owned(),
-                        )?;
-                        document.set(&format!("{config}/configuration/value"), role)?;
+                        set("vm_config/vm_id", "floor")?;
+                        set("vm_config/code/local/filename", &module)?;
+                        set("configuration/value", role)?;
                     }
                 }
                 Ok(())
@@ -278,8 +278,9 @@ impl Subject {
 fn builder(row: Row, replicas: &[SocketAddr]) -> StackBuilder {
     let name = row.to_possible_value();
     let name = name.as_ref().map_or("row", |name| name.get_name());
+    let pool = Pool::new(MODEL).served_by(replicas.iter().copied());
     Stack::builder(&format!("bench-{name}"))
-        .pool(Pool::new(MODEL).served_by(replicas.iter().copied()))
+        .pool(pool.policy("isotherm")) // the service's default
         .workers(1)
         .log("warn")
         .service(|document| document.set("decision_header", false))
@@ -311,6 +312,7 @@ fn without_service(
     clusters: &[&str],
     replicas: &[SocketAddr],
 ) -> anyhow::Result<()> {
+    all_in_the_chain(document)?;
     keep(document, &format!("{MANAGER}/http_filters"), filters)?;
     keep(document, CLUSTERS, clusters)?;
     document.remove(&format!("{POOL}/eds_cluster_config"))?;
@@ -331,8 +333,15 @@ fn without_service(
     )
 }
 
+/// Without a line there is nothing to choose between.
+fn all_in_the_chain(document: &mut Document) -> anyhow::Result<()> {
+    always(document, "isotherm.ext_proc")?;
+    always(document, "isotherm.response")
+}
+
 /// Leaves every question to external processing.
 fn without_line(document: &mut Document) -> anyhow::Result<()> {
+    all_in_the_chain(document)?;
     edit_filter(document, "isotherm.request", |filter| {
         filter.remove("line").map(drop)
     })

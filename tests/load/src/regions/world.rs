@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use isotherm_harness::envoy::edit_filter;
+use isotherm_harness::envoy::show_decisions;
 use isotherm_harness::wire::{Weather, Wire};
 use isotherm_harness::{Document, EngineOptions, Pool, Regions, Stack, Tools, within};
 use serde::Serialize;
@@ -164,7 +164,7 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
             config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)?;
             config.set("region/heartbeat_ms", heartbeat_ms)
         })
-        .envoy(|_, config| tell_decisions(config));
+        .envoy(|_, config| show_decisions(config));
     for (region, own) in REGIONS.iter().zip(&engines) {
         builder = builder.region(region, pool(plan, own.addresses().to_vec()));
     }
@@ -249,7 +249,7 @@ async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Re
         .pool(pool(plan, replicas))
         .workers(ENVOY_WORKERS)
         .service(move |config| set_probe(config, interval_ms))
-        .envoy(tell_decisions)
+        .envoy(show_decisions)
         .start()
         .await
         .with_context(|| format!("the Envoy or service `{name}`"))
@@ -263,13 +263,6 @@ fn pool(plan: &Plan, replicas: Vec<SocketAddr>) -> Pool {
 
 fn set_probe(config: &mut Document, interval_ms: u64) -> anyhow::Result<()> {
     config.set("pools/0/probe", json!({ "interval_ms": interval_ms }))
-}
-
-/// So that clients learn where they were served.
-fn tell_decisions(config: &mut Document) -> anyhow::Result<()> {
-    edit_filter(config, "isotherm.response", |filter| {
-        filter.set("decision", true)
-    })
 }
 
 /// A heartbeat every 200 ms is the service's default; faster engines need it sooner, within reason.

@@ -12,6 +12,9 @@
 //! exactly once: by an answer, by its time, by the line's end, or by its own. One whose time is up is nobody's to decide
 //! any more: a service that hangs would let external processing wait as long again. Nothing here reads a clock: time is
 //! counted in ticks, which the shell makes every [`TICK`].
+//!
+//! What is decided here is watched here: the role that asked sees the answer, too ([`Line::answer`]), so that the other role
+//! need not be in its way at all. Two instances of a filter cost a request twice what one does.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,7 +23,10 @@ use std::time::Duration;
 use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, Routed, What};
 use prost::Message;
 
+use crate::LineConfig;
 use crate::headers::Edit;
+use crate::request::Target;
+use crate::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_fingerprint::names;
 
 /// How often the shell calls [`Line::tick`].
@@ -56,6 +62,7 @@ pub enum Effect {
 pub struct Line {
     /// How long a request is held back without a word of the service, in ticks.
     patience: u64,
+    tells_decisions: bool,
     state: State,
     requests: BTreeMap<u32, Request>,
     now: u64,
@@ -82,18 +89,20 @@ enum Request {
         until: u64,
         /// All its headers, for when the service does not answer.
         edits: Vec<Edit>,
+        wants_report: bool,
     },
-    /// It has been decided, and its end is still to be told.
-    Decided,
+    /// It has been decided, and its end is still to be told; here is what watches its answer, until it comes.
+    Decided(Option<Box<ResponseFlow>>),
 }
 
 impl Line {
-    /// A line that is down. `timeout` is how long a request is held back without a word of the service.
+    /// A line that is down.
     #[must_use]
-    pub fn new(timeout: Duration) -> Self {
-        let ticks = timeout.as_nanos().div_ceil(TICK.as_nanos());
+    pub fn new(config: &LineConfig) -> Self {
+        let ticks = config.timeout.as_nanos().div_ceil(TICK.as_nanos());
         Self {
             patience: u64::try_from(ticks).unwrap_or(u64::MAX),
+            tells_decisions: config.decision,
             state: State::Down { until: 0 },
             requests: BTreeMap::new(),
             now: 0,
@@ -102,15 +111,15 @@ impl Line {
         }
     }
 
-    /// Takes a request in, if the line is good: `edits` are the headers that the filter writes, `others` what the service
-    /// reads besides. Returns the message to send, or the edits again.
+    /// Takes a request in, if the line is good: `edits` are the headers that the filter writes. Returns the message to send, or
+    /// the edits again.
     ///
     /// # Errors
     /// When the request has to go without the line.
     pub fn ask(
         &mut self,
         id: u32,
-        others: &[(&str, &[u8])],
+        target: &Target,
         edits: Vec<Edit>,
     ) -> Result<Vec<u8>, Vec<Edit>> {
         if self.state != State::Up || self.requests.len() >= REQUESTS_MAX {
@@ -120,7 +129,7 @@ impl Line {
             Edit::Set(name, value) => Some((*name, value.as_slice())),
             Edit::Remove(_) => None,
         });
-        let headers = others.iter().copied().chain(written);
+        let headers = target.headers().into_iter().chain(written);
         let headers = headers.map(|(name, value)| Header {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -133,14 +142,21 @@ impl Line {
             ends: Vec::new(),
         };
         let until = self.now + self.patience + SLACK_TICKS;
-        self.requests.insert(id, Request::Asked { until, edits });
+        let asked = Request::Asked {
+            until,
+            edits,
+            wants_report: target.wants_report,
+        };
+        self.requests.insert(id, asked);
         Ok(message.encode_to_vec())
     }
 
-    /// Whether a request is known here.
-    #[must_use]
-    pub fn has(&self, id: u32) -> bool {
-        self.requests.contains_key(&id)
+    /// What watches a request's answer, which has begun to come; `None` when the request was not decided here.
+    pub fn answer(&mut self, id: u32) -> Option<Box<ResponseFlow>> {
+        match self.requests.get_mut(&id)? {
+            Request::Asked { .. } => None,
+            Request::Decided(flow) => flow.take(),
+        }
     }
 
     /// A request has ended, as `outcome` says it or in a way that nobody knows. Returns the message to send.
@@ -183,8 +199,8 @@ impl Line {
         }
     }
 
-    /// The service has said something.
-    pub fn heard(&mut self, message: &[u8]) -> Vec<Effect> {
+    /// The service has said something; `now` is when what it let go begins to go up.
+    pub fn heard(&mut self, message: &[u8], now: Nanoseconds) -> Vec<Effect> {
         let Ok(FromService { answers, leaving }) = FromService::decode(message) else {
             // Another protocol: it will not get better by the next message.
             let mut effects = self.closed();
@@ -199,7 +215,7 @@ impl Line {
         }
         let effects = answers
             .into_iter()
-            .filter_map(|answer| self.answered(answer));
+            .filter_map(|answer| self.answered(answer, now));
         effects.collect()
     }
 
@@ -229,9 +245,14 @@ impl Line {
         self.pause = (self.pause * 2).min(PAUSE_TICKS_MAX);
     }
 
-    fn answered(&mut self, Answer { id, what }: Answer) -> Option<Effect> {
+    fn answered(&mut self, Answer { id, what }: Answer, now: Nanoseconds) -> Option<Effect> {
         let request = self.requests.get_mut(&id)?;
-        let Request::Asked { until, edits } = request else {
+        let Request::Asked {
+            until,
+            edits,
+            wants_report,
+        } = request
+        else {
             return None;
         };
         match what {
@@ -241,9 +262,13 @@ impl Line {
                 *until = self.now.saturating_add(ticks).saturating_add(SLACK_TICKS);
                 None
             }
-            Some(What::Routed(routed)) => {
-                let edits = decided(id, mem::take(edits), routed);
-                *request = Request::Decided;
+            Some(What::Routed(mut routed)) => {
+                let decision = mem::take(&mut routed.decision).into_bytes();
+                let told = (self.tells_decisions && !decision.is_empty()).then_some(decision);
+                let wants_report = *wants_report;
+                let edits = decided(id, mem::take(edits), routed, !wants_report);
+                let flow = ResponseFlow::sent(now, wants_report, told);
+                *request = Request::Decided(Some(Box::new(flow)));
                 Some(Effect::LetGo(id, edits))
             }
             Some(What::Immediate(immediate)) => {
@@ -270,12 +295,12 @@ fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
     edits
 }
 
-/// The same, with where it goes.
-fn decided(id: u32, edits: Vec<Edit>, routed: Routed) -> Vec<Edit> {
+/// The same, with where it goes, and with whether the engine is asked for its load.
+fn decided(id: u32, edits: Vec<Edit>, routed: Routed, asks_for_report: bool) -> Vec<Edit> {
     let Routed {
         destination,
         cluster,
-        decision,
+        decision: _,
     } = routed;
     let mut kept = undecided(id, edits);
     kept.push(Edit::set(names::DESTINATION, destination));
@@ -283,8 +308,8 @@ fn decided(id: u32, edits: Vec<Edit>, routed: Routed) -> Vec<Edit> {
         kept.retain(|edit| !matches!(edit, Edit::Set(names::CLUSTER, _)));
         kept.push(Edit::set(names::CLUSTER, cluster));
     }
-    if !decision.is_empty() {
-        kept.push(Edit::set(names::DECISION, decision));
+    if asks_for_report {
+        kept.push(Edit::set(orca::FORMAT_HEADER, orca::FORMAT));
     }
     kept
 }

@@ -1,21 +1,40 @@
 use isotherm_line::{Passed, Waits};
 
 use super::*;
+use crate::headers::from_pairs;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// When everything that the service says comes.
+const NOW: Nanoseconds = 1_000_000;
 /// After so many ticks a request that got no word is let go.
 const LATE: u64 = 6;
 
+fn config(decision: bool) -> LineConfig {
+    LineConfig {
+        cluster: "isotherm".to_owned(),
+        timeout: TIMEOUT,
+        decision,
+    }
+}
+
 fn down() -> Line {
-    Line::new(TIMEOUT)
+    Line::new(&config(false))
 }
 
 fn up() -> Line {
-    let mut line = down();
+    opened(down())
+}
+
+fn opened(mut line: Line) -> Line {
     assert_eq!(line.tick(), [Effect::Open]);
     line.opened(true);
-    assert_eq!(line.heard(&[]), []);
+    assert_eq!(line.heard(&[], NOW), []);
     line
+}
+
+/// What a request with these headers is for.
+fn target(headers: &[(&str, &str)]) -> Target {
+    Target::of(&from_pairs(headers))
 }
 
 fn edits() -> Vec<Edit> {
@@ -27,7 +46,7 @@ fn edits() -> Vec<Edit> {
 }
 
 fn ask(line: &mut Line, id: u32) -> bool {
-    line.ask(id, &[(":method", b"POST")], edits()).is_ok()
+    line.ask(id, &target(&[]), edits()).is_ok()
 }
 
 fn says(line: &mut Line, id: u32, what: What) -> Vec<Effect> {
@@ -36,7 +55,7 @@ fn says(line: &mut Line, id: u32, what: What) -> Vec<Effect> {
         answers: vec![Answer { id, what }],
         leaving: false,
     };
-    line.heard(&message.encode_to_vec())
+    line.heard(&message.encode_to_vec(), NOW)
 }
 
 fn routed(cluster: &str, decision: &str) -> What {
@@ -73,13 +92,14 @@ fn nobody_asks_before_the_service_has_said_a_word() {
     assert_eq!(line.tick(), [Effect::Open]);
     line.opened(true);
     assert!(!ask(&mut line, 1));
-    line.heard(&[]);
+    line.heard(&[], NOW);
     assert!(ask(&mut line, 1));
 }
 
 #[test]
 fn an_ask_has_what_the_filter_writes_and_what_the_service_reads_besides() {
-    let message = up().ask(7, &[(":method", b"POST")], edits()).unwrap();
+    let target = target(&[(":method", "POST"), (":path", "/v1/chat/completions")]);
+    let message = up().ask(7, &target, edits()).unwrap();
     let message = FromFilter::decode(&*message).unwrap();
     let [Ask { id: 7, headers }] = &*message.asks else {
         panic!("{message:?}");
@@ -89,6 +109,7 @@ fn an_ask_has_what_the_filter_writes_and_what_the_service_reads_besides() {
         names,
         [
             ":method",
+            ":path",
             names::FINGERPRINT,
             names::SESSION,
             names::CLUSTER
@@ -104,6 +125,7 @@ fn a_routed_request_gets_its_destination_and_nothing_that_only_the_service_reads
     assert_eq!(
         values(&effects),
         [
+            ("endpoint-load-metrics-format", "TEXT".to_owned()),
             (names::DESTINATION, "10.0.0.1:80".to_owned()),
             (names::CLUSTER, "c".to_owned()),
             (names::LINE, "7".to_owned()),
@@ -113,8 +135,65 @@ fn a_routed_request_gets_its_destination_and_nothing_that_only_the_service_reads
     assert!(ask(&mut line, 8));
     let values = values(&says(&mut line, 8, routed("other", "why")));
     assert!(values.contains(&(names::CLUSTER, "other".to_owned())));
-    assert!(values.contains(&(names::DECISION, "why".to_owned())));
-    assert_eq!(values.len(), 5);
+    assert_eq!(
+        values.len(),
+        5,
+        "its client hears why, if anybody: {values:?}"
+    );
+}
+
+#[test]
+fn the_answer_to_what_was_decided_here_is_watched_from_then_on_once() {
+    let mut line = up();
+    assert!(line.answer(7).is_none());
+    assert!(ask(&mut line, 7));
+    assert!(line.answer(7).is_none(), "nobody has decided on it");
+    says(&mut line, 7, routed("", "why"));
+    let mut flow = line.answer(7).unwrap();
+    assert!(line.answer(7).is_none());
+    let answer = from_pairs(&[(":status", "200"), ("content-type", "application/json")]);
+    assert_eq!(
+        flow.headers(&answer),
+        [],
+        "the decision is not for everybody"
+    );
+    let _ = flow.body_came(1, || NOW + 3_000_000);
+    assert_eq!(flow.outcome(None).unwrap().ttft_us, Some(3_000));
+}
+
+#[test]
+fn a_decision_is_told_where_the_configuration_says_so_and_there_is_one() {
+    let mut line = opened(Line::new(&config(true)));
+    let answer = from_pairs(&[(":status", "200")]);
+    for (id, decision, told) in [
+        (7, "why", vec![Edit::set(names::DECISION, "why")]),
+        (8, "", vec![]),
+    ] {
+        assert!(ask(&mut line, id));
+        says(&mut line, id, routed("", decision));
+        assert_eq!(line.answer(id).unwrap().headers(&answer), told);
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_the_engines_load_itself_gets_it() {
+    let mut line = up();
+    let asks_itself = target(&[("endpoint-load-metrics-format", "JSON")]);
+    let report = (
+        "endpoint-load-metrics",
+        "TEXT named_metrics.num_requests_waiting=2",
+    );
+    let answer = from_pairs(&[(":status", "200"), report]);
+    assert!(ask(&mut line, 7) && line.ask(8, &asks_itself, edits()).is_ok());
+    says(&mut line, 7, routed("", ""));
+    let edits = line.answer(7).unwrap().headers(&answer);
+    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
+    let sent = values(&says(&mut line, 8, routed("", "")));
+    assert!(
+        sent.iter()
+            .all(|(name, _)| *name != "endpoint-load-metrics-format")
+    );
+    assert_eq!(line.answer(8).unwrap().headers(&answer), []);
 }
 
 #[test]
@@ -175,7 +254,7 @@ fn what_the_service_answers_itself_is_forgotten() {
     };
     let effects = says(&mut line, 7, What::Immediate(answer.clone()));
     assert_eq!(effects, [Effect::Reply(7, answer)]);
-    assert!(!line.has(7));
+    assert_eq!(line.ended(7, None), None);
 }
 
 #[test]
@@ -184,7 +263,7 @@ fn what_the_service_passes_is_external_processings() {
     assert!(ask(&mut line, 7));
     let effects = says(&mut line, 7, What::Passed(Passed {}));
     assert_eq!(effects, [Effect::LetGo(7, edits())]);
-    assert!(!line.has(7));
+    assert_eq!(line.ended(7, None), None);
     assert_eq!(line.take_given_up(), 0);
 }
 
@@ -214,9 +293,9 @@ fn a_service_that_leaves_is_told_the_ends_and_asked_nothing() {
         answers: Vec::new(),
         leaving: true,
     };
-    assert_eq!(line.heard(&leaving.encode_to_vec()), []);
+    assert_eq!(line.heard(&leaving.encode_to_vec(), NOW), []);
     assert!(!ask(&mut line, 8));
-    line.heard(&[]);
+    line.heard(&[], NOW);
     assert!(!ask(&mut line, 8), "it does not come back by itself");
     assert!(line.ended(7, None).is_some());
 }
@@ -225,7 +304,7 @@ fn a_service_that_leaves_is_told_the_ends_and_asked_nothing() {
 fn a_message_that_cannot_be_read_ends_the_line() {
     let mut line = up();
     assert!(ask(&mut line, 7));
-    let effects = line.heard(&[0xff]);
+    let effects = line.heard(&[0xff], NOW);
     assert_eq!(effects, [Effect::LetGo(7, edits()), Effect::HangUp]);
     assert!(!ask(&mut line, 8));
 }

@@ -30,6 +30,7 @@ use source::Best;
 use crate::RequestConfig;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, Edit, Headers};
+use crate::response::orca;
 
 /// Response trailers that are the service's: this role, the last to see a response, removes them.
 pub const RESPONSE_TRAILERS_TO_REMOVE: [&str; 1] = [names::OUTCOME];
@@ -56,20 +57,22 @@ pub struct RequestFlow {
 pub struct Target {
     method: Vec<u8>,
     path: Vec<u8>,
+    /// Whether its client wants to see the engine's report of its load.
+    pub(crate) wants_report: bool,
 }
 
 impl Target {
-    fn of(headers: &Headers) -> Self {
+    pub(crate) fn of(headers: &Headers) -> Self {
         let value = |name| headers::get(headers, name).unwrap_or_default().to_vec();
         Self {
             method: value(":method"),
             path: value(":path"),
+            wants_report: headers::get(headers, orca::FORMAT_HEADER).is_some(),
         }
     }
 
-    /// As headers.
-    #[must_use]
-    pub fn headers(&self) -> [(&'static str, &[u8]); 2] {
+    /// As headers; the service has no use for the rest.
+    pub(crate) fn headers(&self) -> [(&'static str, &[u8]); 2] {
         [(":method", &self.method), (":path", &self.path)]
     }
 }

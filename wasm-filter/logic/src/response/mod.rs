@@ -1,6 +1,6 @@
-//! The role behind the external processor: an answer becomes one trailer.
+//! An answer on its way back becomes one outcome: a trailer for the external processor, or a message on the line.
 //!
-//! The trailer tells the service how the request ended: status, time to the first byte, token counts, the engine's
+//! It tells the service how the request ended: status, time to the first byte, token counts, the engine's
 //! load and the endpoint that served. No byte of the answer itself has to cross the service's connection, so an
 //! output token costs it nothing.
 //!
@@ -9,7 +9,7 @@
 //! bytes say nothing (compressed, an error, another type). An answer without a body gets no trailer: a proxy cannot add
 //! one there, and the end of the request tells the service enough.
 
-mod orca;
+pub(crate) mod orca;
 mod tail;
 mod usage;
 
@@ -50,6 +50,25 @@ pub struct ResponseFlow {
 }
 
 impl ResponseFlow {
+    /// A request goes up whose headers are known. `decision` is what its client is to be told of it.
+    #[must_use]
+    pub(crate) fn sent(
+        now: Nanoseconds,
+        report_is_the_clients: bool,
+        decision: Option<Vec<u8>>,
+    ) -> Self {
+        Self {
+            sent_at: now,
+            first_byte_at: None,
+            report_is_the_clients,
+            decision,
+            status: None,
+            load: None,
+            beginning: None,
+            tail: None,
+        }
+    }
+
     /// A request goes up. Returns the header that it is to get.
     ///
     /// One or two of its headers are asked for, since a proxy that hands over all of them copies all of them.
@@ -60,18 +79,10 @@ impl ResponseFlow {
         now: Nanoseconds,
     ) -> (Self, Option<(&'static str, &'static str)>) {
         let report_is_the_clients = header(orca::FORMAT_HEADER).is_some();
-        let flow = Self {
-            sent_at: now,
-            first_byte_at: None,
-            report_is_the_clients,
-            decision: config.decision.then(|| header(names::DECISION)).flatten(),
-            status: None,
-            load: None,
-            beginning: None,
-            tail: None,
-        };
+        let decision = config.decision.then(|| header(names::DECISION)).flatten();
+        let flow = Self::sent(now, report_is_the_clients, decision);
         let asks = !report_is_the_clients;
-        (flow, asks.then_some((orca::FORMAT_HEADER, "TEXT")))
+        (flow, asks.then_some((orca::FORMAT_HEADER, orca::FORMAT)))
     }
 
     /// The request's body has gone up to its end: an engine starts no sooner.
@@ -129,7 +140,7 @@ impl ResponseFlow {
         }
     }
 
-    /// The trailer, at the end of the answer; `None` for an answer that never had headers.
+    /// How it went, at the end of the answer; `None` for an answer that never had headers.
     #[must_use]
     pub fn outcome(&self, served: Option<String>) -> Option<Outcome> {
         let usage = self

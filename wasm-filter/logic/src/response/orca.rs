@@ -8,7 +8,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The request header that asks an engine for its report.
-pub(super) const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
+pub(crate) const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
+/// The form of it that is asked for.
+pub(crate) const FORMAT: &str = "TEXT";
 /// The response header with the report.
 pub(super) const REPORT_HEADER: &str = "endpoint-load-metrics";
 /// The longest report that is read, in bytes.
