@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use isotherm_filter_logic::line::{Effect, Line};
+use isotherm_filter_logic::line::{Effect, Line, Pace, TICK};
 use isotherm_filter_logic::request::Target;
 use isotherm_filter_logic::response::{Nanoseconds, ResponseFlow};
 use isotherm_filter_logic::{Edit, LineConfig};
@@ -28,16 +29,20 @@ pub(crate) struct Wire {
     cluster: String,
     stream: Option<u32>,
     line: Line,
+    pace: Pace,
     metrics: LineMetrics,
 }
 
 impl Wire {
-    pub(crate) fn start(root: u32, config: &LineConfig) -> Shared {
+    /// In the root's callback.
+    pub(crate) fn start(root: u32, config: &LineConfig, now: Nanoseconds) -> Shared {
+        set_timer(TICK);
         Rc::new(RefCell::new(Self {
             root,
             cluster: config.cluster.clone(),
             stream: None,
             line: Line::new(config),
+            pace: Pace::new(now),
             metrics: LineMetrics::define(),
         }))
     }
@@ -61,14 +66,24 @@ impl Wire {
 
     /// In a callback of the request: tells that it has ended.
     pub(crate) fn tell_end(&mut self, request: u32, outcome: Option<String>) {
-        if let Some(message) = self.line.ended(request, outcome) {
-            self.send_for(request, &message);
+        if let Some(effect) = self.line.ended(request, outcome) {
+            self.be_the_root();
+            self.perform([effect]);
+            let _ = hostcalls::set_effective_context(request);
         }
     }
 
-    /// In the root's callback: time passes.
-    pub(crate) fn tick(&mut self) {
-        let effects = self.line.tick();
+    /// In the root's callback: the timer has fired.
+    pub(crate) fn fired(&mut self, now: Nanoseconds) {
+        let fired = self.pace.fired(now);
+        if let Some(period) = fired.period {
+            set_timer(period);
+        }
+        if fired.is_tick {
+            let effects = self.line.tick();
+            self.perform(effects);
+        }
+        let effects = self.line.ends();
         self.perform(effects);
     }
 
@@ -92,7 +107,7 @@ impl Wire {
         }
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) {
+    fn perform(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             match effect {
                 Effect::Open => self.open(),
@@ -116,6 +131,11 @@ impl Wire {
                     }
                 }
                 Effect::Send(message) => self.send(&message),
+                Effect::Soon => {
+                    if let Some(period) = self.pace.hurry() {
+                        set_timer(period);
+                    }
+                }
             }
         }
         self.metrics.fell_back(self.line.take_given_up());
@@ -145,6 +165,11 @@ impl Wire {
         // It exists for as long as any of its requests.
         let _ = hostcalls::set_effective_context(self.root);
     }
+}
+
+/// In the root's place. Where the host has no timer, questions tell the ends.
+fn set_timer(period: Duration) {
+    let _ = hostcalls::set_tick_period(period);
 }
 
 fn apply(edits: &[Edit]) {

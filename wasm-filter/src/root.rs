@@ -3,7 +3,6 @@
 use std::cell::RefMut;
 
 use isotherm_filter_logic::Plugin;
-use isotherm_filter_logic::line::TICK;
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
@@ -68,10 +67,8 @@ impl RootContext for Root {
         };
         match Plugin::parse(&configuration.unwrap_or_default()) {
             Ok(Plugin::Request(config)) => {
-                self.line = config.line().map(|line| Wire::start(self.id, line));
-                if self.line.is_some() {
-                    self.set_tick_period(TICK);
-                }
+                let line = config.line();
+                self.line = line.map(|line| Wire::start(self.id, line, host::now(self)));
                 let context = RequestContext::new(config, self.line.clone());
                 self.role = Role::Request(context);
                 true
@@ -91,7 +88,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         if let Some(mut line) = self.line() {
-            line.tick();
+            line.fired(host::now(self));
         }
     }
 

@@ -96,11 +96,13 @@ impl Filter {
         Ok(executed)
     }
 
-    /// A moment that the plugin may use for work of its own.
+    /// The plugin's timer fires, once its period is over.
     ///
     /// # Errors
     /// When the module traps.
     pub fn tick(&mut self) -> anyhow::Result<()> {
+        let host = self.host_mut();
+        host.now_ns += u64::from(host.tick_ms) * 1_000_000;
         self.call("proxy_on_tick", ROOT)
     }
 

@@ -14,6 +14,8 @@
 //!   |-- ends [{ id, outcome }] -------------->|   also for one that waits: the client went away
 //!   |<- leaving ------------------------------|   the service stops: ask nothing more, tell the ends
 //! ```
+//! An end waits up to a millisecond for a question that takes it along. In one message the ends come first.
+//!
 //! The filter chooses the numbers; each is used once for as long as the stream lives. A stream that ends has ended all
 //! its requests, for the service as for the filter, which asks by external processing instead. So the line may break at
 //! any time, and nothing is lost but its speed.
@@ -33,7 +35,7 @@ pub struct FromFilter {
     /// Requests that want to know where to go.
     #[prost(message, repeated, tag = "1")]
     pub asks: Vec<Ask>,
-    /// Requests that have ended.
+    /// Requests that ended before these were asked about.
     #[prost(message, repeated, tag = "2")]
     pub ends: Vec<End>,
 }

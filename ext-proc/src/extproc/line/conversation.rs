@@ -169,12 +169,13 @@ impl<I: Inbound> Conversation<I> {
     }
 
     fn hear(&mut self, message: &FromFilter, answers: &mut Vec<Answer>) {
+        // What has ended makes room for what is asked in the same message.
+        for end in &message.ends {
+            self.end(end);
+        }
         for ask in &message.asks {
             let what = self.ask(ask);
             answers.push(said::answer(ask.id, what));
-        }
-        for end in &message.ends {
-            self.end(end);
         }
     }
 

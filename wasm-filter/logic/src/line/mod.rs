@@ -23,17 +23,21 @@ use std::time::Duration;
 use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, Routed, What};
 use prost::Message;
 
+mod pace;
+
+pub use pace::{Fired, Pace, TICK};
+
 use crate::LineConfig;
 use crate::headers::Edit;
 use crate::request::Target;
 use crate::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_fingerprint::names;
 
-/// How often the shell calls [`Line::tick`].
-pub const TICK: Duration = Duration::from_millis(100);
-
 /// The most requests that may be out or under way at once.
 const REQUESTS_MAX: usize = 65_536;
+
+/// So many ends are enough for a message of their own.
+const ENDS_ENOUGH: usize = 64;
 
 /// How long the line is left alone after it broke, in ticks: at first, and at most.
 const PAUSE_TICKS_MIN: u64 = 10;
@@ -55,6 +59,8 @@ pub enum Effect {
     Reply(u32, Immediate),
     /// Send these bytes as one message.
     Send(Vec<u8>),
+    /// Call [`Line::ends`] soon (see [`Pace`]): what waits to be told waits no longer.
+    Soon,
 }
 
 /// See the module's documentation.
@@ -65,6 +71,8 @@ pub struct Line {
     tells_decisions: bool,
     state: State,
     requests: BTreeMap<u32, Request>,
+    /// What has ended, and is told with the next question or soon.
+    ends: Vec<End>,
     now: u64,
     /// How long the next pause is, in ticks.
     pause: u64,
@@ -105,6 +113,7 @@ impl Line {
             tells_decisions: config.decision,
             state: State::Down { until: 0 },
             requests: BTreeMap::new(),
+            ends: Vec::new(),
             now: 0,
             pause: PAUSE_TICKS_MIN,
             given_up: 0,
@@ -139,7 +148,7 @@ impl Line {
                 id,
                 headers: headers.collect(),
             }],
-            ends: Vec::new(),
+            ends: mem::take(&mut self.ends),
         };
         let until = self.now + self.patience + SLACK_TICKS;
         let asked = Request::Asked {
@@ -159,10 +168,26 @@ impl Line {
         }
     }
 
-    /// A request has ended, as `outcome` says it or in a way that nobody knows. Returns the message to send.
-    pub fn ended(&mut self, id: u32, outcome: Option<String>) -> Option<Vec<u8>> {
+    /// A request has ended, as `outcome` says it or in a way that nobody knows.
+    pub fn ended(&mut self, id: u32, outcome: Option<String>) -> Option<Effect> {
         self.requests.remove(&id)?;
-        Some(end(id, outcome.unwrap_or_default()))
+        let outcome = outcome.unwrap_or_default().into_bytes();
+        self.ends.push(End { id, outcome });
+        match self.ends.len() {
+            1 => Some(Effect::Soon),
+            ENDS_ENOUGH.. => self.ends(),
+            _ => None,
+        }
+    }
+
+    /// Tells the ends that wait to be told.
+    pub fn ends(&mut self) -> Option<Effect> {
+        let ends = mem::take(&mut self.ends);
+        let message = FromFilter {
+            asks: Vec::new(),
+            ends,
+        };
+        (!message.ends.is_empty()).then(|| Effect::Send(message.encode_to_vec()))
     }
 
     /// Time passes.
@@ -180,13 +205,15 @@ impl Line {
         for id in late {
             if let Some(Request::Asked { edits, .. }) = self.requests.remove(&id) {
                 effects.push(Effect::LetGo(id, undecided(id, edits)));
-                effects.push(Effect::Send(end(id, String::new())));
+                let outcome = Vec::new();
+                self.ends.push(End { id, outcome });
                 self.given_up += 1;
             }
         }
         if !effects.is_empty() && self.state == State::Up {
             self.state = State::Silent;
         }
+        effects.extend(self.ends());
         effects
     }
 
@@ -222,6 +249,7 @@ impl Line {
     /// The stream has ended.
     pub fn closed(&mut self) -> Vec<Effect> {
         self.rest();
+        self.ends.clear();
         let requests = mem::take(&mut self.requests);
         let mut effects = Vec::new();
         for (id, request) in requests {
@@ -312,17 +340,6 @@ fn decided(id: u32, edits: Vec<Edit>, routed: Routed, asks_for_report: bool) -> 
         kept.push(Edit::set(orca::FORMAT_HEADER, orca::FORMAT));
     }
     kept
-}
-
-fn end(id: u32, outcome: String) -> Vec<u8> {
-    let message = FromFilter {
-        asks: Vec::new(),
-        ends: vec![End {
-            id,
-            outcome: outcome.into_bytes(),
-        }],
-    };
-    message.encode_to_vec()
 }
 
 #[cfg(test)]

@@ -81,6 +81,16 @@ fn values(effects: &[Effect]) -> Vec<(&'static str, String)> {
     values
 }
 
+/// The ends that a message tells.
+fn told(effect: &Option<Effect>) -> Vec<(u32, String)> {
+    let Some(Effect::Send(message)) = effect else {
+        panic!("nothing is sent: {effect:?}");
+    };
+    let ends = FromFilter::decode(&**message).unwrap().ends;
+    let told = |end: End| (end.id, String::from_utf8(end.outcome).unwrap());
+    ends.into_iter().map(told).collect()
+}
+
 fn ticks(line: &mut Line, count: u64) -> Vec<Effect> {
     (0..count).flat_map(|_| line.tick()).collect()
 }
@@ -201,10 +211,43 @@ fn the_end_of_a_request_is_told_once() {
     let mut line = up();
     assert!(ask(&mut line, 7));
     says(&mut line, 7, routed("", ""));
-    let told = line.ended(7, Some("v=1".into())).unwrap();
-    let told = FromFilter::decode(&*told).unwrap();
-    assert_eq!(told.ends[0].outcome, b"v=1");
+    assert_eq!(line.ended(7, Some("v=1".into())), Some(Effect::Soon));
     assert_eq!(line.ended(7, None), None);
+    assert_eq!(told(&line.ends()), [(7, "v=1".to_owned())]);
+    assert_eq!(line.ends(), None);
+}
+
+#[test]
+fn an_end_is_told_with_the_next_question() {
+    let mut line = up();
+    assert!(ask(&mut line, 7) && ask(&mut line, 8));
+    for id in [7, 8] {
+        says(&mut line, id, routed("", ""));
+    }
+    assert_eq!(line.ended(7, None), Some(Effect::Soon));
+    assert_eq!(line.ended(8, None), None, "somebody comes for it already");
+    let message = line.ask(9, &target(&[]), edits()).unwrap();
+    let message = FromFilter::decode(&*message).unwrap();
+    assert_eq!(
+        message.ends.iter().map(|end| end.id).collect::<Vec<_>>(),
+        [7, 8]
+    );
+    assert_eq!(line.ends(), None);
+}
+
+#[test]
+fn many_ends_do_not_wait() {
+    let mut line = up();
+    let ids = 0..u32::try_from(ENDS_ENOUGH).unwrap();
+    for id in ids.clone() {
+        assert!(ask(&mut line, id));
+        says(&mut line, id, routed("", ""));
+    }
+    let effects: Vec<_> = ids.filter_map(|id| line.ended(id, None)).collect();
+    let [Effect::Soon, send] = &*effects else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(told(&Some(send.clone())).len(), ENDS_ENOUGH);
 }
 
 #[test]
@@ -222,10 +265,8 @@ fn a_request_that_gets_no_word_goes_by_its_session_and_the_line_is_silent_until_
         ],
         "external processing would wait as long again"
     );
-    assert!(
-        matches!(effects[1], Effect::Send(_)),
-        "the service forgets it"
-    );
+    let forgotten = told(&effects.get(1).cloned());
+    assert_eq!(forgotten, [(7, String::new())], "the service forgets it");
     assert_eq!(line.take_given_up(), 1);
     assert!(!ask(&mut line, 8));
     assert_eq!(says(&mut line, 7, routed("", "")), [], "too late");

@@ -203,6 +203,15 @@ async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
 }
 
 #[tokio::test]
+async fn what_ended_makes_room_for_what_is_asked_in_the_same_message() {
+    let mut world = World::with_replicas(1).await;
+    world.say([7], []);
+    assert_eq!(world.answers().await, [(7, to(FIRST))]);
+    world.say([8], [end(7, "v=1;status=200")]);
+    assert_eq!(world.answers().await, [(8, to(FIRST))], "it need not wait");
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2, 3], []);
