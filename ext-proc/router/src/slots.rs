@@ -84,8 +84,20 @@ impl SlotSet {
         true
     }
 
+    /// Whether all of them are in the other one.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        let (both, beyond) = self.words.split_at(self.words.len().min(other.words.len()));
+        let left = both.iter().zip(&other.words);
+        let left = left.fold(0, |left, (word, other)| left | (word & !other));
+        left == 0 && beyond.iter().all(|word| *word == 0)
+    }
+
     /// Those that are not in the other one.
     pub(crate) fn without(&self, other: &Self) -> Self {
+        // Mostly there are none, which is told without a look at how many.
+        if self.is_within(other) {
+            return Self::default();
+        }
         let mut left = self.clone();
         for (word, taken) in left.words.iter_mut().zip(&other.words) {
             *word &= !taken;
@@ -189,6 +201,20 @@ mod tests {
         assert_eq!(set.next_round(Slot(71)), Some(Slot(3)));
         assert_eq!(set.next_round(Slot(9000)), Some(Slot(3)));
         assert_eq!(SlotSet::default().next_round(Slot(5)), None);
+    }
+
+    #[test]
+    fn what_is_left_without_others_is_counted() {
+        let all = set(&[3, 64, 70, 200]);
+        assert_eq!(all.without(&set(&[3, 64, 70, 200, 500])).len(), 0);
+        let left = all.without(&set(&[64, 65]));
+        assert_eq!(
+            left.iter().map(|slot| slot.0).collect::<Vec<_>>(),
+            [3, 70, 200]
+        );
+        assert_eq!(left.len(), 3);
+        assert!(!all.is_within(&set(&[3, 64, 70])));
+        assert!(SlotSet::default().is_within(&all));
     }
 
     #[test]

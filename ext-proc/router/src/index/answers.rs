@@ -66,6 +66,8 @@ pub(crate) struct Answers {
     behind: Recent<Behind, (ReplicaId, u32)>,
     /// The share of what is remembered that is found.
     found: f64,
+    /// No answer was longer, in tokens.
+    longest: u32,
 }
 
 impl Key for Behind {
@@ -83,11 +85,13 @@ impl Answers {
         Self {
             behind: Recent::new(ANSWERS_MAX, seed),
             found: FOUND_START,
+            longest: 0,
         }
     }
 
     /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
     pub(crate) fn told(&mut self, behind: Behind, replica: ReplicaId, tokens: u32) {
+        self.longest = self.longest.max(tokens);
         self.behind.put(behind, (replica, tokens));
         if behind.edge.is_some() {
             // The session has gone on from the prompt that was too short for an edge.
@@ -116,6 +120,11 @@ impl Answers {
         let (at, held) = *self.behind.peek(&behind)?;
         let held = f64::from(held);
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
+    }
+
+    /// Of no prompt that has so many tokens behind what is known are more expected to be there, wherever it goes on.
+    pub(crate) fn expected_at_most(&self, tokens: f64) -> f64 {
+        self.expected(f64::from(self.longest).min(tokens))
     }
 
     /// So many were remembered, and so many found.

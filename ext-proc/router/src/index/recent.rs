@@ -64,6 +64,11 @@ impl<K: Key, V: Copy> Recent<K, V> {
         self.entries.get(at as usize).map(|entry| &entry.value)
     }
 
+    /// Reads where a search would begin, so that it is there by then.
+    pub(super) fn read(&self, key: &K) {
+        self.places.read(key.spread(&self.spread));
+    }
+
     /// Enters a value, and returns the one that was there.
     pub(super) fn put(&mut self, key: K, value: V) -> Option<V> {
         if let Some(at) = self.find(&key) {

@@ -26,15 +26,42 @@ const AT_ONCE: usize = 8;
 const DOUBLINGS_MAX: u32 = 16;
 /// How many steps of a binary search are read ahead.
 const STEPS_AHEAD: u32 = 3;
+/// One part in so many of a chain lies in front of its landmark.
+const LANDMARK: usize = 4;
 /// How many edges that are about to be entered are read ahead.
 pub(super) const EDGES_AHEAD: usize = 16;
 
 impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
     pub(crate) fn known(&self, edges: &[Edge]) -> Match {
+        self.read_known(edges);
+        self.known_once_read(edges)
+    }
+
+    /// Has the memory fetch what [`Self::known_once_read`] will read first.
+    #[inline]
+    pub(crate) fn read_known(&self, edges: &[Edge]) {
         // What a conversation's next turn adds is entered right afterwards, and the second round is mostly among these.
         let ahead = edges.len().saturating_sub(EDGES_AHEAD);
         self.peek(edges.iter().skip(ahead));
+        self.peek_not_ahead(edges, near_the_end(edges.len()));
+        self.peek(edges.get(edges.len() / LANDMARK).into_iter());
+    }
+
+    /// A prefix of about a quarter of the chain, where somebody has it, after [`Self::read_known`]: who asks for it before
+    /// anything else has its node read along with the others.
+    pub(crate) fn landmark(&self, edges: &[Edge]) -> Option<Match> {
+        let at = edges.len() / LANDMARK;
+        self.held(edges, at, |_| true)
+    }
+
+    /// Whether any of these targets has the matched prefix.
+    pub(crate) fn any_has(&self, found: &Match, among: &SlotSet) -> bool {
+        found.node.is_some_and(|id| self.nodes.has_any(id, among))
+    }
+
+    /// The longest prefix of the chain that anybody has, after [`Self::read_known`] and maybe something else meanwhile.
+    pub(crate) fn known_once_read(&self, edges: &[Edge]) -> Match {
         let mut bounds = Bounds {
             low: 0,
             high: edges.len(),
@@ -43,6 +70,7 @@ impl PrefixIndex {
         self.ask(edges, &mut bounds, near_the_end(edges.len()));
         while bounds.low < bounds.high {
             let probes = evenly(bounds.low, bounds.high);
+            self.peek_not_ahead(edges, probes.clone());
             self.ask(edges, &mut bounds, probes);
         }
         let Bounds { low, node, .. } = bounds;
@@ -95,16 +123,16 @@ impl PrefixIndex {
         }
     }
 
-    /// Reads these places, which are in order, at once (the last ones of the chain have been); the first one that is not known is a bound, and the last one that is.
-    fn ask(
-        &self,
-        edges: &[Edge],
-        bounds: &mut Bounds,
-        probes: impl Iterator<Item = usize> + Clone,
-    ) {
+    /// Reads these places, which are in order, at once; the last ones of the chain have been.
+    fn peek_not_ahead(&self, edges: &[Edge], probes: impl Iterator<Item = usize>) {
         let ahead = edges.len().saturating_sub(EDGES_AHEAD);
-        let not_yet = probes.clone().take_while(|at| *at < ahead);
+        let not_yet = probes.take_while(|at| *at < ahead);
         self.peek(not_yet.filter_map(|at| edges.get(at)));
+    }
+
+    /// Asks at these places, which are in order and were read: the first one that is not known is a bound, and the last one
+    /// that is.
+    fn ask(&self, edges: &[Edge], bounds: &mut Bounds, probes: impl Iterator<Item = usize>) {
         for at in probes {
             let edge = edges.get(at);
             let id = edge.map_or(NONE, |edge| self.table.guess(edge.hash));

@@ -45,6 +45,11 @@ impl Sessions {
         self.last.put(session, replica).map(|last| last == replica)
     }
 
+    /// Reads where [`Self::last`] begins to look, so that it is there by then.
+    pub(crate) fn read(&self, session: SessionKey) {
+        self.last.read(&session);
+    }
+
     /// Where the session was last.
     pub(crate) fn last(&self, session: SessionKey) -> Option<ReplicaId> {
         self.last.peek(&session).copied()

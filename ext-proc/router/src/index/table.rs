@@ -14,6 +14,8 @@
 //! one, which cross into a second line every fourth time; a bucket for several prefixes of one chain in a row, since all
 //! that fork off behind the same system prompt would meet in one.
 
+use core::hint::black_box;
+
 use super::node::{NodeId, Nodes};
 use super::shard::Shard;
 use super::slab::NONE;
@@ -190,6 +192,12 @@ impl Places {
     pub(super) fn find(&self, mixed: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let found = self.0.find(Key::of(mixed).tag, is_it);
         found.ok().map(|(_, id)| id)
+    }
+
+    /// Reads where a search would begin.
+    #[inline]
+    pub(super) fn read(&self, mixed: u64) {
+        black_box(self.0.peek(Key::of(mixed).tag));
     }
 
     /// Enters one that is not there.

@@ -58,6 +58,16 @@ pub(crate) struct Pace {
     pub(crate) decode: Line,
 }
 
+impl Pace {
+    /// At least as fast as both.
+    pub(crate) fn least(self, other: Self) -> Self {
+        Self {
+            prefill: self.prefill.least(other.prefill),
+            decode: self.decode.least(other.decode),
+        }
+    }
+}
+
 impl Default for Pace {
     fn default() -> Self {
         Self {

@@ -18,6 +18,16 @@ pub(crate) struct Line {
     pub(crate) each_s: f64,
 }
 
+impl Line {
+    /// Below both.
+    pub(crate) const fn least(self, other: Self) -> Self {
+        Self {
+            fixed_s: self.fixed_s.min(other.fixed_s),
+            each_s: self.each_s.min(other.each_s),
+        }
+    }
+}
+
 /// Sums for least squares that forget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fit {

@@ -3,13 +3,19 @@
 //! A replica is worth a look for what it has of the prompt or for having little to do. So those with the longest matches are
 //! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: some
 //! twenty, however large the pool.
+//!
+//! Mostly it is one. Whoever has less of the prompt has more to compute, and an idle replica as fast as the fastest says how much
+//! that costs at least: once an offer costs no more, nobody else is looked at. So a conversation's next turn asks its own
+//! replica, and that is that.
 
 use smallvec::SmallVec;
 
-use super::cost::{Asked, Having, Offer, Weigher};
+use super::asked::{Asked, Having};
+use super::cost::{Offer, Weigher};
+use crate::index::Match;
 use crate::policy::{View, load_key, that_may_serve};
 use crate::replica::Rank;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotSet};
 
 /// How many depths of match are looked at.
 const DEPTHS_MAX: usize = 4;
@@ -30,61 +36,20 @@ const SERVICE_S: f64 = 1.0;
 
 /// The best of those that it may go to now.
 pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
-    let view = weigher.view;
-    let edges = asked.request.fingerprint.edges();
-    let mut most = asked.known;
-    let mut rest = view.candidates.clone();
     let mut best = Best::new(asked, weigher);
-    let mut rounds = DEPTHS_MAX;
-    'depths: while rounds > 0 {
-        let found = view.index.deepest_within(edges, &most, &rest);
-        most = found;
-        if found.depth == 0 {
-            break;
-        }
-        let having = Having::of(found, asked, view);
-        let mut all = view.index.all_targets(&found);
-        // Where more have it than are compared at once, the next round goes on behind these.
-        while rounds > 0 {
-            let fresh = all.by_ref().filter(|slot| rest.set(*slot, false));
-            let mut holders = First::default();
-            let mut many = 0;
-            for slot in fresh.take(HOLDERS_MAX) {
-                holders.enter(view.fleet.rank(slot));
-                many += 1;
-            }
-            if many == 0 {
-                continue 'depths;
-            }
-            rounds -= 1;
-            for slot in holders.slots().take(many) {
-                best.consider(slot, &having);
-            }
-            if many < HOLDERS_MAX {
-                most = view.index.shorter(&found);
-                break;
-            }
-        }
-    }
-    // One that was asked already offers the same again.
-    if let Some(slot) = asked.session_at
-        && view.candidates.contains(slot)
-        && !best.asked_of.contains(&slot)
-    {
-        let found = view.index.deepest_of_within(edges, &asked.known, slot);
-        best.consider(slot, &Having::of(found, asked, view));
-    }
-    // Whatever is left has no more than this.
-    let least = view.fleet.by_load().take(LEAST_MAX);
-    let idle = least.filter(|slot| rest.contains(*slot));
-    let mut having: Option<Having> = None;
-    for slot in idle.take(EACH_MAX) {
-        let found = view.index.deepest_of_within(edges, &most, slot);
-        let same = having.filter(|having| having.found == found);
-        let having = having.insert(same.unwrap_or_else(|| Having::of(found, asked, view)));
-        best.consider(slot, having);
+    let rest = best.ask_holders();
+    best.ask_where_the_session_was();
+    if let Some(rest) = rest {
+        best.ask_idle(&rest);
     }
     best.offer
+}
+
+/// Those that were not looked at.
+struct Rest {
+    slots: SlotSet,
+    /// None of them has more of the prompt than this.
+    most: Match,
 }
 
 /// The first few in load order of those that are entered.
@@ -127,6 +92,97 @@ impl<'a> Best<'a> {
             weigher,
             offer: None,
             asked_of: SmallVec::new(),
+        }
+    }
+
+    /// Those that have most of the prompt, and whoever is left then; nobody, when none of those can offer less.
+    fn ask_holders(&mut self) -> Option<Rest> {
+        let (asked, view) = (self.asked, self.weigher.view);
+        let edges = asked.request.fingerprint.edges();
+        let mut rest = Rest {
+            slots: view.candidates.clone(),
+            most: asked.known,
+        };
+        let mut rounds = DEPTHS_MAX;
+        'depths: while rounds > 0 {
+            let found = view.index.deepest_within(edges, &rest.most, &rest.slots);
+            rest.most = found;
+            if self.is_settled(found.depth) {
+                return None;
+            }
+            if found.depth == 0 {
+                break;
+            }
+            let having = Having::of(found, asked, view);
+            let mut all = view.index.all_targets(&found);
+            // Where more have it than are compared at once, the next round goes on behind these.
+            while rounds > 0 {
+                let fresh = all.by_ref().filter(|slot| rest.slots.set(*slot, false));
+                let mut holders = First::default();
+                let mut many = 0;
+                for slot in fresh.take(HOLDERS_MAX) {
+                    holders.enter(view.fleet.rank(slot));
+                    many += 1;
+                }
+                if many == 0 {
+                    continue 'depths;
+                }
+                rounds -= 1;
+                for slot in holders.slots().take(many) {
+                    self.consider(slot, &having);
+                }
+                if many < HOLDERS_MAX {
+                    if self.is_settled_for(&rest.slots) {
+                        return None;
+                    }
+                    rest.most = view.index.shorter(&found);
+                    break;
+                }
+            }
+        }
+        Some(rest)
+    }
+
+    /// Whether nobody who has no more of the prompt than this can offer less.
+    fn is_settled(&self, depth: usize) -> bool {
+        let offer = self.offer.as_ref();
+        offer.is_some_and(|offer| self.weigher.floor(self.asked, depth) >= offer.cost)
+    }
+
+    /// Whether that is so of all these, since none of them has even the landmark. The next one to have anything need not be
+    /// searched for then, which waits for the memory twice.
+    fn is_settled_for(&self, rest: &SlotSet) -> bool {
+        let index = self.weigher.view.index;
+        self.asked.landmark.is_some_and(|landmark| {
+            self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, rest)
+        })
+    }
+
+    fn ask_where_the_session_was(&mut self) {
+        let (asked, view) = (self.asked, self.weigher.view);
+        // One that was asked already offers the same again.
+        if let Some(slot) = asked.session_at
+            && view.candidates.contains(slot)
+            && !self.asked_of.contains(&slot)
+        {
+            let edges = asked.request.fingerprint.edges();
+            let found = view.index.deepest_of_within(edges, &asked.known, slot);
+            self.consider(slot, &Having::of(found, asked, view));
+        }
+    }
+
+    /// Those with least to do of whoever is left.
+    fn ask_idle(&mut self, rest: &Rest) {
+        let (asked, view) = (self.asked, self.weigher.view);
+        let edges = asked.request.fingerprint.edges();
+        let least = view.fleet.by_load().take(LEAST_MAX);
+        let idle = least.filter(|slot| rest.slots.contains(*slot));
+        let mut having: Option<Having> = None;
+        for slot in idle.take(EACH_MAX) {
+            let found = view.index.deepest_of_within(edges, &rest.most, slot);
+            let same = having.filter(|having| having.found == found);
+            let having = having.insert(same.unwrap_or_else(|| Having::of(found, asked, view)));
+            self.consider(slot, having);
         }
     }
 

@@ -24,11 +24,10 @@
 //! L goes on straight because a late request must not become a desperate one: with a cube throughout, one that is three times
 //! too late outweighs everybody who can still be in time.
 
-use crate::index::{Behind, Match};
+use super::asked::{Asked, Having, Patience};
+use crate::index::Match;
 use crate::policy::{View, load_key, uncached_tokens};
-use crate::queue::Waiting;
 use crate::slots::{Slot, SlotSet};
-use crate::{Request, Time};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
 const LATENESS: f64 = 6.0;
@@ -42,119 +41,11 @@ const DELAYED_MAX: f64 = 16.0;
 const WRITING: f64 = 0.1;
 /// No pool is taken to be busier than this.
 const UTILISATION_MAX: f64 = 0.95;
+/// More than rounding can change of a cost, as a share of it.
+const ROUNDING: f64 = 1e-9;
 /// A request that ends gives back only what it does not share, and those that stay grow: how many times longer memory takes
 /// to come free than if each gave back its share at once.
 const MEMORY: f64 = 10.0;
-
-/// How long a request has waited, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// In all.
-    pub(super) waited_s: f64,
-    /// For one replica although others were free.
-    pub(super) declined_s: f64,
-}
-
-impl Patience {
-    fn of(waiting: &Waiting, now: Time) -> Self {
-        let since = |then: Time| now.since(then).as_secs_f64();
-        Self {
-            waited_s: since(waiting.arrived),
-            declined_s: waiting.declines_since.map_or(0.0, since),
-        }
-    }
-
-    /// The same, so much later.
-    pub(super) fn after(self, wait_s: f64) -> Self {
-        Self {
-            waited_s: self.waited_s + wait_s,
-            ..self
-        }
-    }
-}
-
-/// A request, with what is the same for all offers to it: looked up once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) request: &'a Request,
-    pub(super) patience: Patience,
-    /// The longest prefix of its prompt that anybody has.
-    pub(super) known: Match,
-    /// Where its session was last.
-    pub(super) session_at: Option<Slot>,
-}
-
-impl<'a> Asked<'a> {
-    pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
-        // First, since that waits for memory which has nothing to do with the index's.
-        let session_at = last_of(request, view);
-        let known = view.index.known(request.fingerprint.edges());
-        Self {
-            request,
-            patience,
-            known,
-            session_at,
-        }
-    }
-
-    /// The same for one that waits, which was asked before.
-    pub(super) fn again(waiting: &'a Waiting, view: &View<'_>) -> Self {
-        let request = &waiting.request;
-        let session_at = last_of(request, view);
-        let edges = request.fingerprint.edges();
-        let known = view.index.known_by(edges, waiting.known.get());
-        waiting.known.set(known);
-        Self {
-            request,
-            patience: Patience::of(waiting, view.now),
-            known,
-            session_at,
-        }
-    }
-}
-
-fn last_of(request: &Request, view: &View<'_>) -> Option<Slot> {
-    let replica = view.sessions.last(request.session?)?;
-    view.fleet.slot_of(replica)
-}
-
-/// What is the same for all that have equally much of a prompt.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Having {
-    pub(super) found: Match,
-    /// How many tokens they have to compute, by that alone.
-    uncached: f64,
-    /// The one that also holds the answer to an earlier prompt that this one goes on from, and how much of it is expected.
-    answer: Option<(Slot, f64)>,
-}
-
-impl Having {
-    pub(super) fn of(found: Match, asked: &Asked<'_>, view: &View<'_>) -> Self {
-        let uncached = uncached_tokens(asked.request, found.depth);
-        let answer = Behind::matched(asked.request, found.depth)
-            .and_then(|behind| view.answers.at(behind, uncached))
-            .and_then(|(at, held)| Some((view.fleet.slot_of(at)?, view.answers.expected(held))));
-        Self {
-            found,
-            uncached,
-            answer,
-        }
-    }
-
-    /// How many tokens this one has to compute, by estimate.
-    fn uncached_on(&self, slot: Slot, asked: &Asked<'_>, view: &View<'_>) -> f64 {
-        let answer = match self.answer {
-            Some((at, expected)) if at == slot => expected,
-            Some(_) | None => 0.0,
-        };
-        let unseen = if asked.session_at == Some(slot) {
-            view.sessions.worth()
-        } else {
-            0.0
-        };
-        (self.uncached - answer) * (1.0 - unseen)
-    }
-}
 
 /// What is the same for all offers of one question: the pool's load, looked up once.
 #[derive(Debug)]
@@ -263,22 +154,64 @@ impl<'a> Weigher<'a> {
         let view = self.view;
         let fleet = view.fleet;
         let work_s = fleet.prefill_s(slot, tokens);
-        let busy_s = fleet.backlog_s(slot, view.now) + work_s;
         let service_s = view.service_s.unwrap_or_default();
         let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
-        let ttft_s = fleet.ttft_s(slot, tokens, view.now) + memory_s;
         let outstanding = f64::from(load_key(view, slot).0);
-        let delayed = STALLED * outstanding
-            + (self.delayed_per_busy_s * busy_s).min(DELAYED_MAX)
+        let work = Work {
+            work_s,
+            busy_s: fleet.backlog_s(slot, view.now) + work_s,
+            ttft_s: fleet.ttft_s(slot, tokens, view.now) + memory_s,
+            outstanding,
+            writing_s: fleet.writing_s(slot, outstanding),
+        };
+        self.costs_of(&work, patience)
+    }
+
+    /// Any replica costs at least this that has no more of the prompt than so much: an idle one, as fast as the fastest. More of
+    /// anything never makes the sum less, and what rounding may is taken off.
+    pub(super) fn floor(&self, asked: &Asked<'_>, depth: usize) -> f64 {
+        let view = self.view;
+        let tokens = asked.uncached_at_least(depth, view);
+        let pace = view.fleet.fastest();
+        let work_s = tokens * pace.prefill.each_s;
+        let outstanding = f64::from(view.fleet.least_outstanding());
+        let work = Work {
+            work_s,
+            busy_s: work_s,
+            ttft_s: pace.prefill.fixed_s + work_s,
+            outstanding,
+            writing_s: view.fleet.writing_at_s(pace, outstanding),
+        };
+        self.costs_of(&work, asked.patience).least() * (1.0 - ROUNDING)
+    }
+
+    fn costs_of(&self, work: &Work, patience: Patience) -> Costs {
+        let view = self.view;
+        let delayed = STALLED * work.outstanding
+            + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX)
             + self.waiting_for_each * marginal_lateness(patience.waited_s, view);
-        let (own_s, theirs_s) = fleet.writing_s(slot, outstanding);
+        let (own_s, theirs_s) = work.writing_s;
         Costs {
-            ttft_s,
+            ttft_s: work.ttft_s,
             own_s,
-            waits: with_lateness(patience.waited_s + ttft_s, view) + work_s * delayed,
+            waits: with_lateness(patience.waited_s + work.ttft_s, view) + work.work_s * delayed,
             writing: WRITING * (own_s + theirs_s),
         }
     }
+}
+
+/// What a replica has to do for a request.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// How long its prompt takes.
+    work_s: f64,
+    /// How long the replica is busy then.
+    busy_s: f64,
+    ttft_s: f64,
+    /// How many other requests it has.
+    outstanding: f64,
+    /// How long the answer takes to write, and by how much those of the others take longer for it.
+    writing_s: (f64, f64),
 }
 
 /// What an offer's cost is made of.

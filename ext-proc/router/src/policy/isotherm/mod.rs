@@ -21,6 +21,7 @@
 //! doubled on tools); the time to first token alone, without what computing takes from others (trees of thoughts lost a
 //! fifth of their throughput, since prompts that are computed stall the answers that the replica is writing).
 
+mod asked;
 mod candidates;
 mod cost;
 
@@ -32,8 +33,9 @@ use crate::queue::{Place, Waiting};
 use crate::slots::Slot;
 use crate::{Reason, Request};
 
+use self::asked::{Asked, Patience};
 use self::candidates::{best_now, home_of};
-use self::cost::{Asked, Patience, Weigher};
+use self::cost::Weigher;
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
@@ -132,3 +134,6 @@ fn reason(found: &Match) -> Reason {
         Reason::Spread
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,7 +93,12 @@ impl Fleet {
     /// Estimated time that a replica with so many other requests takes to write an answer, and by how much all of theirs
     /// take longer for it, in seconds.
     pub(crate) fn writing_s(&self, slot: Slot, others: f64) -> (f64, f64) {
-        let decode = self.pace_of(slot).decode;
+        self.writing_at_s(self.pace_of(slot), others)
+    }
+
+    /// The same of one of this pace.
+    pub(crate) fn writing_at_s(&self, pace: &Pace, others: f64) -> (f64, f64) {
+        let decode = pace.decode;
         let own_s = decode.fixed_s + decode.each_s * (others + 1.0);
         let theirs_s = decode.each_s * others;
         (own_s * self.output_tokens, theirs_s * self.output_tokens)
@@ -114,6 +119,7 @@ impl Fleet {
                 *place = Terms::of(replica);
             }
         }
+        self.lower_floor(id);
     }
 
     /// The first token of a request came at this time.
@@ -139,7 +145,7 @@ impl Fleet {
             .unwrap_or(&self.pace)
     }
 
-    fn terms_of(&self, slot: Slot) -> Option<&Terms> {
+    pub(super) fn terms_of(&self, slot: Slot) -> Option<&Terms> {
         self.terms.get(slot.index())
     }
 }

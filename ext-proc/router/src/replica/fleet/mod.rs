@@ -5,11 +5,13 @@
 
 mod estimate;
 mod events;
+mod floor;
 mod lists;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::floor::Floor;
 use self::terms::Terms;
 use super::{Flow, Pace, Replica, Rules, Speed};
 use crate::slots::{Slot, SlotSet};
@@ -82,6 +84,7 @@ pub(crate) struct Fleet {
     /// How fast the pool is.
     speed: Speed,
     pace: Pace,
+    floor: Floor,
     /// How long an answer is, on average, in tokens.
     output_tokens: f64,
     /// What the pool is sent.
@@ -117,6 +120,7 @@ impl Fleet {
             turn: 0,
             speed: Speed::default(),
             pace: Pace::default(),
+            floor: Floor::default(),
             output_tokens: estimate::OUTPUT_TOKENS,
             flow: Flow::default(),
         }

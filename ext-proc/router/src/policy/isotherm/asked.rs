@@ -1,0 +1,139 @@
+//! What is asked: a request, with what is looked up once for all offers to it.
+
+use crate::index::{Behind, Match};
+use crate::policy::{View, uncached_tokens};
+use crate::queue::Waiting;
+use crate::slots::Slot;
+use crate::{Request, Time};
+
+/// How long a request has waited, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// In all.
+    pub(super) waited_s: f64,
+    /// For one replica although others were free.
+    pub(super) declined_s: f64,
+}
+
+impl Patience {
+    fn of(waiting: &Waiting, now: Time) -> Self {
+        let since = |then: Time| now.since(then).as_secs_f64();
+        Self {
+            waited_s: since(waiting.arrived),
+            declined_s: waiting.declines_since.map_or(0.0, since),
+        }
+    }
+
+    /// The same, so much later.
+    pub(super) fn after(self, wait_s: f64) -> Self {
+        Self {
+            waited_s: self.waited_s + wait_s,
+            ..self
+        }
+    }
+}
+
+/// A request, with what is the same for all offers to it: looked up once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a Request,
+    pub(super) patience: Patience,
+    /// The longest prefix of its prompt that anybody has.
+    pub(super) known: Match,
+    /// A prefix that is much shorter, where somebody has it: whoever has not even that has next to nothing.
+    pub(super) landmark: Option<Match>,
+    /// Where its session was last.
+    pub(super) session_at: Option<Slot>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
+        let edges = request.fingerprint.edges();
+        // All of this waits for memory, and none needs to wait for the other: where a session was last, there it mostly goes.
+        if let Some(session) = request.session {
+            view.sessions.read(session);
+        }
+        view.index.read_known(edges);
+        let session_at = last_of(request, view);
+        if let Some(slot) = session_at {
+            view.fleet.read(slot);
+            view.index.read_target(slot);
+        }
+        let landmark = view.index.landmark(edges);
+        let known = view.index.known_once_read(edges);
+        Self {
+            request,
+            patience,
+            known,
+            landmark,
+            session_at,
+        }
+    }
+
+    /// The same for one that waits, which was asked before.
+    pub(super) fn again(waiting: &'a Waiting, view: &View<'_>) -> Self {
+        let request = &waiting.request;
+        let session_at = last_of(request, view);
+        let edges = request.fingerprint.edges();
+        let known = view.index.known_by(edges, waiting.known.get());
+        waiting.known.set(known);
+        Self {
+            request,
+            patience: Patience::of(waiting, view.now),
+            known,
+            landmark: None,
+            session_at,
+        }
+    }
+
+    /// Nobody has fewer tokens to compute than this who has no more of the prompt than so much: an answer is expected to be no
+    /// longer than the longest, and a session to leave no more behind than any.
+    pub(super) fn uncached_at_least(&self, depth: usize, view: &View<'_>) -> f64 {
+        let uncached = uncached_tokens(self.request, depth);
+        let unseen = self.session_at.map_or(0.0, |_| view.sessions.worth());
+        (uncached - view.answers.expected_at_most(uncached)) * (1.0 - unseen)
+    }
+}
+
+fn last_of(request: &Request, view: &View<'_>) -> Option<Slot> {
+    let replica = view.sessions.last(request.session?)?;
+    view.fleet.slot_of(replica)
+}
+
+/// What is the same for all that have equally much of a prompt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Having {
+    pub(super) found: Match,
+    /// How many tokens they have to compute, by that alone.
+    uncached: f64,
+    /// The one that also holds the answer to an earlier prompt that this one goes on from, and how much of it is expected.
+    answer: Option<(Slot, f64)>,
+}
+
+impl Having {
+    pub(super) fn of(found: Match, asked: &Asked<'_>, view: &View<'_>) -> Self {
+        let uncached = uncached_tokens(asked.request, found.depth);
+        let answer = Behind::matched(asked.request, found.depth)
+            .and_then(|behind| view.answers.at(behind, uncached))
+            .and_then(|(at, held)| Some((view.fleet.slot_of(at)?, view.answers.expected(held))));
+        Self {
+            found,
+            uncached,
+            answer,
+        }
+    }
+
+    /// How many tokens this one has to compute, by estimate.
+    pub(super) fn uncached_on(&self, slot: Slot, asked: &Asked<'_>, view: &View<'_>) -> f64 {
+        let answer = match self.answer {
+            Some((at, expected)) if at == slot => expected,
+            Some(_) | None => 0.0,
+        };
+        let unseen = if asked.session_at == Some(slot) {
+            view.sessions.worth()
+        } else {
+            0.0
+        };
+        (self.uncached - answer) * (1.0 - unseen)
+    }
+}

@@ -1,0 +1,188 @@
+//! The bounds that let a decision end early: with as few replicas as are all looked at, it is what asking each of them gives.
+
+use core::time::Duration;
+
+use isotherm_fingerprint::{Edge, Fingerprint};
+use proptest::prelude::*;
+
+use super::asked::{Asked, Patience};
+use super::candidates::best_now;
+use super::cost::Weigher;
+use crate::index::{Answers, Behind, PrefixIndex, Sessions};
+use crate::policy::View;
+use crate::queue::Queue;
+use crate::replica::{Fleet, Measured, Output, Replica};
+use crate::slots::{Slot, SlotSet};
+use crate::{
+    Load, Push, ReplicaId, Request, RequestId, RouterConfig, Scope, SessionKey, Tier, Time,
+};
+use std::sync::Arc;
+
+/// As many as are looked at among those that have equally much, and among those with least to do.
+const REPLICAS: u32 = 4;
+
+/// What happens to one of the replicas.
+#[derive(Clone, Debug)]
+enum Op {
+    /// It is sent this conversation, as long as that is then.
+    Sent { conversation: u64, edges: u32 },
+    /// It was so many times as slow as others, and wrote an answer.
+    Measured { slow: u32, answer: u32 },
+    /// So much of its memory is in use.
+    Probed { usage: f32 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0_u64..4, 1_u32..40)
+            .prop_map(|(conversation, edges)| Op::Sent { conversation, edges }),
+        3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::Measured { slow, answer }),
+        1 => (0.0_f32..1.0).prop_map(|usage| Op::Probed { usage }),
+    ]
+}
+
+/// All that a policy looks at.
+struct Pool {
+    fleet: Fleet,
+    index: PrefixIndex,
+    answers: Answers,
+    sessions: Sessions,
+    queue: Queue,
+    now: Time,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let mut pool = Self {
+            fleet: Fleet::new(Push::Blind, Duration::from_secs(1_000_000)),
+            index: PrefixIndex::new(RouterConfig::default().index, 1),
+            answers: Answers::new(1),
+            sessions: Sessions::new(1),
+            queue: Queue::default(),
+            now: Time::from_nanos(1),
+        };
+        for id in 0..REPLICAS {
+            let slot = pool.index.join().unwrap();
+            let replica = Replica::new(ReplicaId(id), id.to_string());
+            pool.fleet.add(slot, replica, pool.now);
+        }
+        pool
+    }
+
+    fn run(&mut self, slot: Slot, op: &Op) {
+        self.now = self.now.after(Duration::from_millis(40));
+        let id = self.fleet.id_of(slot).unwrap();
+        match *op {
+            Op::Sent {
+                conversation,
+                edges,
+            } => {
+                let request = request(conversation, edges);
+                let chain = request.fingerprint.edges();
+                let found = self.index.deepest_of(chain, slot);
+                self.fleet
+                    .dispatched(slot, f64::from(edges) * 50.0, self.now);
+                self.index.record(chain, slot, &found);
+                self.sessions.went(request.session.unwrap(), id);
+                let behind = Behind::whole(&request.fingerprint, request.session).unwrap();
+                self.answers.told(behind, id, edges * 20);
+            }
+            Op::Measured { slow, answer } => {
+                let (slow, tokens) = (f64::from(slow), f64::from(answer));
+                self.fleet.learn(
+                    id,
+                    Measured {
+                        tokens,
+                        ttft_s: 0.01 + slow * 1e-5 * tokens,
+                        output: Some(Output {
+                            outstanding: 3.0,
+                            tokens,
+                            seconds: tokens * slow * 0.002,
+                        }),
+                    },
+                );
+                self.answers.learn(100.0, 90.0);
+                self.sessions.learn(true, 0.5);
+            }
+            Op::Probed { usage } => {
+                let load = Load {
+                    kv_usage: Some(usage),
+                    kv_capacity_tokens: Some(10_000),
+                    ..Load::default()
+                };
+                self.fleet.probed(id, load, self.now, self.now);
+            }
+        }
+    }
+
+    fn view<'a>(&'a self, candidates: &'a SlotSet) -> View<'a> {
+        View {
+            fleet: &self.fleet,
+            index: &self.index,
+            candidates,
+            queue: &self.queue,
+            answers: &self.answers,
+            sessions: &self.sessions,
+            service_s: Some(3.0),
+            ttft_slo_s: 2.0,
+            waited_s: 0.5,
+            declined_s: 0.0,
+            now: self.now,
+        }
+    }
+}
+
+/// Conversations share their first eight edges, two by two.
+fn request(conversation: u64, edges: u32) -> Request {
+    let edge = |place: u32| Edge {
+        hash: if place < 8 {
+            1_000 * (conversation / 2) + u64::from(place)
+        } else {
+            1_000 * (10 + conversation) + u64::from(place)
+        },
+        end_bytes: (place + 1) * 200,
+    };
+    let chain = (0..edges).map(edge).collect();
+    Request {
+        id: RequestId(conversation),
+        fingerprint: Arc::new(Fingerprint::new(chain, edges * 200 + 50).unwrap()),
+        session: Some(SessionKey(conversation)),
+        tier: Tier::default(),
+        prompt_tokens: edges * 50 + 12,
+        output_tokens_max: None,
+        subset: None,
+        scope: Scope::default(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn whoever_is_not_asked_would_not_have_offered_less(
+        ops in prop::collection::vec((0..REPLICAS as u16, op()), 0..120),
+        (conversation, edges) in (0_u64..4, 1_u32..60),
+        left_out in prop::option::of(0..REPLICAS as u16),
+    ) {
+        let mut pool = Pool::new();
+        for (slot, op) in &ops {
+            pool.run(Slot(*slot), op);
+        }
+        let mut candidates = SlotSet::default();
+        for slot in pool.fleet.everybody() {
+            candidates.set(slot, left_out.is_none_or(|other| slot != Slot(other)));
+        }
+        let view = pool.view(&candidates);
+        let weigher = Weigher::new(&view);
+        let request = request(conversation, edges);
+        let patience = Patience { waited_s: view.waited_s, declined_s: 0.0 };
+        let asked = Asked::new(&request, patience, &view);
+        let best = best_now(&asked, &weigher).unwrap();
+        for slot in candidates.iter() {
+            let offer = weigher.offer(&asked, slot);
+            prop_assert!(best.cost <= offer.cost, "{best:?} of all, but {offer:?}");
+            for depth in offer.found.depth..=edges as usize {
+                let floor = weigher.floor(&asked, depth);
+                prop_assert!(floor <= offer.cost, "{floor} at {depth}, but {offer:?}");
+            }
+        }
+    }
+}
