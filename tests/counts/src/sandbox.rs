@@ -59,7 +59,7 @@ fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     filter.executed()
 }
 
-/// The same, asked about on the line, until the service's answer lets it go; and the end of its life.
+/// The same, asked about on the line; its answer, and its end, which the timer tells.
 fn on_the_line(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     let configuration = REQUEST.replacen('{', r#"{ "line": { "cluster": "isotherm" },"#, 1);
     let mut filter = Filter::counting(module, &configuration)?;
@@ -82,7 +82,10 @@ fn on_the_line(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     };
     filter.stream_message(0, &message.encode_to_vec())?;
     ensure!(filter.host().resumed == 1, "it is not let go");
+    stream(&mut filter, 1)?;
     filter.over()?;
+    filter.tick()?;
+    ensure!(filter.host().sent.len() == 2, "its end is not told");
     filter.executed()
 }
 
@@ -102,6 +105,11 @@ fn answer(module: &Path, chunks: u32) -> anyhow::Result<u64> {
     filter.executed()?;
     filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
     filter.request_body(b"{}", true)?;
+    stream(&mut filter, chunks)?;
+    filter.executed()
+}
+
+fn stream(filter: &mut Filter, chunks: u32) -> anyhow::Result<()> {
     let status = headers(&[(":status", "200"), ("content-type", "text/event-stream")]);
     filter.response_headers(status, false)?;
     for _ in 0..chunks {
@@ -109,7 +117,7 @@ fn answer(module: &Path, chunks: u32) -> anyhow::Result<u64> {
     }
     filter.response_body(LAST, false)?;
     filter.response_body(b"", true)?;
-    filter.executed()
+    Ok(())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> Headers {
