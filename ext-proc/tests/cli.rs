@@ -114,6 +114,22 @@ async fn the_reference_is_printed_for_the_readme() {
     assert_eq!(text, isotherm::config::reference::markdown());
 }
 
+/// `isotherm config-reference | head`, with a head that has seen enough before there is anything.
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_isotherm"))
+        .arg("config-reference")
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stderr, b"");
+}
+
 #[tokio::test]
 async fn replicas_are_listed_added_drained_and_removed() {
     let engine = FakeEngine::start(vllm(0)).await;

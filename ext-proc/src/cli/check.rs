@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output;
 use super::table;
 use crate::config::{self, Config, RegionConfig, Security};
 use crate::peering::Credentials;
@@ -20,11 +21,8 @@ pub(super) struct Check {
 pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
     match config::load(&args.config) {
         Ok(config) => {
-            println!(
-                "{}: no mistakes\n\n{}",
-                args.config.display(),
-                summary(&config)
-            );
+            let file = args.config.display();
+            output::print(&format!("{file}: no mistakes\n\n{}\n", summary(&config)))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {

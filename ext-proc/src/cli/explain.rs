@@ -12,6 +12,7 @@ use clap::Args;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::client::{Client, Connection};
+use super::output;
 use super::table::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, Explained, OutcomeView};
 
@@ -55,7 +56,7 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
         filter,
     };
     let explained: Explained = client.post("/api/explain", &request).await?;
-    print!("{}", render(&explained));
+    output::print(&render(&explained))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod explain;
+mod output;
 mod record;
 mod regions;
 mod replicas;
@@ -90,7 +91,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args).await,
         Command::Record(args) => record::run(args).await,
         Command::ConfigReference => {
-            print!("{}", reference::markdown());
+            output::print(&reference::markdown())?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 
 use super::client::{Client, Connection, percent_encode};
+use super::output;
 use super::table::{self, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView, SiblingView};
 
@@ -42,7 +43,7 @@ enum Action {
 pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.connection)?;
     match args.action.unwrap_or(Action::List) {
-        Action::List => print!("{}", list(&client.get(PATH).await?)),
+        Action::List => output::print(&list(&client.get(PATH).await?))?,
         Action::Lost { name } => {
             let path = format!("{PATH}/{}/lost", percent_encode(&name));
             client.command(Method::POST, &path, Bytes::new()).await?;

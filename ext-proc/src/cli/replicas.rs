@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 
 use super::client::{Client, Connection, percent_encode};
+use super::output;
 use super::table::{self, or_dash, percent};
 use crate::admin::view;
 
@@ -57,7 +58,7 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
         Action::List => {
             let replicas: Vec<view::ReplicaView> =
                 client.get(&format!("/api/replicas{query}")).await?;
-            print!("{}", list(&replicas));
+            output::print(&list(&replicas))?;
         }
         Action::Add { address } => {
             let new = view::NewReplica {

@@ -13,6 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use tokio::sync::watch;
 
 use super::client::{Client, Connection};
+use super::output;
 use snapshot::{Snapshot, Window};
 
 /// How long a key waits at most before it is noticed.
@@ -34,7 +35,7 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
     let client = Client::new(&args.connection)?;
     let first = Snapshot::take(&client).await?;
     if args.once {
-        print!("{}", draw::text(&Window::new(first)));
+        output::print(&draw::text(&Window::new(first)))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !stdout().is_terminal() {

@@ -2,6 +2,7 @@
 
 mod plan;
 
+use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -76,10 +77,14 @@ struct Cli {
 pub(crate) fn run() -> ExitCode {
     let cli = Cli::parse();
     match plan::plan(&cli).and_then(|plan| compare(&plan, cli.json)) {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => match writeln!(io::stdout().lock(), "{text}") {
+            // A reader that has seen enough (`| head`) is not a failure.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                eprintln!("isotherm-sim: cannot write the standard output: {error}");
+                ExitCode::FAILURE
+            }
+            Ok(()) | Err(_) => ExitCode::SUCCESS,
+        },
         Err(text) => {
             eprintln!("isotherm-sim: {text}");
             ExitCode::FAILURE
