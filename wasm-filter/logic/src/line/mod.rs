@@ -16,22 +16,23 @@
 //! What is decided here is watched here: the role that asked sees the answer, too ([`Line::answer`]), so that the other role
 //! need not be in its way at all. Two instances of a filter cost a request twice what one does.
 
+mod edits;
+mod pace;
+
 use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
-use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, Routed, What};
+use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, What};
 use prost::Message;
-
-mod pace;
 
 pub use pace::{Fired, Pace, TICK};
 
 use crate::LineConfig;
 use crate::headers::Edit;
 use crate::request::Target;
-use crate::response::{Nanoseconds, ResponseFlow, orca};
-use isotherm_fingerprint::names;
+use crate::response::{Nanoseconds, ResponseFlow};
+use edits::{decided, undecided};
 
 /// The most requests that may be out or under way at once.
 const REQUESTS_MAX: usize = 65_536;
@@ -101,6 +102,9 @@ enum Request {
     },
     /// It has been decided, and its end is still to be told; here is what watches its answer, until it comes.
     Decided(Option<Box<ResponseFlow>>),
+    /// The same, but the stream on which it was decided has ended: nobody is to be told. Its answer is still cleared of what
+    /// the client has not asked for.
+    Outlived(Option<Box<ResponseFlow>>),
 }
 
 impl Line {
@@ -164,13 +168,15 @@ impl Line {
     pub fn answer(&mut self, id: u32) -> Option<Box<ResponseFlow>> {
         match self.requests.get_mut(&id)? {
             Request::Asked { .. } => None,
-            Request::Decided(flow) => flow.take(),
+            Request::Decided(flow) | Request::Outlived(flow) => flow.take(),
         }
     }
 
     /// A request has ended, as `outcome` says it or in a way that nobody knows.
     pub fn ended(&mut self, id: u32, outcome: Option<String>) -> Option<Effect> {
-        self.requests.remove(&id)?;
+        if let Request::Outlived(_) = self.requests.remove(&id)? {
+            return None;
+        }
         let outcome = outcome.unwrap_or_default().into_bytes();
         self.ends.push(End { id, outcome });
         match self.ends.len() {
@@ -253,9 +259,14 @@ impl Line {
         let requests = mem::take(&mut self.requests);
         let mut effects = Vec::new();
         for (id, request) in requests {
-            if let Request::Asked { edits, .. } = request {
-                effects.push(Effect::LetGo(id, edits));
-                self.given_up += 1;
+            match request {
+                Request::Asked { edits, .. } => {
+                    effects.push(Effect::LetGo(id, edits));
+                    self.given_up += 1;
+                }
+                Request::Decided(flow) | Request::Outlived(flow) => {
+                    self.requests.insert(id, Request::Outlived(flow));
+                }
             }
         }
         effects
@@ -311,35 +322,6 @@ impl Line {
             }
         }
     }
-}
-
-/// The headers of a request that nobody is to be asked about any more: what only the service reads is not even written.
-fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
-    edits.retain(|edit| match edit {
-        Edit::Remove(_) => true,
-        Edit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
-    });
-    edits.push(Edit::set(names::LINE, id.to_string()));
-    edits
-}
-
-/// The same, with where it goes, and with whether the engine is asked for its load.
-fn decided(id: u32, edits: Vec<Edit>, routed: Routed, asks_for_report: bool) -> Vec<Edit> {
-    let Routed {
-        destination,
-        cluster,
-        decision: _,
-    } = routed;
-    let mut kept = undecided(id, edits);
-    kept.push(Edit::set(names::DESTINATION, destination));
-    if !cluster.is_empty() {
-        kept.retain(|edit| !matches!(edit, Edit::Set(names::CLUSTER, _)));
-        kept.push(Edit::set(names::CLUSTER, cluster));
-    }
-    if asks_for_report {
-        kept.push(Edit::set(orca::FORMAT_HEADER, orca::FORMAT));
-    }
-    kept
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-use isotherm_line::{Passed, Waits};
+use isotherm_fingerprint::names;
+use isotherm_line::{Passed, Routed, Waits};
 
 use super::*;
 use crate::headers::from_pairs;
@@ -233,6 +234,22 @@ fn an_end_is_told_with_the_next_question() {
         [7, 8]
     );
     assert_eq!(line.ends(), None);
+}
+
+#[test]
+fn an_answer_that_outlives_its_line_is_watched_and_nobody_is_told() {
+    let mut line = up();
+    assert!(ask(&mut line, 7));
+    says(&mut line, 7, routed("", ""));
+    assert_eq!(line.closed(), []);
+    assert_eq!(line.closed(), [], "and again");
+    let report = ("endpoint-load-metrics", "TEXT");
+    let answer = from_pairs(&[(":status", "200"), report]);
+    let edits = line.answer(7).unwrap().headers(&answer);
+    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
+    assert_eq!(line.ended(7, Some("v=1".into())), None);
+    assert_eq!(line.ends(), None);
+    assert!(line.requests.is_empty());
 }
 
 #[test]
