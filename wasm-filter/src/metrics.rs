@@ -24,7 +24,7 @@ pub(crate) struct LineMetrics {
     fell_back: Metric,
 }
 
-/// What the response role counts.
+/// What is counted of answers, by whichever role watches them.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseMetrics {
     with_usage: Metric,

@@ -189,8 +189,7 @@ impl HttpContext for RequestContext {
     }
 
     fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
-        self.answer = self.decided();
-        if let Some(mut flow) = self.answer.take() {
+        if let Some(mut flow) = self.decided() {
             answer::headers(self, &mut flow);
             self.answer = Some(flow);
         }

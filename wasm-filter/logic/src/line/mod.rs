@@ -14,7 +14,7 @@
 //! counted in ticks, which the shell makes every [`TICK`].
 //!
 //! What is decided here is watched here: the role that asked sees the answer, too ([`Line::answer`]), so that the other role
-//! need not be in its way at all. Two instances of a filter cost a request twice what one does.
+//! need not be in its way at all: each instance of a filter is called again for every step of a request.
 
 mod edits;
 mod pace;
