@@ -136,7 +136,7 @@ pub enum Event {
         served: Served,
         /// How it ended.
         end: End,
-        /// Time to first byte in microseconds.
+        /// Time to first token in microseconds. Of an answer that comes whole it is not known.
         ttft_us: Option<u64>,
         /// Prompt tokens, as the engine counted them.
         prompt_tokens: Option<u32>,

@@ -106,7 +106,7 @@ impl Ticket {
             id: self.id,
             served,
             end: End::of_status(outcome.status),
-            ttft_us: outcome.ttft_us,
+            ttft_us: outcome.first_token_us(),
             prompt_tokens: outcome.prompt_tokens,
             cached_tokens: outcome.cached_tokens,
             completion_tokens: outcome.completion_tokens,

@@ -11,7 +11,7 @@
 //! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
-//! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of the response |
+//! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of a streamed answer |
 //! | `isotherm_eds_streams` | gauge | | Envoys that follow the endpoints now |
 //! | `isotherm_eds_pushes_total` | counter | | endpoint updates sent |
 //! | `isotherm_eds_nacks_total` | counter | | endpoint updates that an Envoy refused |
@@ -219,7 +219,7 @@ impl Metrics {
         );
         registry.register(
             "ttft_seconds",
-            "From the decision to the first byte of the response",
+            "From the decision to the first byte of a streamed answer",
             metrics.ttft.clone(),
         );
         registry.register(
@@ -298,7 +298,7 @@ impl PoolMetrics {
     }
 
     pub(crate) fn observe(&self, outcome: &Outcome) {
-        if let Some(ttft_us) = outcome.ttft_us {
+        if let Some(ttft_us) = outcome.first_token_us() {
             self.ttft
                 .observe(Duration::from_micros(ttft_us).as_secs_f64());
         }

@@ -169,6 +169,7 @@ async fn the_outcome_is_learned_and_kept_from_the_client() {
     let outcome = Outcome {
         status: 200,
         ttft_us: Some(5_000),
+        is_stream: true,
         prompt_tokens: Some(100),
         cached_tokens: Some(64),
         completion_tokens: Some(10),
@@ -196,6 +197,31 @@ async fn the_outcome_is_learned_and_kept_from_the_client() {
         "{page}"
     );
     assert_eq!(pool.stats().counters.aborted_in_flight, 0);
+}
+
+#[tokio::test]
+async fn only_a_stream_tells_when_its_first_token_came() {
+    let service = Service::start(TWO_MODELS, 1).await;
+    let pool = service.pool();
+    for (ended, is_stream) in [(1, false), (2, true)] {
+        let mut call = service.chat("llama").await;
+        call.goes_on().await;
+        let outcome = Outcome {
+            status: 200,
+            ttft_us: Some(5_000),
+            is_stream,
+            ..Outcome::default()
+        };
+        call.outcome(&outcome.encode()).await;
+        eventually("it counts as finished", || {
+            pool.stats().counters.finished_ok == ended
+        })
+        .await;
+        let count = u8::from(is_stream);
+        let line = format!("isotherm_ttft_seconds_count{{pool=\"llama\"}} {count}");
+        let page = service.metrics().await;
+        assert!(page.contains(&line), "{line}\n{page}");
+    }
 }
 
 #[tokio::test]

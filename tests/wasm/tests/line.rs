@@ -142,6 +142,7 @@ fn the_answer_to_a_request_is_told_on_the_line_and_the_trailers_stay_away() {
     let outcome = Outcome::parse(outcome).unwrap();
     assert_eq!(outcome.status, 200);
     assert_eq!(outcome.ttft_us, Some(4_000));
+    assert!(!outcome.is_stream);
     assert_eq!(
         (outcome.prompt_tokens, outcome.completion_tokens),
         (Some(9), Some(4))

@@ -71,6 +71,7 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
         Some(Outcome {
             status: 200,
             ttft_us: Some(7_000),
+            is_stream: true,
             prompt_tokens: Some(90),
             cached_tokens: Some(64),
             completion_tokens: Some(500),

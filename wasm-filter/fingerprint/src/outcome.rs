@@ -29,6 +29,8 @@ pub struct Outcome {
     /// From the end of the request (of its headers, where the answer does not wait for more) to the first body byte of the
     /// response, in microseconds.
     pub ttft_us: Option<u64>,
+    /// Whether the answer is a stream of events. Of one that comes whole, the first byte comes with the last token.
+    pub is_stream: bool,
     /// `usage`: prompt tokens, as the engine counted them.
     pub prompt_tokens: Option<u32>,
     /// `usage`: prompt tokens that the engine found in its cache.
@@ -90,6 +92,12 @@ impl fmt::Display for OutcomeError {
 impl core::error::Error for OutcomeError {}
 
 impl Outcome {
+    /// [`Self::ttft_us`], where the first byte comes with the first token.
+    #[must_use]
+    pub fn first_token_us(&self) -> Option<u64> {
+        self.ttft_us.filter(|_| self.is_stream)
+    }
+
     /// The trailer's value: `v=1;status=200;ttft_us=..;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;served=..`,
     /// without what is not known.
     #[must_use]
@@ -99,6 +107,7 @@ impl Outcome {
         decimal::push(&mut value, u64::from(VERSION));
         push(&mut value, ";status=", Some(self.status));
         push(&mut value, ";ttft_us=", self.ttft_us);
+        push(&mut value, ";stream=", self.is_stream.then_some(1_u8));
         push(&mut value, ";prompt=", self.prompt_tokens);
         push(&mut value, ";cached=", self.cached_tokens);
         push(&mut value, ";completion=", self.completion_tokens);
@@ -152,6 +161,7 @@ struct Fields {
     waiting: Option<u32>,
     running: Option<u32>,
     kv_usage: Option<f32>,
+    is_stream: Option<bool>,
     outcome: Outcome,
 }
 
@@ -161,6 +171,7 @@ impl Fields {
         match name {
             "status" => once("status", &mut self.status, number(value)),
             "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number(value)),
+            "stream" => once("stream", &mut self.is_stream, (value == "1").then_some(true)),
             "prompt" => once("prompt", &mut outcome.prompt_tokens, number(value)),
             "cached" => once("cached", &mut outcome.cached_tokens, number(value)),
             "completion" => once("completion", &mut outcome.completion_tokens, number(value)),
@@ -189,6 +200,7 @@ impl Fields {
         Ok(Outcome {
             status: self.status.ok_or(OutcomeError::NoStatus)?,
             load,
+            is_stream: self.is_stream.unwrap_or_default(),
             ..self.outcome
         })
     }
@@ -250,6 +262,7 @@ mod tests {
         Outcome {
             status: 200,
             ttft_us: Some(81_000),
+            is_stream: true,
             prompt_tokens: Some(5120),
             cached_tokens: Some(4096),
             completion_tokens: Some(77),
@@ -277,8 +290,19 @@ mod tests {
         }
         assert_eq!(
             full().encode(),
-            "v=1;status=200;ttft_us=81000;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;served=10.0.0.7:8000"
+            "v=1;status=200;ttft_us=81000;stream=1;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;served=10.0.0.7:8000"
         );
+    }
+
+    #[test]
+    fn the_first_byte_of_a_whole_answer_is_not_its_first_token() {
+        assert_eq!(full().first_token_us(), Some(81_000));
+        let whole = Outcome {
+            is_stream: false,
+            ..full()
+        };
+        assert_eq!(whole.first_token_us(), None);
+        assert_eq!(Outcome::parse(whole.encode().as_bytes()), Ok(whole));
     }
 
     #[test]
@@ -296,6 +320,7 @@ mod tests {
             ("v=1;status=+200", OutcomeError::BadValue("status")),
             ("v=1;status=70000", OutcomeError::BadValue("status")),
             ("v=1;status=200;kv=NaN", OutcomeError::BadValue("kv")),
+            ("v=1;status=200;stream=yes", OutcomeError::BadValue("stream")),
             (
                 "v=1;status=200;served=localhost",
                 OutcomeError::BadValue("served"),

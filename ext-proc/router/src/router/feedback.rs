@@ -125,8 +125,9 @@ impl Router {
             let tokens = rest.saturating_add(completion);
             self.answers.told(behind, flight.replica, tokens);
         }
+        let first_token = told.ttft.map_or(self.now, |ttft| flight.at.after(ttft));
+        self.fleet.computed(flight.replica, first_token);
         if let Some(ttft) = told.ttft {
-            self.fleet.computed(flight.replica, flight.at.after(ttft));
             self.learn_pace(
                 &flight,
                 ttft,
@@ -164,7 +165,7 @@ impl Router {
         let writing_s = (self.now.since(flight.at).saturating_sub(ttft)).as_secs_f64();
         let output = output.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
         if output.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN) {
-            // An answer in one piece: its first byte came with its last token, and tells neither.
+            // A stream in one piece: its first byte came with its last token, and tells neither.
             return;
         }
         let measured = Measured {

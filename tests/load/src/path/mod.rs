@@ -11,6 +11,7 @@
 //! a row that carries fewer long ones would have what it does once a second fall on fewer of them; [`latency`] finds what each
 //! adds to a request's time at a third of what Isotherm carries, [`memory`] what is left of a million prompts.
 
+pub mod awake;
 pub mod closed;
 mod connection;
 pub mod cost;
@@ -32,10 +33,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use awake::Awake;
 use clap::{Args, ValueEnum};
 use prompts::Prompts;
 use report::Report;
-use report::spread::Spread;
 use row::Row;
 use subject::Subject;
 use upstream::Upstream;
@@ -78,6 +79,9 @@ pub struct Options {
     /// The Python that may have `sglang_router` (`pip install sglang-router`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: PathBuf,
+    /// Keep the processors from sleeping meanwhile, as root on Linux: waking them costs more than a light request does
+    #[arg(long)]
+    pub awake: bool,
 }
 
 impl Options {
@@ -99,6 +103,7 @@ impl Options {
 /// # Errors
 /// When something does not start, or a row answers nothing.
 pub async fn measure(options: &Options) -> anyhow::Result<Report> {
+    let _awake = options.awake.then(Awake::keep).transpose()?;
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
     let rows = subjects.iter().map(|subject| subject.row).collect();
@@ -195,13 +200,10 @@ impl Bench<'_> {
 
     /// Requests a second of Isotherm at saturation; without it among the rows, of the slowest.
     fn carried(&self, workload: &Workload) -> anyhow::Result<f64> {
-        let rates = |row| Spread::of(self.report.rates(row, workload)).map(|of| of.median);
-        let carried = rates(Row::Isotherm).or_else(|| {
-            let all = self
-                .subjects
-                .iter()
-                .filter_map(|subject| rates(subject.row));
-            all.reduce(f64::min)
+        let carried = self.report.carried(Row::Isotherm, workload).or_else(|| {
+            let rows = self.subjects.iter().map(|subject| subject.row);
+            rows.filter_map(|row| self.report.carried(row, workload))
+                .reduce(f64::min)
         });
         carried.context("no row has carried anything")
     }
@@ -217,7 +219,8 @@ impl Bench<'_> {
                 let rate = self.carried(workload)? * LATENCY_SHARE;
                 self.upstream.answer_in(workload.chunks);
                 let mut turns = Vec::new();
-                for subject in self.turns(round) {
+                let keeps_up = |row| self.report.keeps_up(row, workload, rate);
+                for subject in self.turns(round).filter(|subject| keeps_up(subject.row)) {
                     let prompts = &self.prompts;
                     turns.push(latency::turn(subject, workload, round, rate, time, prompts).await?);
                 }

@@ -23,6 +23,8 @@ use crate::headers::{self, Edit, Headers};
 use tail::Tail;
 use usage::Usage;
 
+/// The type of an answer that comes token by token.
+const EVENT_STREAM: &str = "text/event-stream";
 /// How the decision begins to send a request to another region.
 const ELSEWHERE: &[u8] = b"region=";
 /// The longest decision of the next service that is told, in bytes: three regions decide at most.
@@ -42,6 +44,7 @@ pub struct ResponseFlow {
     /// What the client is told of the decision.
     decision: Option<Vec<u8>>,
     status: Option<u16>,
+    is_stream: bool,
     load: Option<LoadReport>,
     /// What the beginning of a long answer told; `None` while the tail still has it.
     beginning: Option<Usage>,
@@ -63,6 +66,7 @@ impl ResponseFlow {
             report_is_the_clients,
             decision,
             status: None,
+            is_stream: false,
             load: None,
             beginning: None,
             tail: None,
@@ -99,7 +103,10 @@ impl ResponseFlow {
             .and_then(|status| str::from_utf8(status).ok())
             .and_then(|status| status.parse().ok());
         self.load = headers::get(headers, orca::REPORT_HEADER).and_then(orca::parse);
-        self.tail = may_tell_usage(self.status, headers).then(Tail::default);
+        let media_type = headers::media_type(headers);
+        self.is_stream = media_type.as_deref() == Some(EVENT_STREAM);
+        let may_tell = may_tell_usage(self.status, media_type.as_deref(), headers);
+        self.tail = may_tell.then(Tail::default);
 
         let mut edits = Vec::new();
         if !self.report_is_the_clients && headers::get(headers, orca::REPORT_HEADER).is_some() {
@@ -154,6 +161,7 @@ impl ResponseFlow {
             ttft_us: self
                 .first_byte_at
                 .map(|at| at.saturating_sub(self.sent_at) / 1000),
+            is_stream: self.is_stream,
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             completion_tokens: usage.completion_tokens,
@@ -164,11 +172,10 @@ impl ResponseFlow {
 }
 
 /// Whether the end of this answer's body may tell how many tokens it took.
-fn may_tell_usage(status: Option<u16>, headers: &Headers) -> bool {
+fn may_tell_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {
     let succeeded = status.is_some_and(|status| (200..300).contains(&status));
-    let of_a_type_that_has_it = headers::media_type(headers).is_some_and(|media_type| {
-        headers::is_json(&media_type) || media_type == "text/event-stream"
-    });
+    let of_a_type_that_has_it = media_type
+        .is_some_and(|media_type| headers::is_json(media_type) || media_type == EVENT_STREAM);
     succeeded && of_a_type_that_has_it && !headers::is_encoded(headers)
 }
 

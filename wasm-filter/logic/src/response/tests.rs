@@ -49,6 +49,7 @@ fn a_plain_answer_is_told_in_full() {
         Some(Outcome {
             status: 200,
             ttft_us: Some(5_000),
+            is_stream: false,
             prompt_tokens: Some(9),
             cached_tokens: None,
             completion_tokens: Some(4),

@@ -116,7 +116,7 @@ fn against_router(report: &Report, workload: &Workload) -> Vec<Goal> {
         let what = format!("CPU over sglang-router, {}", workload.name);
         goals.push(Goal::at_most(what, ratio.median, *most));
     }
-    let carried = |row| Spread::of(report.rates(row, workload)).map(|of| of.median);
+    let carried = |row| report.carried(row, workload);
     if workload.prompt_bytes >= 64 << 10
         && let Some((own, router)) = carried(Row::Isotherm).zip(carried(Row::SglangRouter))
     {

@@ -67,7 +67,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
         h1 { "What a request costs on its way" }
         p {
             "Everything on loopback, one Envoy worker, replicas that answer at once; " (report.rounds)
-            " rounds of " (report.seconds) " s in which the rows take turns; medians. Only ratios travel to other machines."
+            " rounds of " (report.seconds) " s in which the rows take turns, " (report.processors()) "; medians. Only ratios travel to other machines."
         }
         (key(report.rows.iter().map(|row| row.name())))
         @for figure in &figures { (figure) }

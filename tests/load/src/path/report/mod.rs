@@ -31,6 +31,8 @@ pub struct Report {
     pub clients: u16,
     /// How many replicas answered.
     pub replicas: u16,
+    /// Whether processors were kept from sleeping.
+    pub awake: bool,
     /// Which release of `sglang-router` was compared with.
     pub sglang_version: Option<String>,
     /// The rows, in order.
@@ -61,6 +63,7 @@ impl Report {
             latency_seconds: options.latency_seconds,
             clients: options.clients,
             replicas: options.replicas,
+            awake: options.awake,
             sglang_version: sglang_version.filter(|_| compared),
             rows,
             workloads: options.workloads(),
@@ -94,6 +97,15 @@ impl Report {
         Ok(page)
     }
 
+    /// What the processors did between two requests.
+    fn processors(&self) -> &'static str {
+        if self.awake {
+            "processors kept awake"
+        } else {
+            "processors free to sleep"
+        }
+    }
+
     fn of<'a>(&'a self, row: Row, workload: &'a Workload) -> impl Iterator<Item = &'a Sample> {
         let name = workload.name;
         self.samples
@@ -102,9 +114,21 @@ impl Report {
     }
 
     /// Requests a second, in each round.
-    pub(super) fn rates(&self, row: Row, workload: &Workload) -> Vec<f64> {
+    fn rates(&self, row: Row, workload: &Workload) -> Vec<f64> {
         let samples = self.of(row, workload);
         samples.map(|sample| sample.per_second).collect()
+    }
+
+    /// Requests a second of a row at saturation.
+    pub(super) fn carried(&self, row: Row, workload: &Workload) -> Option<f64> {
+        Spread::of(self.rates(row, workload)).map(|of| of.median)
+    }
+
+    /// Whether a row can answer so many requests a second. One that cannot has no latency, only a queue that grows for as long
+    /// as it is asked, and what is left of that is in the way of the next row.
+    pub(super) fn keeps_up(&self, row: Row, workload: &Workload, per_second: f64) -> bool {
+        let carried = self.carried(row, workload);
+        carried.is_some_and(|carried| carried > per_second)
     }
 
     /// Requests of a row without an answer, over all rounds.
@@ -221,6 +245,7 @@ pub(super) mod tests {
             latency_seconds: 1,
             clients: 1,
             replicas: 1,
+            awake: false,
             sglang_version: None,
             rows: vec![Row::Envoy, Row::Floor, Row::Isotherm],
             workloads: WORKLOADS.first().copied().into_iter().collect(),
@@ -234,6 +259,15 @@ pub(super) mod tests {
             latencies: latencies.into(),
             memory: vec![memory(Row::Isotherm, 0), memory(Row::Isotherm, 7)],
         }
+    }
+
+    #[test]
+    fn a_row_keeps_up_with_less_than_it_carries() {
+        let report = example();
+        let workload = report.workloads.first().unwrap();
+        assert!(report.keeps_up(Row::Isotherm, workload, 999.0));
+        assert!(!report.keeps_up(Row::Isotherm, workload, 1_001.0));
+        assert!(!report.keeps_up(Row::SglangRouter, workload, 1.0), "it has had no turn");
     }
 
     #[test]

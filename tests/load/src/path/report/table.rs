@@ -10,11 +10,12 @@ use crate::path::workload::Workload;
 
 pub(super) fn write(report: &Report) -> String {
     let mut text = format!(
-        "{} rounds of {} s, {} clients, {} replicas{}.\n",
+        "{} rounds of {} s, {} clients, {} replicas, {}{}.\n",
         report.rounds,
         report.seconds,
         report.clients,
         report.replicas,
+        report.processors(),
         report
             .sglang_version
             .as_ref()
@@ -142,6 +143,10 @@ fn latencies(text: &mut String, report: &Report) {
             workload.name, rate.per_second
         );
         for row in &report.rows {
+            if own(*row).next().is_none() {
+                let _ = writeln!(text, "| {} | does not keep up |{}", row.name(), " |".repeat(6));
+                continue;
+            }
             let at = |place: usize| {
                 let values = own(*row).filter_map(|latency| latency.micros.get(place).copied());
                 Spread::of(values).map_or_else(String::new, |of| format!("{:.2}", of.median / 1e3))
@@ -230,6 +235,7 @@ fn span(of: &Spread) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::example;
+    use super::Row;
 
     #[test]
     fn the_table_adds_up_processes_and_compares_with_envoy_and_the_floor() {
@@ -242,5 +248,14 @@ mod tests {
         has("| Isotherm | 0.57 | 1.15 | 2.30 | 0.35 (0.30 to 0.40) |");
         has("- Isotherm: Envoy 50 MB after 7 prompts");
         has("- Isotherm: service 2000");
+        has("1 clients, 1 replicas, processors free to sleep.");
+    }
+
+    #[test]
+    fn a_row_that_was_not_asked_at_a_fixed_rate_did_not_keep_up() {
+        let mut report = example();
+        report.latencies.retain(|latency| latency.row != Row::Floor);
+        let table = report.table();
+        assert!(table.contains("| floor | does not keep up | | | | | | |\n"), "{table}");
     }
 }
