@@ -98,7 +98,7 @@ impl Outcome {
         self.ttft_us.filter(|_| self.is_stream)
     }
 
-    /// The trailer's value: `v=1;status=200;ttft_us=..;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;served=..`,
+    /// The trailer's value: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;served=..`,
     /// without what is not known.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -171,7 +171,11 @@ impl Fields {
         match name {
             "status" => once("status", &mut self.status, number(value)),
             "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number(value)),
-            "stream" => once("stream", &mut self.is_stream, (value == "1").then_some(true)),
+            "stream" => once(
+                "stream",
+                &mut self.is_stream,
+                (value == "1").then_some(true),
+            ),
             "prompt" => once("prompt", &mut outcome.prompt_tokens, number(value)),
             "cached" => once("cached", &mut outcome.cached_tokens, number(value)),
             "completion" => once("completion", &mut outcome.completion_tokens, number(value)),
@@ -320,7 +324,10 @@ mod tests {
             ("v=1;status=+200", OutcomeError::BadValue("status")),
             ("v=1;status=70000", OutcomeError::BadValue("status")),
             ("v=1;status=200;kv=NaN", OutcomeError::BadValue("kv")),
-            ("v=1;status=200;stream=yes", OutcomeError::BadValue("stream")),
+            (
+                "v=1;status=200;stream=yes",
+                OutcomeError::BadValue("stream"),
+            ),
             (
                 "v=1;status=200;served=localhost",
                 OutcomeError::BadValue("served"),

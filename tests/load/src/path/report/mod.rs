@@ -267,7 +267,10 @@ pub(super) mod tests {
         let workload = report.workloads.first().unwrap();
         assert!(report.keeps_up(Row::Isotherm, workload, 999.0));
         assert!(!report.keeps_up(Row::Isotherm, workload, 1_001.0));
-        assert!(!report.keeps_up(Row::SglangRouter, workload, 1.0), "it has had no turn");
+        assert!(
+            !report.keeps_up(Row::SglangRouter, workload, 1.0),
+            "it has had no turn"
+        );
     }
 
     #[test]

@@ -144,7 +144,12 @@ fn latencies(text: &mut String, report: &Report) {
         );
         for row in &report.rows {
             if own(*row).next().is_none() {
-                let _ = writeln!(text, "| {} | does not keep up |{}", row.name(), " |".repeat(6));
+                let _ = writeln!(
+                    text,
+                    "| {} | does not keep up |{}",
+                    row.name(),
+                    " |".repeat(6)
+                );
                 continue;
             }
             let at = |place: usize| {
@@ -256,6 +261,9 @@ mod tests {
         let mut report = example();
         report.latencies.retain(|latency| latency.row != Row::Floor);
         let table = report.table();
-        assert!(table.contains("| floor | does not keep up | | | | | | |\n"), "{table}");
+        assert!(
+            table.contains("| floor | does not keep up | | | | | | |\n"),
+            "{table}"
+        );
     }
 }
