@@ -255,3 +255,33 @@ async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
         assert_eq!(found, matched_bytes, "status {status}");
     }
 }
+
+#[tokio::test]
+async fn only_a_stream_teaches_how_long_a_first_token_takes() {
+    for is_stream in [true, false] {
+        let fleet = fleet("[{ model: m, policy: isotherm }]");
+        let pool = fleet.pool_for("m").unwrap();
+        join(&pool, 1);
+        let edge = Edge {
+            hash: 7,
+            end_bytes: 1024,
+        };
+        let ask = Ask {
+            fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+            ..Ask::default()
+        };
+        let (mut ticket, progress) = pool.submit(&ask);
+        ticket.sent(&dispatched(progress));
+        ticket.finished(&Outcome {
+            status: 200,
+            ttft_us: Some(60_000_000),
+            is_stream,
+            prompt_tokens: Some(256),
+            cached_tokens: Some(0),
+            completion_tokens: Some(5),
+            ..Outcome::default()
+        });
+        let cost_s = -pool.explain(&ask).candidates.remove(0).score;
+        assert_eq!(cost_s > 10.0, is_stream, "{cost_s} s");
+    }
+}

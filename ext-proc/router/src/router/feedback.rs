@@ -125,6 +125,7 @@ impl Router {
             let tokens = rest.saturating_add(completion);
             self.answers.told(behind, flight.replica, tokens);
         }
+        // Of a whole answer it had come by now.
         let first_token = told.ttft.map_or(self.now, |ttft| flight.at.after(ttft));
         self.fleet.computed(flight.replica, first_token);
         if let Some(ttft) = told.ttft {

@@ -125,7 +125,7 @@ impl Report {
     }
 
     /// Whether a row can answer so many requests a second. One that cannot has no latency, only a queue that grows for as long
-    /// as it is asked, and what is left of that is in the way of the next row.
+    /// as it is asked.
     pub(super) fn keeps_up(&self, row: Row, workload: &Workload, per_second: f64) -> bool {
         let carried = self.carried(row, workload);
         carried.is_some_and(|carried| carried > per_second)
