@@ -36,6 +36,18 @@ fn join(pool: &Pool, port: u16) {
     pool.probed(id, Load::default(), pool.clock().now());
 }
 
+/// A request with a prompt that can be cached.
+fn of_a_kilobyte() -> Ask {
+    let edge = Edge {
+        hash: 7,
+        end_bytes: 1024,
+    };
+    Ask {
+        fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+        ..Ask::default()
+    }
+}
+
 fn dispatched(progress: Progress) -> Route {
     match progress {
         Progress::Decided(Verdict::Go(route)) => route,
@@ -237,14 +249,7 @@ async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
 async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
     for (status, matched_bytes) in [(200, 1024), (400, 0), (429, 0), (503, 0)] {
         let (_fleet, pool) = small();
-        let edge = Edge {
-            hash: 7,
-            end_bytes: 1024,
-        };
-        let ask = Ask {
-            fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
-            ..Ask::default()
-        };
+        let ask = of_a_kilobyte();
         let (mut ticket, progress) = pool.submit(&ask);
         ticket.sent(&dispatched(progress));
         ticket.finished(&Outcome {
@@ -262,14 +267,7 @@ async fn only_a_stream_teaches_how_long_a_first_token_takes() {
         let fleet = fleet("[{ model: m, policy: isotherm }]");
         let pool = fleet.pool_for("m").unwrap();
         join(&pool, 1);
-        let edge = Edge {
-            hash: 7,
-            end_bytes: 1024,
-        };
-        let ask = Ask {
-            fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
-            ..Ask::default()
-        };
+        let ask = of_a_kilobyte();
         let (mut ticket, progress) = pool.submit(&ask);
         ticket.sent(&dispatched(progress));
         ticket.finished(&Outcome {
