@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use isotherm::cli::{self, Cli};
+use isotherm_ext_proc::cli::{self, Cli};
 use mimalloc::MiMalloc;
 
 /// A request is some hundred small pieces of memory, taken and given back within microseconds, on several threads.

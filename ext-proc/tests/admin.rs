@@ -270,7 +270,7 @@ async fn regions_are_shown_as_they_are_heard() {
 async fn certificates_that_cannot_be_used_are_counted() {
     let authority = authority::Authority::new();
     let files = authority.files("us");
-    let isotherm::config::TlsFiles {
+    let isotherm_ext_proc::config::TlsFiles {
         certificate,
         key,
         ca,

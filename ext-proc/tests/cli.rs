@@ -111,7 +111,7 @@ async fn serve_refuses_a_bad_file_with_every_mistake() {
 #[tokio::test]
 async fn the_reference_is_printed_for_the_readme() {
     let text = out(&isotherm(&["config-reference"], "").await);
-    assert_eq!(text, isotherm::config::reference::markdown());
+    assert_eq!(text, isotherm_ext_proc::config::reference::markdown());
 }
 
 /// `isotherm config-reference | head`, with a head that has seen enough before there is anything.

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm::config::{self, Config, DnsSource, EngineKind, Listen, reference};
+use isotherm_ext_proc::config::{self, Config, DnsSource, EngineKind, Listen, reference};
 use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {

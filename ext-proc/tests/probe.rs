@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake::{Answer, FakeEngine, eventually, vllm};
-use isotherm::config;
-use isotherm::driver::{Clock, Fleet, Pool};
-use isotherm::metrics::{Metrics, ProbeMetrics};
-use isotherm::probe;
+use isotherm_ext_proc::config;
+use isotherm_ext_proc::driver::{Clock, Fleet, Pool};
+use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
+use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;
 

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use isotherm::config::{self, ConfigErrors, RegionConfig, Security, TlsFiles};
+use isotherm_ext_proc::config::{self, ConfigErrors, RegionConfig, Security, TlsFiles};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,7 +1,7 @@
 //! An answer on its way back, on the host: what both roles do with one that they watch.
 
-use isotherm_filter_logic::Edit;
-use isotherm_filter_logic::response::ResponseFlow;
+use isotherm_wasm_filter_core::Edit;
+use isotherm_wasm_filter_core::response::ResponseFlow;
 use proxy_wasm::traits::HttpContext;
 
 use crate::host;

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use isotherm_filter_logic::response::Nanoseconds;
+use isotherm_wasm_filter_core::response::Nanoseconds;
 use proxy_wasm::traits::Context;
 
 /// The host's clock.

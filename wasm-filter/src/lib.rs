@@ -1,6 +1,6 @@
 //! The Isotherm filter: a proxy-wasm module for Envoy.
 //!
-//! Only glue: what the host says is handed to [`isotherm_filter_logic`], what that wants is handed back. One
+//! Only glue: what the host says is handed to [`isotherm_wasm_filter_core`], what that wants is handed back. One
 //! module has both roles, since the two instances in a filter chain then share one VM and one copy of the code.
 //!
 //! Nothing here may panic: a panic takes the VM of the whole Envoy worker with it, and every request on it loses

@@ -8,11 +8,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use isotherm_filter_logic::line::{Effect, Line, Pace, TICK};
-use isotherm_filter_logic::request::Target;
-use isotherm_filter_logic::response::{Nanoseconds, ResponseFlow};
-use isotherm_filter_logic::{Edit, LineConfig};
-use isotherm_line::{Immediate, METHOD, SERVICE};
+use isotherm_decision_proto::{Immediate, METHOD, SERVICE};
+use isotherm_wasm_filter_core::line::{Effect, Line, Pace, TICK};
+use isotherm_wasm_filter_core::request::Target;
+use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
+use isotherm_wasm_filter_core::{Edit, LineConfig};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 

@@ -1,6 +1,6 @@
 //! What the filter counts. Envoy shows these among its own statistics, each worker's added up.
 
-use isotherm_filter_logic::request::{Pass, Prompt, Release};
+use isotherm_wasm_filter_core::request::{Pass, Prompt, Release};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 

@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use isotherm_filter_logic::request::{RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip};
-use isotherm_filter_logic::response::ResponseFlow;
-use isotherm_filter_logic::{Edit, RequestConfig};
+use isotherm_wasm_filter_core::request::{
+    RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip,
+};
+use isotherm_wasm_filter_core::response::ResponseFlow;
+use isotherm_wasm_filter_core::{Edit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 

@@ -5,9 +5,9 @@
 
 use std::rc::Rc;
 
-use isotherm_filter_logic::ResponseConfig;
-use isotherm_filter_logic::response::ResponseFlow;
 use isotherm_fingerprint::names;
+use isotherm_wasm_filter_core::ResponseConfig;
+use isotherm_wasm_filter_core::response::ResponseFlow;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 

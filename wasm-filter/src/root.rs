@@ -2,7 +2,7 @@
 
 use std::cell::RefMut;
 
-use isotherm_filter_logic::Plugin;
+use isotherm_wasm_filter_core::Plugin;
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};

@@ -45,7 +45,7 @@ pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
     say("building isotherm (dist)");
     let mut command = cargo(root);
     command.args(["build", "--profile", "dist", "--locked"]);
-    run(command.args(["--package", "isotherm", "--bin", "isotherm"]))?;
+    run(command.args(["--package", "isotherm-ext-proc", "--bin", "isotherm"]))?;
     Ok(target_dir(root).join("dist").join("isotherm"))
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--locked",
         "--quiet",
         "--package",
-        "isotherm",
+        "isotherm-ext-proc",
         "--package",
         "isotherm-engine",
         "--bins",

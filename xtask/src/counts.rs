@@ -9,7 +9,7 @@ use crate::filter::{self, Wasm};
 use crate::process::{self, say};
 
 /// The committed figures.
-const BASELINE: &str = "tests/counts/baseline.json";
+const BASELINE: &str = "tests/bench/counts/baseline.json";
 
 /// Counts, and compares with the baseline; `--accept` replaces that.
 ///
@@ -21,16 +21,16 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let bench_filter = filter::build(&root, Wasm::BenchFilter)?;
     let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
     // The tests need the interpreter in this profile, too.
-    say("building isotherm-counts");
+    say("building isotherm-bench-counts");
     process::run(cargo(&root).args([
         "build",
         "--locked",
         "--quiet",
         "--package",
-        "isotherm-counts",
+        "isotherm-bench-counts",
     ]))?;
     let compiler = filter::version_of(Command::new("rustc").current_dir(&root))?;
-    let status = Command::new(target_dir(&root).join("debug/isotherm-counts"))
+    let status = Command::new(target_dir(&root).join("debug/isotherm-bench-counts"))
         .arg("--baseline")
         .arg(root.join(BASELINE))
         .arg("--filter")

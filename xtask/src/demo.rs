@@ -63,12 +63,15 @@ fn start<'a>(
     let arguments: Vec<&str> = arguments.collect();
     if wants_help(&arguments) {
         // Whoever only wants to read needs neither Envoy nor the filter nor the service.
-        let binaries = build_release(&root, &["isotherm-load"])?;
+        let binaries = build_release(&root, &["isotherm-demo"])?;
         return hand_over(Command::new(binaries.join(program)).args(arguments));
     }
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
-    let binaries = build_release(&root, &["isotherm", "isotherm-engine", "isotherm-load"])?;
+    let binaries = build_release(
+        &root,
+        &["isotherm-ext-proc", "isotherm-engine", "isotherm-demo"],
+    )?;
     let mut command = Command::new(binaries.join(program));
     command
         .args(arguments)

@@ -34,7 +34,7 @@ pub(crate) enum Wasm {
 impl Wasm {
     fn package(self) -> &'static str {
         match self {
-            Self::Filter => "isotherm-filter",
+            Self::Filter => "isotherm-wasm-filter",
             Self::BenchFilter => "isotherm-bench-filter",
         }
     }
@@ -51,9 +51,12 @@ impl Wasm {
         }
     }
 
-    /// What `cargo` calls the module.
-    fn artifact(self) -> String {
-        format!("{}.wasm", self.package().replace('-', "_"))
+    /// The file name that `cargo` gives to the module.
+    fn artifact(self) -> &'static str {
+        match self {
+            Self::Filter => "isotherm_filter.wasm",
+            Self::BenchFilter => "isotherm_bench_filter.wasm",
+        }
     }
 }
 
@@ -95,8 +98,8 @@ pub(crate) fn build(root: &Path, wasm: Wasm) -> anyhow::Result<PathBuf> {
     let built = build_directory
         .join(compiler.target())
         .join("wasm")
-        .join(&artifact);
-    let module = directory.join(&artifact);
+        .join(artifact);
+    let module = directory.join(artifact);
     publish(&built, &module, wasm.callbacks())?;
     Ok(module)
 }

@@ -13,10 +13,10 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::Json;
 use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
-use isotherm_filter_logic::request::{Prompt, RequestFlow};
-use isotherm_filter_logic::{Edit, Plugin, RequestConfig};
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
+use isotherm_wasm_filter_core::request::{Prompt, RequestFlow};
+use isotherm_wasm_filter_core::{Edit, Plugin, RequestConfig};
 use prometheus_client::registry::Registry;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -89,7 +89,7 @@ fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), 
     ];
     let given = request.headers.into_iter();
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
-    let strip = isotherm_filter_logic::request::strip(&config, &headers);
+    let strip = isotherm_wasm_filter_core::request::strip(&config, &headers);
     apply(&mut headers, strip);
     let mut flow = RequestFlow::start(config, &headers, !body.is_empty());
     for piece in body.as_bytes().chunks(PIECE_BYTES) {

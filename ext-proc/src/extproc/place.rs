@@ -51,7 +51,7 @@ impl Place {
             TOLD.call_once(|| {
                 tracing::warn!(
                     "Envoy asks by external processing about requests that the filter's line has decided: \
-                     it works, and costs twice. Requests with x-isotherm-line are to be led past \
+                     it works, and costs twice. Requests with x-isotherm-decision-proto are to be led past \
                      external processing; envoy/standalone.yaml shows how"
                 );
             });

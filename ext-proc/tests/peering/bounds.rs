@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm::peering::wire::{Members, Record, Said as WireSaid, What};
-use isotherm::peering::{
+use isotherm_ext_proc::peering::wire::{Members, Record, Said as WireSaid, What};
+use isotherm_ext_proc::peering::{
     Dialer, Down, LinkEvent, MESSAGE_BYTES_MAX, Own, Peer, Placed, PlacedAt, Protection, Refused,
     Said, SayError,
 };

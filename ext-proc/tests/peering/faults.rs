@@ -2,14 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use isotherm::peering::{Down, Step, Unreachable};
+use isotherm_ext_proc::peering::{Down, Step, Unreachable};
 use tokio::net::TcpListener;
 
 use crate::authority::{Authority, Files};
 use crate::raw;
 use crate::service::{Calling, Service, eventually, impatient, own, pace, ping};
 
-fn us() -> (Authority, Files, std::sync::Arc<isotherm::peering::Own>) {
+fn us() -> (
+    Authority,
+    Files,
+    std::sync::Arc<isotherm_ext_proc::peering::Own>,
+) {
     let authority = Authority::new();
     let files = authority.files("us");
     let own = own("us", files.paths(), &["eu"]);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use isotherm::peering::wire::{Ping, Said as WireSaid, Stance, What};
-use isotherm::peering::{Acceptor, Down, Local, Own, Protection, Refused, Said};
+use isotherm_ext_proc::peering::wire::{Ping, Said as WireSaid, Stance, What};
+use isotherm_ext_proc::peering::{Acceptor, Down, Local, Own, Protection, Refused, Said};
 use isotherm_router::region::Session;
 use tokio::net::TcpListener;
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm::peering::wire::{Hello, Said, What};
-use isotherm::peering::{MESSAGE_BYTES_MAX, PROTOCOL};
+use isotherm_ext_proc::peering::wire::{Hello, Said, What};
+use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::rustls::crypto::ring;

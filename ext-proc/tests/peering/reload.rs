@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use isotherm::peering::{Credentials, Down, Followed, Own, Protection, Refused};
+use isotherm_ext_proc::peering::{Credentials, Down, Followed, Own, Protection, Refused};
 use tokio::task::JoinHandle;
 
 use crate::authority::{Authority, Files, Issued, paths};
@@ -55,8 +55,8 @@ async fn gets_through(files: &Files, eu: &Service) -> bool {
     let us = own("us", files.paths(), &["eu"]);
     let mut us = Calling::start(&us, "eu", eu.address, pace());
     match us.next().await {
-        isotherm::peering::LinkEvent::Up { .. } => true,
-        isotherm::peering::LinkEvent::Down {
+        isotherm_ext_proc::peering::LinkEvent::Up { .. } => true,
+        isotherm_ext_proc::peering::LinkEvent::Down {
             why: Down::Refused(Refused::Tls(_)),
             ..
         } => false,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isotherm::config::TlsFiles;
-use isotherm::peering::{
+use isotherm_ext_proc::config::TlsFiles;
+use isotherm_ext_proc::peering::{
     Acceptor, Answer, Caller, Credentials, Dialer, Down, Link, LinkEvent, Own, Pace, Peer,
     Protection, Said,
 };

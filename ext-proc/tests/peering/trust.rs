@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm::peering::{Credentials, CredentialsError, Down, Refused, Said};
+use isotherm_ext_proc::peering::{Credentials, CredentialsError, Down, Refused, Said};
 use isotherm_router::region::{Heirs, Members, Record};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -233,7 +233,11 @@ async fn a_plain_client_is_refused() {
     assert!(answer.len() < 16, "{answer:?}");
     eventually(|| !eu.recorder.turned_away.lock().unwrap().is_empty()).await;
     // A service that was set up without TLS by mistake is told from one that is gone.
-    let plain = own_with("us", isotherm::peering::Protection::Plaintext, &["eu"]);
+    let plain = own_with(
+        "us",
+        isotherm_ext_proc::peering::Protection::Plaintext,
+        &["eu"],
+    );
     let mut plain = Calling::start(&plain, "eu", eu.address, pace());
     let why = plain.down().await;
     assert!(matches!(why, Down::Refused(_)), "{why:?}");

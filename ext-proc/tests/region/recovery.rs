@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use isotherm::driver::{Ask, Progress};
-use isotherm::region::Status;
+use isotherm_ext_proc::driver::{Ask, Progress};
+use isotherm_ext_proc::region::Status;
 use isotherm_router::region::Standing;
 
 use super::world::{Node, connect, connected, eventually, throughout};

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
-use isotherm::config::{self, Listen};
-use isotherm::driver::{Ask, Fleet, Pool, Progress, Ticket, Verdict};
-use isotherm::region::{Handle, PeerState, Status};
-use isotherm::serve::Server;
+use isotherm_ext_proc::config::{self, Listen};
+use isotherm_ext_proc::driver::{Ask, Fleet, Pool, Progress, Ticket, Verdict};
+use isotherm_ext_proc::region::{Handle, PeerState, Status};
+use isotherm_ext_proc::serve::Server;
 use isotherm_router::{PeerAvailability, Scope};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};

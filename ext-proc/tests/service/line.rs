@@ -1,6 +1,6 @@
 //! Requests that ask by a line, over real sockets.
 
-use isotherm_line::{Answer, Ask, End, FromFilter, FromService, Header, PATH, What};
+use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, Header, PATH, What};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;

@@ -22,9 +22,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm::config::{self, Listen};
-use isotherm::driver::{Fleet, Pool};
-use isotherm::serve::Server;
+use isotherm_ext_proc::config::{self, Listen};
+use isotherm_ext_proc::driver::{Fleet, Pool};
+use isotherm_ext_proc::serve::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -42,7 +42,7 @@ impl Tools {
             filter: existing(filter, "cargo xtask filter")?,
             isotherm: existing(
                 program("ISOTHERM_BIN", "isotherm")?,
-                "cargo build -p isotherm",
+                "cargo build -p isotherm-ext-proc",
             )?,
             engine: existing(
                 program("ISOTHERM_ENGINE_BIN", "isotherm-engine")?,

@@ -31,7 +31,7 @@ pub const LISTENER_REGIONS: &str = "regions";
 pub const OUTCOME: &str = "x-isotherm-outcome";
 /// The filter's request role to the matchers of what Envoy need not make then: the number under which the request was decided
 /// on the line. External processing is not asked about a request that has it.
-pub const LINE: &str = "x-isotherm-line";
+pub const LINE: &str = "x-isotherm-decision-proto";
 /// Service to client, opt-in: why the request went where it went.
 pub const DECISION: &str = "x-isotherm-decision";
 /// What every internal header begins with; the edge removes all of them from what clients send.

@@ -14,7 +14,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt};
-use isotherm_line::{Answer, Ask, End, FromFilter, FromService, What};
+use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, What};
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;

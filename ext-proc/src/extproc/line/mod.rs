@@ -1,7 +1,7 @@
 //! The gRPC service `isotherm.line.v1.Line`: one stream for all requests of one of Envoy's workers.
 //!
 //! What crosses, and why there is such a thing beside external processing, is told where its messages are
-//! ([`isotherm_line`]). A line decides only what stays in this region: a request that goes to another one changes
+//! ([`isotherm_decision_proto`]). A line decides only what stays in this region: a request that goes to another one changes
 //! headers that belong to external processing. So where there are regions no line opens, and one that is open when a
 //! reload brings them passes everything on.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use futures_util::future::BoxFuture;
-use isotherm_line::{FromFilter, FromService, PATH, SERVICE};
+use isotherm_decision_proto::{FromFilter, FromService, PATH, SERVICE};
 use tokio::sync::watch;
 use tonic::codec::Streaming;
 use tonic::codegen::{Service, StdError, http};

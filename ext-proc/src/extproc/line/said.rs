@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isotherm_line::{Answer, Header, Immediate, Passed, Routed, Waits, What};
+use isotherm_decision_proto::{Answer, Header, Immediate, Passed, Routed, Waits, What};
 
 use super::super::reply::{self, Reply};
 

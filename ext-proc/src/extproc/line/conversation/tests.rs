@@ -1,5 +1,5 @@
+use isotherm_decision_proto::{Header, Immediate, Routed};
 use isotherm_fingerprint::names;
-use isotherm_line::{Header, Immediate, Routed};
 use isotherm_router::Load;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;

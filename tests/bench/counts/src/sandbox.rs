@@ -1,0 +1,129 @@
+//! Counts inside an interpreter: the filter as Envoy loads it, and the core as a module.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use isotherm_bench_core::body;
+use isotherm_bench_core::units::UNITS;
+use isotherm_decision_proto::{Answer, FromFilter, FromService, Routed, What};
+use isotherm_wasm_host::{Filter, Headers};
+use prost::Message as _;
+
+use crate::baseline::Counts;
+
+/// Envoy hands a body over in pieces of this size.
+const PIECE_BYTES: usize = 16 * 1024;
+const REQUEST: &str = r#"{
+    "role": "request",
+    "pools": [{ "models": ["llama-3.1-8b"], "cluster": "llama" }],
+    "default_cluster": "llama",
+    "session": [{ "header": "x-session-id" }, { "body": "session_id" }, { "body": "user" }, { "cookie": "session" }],
+    "tier": [{ "header": "x-tier" }, { "body": "metadata.tier" }]
+}"#;
+const RESPONSE: &str = r#"{ "role": "response" }"#;
+const CHUNK: &[u8] = b"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\
+    \"model\":\"llama-3.1-8b\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n";
+const LAST: &[u8] =
+    b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":10,\
+    \"prompt_tokens_details\":{\"cached_tokens\":0}}}\n\ndata: [DONE]\n\n";
+
+/// Every count.
+///
+/// # Errors
+/// When a module is missing or traps.
+pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts> {
+    let mut counts = Counts::new();
+    for kilobytes in [4, 64, 400] {
+        let name = format!("filter-request-{kilobytes}-kb");
+        counts.insert(name, request(filter, kilobytes << 10)?);
+    }
+    counts.insert("filter-line-4-kb".to_owned(), on_the_line(filter, 4 << 10)?);
+    for chunks in [1, 1_000] {
+        let name = format!("filter-answer-{chunks}-chunks");
+        counts.insert(name, answer(filter, chunks)?);
+    }
+    for unit in UNITS {
+        let mut module = Filter::counting(bench_filter, &format!("count {}", unit.name))?;
+        module.executed()?;
+        module.tick()?;
+        counts.insert(unit.name.to_owned(), module.executed()?);
+    }
+    Ok(counts)
+}
+
+/// A chat request of this length, from its headers until it is let go.
+fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
+    let mut filter = Filter::counting(module, REQUEST)?;
+    filter.executed()?;
+    send(&mut filter, bytes)?;
+    filter.executed()
+}
+
+/// The same, asked about on the line; its answer, and its end, which the timer tells.
+fn on_the_line(module: &Path, bytes: usize) -> anyhow::Result<u64> {
+    let configuration = REQUEST.replacen('{', r#"{ "line": { "cluster": "isotherm" },"#, 1);
+    let mut filter = Filter::counting(module, &configuration)?;
+    filter.tick()?;
+    filter.stream_message(0, &[])?;
+    filter.executed()?;
+    send(&mut filter, bytes)?;
+    let asked = filter.host().sent.first().context("it does not ask")?;
+    let asked = FromFilter::decode(&**asked)?;
+    let answers = asked.asks.iter().map(|ask| Answer {
+        id: ask.id,
+        what: Some(What::Routed(Routed {
+            destination: "10.0.0.1:8000,10.0.0.2:8000,10.0.0.3:8000".to_owned(),
+            ..Routed::default()
+        })),
+    });
+    let message = FromService {
+        answers: answers.collect(),
+        leaving: false,
+    };
+    filter.stream_message(0, &message.encode_to_vec())?;
+    ensure!(filter.host().resumed == 1, "it is not let go");
+    stream(&mut filter, 1)?;
+    filter.over()?;
+    filter.tick()?;
+    ensure!(filter.host().sent.len() == 2, "its end is not told");
+    filter.executed()
+}
+
+fn send(filter: &mut Filter, bytes: usize) -> anyhow::Result<()> {
+    let body = body::chat(bytes);
+    filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
+    for piece in body.as_bytes().chunks(PIECE_BYTES) {
+        filter.request_body(piece, false)?;
+    }
+    filter.request_body(b"", true)?;
+    Ok(())
+}
+
+/// A streamed answer of this many chunks, and what goes before and behind it.
+fn answer(module: &Path, chunks: u32) -> anyhow::Result<u64> {
+    let mut filter = Filter::counting(module, RESPONSE)?;
+    filter.executed()?;
+    filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
+    filter.request_body(b"{}", true)?;
+    stream(&mut filter, chunks)?;
+    filter.executed()
+}
+
+fn stream(filter: &mut Filter, chunks: u32) -> anyhow::Result<()> {
+    let status = headers(&[(":status", "200"), ("content-type", "text/event-stream")]);
+    filter.response_headers(status, false)?;
+    for _ in 0..chunks {
+        filter.response_body(CHUNK, false)?;
+    }
+    filter.response_body(LAST, false)?;
+    filter.response_body(b"", true)?;
+    Ok(())
+}
+
+fn headers(pairs: &[(&str, &str)]) -> Headers {
+    [("content-type", "application/json")]
+        .iter()
+        .chain(pairs)
+        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+        .collect()
+}
