@@ -13,7 +13,7 @@ pub enum LogError {
     /// The filter cannot be read.
     #[error(
         "`{filter}` is not a log filter ({why}); write a level (error, warn, info, debug, trace), \
-         or levels by module, such as `info,isotherm_ext_proc::extproc=debug`"
+         or levels by module, such as `info,isotherm_ext_proc::frontends=debug`"
     )]
     Filter {
         /// As it was given.
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_filter_is_a_level_or_levels_by_module() {
         assert!(parse("debug").is_ok());
-        assert!(parse("info,isotherm_ext_proc::extproc=debug").is_ok());
+        assert!(parse("info,isotherm_ext_proc::frontends=debug").is_ok());
         let error = parse("isotherm=loud").unwrap_err().to_string();
         assert!(error.contains("isotherm=loud"), "{error}");
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::driver::{Fleet, Pool};
+use crate::pool::{Fleet, Pool};
 
 /// One task for each key. Dropping the set stops them all.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use fake::{Answer, FakeEngine, eventually, vllm};
 use isotherm_ext_proc::config;
-use isotherm_ext_proc::driver::{Clock, Fleet, Pool};
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
+use isotherm_ext_proc::pool::{Clock, Fleet, Pool};
 use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use fake::eventually;
 use fake::service::{Service, TOKEN};
-use isotherm_ext_proc::driver::{Ask, Pool, session_key};
-use isotherm_ext_proc::recording::line::TraceLine;
+use isotherm_ext_proc::pool::{Ask, Pool, session_key};
+use isotherm_ext_proc::recorder::trace_line::TraceLine;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::Load;

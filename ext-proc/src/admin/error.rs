@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 
 use super::view;
-use crate::driver::MembershipError;
+use crate::pool::MembershipError;
 use crate::region::UnknownRegion;
 use crate::source::ReloadError;
 

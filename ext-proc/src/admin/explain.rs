@@ -23,9 +23,9 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::{Shared, view};
-use crate::driver::Pool;
-use crate::extproc::{Head, Listener, Place};
+use crate::frontends::request::{Head, Listener, Place};
 use crate::metrics::Metrics;
+use crate::pool::Pool;
 
 /// How much of a body the filter gets at a time, in bytes: as much as Envoy reads from a socket.
 const PIECE_BYTES: usize = 16 * 1024;

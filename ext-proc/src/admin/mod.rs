@@ -44,7 +44,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::driver::Fleet;
+use crate::pool::Fleet;
 use crate::region;
 use crate::source::Reloader;
 use auth::Authorized;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::error::ApiError;
 use super::{Shared, view};
-use crate::driver::{Fleet, Pool};
+use crate::pool::{Fleet, Pool};
 
 /// The query that names a pool.
 #[derive(Debug, Deserialize)]

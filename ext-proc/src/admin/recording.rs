@@ -21,9 +21,9 @@ use super::error::ApiError;
 use super::server::{Held, Open};
 use super::{Shared, pools, view};
 use crate::config::Config;
-use crate::recording::recorder::Recording;
-use crate::recording::salt::Salt;
-use crate::recording::wire::{Ending, Said, Why};
+use crate::recorder::recorder::Recording;
+use crate::recorder::salt::Salt;
+use crate::recorder::wire::{Ending, Said, Why};
 
 /// The most requests of one recording.
 const REQUESTS_MAX: u64 = 1_000_000;

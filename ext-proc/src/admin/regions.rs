@@ -12,7 +12,7 @@ use isotherm_router::{PeerId, PeerReport, PeerStatus};
 use super::auth::Authorized;
 use super::error::ApiError;
 use super::{Admin, Shared, view};
-use crate::driver::{Fleet, Member, Pool};
+use crate::pool::{Fleet, Member, Pool};
 use crate::region::{Handle, PeerState, SiblingState, Status};
 
 pub(super) async fn show(State(admin): Shared) -> Json<view::RegionsView> {

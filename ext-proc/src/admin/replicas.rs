@@ -14,7 +14,7 @@ use super::auth::Authorized;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
 use super::{Shared, view};
-use crate::driver::{Member, Pool};
+use crate::pool::{Member, Pool};
 
 type PoolOf = Result<Query<PoolQuery>, QueryRejection>;
 

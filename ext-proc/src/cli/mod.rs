@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, reference};
-use crate::{log, serve};
+use crate::{log, server};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -63,7 +63,7 @@ struct Serve {
     /// interface.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to log: a level, or levels by module, such as `info,isotherm_ext_proc::extproc=debug`.
+    /// What to log: a level, or levels by module, such as `info,isotherm_ext_proc::frontends=debug`.
     #[arg(long, value_name = "FILTER", default_value = log::DEFAULT_FILTER)]
     log: String,
 }
@@ -81,7 +81,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 Some(file) => config::load(file)?,
                 None => Config::default(),
             };
-            serve::run(config, args.config).await?;
+            server::run(config, args.config).await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Check(args) => check::run(&args),

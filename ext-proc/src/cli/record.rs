@@ -18,8 +18,8 @@ use hyper::body::Incoming;
 
 use super::client::{Client, Connection};
 use crate::admin::view::NewRecording;
-use crate::recording::assemble::{Assembler, Totals};
-use crate::recording::wire::{Ending, Recorded, Said};
+use crate::recorder::assemble::{Assembler, Totals};
+use crate::recorder::wire::{Ending, Recorded, Said};
 
 /// The longest line of the service's answer, in bytes: one with 320 edges has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;

@@ -9,7 +9,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::forwarding;
 use super::page::{Page, Snapshot, count};
-use crate::driver::Fleet;
+use crate::pool::Fleet;
 
 /// Reads every pool of a fleet at each scrape.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use isotherm_router::{Availability, Counters, PeerStatus, ReplicaStatus, Stats, 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::driver::Pool;
+use crate::pool::Pool;
 
 /// One pool at the moment of the scrape.
 pub(super) struct Snapshot {

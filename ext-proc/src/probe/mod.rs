@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use crate::driver::Fleet;
 use crate::metrics::ProbeMetrics;
+use crate::pool::Fleet;
 use crate::tasks;
 use fetch::Fetcher;
 use threads::Threads;

@@ -19,9 +19,9 @@ use super::pace::Pace;
 use super::target::Target;
 use super::threads::Threads;
 use crate::config::PoolConfig;
-use crate::driver::Pool;
 use crate::metrics::ProbeMetrics;
 use crate::metrics::probe::PoolProbeMetrics;
+use crate::pool::Pool;
 use crate::tasks::KeyedTasks;
 
 /// How far pauses are spread around the interval.

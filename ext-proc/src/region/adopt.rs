@@ -13,7 +13,7 @@ use isotherm_router::region::Members;
 use tokio::time::Instant;
 
 use super::pools::pool_of;
-use crate::driver::{Fleet, MembershipError, Pool};
+use crate::pool::{Fleet, MembershipError, Pool};
 
 /// How often it is looked whether a replica that leaves has anything left to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -8,8 +8,8 @@ use isotherm_router::{PeerId, PeerReport};
 use super::core::{Core, Watching};
 use super::pools::pool_of;
 use super::shared::Shared;
-use crate::driver::Pool;
 use crate::peering::Said;
+use crate::pool::Pool;
 
 impl Shared {
     /// No pool sends anything to a peer before it is heard again.

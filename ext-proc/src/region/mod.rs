@@ -37,8 +37,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::{Config, RegionConfig, Security};
-use crate::driver::Fleet;
 use crate::peering::{Acceptor, Credentials, Link, Own, Pace, Protection};
+use crate::pool::Fleet;
 use adopt::Adoptions;
 use answer::Answering;
 use links::{LinkKey, Links};

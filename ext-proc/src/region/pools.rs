@@ -5,7 +5,7 @@ use std::sync::Arc;
 use isotherm_router::PeerReport;
 use isotherm_router::region::Members;
 
-use crate::driver::{ANY_MODEL, Pool, Table};
+use crate::pool::{ANY_MODEL, Pool, Table};
 
 /// The pool that a region means by `model`: the one of that name, or of which it is an alias. The pool of every other
 /// model stands only for its like: its replicas serve who knows what.

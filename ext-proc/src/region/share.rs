@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::Shared;
 use super::pools::pool_of;
-use crate::driver::{Pool, SharedPlacement, SharedTarget, Table};
 use crate::peering::{Placed, PlacedAt, Said};
+use crate::pool::{Pool, SharedPlacement, SharedTarget, Table};
 
 /// How long placements are gathered.
 const GATHER: Duration = Duration::from_millis(10);

@@ -18,8 +18,8 @@ use super::pools::reports;
 use super::sibling::add_queues;
 use super::store::Store;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::driver::{Clock, Fleet};
 use crate::peering::{Link, LinkEvent, Said};
+use crate::pool::{Clock, Fleet};
 
 /// This service among the regions.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::links::LinkKey;
 use super::pools::own_members;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
-use crate::driver::Table;
 use crate::peering::{Credentials, Followed, Link};
+use crate::pool::Table;
 
 /// Takes what happens to links.
 pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<LinkKey>>) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::Config;
-use crate::driver::Fleet;
+use crate::pool::Fleet;
 use crate::tasks;
 
 pub use reload::{ReloadError, Reloaded, Reloader};

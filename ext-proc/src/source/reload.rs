@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{self, Config, ConfigErrors, RegionConfig};
-use crate::driver::Fleet;
+use crate::pool::Fleet;
 
 /// Applies the file again, one reload at a time.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::{DnsSource, PoolConfig};
-use crate::driver::Pool;
+use crate::pool::Pool;
 
 /// How often in a row an address must be missing from the answers before its replica goes.
 const MISSES_MAX: u32 = 3;

@@ -1,6 +1,6 @@
 //! What regions tell each other reaches the pools, and stops reaching them.
 
-use isotherm_ext_proc::driver::Ask;
+use isotherm_ext_proc::pool::Ask;
 use isotherm_router::PeerAvailability;
 use isotherm_router::region::Standing;
 

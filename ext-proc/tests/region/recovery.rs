@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isotherm_ext_proc::driver::{Ask, Progress};
+use isotherm_ext_proc::pool::{Ask, Progress};
 use isotherm_ext_proc::region::Status;
 use isotherm_router::region::Standing;
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::driver::Ask;
+use isotherm_ext_proc::pool::Ask;
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::Scope;
 use isotherm_router::region::Standing;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{self, Listen};
-use isotherm_ext_proc::driver::{Fleet, Pool};
-use isotherm_ext_proc::serve::Server;
+use isotherm_ext_proc::pool::{Fleet, Pool};
+use isotherm_ext_proc::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
-use isotherm_ext_proc::driver::Pool;
+use isotherm_ext_proc::pool::Pool;
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::PeerReport;
 use tokio::task::JoinHandle;

@@ -1,0 +1,284 @@
+//! One line: what the filter says on it, and what it hears.
+//!
+//! Whenever the line's task wakes it takes everything that is there, and says what there is to say in one message: that
+//! is one frame, one write and one wake-up of Envoy's worker for all of it. It has no task of its own, like an exchange.
+//!
+//! A line that breaks may have ends on it that nobody has read yet; like an exchange it looks for them last.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, Stream, StreamExt};
+use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, What};
+use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tonic::Status;
+
+use super::super::request::head::Head;
+use super::super::request::reply::Reply;
+use super::super::request::{Asked, Placed};
+use super::super::request::{Context, Listener};
+use super::response;
+use crate::pool::Verdict;
+
+/// The most requests that a line may have open: as many as a connection may have streams.
+const OPEN_MAX: usize = 100_000;
+
+/// The most messages that are read before something else gets its turn.
+const MESSAGES_MAX: usize = 64;
+
+/// How many answers are enough for one message.
+const ANSWERS_ENOUGH: usize = 1024;
+
+/// What the filter says.
+pub(super) trait Inbound: Stream<Item = Result<FromFilter, Status>> + Unpin {}
+
+impl<I: Stream<Item = Result<FromFilter, Status>> + Unpin> Inbound for I {}
+
+/// One line; as a stream, what the filter hears.
+pub(super) struct Conversation<I: Inbound> {
+    context: Arc<Context>,
+    inbound: I,
+    /// The requests that wait or were sent.
+    open: HashMap<u32, Open>,
+    verdicts: FuturesUnordered<Awaited>,
+    /// The request that comes next, among all of this line.
+    next_turn: u64,
+    stopping: WatchStream<bool>,
+    progress: Progress,
+}
+
+/// How far the line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Nothing was said.
+    New,
+    /// It is good.
+    Good,
+    /// The service stops.
+    Leaving,
+    /// The filter says no more.
+    Over,
+}
+
+/// A request that waits or was sent.
+struct Open {
+    asked: Asked,
+    turn: u64,
+}
+
+/// The verdict on a request that waits.
+struct Awaited {
+    id: u32,
+    /// Numbers that are used twice are against the rules, but must not make one request hear of another's.
+    turn: u64,
+    verdict: oneshot::Receiver<Verdict>,
+}
+
+impl Future for Awaited {
+    type Output = (u32, u64, Result<Verdict, RecvError>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let verdict = ready!(Pin::new(&mut self.verdict).poll(context));
+        Poll::Ready((self.id, self.turn, verdict))
+    }
+}
+
+impl<I: Inbound> Conversation<I> {
+    /// What is said to what comes in on `inbound`. `stopping` turns true when the service stops.
+    pub(super) fn new(context: Arc<Context>, stopping: watch::Receiver<bool>, inbound: I) -> Self {
+        context.metrics.lines.inc();
+        Self {
+            context,
+            inbound,
+            open: HashMap::new(),
+            verdicts: FuturesUnordered::new(),
+            next_turn: 0,
+            stopping: WatchStream::new(stopping),
+            progress: Progress::New,
+        }
+    }
+
+    fn poll_said(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<FromService>> {
+        if self.progress == Progress::New {
+            self.progress = Progress::Good;
+            return Poll::Ready(Some(FromService::default()));
+        }
+        let mut said = FromService {
+            answers: Vec::new(),
+            leaving: self.begins_to_leave(context),
+        };
+        // The verdicts first: a request that was sent on its way must not be taken for one that still waits.
+        self.take_verdicts(context, &mut said.answers);
+        self.take_messages(context, &mut said.answers);
+        // What came in may have made room for what waits.
+        self.take_verdicts(context, &mut said.answers);
+        if said.leaving || !said.answers.is_empty() {
+            return Poll::Ready(Some(said));
+        }
+        match self.progress {
+            Progress::Over => Poll::Ready(None),
+            Progress::Leaving if self.open.is_empty() => Poll::Ready(None),
+            Progress::New | Progress::Good | Progress::Leaving => Poll::Pending,
+        }
+    }
+
+    /// Whether the filter is to hear now that the service stops.
+    fn begins_to_leave(&mut self, context: &mut TaskContext<'_>) -> bool {
+        while self.progress == Progress::Good {
+            match self.stopping.poll_next_unpin(context) {
+                Poll::Ready(Some(false)) => {}
+                // Who could say that it stops is gone: that is a stop, too.
+                Poll::Ready(Some(true) | None) => {
+                    self.progress = Progress::Leaving;
+                    return true;
+                }
+                Poll::Pending => break,
+            }
+        }
+        false
+    }
+
+    fn take_verdicts(&mut self, context: &mut TaskContext<'_>, answers: &mut Vec<Answer>) {
+        while answers.len() < ANSWERS_ENOUGH
+            && let Poll::Ready(Some((id, turn, verdict))) = self.verdicts.poll_next_unpin(context)
+        {
+            self.told(id, turn, verdict, answers);
+        }
+    }
+
+    fn take_messages(&mut self, context: &mut TaskContext<'_>, answers: &mut Vec<Answer>) {
+        for _ in 0..MESSAGES_MAX {
+            if self.progress == Progress::Over || answers.len() >= ANSWERS_ENOUGH {
+                return;
+            }
+            match self.inbound.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(message))) => self.hear(&message, answers),
+                Poll::Ready(Some(Err(_)) | None) => self.progress = Progress::Over,
+                Poll::Pending => return,
+            }
+        }
+        // There may be more, which nobody wakes for.
+        context.waker().wake_by_ref();
+    }
+
+    fn hear(&mut self, message: &FromFilter, answers: &mut Vec<Answer>) {
+        // What has ended makes room for what is asked in the same message.
+        for end in &message.ends {
+            self.end(end);
+        }
+        for ask in &message.asks {
+            let what = self.ask(ask);
+            answers.push(response::answer(ask.id, what));
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> What {
+        let table = self.context.fleet.table();
+        let is_elsewheres = self.progress != Progress::Good
+            || self.open.len() >= OPEN_MAX
+            || table.directory().is_some();
+        let entry = match self.open.entry(ask.id) {
+            Entry::Vacant(entry) if !is_elsewheres => entry,
+            Entry::Vacant(_) | Entry::Occupied(_) => return response::passed(),
+        };
+        let headers = ask.headers.iter();
+        let headers = headers.map(|header| (&*header.name, &*header.value));
+        let head = Head::of(headers, Listener::Clients, &self.context.metrics);
+        let turn = self.next_turn;
+        // 2^64 requests do not happen.
+        self.next_turn = turn.wrapping_add(1);
+        let mut asked = Asked::new(Arc::clone(&self.context));
+        match asked.place(head, &table) {
+            Placed::Decided(reply) => {
+                if asked.is_sent() {
+                    entry.insert(Open { asked, turn });
+                }
+                // What is passed on is counted by external processing, which is asked next.
+                if !matches!(reply, Reply::Passed(_)) {
+                    self.context.metrics.answered(reply.kind());
+                }
+                response::what(reply)
+            }
+            Placed::Waits { timeout, verdict } => {
+                entry.insert(Open { asked, turn });
+                self.verdicts.push(Awaited {
+                    id: ask.id,
+                    turn,
+                    verdict,
+                });
+                response::waits(timeout)
+            }
+        }
+    }
+
+    fn told(
+        &mut self,
+        id: u32,
+        turn: u64,
+        verdict: Result<Verdict, RecvError>,
+        answers: &mut Vec<Answer>,
+    ) {
+        let Entry::Occupied(mut entry) = self.open.entry(id) else {
+            return;
+        };
+        if entry.get().turn != turn {
+            return;
+        }
+        let asked = &mut entry.get_mut().asked;
+        let Some(reply) = asked.told(verdict) else {
+            return;
+        };
+        if !asked.is_sent() {
+            entry.remove();
+        }
+        self.context.metrics.answered(reply.kind());
+        answers.push(response::answer(id, response::what(reply)));
+    }
+
+    fn end(&mut self, end: &End) {
+        // Without an outcome, or while it waits, to forget it is all: whatever it holds comes free.
+        if let Some(mut open) = self.open.remove(&end.id)
+            && open.asked.is_sent()
+            && !end.outcome.is_empty()
+        {
+            open.asked.ended(Some(&end.outcome));
+        }
+    }
+}
+
+impl<I: Inbound> Stream for Conversation<I> {
+    type Item = Result<FromService, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        self.poll_said(context).map(|said| said.map(Ok))
+    }
+}
+
+impl<I: Inbound> Drop for Conversation<I> {
+    fn drop(&mut self) {
+        self.context.metrics.lines.dec();
+        // First who waits: nobody is to be sent to a place that comes free only because all of them go.
+        self.open.retain(|_, open| open.asked.is_sent());
+        while self.progress != Progress::Over
+            && !self.open.is_empty()
+            && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
+        {
+            for end in &message.ends {
+                self.end(end);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

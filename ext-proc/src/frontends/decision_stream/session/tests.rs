@@ -1,0 +1,402 @@
+use isotherm_decision_proto::{Header, Immediate, Routed};
+use isotherm_fingerprint::names;
+use isotherm_router::Load;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::*;
+use crate::config;
+use crate::metrics::Metrics;
+use crate::pool::{Clock, Fleet, Pool};
+
+type Line = Conversation<Box<dyn Stream<Item = Result<FromFilter, Status>> + Send + Unpin>>;
+
+/// A line to a service with one pool, whose replicas take one request each.
+struct World {
+    context: Arc<Context>,
+    registry: Registry,
+    pool: Arc<Pool>,
+    filter: mpsc::UnboundedSender<FromFilter>,
+    stop: watch::Sender<bool>,
+    line: Line,
+}
+
+impl World {
+    async fn with_replicas(replicas: u16) -> Self {
+        let config = config::parse(
+            "pools: [{ model: m, cluster: c, push: outstanding, outstanding_max: 1 }]",
+        );
+        let config = config.unwrap();
+        let mut registry = Registry::default();
+        let metrics = Arc::new(Metrics::register(&mut registry));
+        let fleet = Fleet::new(&config, Arc::clone(&metrics), Clock::start());
+        let pool = fleet.pool_for("m").unwrap();
+        for port in 1..=replicas {
+            let replica = pool.add_replica(([127, 0, 0, 1], port).into()).unwrap();
+            pool.probed(replica, Load::default(), pool.clock().now());
+        }
+        let context = Arc::new(Context {
+            fleet: Arc::new(fleet),
+            metrics,
+            started_unix_s: 0,
+        });
+        let (filter, messages) = mpsc::unbounded_channel();
+        let inbound = UnboundedReceiverStream::new(messages).map(Ok);
+        let (stop, stopping) = watch::channel(false);
+        let mut line: Line = Conversation::new(Arc::clone(&context), stopping, Box::new(inbound));
+        let first = line.next().await.unwrap().unwrap();
+        assert_eq!(first, FromService::default(), "the line is good");
+        Self {
+            context,
+            registry,
+            pool,
+            filter,
+            stop,
+            line,
+        }
+    }
+
+    fn say(&self, asks: impl IntoIterator<Item = u32>, ends: impl IntoIterator<Item = End>) {
+        let asks = asks.into_iter().map(ask).collect();
+        let ends = ends.into_iter().collect();
+        self.filter.send(FromFilter { asks, ends }).unwrap();
+    }
+
+    async fn hears(&mut self) -> FromService {
+        self.line.next().await.unwrap().unwrap()
+    }
+
+    /// The answers of the next message.
+    async fn answers(&mut self) -> Vec<(u32, What)> {
+        let said = self.hears().await;
+        assert!(!said.leaving);
+        let answers = said.answers.into_iter();
+        answers.map(|said| (said.id, said.what.unwrap())).collect()
+    }
+
+    /// Whether there is nothing to hear, once everything that was said has been taken in.
+    fn is_quiet(&mut self) -> bool {
+        self.line.next().now_or_never().is_none()
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        page
+    }
+
+    fn has(&self, line: &str) -> bool {
+        self.page().lines().any(|found| found == line)
+    }
+}
+
+fn ask(id: u32) -> Ask {
+    let header = |name: &str, value: &str| Header {
+        name: name.into(),
+        value: value.into(),
+    };
+    Ask {
+        id,
+        headers: vec![
+            header(":method", "POST"),
+            header(":path", "/v1/chat/completions"),
+            header(names::MODEL, "m"),
+            header(names::CLUSTER, "c"),
+        ],
+    }
+}
+
+fn end(id: u32, outcome: &str) -> End {
+    End {
+        id,
+        outcome: outcome.into(),
+    }
+}
+
+fn to(destination: &str) -> What {
+    What::Routed(Routed {
+        destination: destination.into(),
+        ..Routed::default()
+    })
+}
+
+fn refused(what: &What) -> &Immediate {
+    match what {
+        What::Immediate(immediate) => immediate,
+        other => panic!("{other:?}"),
+    }
+}
+
+const FIRST: &str = "127.0.0.1:1";
+
+#[tokio::test]
+async fn a_request_is_asked_about_routed_and_ended() {
+    let mut world = World::with_replicas(1).await;
+    assert!(world.is_quiet());
+    world.say([7], []);
+    assert_eq!(world.answers().await, [(7, to(FIRST))]);
+    assert_eq!(world.pool.stats().in_flight, 1);
+    assert!(world.has("ext_proc_streams 1"), "{}", world.page());
+    assert!(world.has("lines 1"));
+    assert!(world.has("answers_total{answer=\"routed\"} 1"));
+    world.say([], [end(7, "v=1;status=200")]);
+    assert!(world.is_quiet(), "an end wants no answer");
+    let stats = world.pool.stats();
+    assert_eq!((stats.in_flight, stats.counters.finished_ok), (0, 1));
+    assert!(world.has("ext_proc_streams 0"));
+    drop(world.line);
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, &world.registry).unwrap();
+    assert!(page.lines().any(|line| line == "lines 0"), "{page}");
+}
+
+#[tokio::test]
+async fn another_cluster_than_the_filters_is_named_and_so_is_the_reason_where_it_is_wanted() {
+    let mut world = World::with_replicas(1).await;
+    let config = "decision_header: true\npools: [{ model: m, cluster: d }]";
+    world.context.fleet.apply(&config::parse(config).unwrap());
+    world.say([1], []);
+    let answers = world.answers().await;
+    let [(1, What::Routed(routed))] = &*answers else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((&*routed.destination, &*routed.cluster), (FIRST, "d"));
+    assert!(routed.decision.starts_with("replica=127.0.0.1:1;"));
+}
+
+#[tokio::test]
+async fn what_is_asked_together_is_answered_together() {
+    let mut world = World::with_replicas(3).await;
+    world.say([1, 2], []);
+    world.say([3], []);
+    let answers = world.answers().await;
+    let mut ids: Vec<_> = answers.iter().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3]);
+    assert!(
+        answers
+            .iter()
+            .all(|(_, what)| matches!(what, What::Routed(_)))
+    );
+    assert_eq!(world.pool.stats().in_flight, 3);
+}
+
+#[tokio::test]
+async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
+    let mut world = World::with_replicas(1).await;
+    world.say([1, 2], []);
+    let answers = world.answers().await;
+    assert_eq!(answers.first(), Some(&(1, to(FIRST))));
+    let Some((2, What::Waits(waits))) = answers.get(1) else {
+        panic!("{answers:?}");
+    };
+    let queue_ms = u32::try_from(world.pool.wait_max().as_millis()).unwrap();
+    assert_eq!(waits.milliseconds, queue_ms + 5_000);
+    assert!(world.is_quiet());
+    world.say([], [end(1, "v=1;status=200")]);
+    assert_eq!(world.answers().await, [(2, to(FIRST))]);
+    assert!(world.is_quiet());
+    world.say([], [end(2, "v=1;status=200")]);
+    assert!(world.is_quiet());
+    assert_eq!(world.pool.stats().counters.finished_ok, 2);
+}
+
+#[tokio::test]
+async fn what_ended_makes_room_for_what_is_asked_in_the_same_message() {
+    let mut world = World::with_replicas(1).await;
+    world.say([7], []);
+    assert_eq!(world.answers().await, [(7, to(FIRST))]);
+    world.say([8], [end(7, "v=1;status=200")]);
+    assert_eq!(world.answers().await, [(8, to(FIRST))], "it need not wait");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
+    let mut world = World::with_replicas(1).await;
+    world.say([1, 2, 3], []);
+    assert_eq!(world.answers().await.len(), 3);
+    world.say([], [end(2, "")]);
+    assert!(world.is_quiet());
+    let stats = world.pool.stats();
+    assert_eq!((stats.queue_length, stats.counters.aborted_waiting), (1, 1));
+    assert!(world.has("answers_total{answer=\"gone\"} 1"));
+    // And what it held while it was in flight.
+    world.say([], [end(1, "")]);
+    assert_eq!(world.answers().await, [(3, to(FIRST))]);
+    assert_eq!(world.pool.stats().counters.aborted_in_flight, 1);
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
+    let mut world = World::with_replicas(1).await;
+    world.say([1], []);
+    assert_eq!(world.answers().await.len(), 1);
+    world.say([], [end(1, "?"), end(9, "v=1;status=200")]);
+    assert!(world.is_quiet());
+    assert_eq!(world.pool.stats().counters.finished_ok, 1);
+    let counted = format!("bad_headers_total{{header=\"{}\"}} 1", names::OUTCOME);
+    assert!(world.has(&counted), "{}", world.page());
+}
+
+#[tokio::test]
+async fn a_line_that_ends_has_ended_all_its_requests() {
+    for filter_says_so in [false, true] {
+        let mut world = World::with_replicas(1).await;
+        world.say([1, 2], []);
+        assert_eq!(world.answers().await.len(), 2);
+        if filter_says_so {
+            drop(world.filter);
+            assert!(world.line.next().await.is_none());
+        }
+        drop(world.line);
+        let stats = world.pool.stats();
+        assert_eq!((stats.in_flight, stats.queue_length), (0, 0));
+        assert_eq!(stats.counters.aborted_in_flight, 1);
+        assert_eq!(stats.counters.aborted_waiting, 1);
+    }
+}
+
+#[tokio::test]
+async fn ends_that_came_right_before_the_line_broke_count() {
+    let mut world = World::with_replicas(2).await;
+    world.say([1, 2], []);
+    assert_eq!(world.answers().await.len(), 2);
+    world.say([3], [end(1, "v=1;status=200")]);
+    drop(world.line);
+    let counters = world.pool.stats().counters;
+    assert_eq!((counters.finished_ok, counters.aborted_in_flight), (1, 1));
+    assert_eq!(counters.arrived, 2, "nobody could hear what becomes of it");
+}
+
+#[tokio::test]
+async fn a_number_that_is_in_use_is_passed_on_and_the_first_request_is_left_alone() {
+    let mut world = World::with_replicas(2).await;
+    world.say([1], []);
+    assert!(matches!(&*world.answers().await, [(1, What::Routed(_))]));
+    world.say([1], []);
+    assert_eq!(world.answers().await, [(1, response::passed())]);
+    assert_eq!(world.pool.stats().in_flight, 1);
+}
+
+#[tokio::test]
+async fn a_number_that_is_used_again_does_not_hear_of_the_request_that_had_it() {
+    let mut world = World::with_replicas(1).await;
+    world.say([1, 2], []);
+    assert_eq!(world.answers().await.len(), 2);
+    world.say([], [end(2, "")]);
+    world.say([2], []);
+    let answers = world.answers().await;
+    assert!(matches!(&*answers, [(2, What::Waits(_))]), "{answers:?}");
+    assert!(world.is_quiet());
+    world.say([], [end(1, "")]);
+    assert_eq!(world.answers().await, [(2, to(FIRST))]);
+}
+
+#[tokio::test]
+async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
+    let mut world = World::with_replicas(1).await;
+    let mut other = ask(1);
+    other.headers[0].value = "GET".into();
+    other.headers[1].value = "/health".into();
+    other.headers.truncate(2);
+    let mut models = other.clone();
+    models.id = 2;
+    models.headers[1].value = "/v1/models".into();
+    let mut unknown = ask(3);
+    unknown.headers[2].value = "n".into();
+    let asks = vec![other, models, unknown];
+    world
+        .filter
+        .send(FromFilter {
+            asks,
+            ends: Vec::new(),
+        })
+        .unwrap();
+    let answers = world.answers().await;
+    let [(1, passed), (2, models), (3, unknown)] = &*answers else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(*passed, response::passed());
+    assert_eq!(refused(models).status, 200);
+    let unknown = refused(unknown);
+    assert_eq!(unknown.status, 404);
+    let json = Header {
+        name: "content-type".into(),
+        value: "application/json".into(),
+    };
+    assert_eq!(unknown.headers, [json]);
+    assert!(String::from_utf8_lossy(&unknown.body).contains("model_not_found"));
+    assert!(world.has("answers_total{answer=\"models\"} 1"));
+    assert!(world.has("answers_total{answer=\"not_found\"} 1"));
+    assert!(
+        !world.page().contains("answer=\"passed\""),
+        "external processing counts it"
+    );
+    assert!(world.has("ext_proc_streams 0"));
+}
+
+#[tokio::test]
+async fn a_service_that_stops_says_so_once_and_the_line_ends_with_its_last_request() {
+    let mut world = World::with_replicas(1).await;
+    world.say([1, 2], []);
+    assert_eq!(world.answers().await.len(), 2);
+    world.stop.send_replace(true);
+    let leaving = FromService {
+        answers: Vec::new(),
+        leaving: true,
+    };
+    assert_eq!(world.hears().await, leaving);
+    world.say([3], []);
+    assert_eq!(world.answers().await, [(3, response::passed())]);
+    world.context.fleet.shut_down();
+    assert_eq!(world.answers().await, [(2, response::passed())]);
+    assert!(world.has("answers_total{answer=\"passed\"} 1"));
+    assert!(world.is_quiet(), "the response of the first goes on");
+    world.say([], [end(1, "v=1;status=200")]);
+    assert!(world.line.next().await.is_none());
+    assert_eq!(world.pool.stats().counters.finished_ok, 1);
+}
+
+#[tokio::test]
+async fn a_line_on_which_nothing_is_open_ends_when_the_service_stops() {
+    let mut world = World::with_replicas(1).await;
+    world.stop.send_replace(true);
+    assert!(world.hears().await.leaving);
+    assert!(world.line.next().await.is_none());
+}
+
+#[tokio::test]
+async fn regions_that_a_reload_brings_make_a_line_pass_everything_on() {
+    let mut world = World::with_replicas(2).await;
+    world.say([1], []);
+    assert!(matches!(&*world.answers().await, [(1, What::Routed(_))]));
+    world.context.fleet.set_regions("us", [("eu", "e")]);
+    world.say([2], []);
+    assert_eq!(world.answers().await, [(2, response::passed())]);
+    world.say([], [end(1, "v=1;status=200")]);
+    assert!(world.is_quiet());
+    assert_eq!(world.pool.stats().counters.finished_ok, 1);
+}
+
+#[tokio::test]
+async fn more_messages_than_are_read_at_once_are_read_all_the_same() {
+    let mut world = World::with_replicas(1).await;
+    world.say([0], []);
+    assert_eq!(world.answers().await.len(), 1);
+    let many = u32::try_from(3 * MESSAGES_MAX).unwrap();
+    for id in 1..=many {
+        world.say([], [end(id, "")]);
+    }
+    world.say([], [end(0, "v=1;status=200")]);
+    let pool = Arc::clone(&world.pool);
+    let line = tokio::spawn(async move { world.line.next().await.is_none() });
+    for _ in 0..1000 {
+        if pool.stats().counters.finished_ok == 1 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(pool.stats().counters.finished_ok, 1);
+    line.abort();
+}

@@ -1,0 +1,220 @@
+//! One request, from its headers to the end of its response, in nobody's protocol.
+//!
+//! Whatever ends the talk about a request drops it, and with it the [`Ticket`], which gives the request's place back.
+
+pub(crate) mod describe;
+pub(crate) mod head;
+pub(crate) mod openai;
+pub(crate) mod origin;
+pub(crate) mod reply;
+mod resolve;
+pub(crate) mod target;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_fingerprint::names;
+use isotherm_fingerprint::outcome::Outcome;
+use isotherm_router::RejectReason;
+use tokio::sync::oneshot;
+
+use describe::About;
+use reply::{Passed, Reply};
+
+use crate::metrics::{Answer, Metrics};
+use crate::pool::{Fleet, Pool, Progress, Table, Ticket, Verdict};
+
+pub(crate) use head::Head;
+pub(crate) use origin::Listener;
+pub(crate) use target::Place;
+
+/// What every exchange uses.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) metrics: Arc<Metrics>,
+    /// When the service started, in seconds since 1970: models have an age.
+    pub(super) started_unix_s: u64,
+}
+
+/// How much longer Envoy is told to wait than the queue keeps a request: the queue's own answer comes first.
+const WAIT_SLACK: Duration = Duration::from_secs(5);
+
+/// One request.
+pub(super) struct Asked {
+    context: Arc<Context>,
+    stage: Stage,
+}
+
+/// How far the request is.
+enum Stage {
+    /// Its headers have not been seen.
+    Fresh,
+    /// It waits for a replica.
+    Waiting(Box<Waiting>),
+    /// It was sent to a replica, or to another region.
+    Sent(Ticket),
+    /// Nothing is expected of it any more.
+    Settled,
+    /// Nothing more is to be said. Either the client has its response from here, or it has ended.
+    Answered,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    about: About,
+}
+
+/// What becomes of a request when it is asked about.
+pub(super) enum Placed {
+    /// This, at once.
+    Decided(Reply),
+    /// It waits.
+    Waits {
+        /// For how long at the most.
+        timeout: Duration,
+        /// What [`Asked::told`] wants to hear.
+        verdict: oneshot::Receiver<Verdict>,
+    },
+}
+
+impl Asked {
+    /// A request of which nothing is known yet.
+    pub(super) fn new(context: Arc<Context>) -> Self {
+        context.metrics.streams.inc();
+        Self {
+            context,
+            stage: Stage::Fresh,
+        }
+    }
+
+    /// What all requests use.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether its end is waited for.
+    pub(super) fn is_sent(&self) -> bool {
+        matches!(self.stage, Stage::Sent(_))
+    }
+
+    /// Whether nothing more is to be said of it.
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered)
+    }
+
+    /// Its headers say what it is.
+    pub(super) fn place(&mut self, head: Head, table: &Table) -> Placed {
+        let place = Place::of(&head, table);
+        let guest = head.origin.is_guest(table.directory().map(Arc::as_ref));
+        tracing::trace!(path = head.path, model = head.model, ?place, "request");
+        Placed::Decided(match place {
+            Place::Route(pool) => return self.submit(&pool, head, table),
+            Place::Pass(cluster) => {
+                self.stage = Stage::Settled;
+                Reply::Passed(Passed::to(cluster, &head.carried))
+            }
+            Place::Models => {
+                let models = openai::models(table.pools().iter(), self.context.started_unix_s);
+                self.immediate(Answer::Models, 200, models, "models")
+            }
+            Place::Model(id) => {
+                let model = openai::model(&id, self.context.started_unix_s);
+                self.immediate(Answer::Models, 200, model, "models")
+            }
+            Place::UnknownModel(id) => {
+                tracing::debug!(model = id, "no pool serves this model");
+                let body = openai::unknown_model(&id);
+                if guest {
+                    // The region that forwarded it knows its pool: its client must not hear that nobody does.
+                    self.refused("unknown_model", body, None)
+                } else {
+                    self.immediate(Answer::NotFound, 404, body, "unknown_model")
+                }
+            }
+            Place::NoModel => {
+                tracing::debug!(path = head.path, "no model could be read");
+                let body = openai::no_model();
+                if guest {
+                    self.refused("no_model", body, None)
+                } else {
+                    self.immediate(Answer::BadRequest, 400, body, "no_model")
+                }
+            }
+        })
+    }
+
+    /// Hands the request to its pool.
+    fn submit(&mut self, pool: &Arc<Pool>, head: Head, table: &Table) -> Placed {
+        // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
+        let wait_max = pool.wait_max();
+        let directory = table.directory().map(Arc::as_ref);
+        let ask = head.ask(directory);
+        let about = About::of(head, &ask, directory);
+        let (ticket, progress) = pool.submit(&ask);
+        match progress {
+            Progress::Decided(verdict) => Placed::Decided(self.decided(ticket, verdict, &about)),
+            Progress::Waiting(verdict) => {
+                self.stage = Stage::Waiting(Box::new(Waiting { ticket, about }));
+                Placed::Waits {
+                    timeout: wait_max.saturating_add(WAIT_SLACK),
+                    verdict,
+                }
+            }
+        }
+    }
+
+    /// What it waited for has come; `None` when it did not wait.
+    pub(super) fn told(
+        &mut self,
+        verdict: Result<Verdict, oneshot::error::RecvError>,
+    ) -> Option<Reply> {
+        // The pool answers everybody before it goes, so a lost verdict is a pool that is gone.
+        let verdict = verdict.unwrap_or(Verdict::Refused {
+            reason: RejectReason::ShuttingDown,
+            retry_after: Duration::ZERO,
+        });
+        match std::mem::replace(&mut self.stage, Stage::Settled) {
+            Stage::Waiting(waiting) => {
+                let Waiting { ticket, about } = *waiting;
+                Some(self.decided(ticket, verdict, &about))
+            }
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+
+    /// The response has ended: what the filter says of it goes to the pool.
+    pub(super) fn ended(&mut self, outcome: Option<&[u8]>) {
+        match std::mem::replace(&mut self.stage, Stage::Answered) {
+            Stage::Sent(ticket) => match outcome.map(Outcome::parse) {
+                Some(Ok(outcome)) => {
+                    describe::log_outcome(ticket.pool(), ticket.id(), &outcome);
+                    ticket.finished(&outcome);
+                }
+                Some(Err(_)) => {
+                    self.context.metrics.bad_header(names::OUTCOME);
+                    ticket.ended();
+                }
+                None => ticket.ended(),
+            },
+            Stage::Fresh | Stage::Waiting(_) | Stage::Settled | Stage::Answered => {}
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.context.metrics.streams.dec();
+        if let Stage::Waiting(waiting) = &self.stage {
+            self.context.metrics.answered(Answer::Gone);
+            tracing::debug!(
+                pool = %waiting.ticket.pool().name(),
+                request = waiting.ticket.id().0,
+                "the client went away while it waited"
+            );
+        }
+    }
+}

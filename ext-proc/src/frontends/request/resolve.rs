@@ -1,0 +1,133 @@
+//! What becomes of a request once it is decided: a replica, another region, or an answer from here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isotherm_router::RejectReason;
+use serde_json::Value;
+
+use super::describe::{self, About};
+use super::openai;
+use super::reply::{Forwarded, Immediate, Passed, Reply, Routed};
+use super::{Asked, Stage};
+use crate::metrics::Answer;
+use crate::pool::{ANY_MODEL, Forward, Route, Ticket, Verdict};
+
+impl Asked {
+    pub(super) fn decided(&mut self, ticket: Ticket, verdict: Verdict, about: &About) -> Reply {
+        match verdict {
+            Verdict::Go(route) => self.go(ticket, &route, about),
+            Verdict::Forward(forward) => self.forward(ticket, forward, about),
+            Verdict::Refused {
+                reason,
+                retry_after,
+            } => self.refuse(ticket, reason, retry_after, about),
+        }
+    }
+
+    fn go(&mut self, mut ticket: Ticket, route: &Route, about: &About) -> Reply {
+        ticket.sent(route);
+        let pool = ticket.pool();
+        describe::log(pool, ticket.id(), route, about);
+        let described = self
+            .describes()
+            .then(|| describe::header(pool, route, about));
+        let routed = Routed::to(route, pool, described, &about.carried);
+        self.stage = Stage::Sent(ticket);
+        Reply::Routed(routed)
+    }
+
+    fn forward(&mut self, mut ticket: Ticket, forward: Forward, about: &About) -> Reply {
+        ticket.forwarded();
+        let pool = ticket.pool();
+        describe::log_forward(pool, ticket.id(), &forward, about);
+        let described = self
+            .describes()
+            .then(|| describe::forward_header(pool, &forward, about));
+        // The other region need not know the alias under which this one was asked, nor what makes a request this pool's
+        // that names no model.
+        let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
+        let forwarded = Forwarded::to(forward, &about.tried, model, described);
+        self.stage = Stage::Sent(ticket);
+        Reply::Forwarded(forwarded)
+    }
+
+    /// Whether clients are told why their request went where it went.
+    fn describes(&self) -> bool {
+        self.context.fleet.table().decision_header()
+    }
+
+    fn refuse(
+        &mut self,
+        ticket: Ticket,
+        reason: RejectReason,
+        retry_after: Duration,
+        about: &About,
+    ) -> Reply {
+        let pool = Arc::clone(ticket.pool());
+        tracing::debug!(
+            pool = %pool.name(),
+            request = ticket.id().0,
+            reason = reason.as_str(),
+            origin = about.guest_of,
+            "refused"
+        );
+        ticket.refused();
+        if reason == RejectReason::ShuttingDown && about.guest_of.is_none() {
+            // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
+            self.stage = Stage::Settled;
+            return Reply::Passed(Passed::to(Some(pool.cluster()), &about.carried));
+        }
+        let body = openai::rejected(reason);
+        if about.guest_of.is_some() {
+            return self.refused(reason.as_str(), body, Some(retry_after));
+        }
+        self.answered(Immediate {
+            kind: Answer::Rejected,
+            status: 503,
+            body,
+            retry_after: Some(retry_after),
+            refused: None,
+            details: reason.as_str(),
+        })
+    }
+
+    /// Sends a guest back: the region that it came from decides anew.
+    pub(super) fn refused(
+        &mut self,
+        why: &'static str,
+        body: Value,
+        retry_after: Option<Duration>,
+    ) -> Reply {
+        self.answered(Immediate {
+            kind: Answer::Rejected,
+            status: 503,
+            body,
+            retry_after,
+            refused: Some(why),
+            details: why,
+        })
+    }
+
+    pub(super) fn immediate(
+        &mut self,
+        kind: Answer,
+        status: u16,
+        body: Value,
+        details: &'static str,
+    ) -> Reply {
+        self.answered(Immediate {
+            kind,
+            status,
+            body,
+            retry_after: None,
+            refused: None,
+            details,
+        })
+    }
+
+    fn answered(&mut self, immediate: Immediate) -> Reply {
+        self.stage = Stage::Answered;
+        Reply::Immediate(immediate)
+    }
+}

@@ -1,0 +1,347 @@
+//! From what was recorded to the lines of a trace.
+//!
+//! A fingerprint measures in bytes, a trace in tokens. How many bytes are a token differs from text to text, but a
+//! prefix must be equally long in every prompt that has it: so one figure counts for the whole recording, its mean. The
+//! tokens of all prompts together are then what the engines counted, and one prompt's are off by what its text differs.
+//!
+//! The fingerprint ends with its last edge, and what follows (less than a block, 256 bytes or 3.6 percent) has no hash.
+//! Two prompts are taken to agree in it when they agree up to there and are equally long, which is right for requests
+//! that are sent again, and so nearly right for all.
+//!
+//! A prompt that repeats the one before of its session, and has room for that one's answer behind it, is taken to have
+//! it there: that is what the next turn of a conversation is. Engines keep the blocks of what they generated, and a
+//! trace that did not say so would show too few hits.
+
+use std::collections::HashMap;
+
+use twox_hash::XxHash3_64;
+
+use super::salt::short;
+use super::trace_line::{BLOCK_TOKENS, TraceLine};
+use super::wire::Recorded;
+
+/// What a token has in a recording in which no engine counted any, in bytes: about what English has.
+const TOKEN_BYTES: f64 = 4.0;
+/// How long an answer is taken to be in a recording in which no engine told, in tokens: the median of chats.
+const OUTPUT_TOKENS: u32 = 128;
+/// Sessions whose last prompt is remembered. Each has up to 5 KB.
+const SESSIONS_MAX: usize = 16_384;
+
+const TAIL: u64 = 1;
+const ANSWER: u64 = 2;
+const BLOCK: u64 = 3;
+
+/// What has to be known of all requests before the first line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    prompt_bytes: u64,
+    prompt_tokens: u64,
+    output_tokens: u64,
+    outputs: u64,
+}
+
+impl Totals {
+    /// Counts one request.
+    pub fn add(&mut self, recorded: &Recorded) {
+        if let Some(tokens) = recorded.prompt_tokens.filter(|_| recorded.bytes > 0) {
+            self.prompt_bytes += u64::from(recorded.bytes);
+            self.prompt_tokens += u64::from(tokens);
+        }
+        if let Some(tokens) = recorded.output_tokens {
+            self.output_tokens += u64::from(tokens);
+            self.outputs += 1;
+        }
+    }
+
+    /// The mean length of a token of prompts, in bytes.
+    #[must_use]
+    pub fn token_bytes(&self) -> f64 {
+        if self.prompt_tokens == 0 || self.prompt_bytes == 0 {
+            return TOKEN_BYTES;
+        }
+        self.prompt_bytes as f64 / self.prompt_tokens as f64
+    }
+
+    /// How long an answer is taken to be of which nobody told, in tokens.
+    #[must_use]
+    pub fn output_tokens(&self) -> u32 {
+        match self.output_tokens.checked_div(self.outputs) {
+            Some(mean) => u32::try_from(mean).unwrap_or(u32::MAX).max(1),
+            None => OUTPUT_TOKENS,
+        }
+    }
+}
+
+/// Makes lines, of requests in the order in which they came.
+#[derive(Debug)]
+pub struct Assembler {
+    totals: Totals,
+    lines: u64,
+    sessions: HashMap<u64, Turn>,
+}
+
+/// The last prompt of a session.
+#[derive(Debug)]
+struct Turn {
+    last_edge: u64,
+    pieces: Vec<(u64, u32)>,
+    answer: (u64, u32),
+}
+
+impl Assembler {
+    /// For requests that together are `totals`.
+    #[must_use]
+    pub fn new(totals: Totals) -> Self {
+        Self {
+            totals,
+            lines: 0,
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// The line of the next request.
+    pub fn line(&mut self, recorded: &Recorded) -> TraceLine {
+        self.lines += 1;
+        let input_length = self.tokens(recorded.bytes).max(1);
+        let pieces = self.pieces(recorded, input_length);
+        let guess = self.totals.output_tokens();
+        let guess = recorded
+            .output_tokens_max
+            .map_or(guess, |max| guess.min(max));
+        let output_length = recorded.output_tokens.unwrap_or(guess);
+        let answer = mix(pieces.last().map_or(0, |(id, _)| *id), ANSWER);
+        if let (Some(session), Some((last_edge, _))) = (recorded.session, recorded.edges.last()) {
+            if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&session) {
+                self.sessions.clear();
+            }
+            let turn = Turn {
+                last_edge: *last_edge,
+                pieces: pieces.clone(),
+                answer: (answer, output_length),
+            };
+            self.sessions.insert(session, turn);
+        }
+        TraceLine {
+            timestamp: recorded.at_ms,
+            input_length,
+            output_length,
+            hash_ids: blocks(&pieces),
+            pieces,
+            answer: Some(answer),
+            session: recorded.session,
+            region: recorded.region.clone(),
+            output_estimated: recorded.output_tokens.is_none(),
+        }
+    }
+
+    fn pieces(&self, recorded: &Recorded, input_length: u32) -> Vec<(u64, u32)> {
+        let mut prompt = Pieces::default();
+        let edges = match self.repeated(recorded, input_length) {
+            Some((turn, rest)) => {
+                turn.pieces
+                    .iter()
+                    .chain([&turn.answer])
+                    .for_each(|(id, tokens)| prompt.push(*id, *tokens));
+                rest
+            }
+            None => &recorded.edges[..],
+        };
+        for (id, end_bytes) in edges {
+            prompt.up_to(*id, self.tokens(*end_bytes).min(input_length));
+        }
+        let tail = match recorded.edges.last() {
+            Some((id, _)) => mix(*id, TAIL ^ (u64::from(recorded.bytes) << 8)),
+            // Too short for any edge: nothing is known of what it says.
+            None => mix(self.lines, TAIL),
+        };
+        prompt.up_to(tail, input_length);
+        prompt.pieces
+    }
+
+    /// The prompt and answer of the same session that this one begins with, and the edges behind that prompt.
+    fn repeated<'a>(
+        &self,
+        recorded: &'a Recorded,
+        input_length: u32,
+    ) -> Option<(&Turn, &'a [(u64, u32)])> {
+        let turn = self.sessions.get(&recorded.session?)?;
+        let edges = &recorded.edges;
+        let behind = edges.iter().position(|(id, _)| *id == turn.last_edge)? + 1;
+        let repeated = turn.pieces.iter().chain([&turn.answer]);
+        let length: u64 = repeated.map(|(_, tokens)| u64::from(*tokens)).sum();
+        (length <= u64::from(input_length)).then(|| (turn, edges.get(behind..).unwrap_or_default()))
+    }
+
+    fn tokens(&self, bytes: u32) -> u32 {
+        (f64::from(bytes) / self.totals.token_bytes()).round() as u32
+    }
+}
+
+/// A prompt in the making.
+#[derive(Debug, Default)]
+struct Pieces {
+    pieces: Vec<(u64, u32)>,
+    tokens: u32,
+}
+
+impl Pieces {
+    fn push(&mut self, id: u64, tokens: u32) {
+        if tokens > 0 {
+            self.pieces.push((id, tokens));
+            self.tokens = self.tokens.saturating_add(tokens);
+        }
+    }
+
+    /// What is between here and `end`, unless nothing is.
+    fn up_to(&mut self, id: u64, end: u32) {
+        self.push(id, end.saturating_sub(self.tokens));
+    }
+}
+
+/// Mooncake's blocks: each has the id of the piece in which it ends, and so claims no more than is known.
+fn blocks(pieces: &[(u64, u32)]) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    let mut end = 0;
+    for (at, (id, tokens)) in pieces.iter().enumerate() {
+        end += u64::from(*tokens);
+        let is_last = at + 1 == pieces.len();
+        loop {
+            let number = blocks.len() as u64;
+            let block_end = (number + 1) * u64::from(BLOCK_TOKENS);
+            let begins_here = number * u64::from(BLOCK_TOKENS) < end;
+            if block_end > end && !(is_last && begins_here) {
+                break;
+            }
+            blocks.push(mix(*id, BLOCK ^ (number << 8)));
+        }
+    }
+    blocks
+}
+
+/// An id that follows from another one. That was salted already, so this needs no secret.
+fn mix(id: u64, with: u64) -> u64 {
+    let mut bytes = [0; 16];
+    let (head, tail) = bytes.split_at_mut(8);
+    head.copy_from_slice(&id.to_le_bytes());
+    tail.copy_from_slice(&with.to_le_bytes());
+    short(XxHash3_64::oneshot(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(edges: &[(u64, u32)], bytes: u32) -> Recorded {
+        Recorded {
+            edges: edges.to_vec(),
+            bytes,
+            ..Recorded::default()
+        }
+    }
+
+    fn lines(requests: &[Recorded]) -> Vec<TraceLine> {
+        let mut totals = Totals::default();
+        requests.iter().for_each(|request| totals.add(request));
+        let mut assembler = Assembler::new(totals);
+        requests
+            .iter()
+            .map(|request| assembler.line(request))
+            .collect()
+    }
+
+    fn shared(a: &TraceLine, b: &TraceLine) -> u32 {
+        let pairs = a.pieces.iter().zip(&b.pieces);
+        let equal = pairs.take_while(|(a, b)| a == b);
+        equal.map(|((_, tokens), _)| tokens).sum()
+    }
+
+    #[test]
+    fn prompts_share_what_their_edges_share_and_lengths_add_up() {
+        let lines = lines(&[
+            prompt(&[(1, 256), (2, 512), (3, 768)], 800),
+            prompt(&[(1, 256), (2, 512), (4, 768)], 900),
+            prompt(&[(1, 256), (2, 512), (3, 768)], 800),
+            prompt(&[(1, 256), (2, 512), (3, 768)], 804),
+        ]);
+        assert_eq!(shared(&lines[0], &lines[1]), 128);
+        assert_eq!(lines[0].pieces, lines[2].pieces);
+        assert_eq!(shared(&lines[0], &lines[3]), 192, "another tail");
+        for line in &lines {
+            let sum: u32 = line.pieces.iter().map(|(_, tokens)| tokens).sum();
+            assert_eq!(sum, line.input_length);
+            assert_eq!(line.hash_ids.len(), 1);
+        }
+    }
+
+    #[test]
+    fn tokens_are_those_that_the_engines_counted_altogether() {
+        let counted = |bytes, tokens| Recorded {
+            prompt_tokens: Some(tokens),
+            ..prompt(&[], bytes)
+        };
+        let lines = lines(&[counted(3_000, 900), counted(3_000, 1_100), prompt(&[], 600)]);
+        let lengths: Vec<u32> = lines.iter().map(|line| line.input_length).collect();
+        assert_eq!(lengths, [1_000, 1_000, 200]);
+    }
+
+    #[test]
+    fn blocks_are_as_many_as_the_length_says_and_claim_no_more_than_is_known() {
+        // 700 and 1,500 tokens; the first 600 are the same.
+        let lines = lines(&[
+            prompt(&[(1, 1_200), (2, 2_400)], 2_800),
+            prompt(&[(1, 1_200), (2, 2_400), (5, 5_900)], 6_000),
+        ]);
+        assert_eq!(lines[0].hash_ids.len(), 2);
+        assert_eq!(lines[1].hash_ids.len(), 3);
+        assert_eq!(lines[0].hash_ids[0], lines[1].hash_ids[0]);
+        assert_ne!(lines[0].hash_ids[1], lines[1].hash_ids[1]);
+        let mut ids = lines[1].hash_ids.clone();
+        ids.dedup();
+        assert_eq!(
+            ids.len(),
+            3,
+            "one piece covers two blocks, which differ all the same"
+        );
+    }
+
+    #[test]
+    fn the_next_turn_has_the_answer_in_it() {
+        let turn = |edges: &[(u64, u32)], bytes, output| Recorded {
+            session: Some(7),
+            output_tokens: Some(output),
+            ..prompt(edges, bytes)
+        };
+        let lines = lines(&[
+            turn(&[(1, 256)], 400, 50),
+            turn(&[(1, 256), (2, 512), (3, 768)], 800, 10),
+            turn(&[(1, 256), (2, 512), (3, 768), (4, 1_024)], 1_100, 1),
+        ]);
+        // 100 tokens of prompt, 50 of answer, and what is new.
+        assert_eq!(lines[1].pieces[..2], lines[0].pieces[..]);
+        assert_eq!(lines[1].pieces[2], (lines[0].answer.unwrap(), 50));
+        let count = lines[1].pieces.len();
+        assert_eq!(lines[2].pieces[..count], lines[1].pieces[..]);
+        assert_eq!(lines[2].pieces[count], (lines[1].answer.unwrap(), 10));
+        let sum: u32 = lines[2].pieces.iter().map(|(_, tokens)| tokens).sum();
+        assert_eq!(sum, 275);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_told_of_is_guessed_within_what_is_allowed() {
+        let told = Recorded {
+            output_tokens: Some(300),
+            ..prompt(&[], 400)
+        };
+        let short = Recorded {
+            output_tokens_max: Some(20),
+            ..prompt(&[], 400)
+        };
+        let lines = lines(&[told, prompt(&[], 400), short]);
+        let outputs: Vec<_> = lines
+            .iter()
+            .map(|line| (line.output_length, line.output_estimated))
+            .collect();
+        assert_eq!(outputs, [(300, false), (300, true), (20, true)]);
+        assert_ne!(lines[0].pieces, lines[1].pieces, "too short to be compared");
+    }
+}
