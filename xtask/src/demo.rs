@@ -9,16 +9,15 @@ use crate::cargo::{build_delivered, build_release, made, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
 
+const BENCH_PATH: &str = "isotherm-bench-path";
+
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
 ///
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
-    start(
-        "isotherm-demo",
-        [mode].into_iter().chain(texts(arguments)),
-        &[],
-    )
+    let arguments = [mode].into_iter().chain(texts(arguments));
+    start("isotherm-demo", "isotherm-demo", arguments, &[])
 }
 
 /// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
@@ -26,14 +25,13 @@ pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
-    let program = "isotherm-bench-path";
     if wants_help(arguments) {
-        return start(program, texts(arguments), &[]);
+        return start(BENCH_PATH, BENCH_PATH, texts(arguments), &[]);
     }
     let module = filter::build(&root(), Wasm::BenchFilter)?;
     let service = build_delivered(&root())?;
     let more = [("ISOTHERM_BENCH_FILTER", module), ("ISOTHERM_BIN", service)];
-    start(program, texts(arguments), &more)
+    start(BENCH_PATH, BENCH_PATH, texts(arguments), &more)
 }
 
 /// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
@@ -41,7 +39,7 @@ pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// When something cannot be downloaded, built or started.
 pub(crate) fn profile(arguments: &[String]) -> anyhow::Result<()> {
-    start("isotherm-profile", texts(arguments), &[])
+    start(BENCH_PATH, "isotherm-profile", texts(arguments), &[])
 }
 
 fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {
@@ -55,6 +53,7 @@ fn wants_help(arguments: &[impl AsRef<str>]) -> bool {
 }
 
 fn start<'a>(
+    package: &str,
     program: &str,
     arguments: impl Iterator<Item = &'a str>,
     more: &[(&str, PathBuf)],
@@ -63,15 +62,13 @@ fn start<'a>(
     let arguments: Vec<&str> = arguments.collect();
     if wants_help(&arguments) {
         // Whoever only wants to read needs neither Envoy nor the filter nor the service.
-        let binaries = build_release(&root, &["isotherm-demo"])?;
+        let binaries = build_release(&root, &[package])?;
         return hand_over(Command::new(binaries.join(program)).args(arguments));
     }
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
-    let binaries = build_release(
-        &root,
-        &["isotherm-ext-proc", "isotherm-engine", "isotherm-demo"],
-    )?;
+    let packages = ["isotherm-ext-proc", "isotherm-engine", package];
+    let binaries = build_release(&root, &packages)?;
     let mut command = Command::new(binaries.join(program));
     command
         .args(arguments)

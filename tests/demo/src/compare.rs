@@ -2,13 +2,13 @@
 
 use anyhow::Context as _;
 use isotherm_harness::envoy::show_decisions;
-use isotherm_harness::{Pool, Stack, StackBuilder};
+use isotherm_harness::{MODEL, Pool, Stack, StackBuilder};
 
 use crate::client::Client;
 use crate::drive::{Measured, Tally, play};
 use crate::progress;
 use crate::report::{Report, Run};
-use crate::scenario::{MODEL, Scenario, Scheme, probe_interval_ms};
+use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 use crate::spread::Spread;
 
 /// Runs all of them; says on standard error how each goes.

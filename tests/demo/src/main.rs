@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isotherm_demo::compare::compare;
-use isotherm_demo::program::{stopped, until_stopped};
 use isotherm_demo::regions;
 use isotherm_demo::regions::options::{RegionOptions, Topology};
 use isotherm_demo::regions::report::Report;
@@ -14,6 +13,7 @@ use isotherm_demo::regions::world::World;
 use isotherm_demo::scenario::{Options, UpOptions};
 use isotherm_demo::{up, validate};
 use isotherm_harness::Tools;
+use isotherm_harness::shutdown::{run_until_stopped, stop_signal};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -54,7 +54,7 @@ enum Mode {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    until_stopped(run(Arguments::parse().mode)).await
+    run_until_stopped(run(Arguments::parse().mode)).await
 }
 
 async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
@@ -90,7 +90,7 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
 async fn up(options: &UpOptions) -> anyhow::Result<ExitCode> {
     let stack = up::start(options).await?;
     println!("{}", up::instructions(&stack));
-    stopped().await?;
+    stop_signal().await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,7 +100,7 @@ async fn up_of_regions(options: &UpOptions, topology: &Topology) -> anyhow::Resu
     let world = World::start(&plan).await?;
     let regions = world.regions().context("regions that forward")?;
     println!("{}", regions::up::instructions(regions, &plan)?);
-    stopped().await?;
+    stop_signal().await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
-use isotherm_harness::{EngineOptions, Pool};
+use isotherm_harness::{EngineOptions, MODEL, Pool};
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::trace::Trace;
 
 use crate::report::Described;
 use crate::workload::{MultiTurn, Workload};
-
-/// The model that the engines say they serve.
-pub const MODEL: &str = "llama-3.1-8b";
 
 /// A chat on small GPUs goes this many times faster than life, unless told otherwise: slow enough that two cores have
 /// time to spare, fast enough that three runs take two minutes.

@@ -1,10 +1,10 @@
 //! `up`: the whole thing, running, for someone to play with.
 
-use isotherm_harness::{EngineOptions, Pool, Stack};
+use isotherm_harness::{EngineOptions, MODEL, Pool, Stack};
 use serde_json::json;
 
 use crate::compare::describe;
-use crate::scenario::{MODEL, UpOptions};
+use crate::scenario::UpOptions;
 
 /// Starts it, with recording allowed: whoever plays with it may play it again.
 ///

@@ -27,7 +27,7 @@ pub use replay::Replay;
 pub use upstream::{Action, Upstream};
 
 /// The model that every stack of these tests serves.
-pub const MODEL: &str = "llama-3.1-8b";
+pub use isotherm_harness::MODEL;
 /// Envoy's cluster of its replicas.
 pub const CLUSTER: &str = "llama";
 /// How long a test waits for a state at most. Nothing takes so long; this is for a machine that is busy with others.

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use isotherm_harness::{Regions, Stack};
+use isotherm_harness::{MODEL, Regions, Stack};
 
 use super::world::Plan;
-use crate::scenario::MODEL;
 
 /// How to talk to running regions.
 ///

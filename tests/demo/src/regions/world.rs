@@ -8,13 +8,13 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use isotherm_harness::envoy::show_decisions;
 use isotherm_harness::wire::{Weather, Wire};
-use isotherm_harness::{Document, EngineOptions, Pool, Regions, Stack, Tools, within};
+use isotherm_harness::{Document, EngineOptions, MODEL, Pool, Regions, Stack, Tools, within};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::engines::Engines;
 use crate::client::{Client, member};
-use crate::scenario::{MODEL, Scheme, probe_interval_ms};
+use crate::scenario::{Scheme, probe_interval_ms};
 
 /// Their names, the first one being the one with the central balancer.
 pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];

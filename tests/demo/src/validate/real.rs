@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use isotherm_harness::{EngineOptions, MODEL, Pool, Stack, within};
 use isotherm_simulator::workload::trace::Trace;
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::compare::describe;
 use crate::drive::{Measured, Tally, play};
 use crate::progress;
-use crate::scenario::{MODEL, Scheme};
+use crate::scenario::Scheme;
 use crate::workload::{Conversation, Pacing, Workload, conversations, message};
 
 /// How long a recording may take to begin, and to end after its last request.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub use multi_turn::MultiTurn;
 pub(crate) use replay::conversations;
 
-use crate::text;
+use isotherm_harness::synthetic_text;
 
 /// Conversations, and the order in which they begin.
 #[derive(Clone, Debug)]
@@ -106,11 +106,11 @@ impl Content {
     #[must_use]
     pub fn render(&self) -> String {
         match self {
-            Self::Seeded { seed, tokens } => text::tokens(*seed, *tokens),
+            Self::Seeded { seed, tokens } => synthetic_text::tokens(*seed, *tokens),
             Self::Pieces(pieces) => {
                 let pieces = pieces.iter();
                 pieces
-                    .map(|(id, tokens)| text::tokens(*id, *tokens))
+                    .map(|(id, tokens)| synthetic_text::tokens(*id, *tokens))
                     .collect()
             }
         }

@@ -5,9 +5,9 @@ mod show;
 use serde::Serialize;
 
 use crate::drive::Measured;
-use crate::path::report::spread::Spread;
 use crate::report::Described;
 use crate::stats::{Summary, Times, round};
+use isotherm_harness::MedianRange;
 
 /// How far the hit ratios may be from each other.
 const HIT_RATIO_APART_MAX: f64 = 0.03;
@@ -173,7 +173,7 @@ impl Report {
 
 /// The value in the middle; 0 of none.
 pub(super) fn median(values: &[f64]) -> f64 {
-    Spread::of(values.iter().copied()).map_or(0.0, |spread| spread.median)
+    MedianRange::of(values.iter().copied()).map_or(0.0, |spread| spread.median)
 }
 
 #[cfg(test)]

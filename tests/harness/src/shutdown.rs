@@ -7,10 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Does `work` until it is done or somebody stops it, and says on standard error what went wrong.
 ///
 /// Whatever ends it, `work` is dropped, and the processes that it started end with it.
-pub async fn until_stopped(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
+pub async fn run_until_stopped(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     let done = tokio::select! {
         done = work => done,
-        stopped = stopped() => stopped.map(|()| ExitCode::from(130)),
+        signal = stop_signal() => signal.map(|()| ExitCode::from(130)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -22,7 +22,7 @@ pub async fn until_stopped(work: impl Future<Output = anyhow::Result<ExitCode>>)
 ///
 /// # Errors
 /// When this process cannot hear of them.
-pub async fn stopped() -> anyhow::Result<()> {
+pub async fn stop_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         pressed = tokio::signal::ctrl_c() => Ok(pressed?),

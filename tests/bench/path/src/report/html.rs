@@ -4,9 +4,9 @@ use isotherm_report::chart::{Bar, Bars, Group, Line, Lines, Scale};
 use isotherm_report::page::{figure, key, page};
 use maud::{Markup, html};
 
-use super::{Report, Spread, place_of};
-use crate::path::row::Row;
-use crate::path::workload::{Prompts, Workload};
+use super::{MedianRange, Report, place_of};
+use crate::row::Row;
+use crate::workload::{Prompts, Workload};
 
 const SIZE: (u32, u32) = (1_060, 320);
 const STYLE: &str = "figure { margin-bottom: 1rem; } pre { overflow-x: auto; font-size: .85rem; }";
@@ -40,7 +40,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
             &workloads,
             [&title, note],
             0,
-            |row, workload| Spread::of(report.rates(row, workload)),
+            |row, workload| MedianRange::of(report.rates(row, workload)),
         )?);
     }
     let plain: Vec<&Workload> = report.workloads.iter().filter(|of| of.is_plain()).collect();
@@ -54,10 +54,10 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
             2,
             |row, workload| {
                 let added = report.added(row, workload, place_of(percent))?;
-                (row != Row::Envoy).then_some(Spread {
+                (row != Row::Envoy).then_some(MedianRange {
                     median: added.median / 1e3,
-                    least: added.least / 1e3,
-                    most: added.most / 1e3,
+                    min: added.min / 1e3,
+                    max: added.max / 1e3,
                 })
             },
         )?);
@@ -87,11 +87,11 @@ fn chart(
     workloads: &[&Workload],
     [title, note]: [&str; 2],
     digits: usize,
-    value: impl Fn(Row, &Workload) -> Option<Spread>,
+    value: impl Fn(Row, &Workload) -> Option<MedianRange>,
 ) -> anyhow::Result<Option<Markup>> {
-    let bar = |spread: Option<Spread>| Bar {
+    let bar = |spread: Option<MedianRange>| Bar {
         value: spread.map_or(f64::NAN, |of| of.median),
-        spread: spread.map(|of| (of.least, of.most)),
+        spread: spread.map(|of| (of.min, of.max)),
     };
     let groups: Vec<Group> = workloads
         .iter()

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use isotherm_demo::path::{Options, measure};
-use isotherm_demo::program::until_stopped;
+use isotherm_bench_path::{Options, measure};
 use isotherm_harness::Tools;
+use isotherm_harness::shutdown::run_until_stopped;
 
 /// What a request costs on its way: Envoy, Envoy with the filter, the least that could stand in Isotherm's place, Isotherm,
 /// SGLang's router
@@ -18,7 +18,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    until_stopped(run(Arguments::parse().options)).await
+    run_until_stopped(run(Arguments::parse().options)).await
 }
 
 async fn run(options: Options) -> anyhow::Result<ExitCode> {

@@ -80,8 +80,8 @@ async fn client(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::upstream::Upstream;
-    use crate::path::workload;
+    use crate::upstream::Upstream;
+    use crate::workload;
 
     #[tokio::test]
     async fn clients_are_answered_by_the_upstream_whole_or_in_chunks() {

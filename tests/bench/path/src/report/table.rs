@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::spread::Spread;
 use super::{Report, goals, place_of};
-use crate::path::memory::Memory;
-use crate::path::row::Row;
-use crate::path::workload::Workload;
+use crate::memory::Memory;
+use crate::row::Row;
+use crate::workload::Workload;
+use isotherm_harness::MedianRange;
 
 pub(super) fn write(report: &Report) -> String {
     let mut text = format!(
@@ -55,7 +55,7 @@ fn costs(text: &mut String, report: &Report, workload: &Workload) {
 
 fn cost(report: &Report, row: Row, workload: &Workload) -> Option<String> {
     let total = report.cpu(row, workload)?;
-    let rate = Spread::of(report.rates(row, workload))?;
+    let rate = MedianRange::of(report.rates(row, workload))?;
     let labels: Vec<&str> = report
         .of(row, workload)
         .next()?
@@ -76,7 +76,7 @@ fn cost(report: &Report, row: Row, workload: &Workload) -> Option<String> {
     };
     let bytes = |way: usize| {
         let samples = report.of(row, workload);
-        Spread::of(samples.filter_map(|sample| sample.ext_proc_bytes?.get(way).copied()))
+        MedianRange::of(samples.filter_map(|sample| sample.ext_proc_bytes?.get(way).copied()))
     };
     let bytes = bytes(0)
         .zip(bytes(1))
@@ -154,14 +154,14 @@ fn latencies(text: &mut String, report: &Report) {
             }
             let at = |place: usize| {
                 let values = own(*row).filter_map(|latency| latency.micros.get(place).copied());
-                Spread::of(values).map_or_else(String::new, |of| format!("{:.2}", of.median / 1e3))
+                MedianRange::of(values)
+                    .map_or_else(String::new, |of| format!("{:.2}", of.median / 1e3))
             };
             let added = |percent: f64| {
                 report
                     .added(*row, workload, place_of(percent))
                     .map_or_else(String::new, |of| {
-                        let [median, least, most] =
-                            [of.median, of.least, of.most].map(|us| us / 1e3);
+                        let [median, least, most] = [of.median, of.min, of.max].map(|us| us / 1e3);
                         format!("{median:.2} ({least:.2} to {most:.2})")
                     })
             };
@@ -233,8 +233,8 @@ fn look(memory: &Memory) -> String {
     )
 }
 
-fn span(of: &Spread) -> String {
-    format!("{:.0} ({:.0} to {:.0})", of.median, of.least, of.most)
+fn span(of: &MedianRange) -> String {
+    format!("{:.0} ({:.0} to {:.0})", of.median, of.min, of.max)
 }
 
 #[cfg(test)]

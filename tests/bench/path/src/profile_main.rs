@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use isotherm_demo::profile::{Options, run};
-use isotherm_demo::program::until_stopped;
+use isotherm_bench_path::profile::{Options, run};
 use isotherm_harness::Tools;
+use isotherm_harness::shutdown::run_until_stopped;
 
 /// Where the time of a request goes, in Envoy and in the service: tables and flame graphs (needs Linux and `perf`)
 #[derive(Parser)]
@@ -17,7 +17,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    until_stopped(profile(Arguments::parse().options)).await
+    run_until_stopped(profile(Arguments::parse().options)).await
 }
 
 async fn profile(options: Options) -> anyhow::Result<ExitCode> {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, Spread, place_of};
-use crate::path::memory::Memory;
-use crate::path::row::Row;
-use crate::path::workload::Workload;
+use super::{MedianRange, Report, place_of};
+use crate::memory::Memory;
+use crate::row::Row;
+use crate::workload::Workload;
 
 /// Over the floor, CPU time of Envoy and service together.
 const FLOOR_RATIO_MAX: f64 = 1.25;
@@ -138,7 +138,7 @@ fn chunks(report: &Report) -> Vec<Goal> {
     let of_length = |chunks| {
         report.workloads.iter().find(|workload| {
             workload.chunks == chunks && workload.prompt_bytes == 4 << 10 && {
-                workload.prompts == crate::path::workload::Prompts::Unique
+                workload.prompts == crate::workload::Prompts::Unique
             }
         })
     };
@@ -148,7 +148,7 @@ fn chunks(report: &Report) -> Vec<Goal> {
     let median = |row, workload, process| {
         report
             .cpu_of(row, workload, process)
-            .map(|of: Spread| of.median)
+            .map(|of: MedianRange| of.median)
     };
     let mut goals = Vec::new();
     let service = |workload| {

@@ -158,8 +158,8 @@ fn arrivals(per_second: f64, time: Duration, seed: u64) -> Vec<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::upstream::Upstream;
-    use crate::path::workload::WORKLOADS;
+    use crate::upstream::Upstream;
+    use crate::workload::WORKLOADS;
 
     #[test]
     fn arrivals_have_their_rate_and_are_the_same_for_the_same_seed() {

@@ -2,15 +2,14 @@
 
 mod goals;
 mod html;
-pub mod spread;
 mod table;
 
 use std::path::{Path, PathBuf};
 
+use isotherm_harness::MedianRange;
 use isotherm_report::files;
 use serde::Serialize;
 
-use self::spread::Spread;
 use super::Options;
 use super::cost::{Rest, Sample};
 use super::latency::{Latency, PERCENTS};
@@ -121,7 +120,7 @@ impl Report {
 
     /// Requests a second of a row at saturation.
     pub(super) fn carried(&self, row: Row, workload: &Workload) -> Option<f64> {
-        Spread::of(self.rates(row, workload)).map(|of| of.median)
+        MedianRange::of(self.rates(row, workload)).map(|of| of.median)
     }
 
     /// Whether a row can answer so many requests a second. One that cannot has no latency, only a queue that grows for as long
@@ -140,26 +139,26 @@ impl Report {
     }
 
     /// CPU time per request over all processes, in microseconds.
-    fn cpu(&self, row: Row, workload: &Workload) -> Option<Spread> {
+    fn cpu(&self, row: Row, workload: &Workload) -> Option<MedianRange> {
         let samples = self.of(row, workload);
-        Spread::of(samples.map(|sample| sample.cpu_micros.values().sum()))
+        MedianRange::of(samples.map(|sample| sample.cpu_micros.values().sum()))
     }
 
     /// CPU time per request of one process, in microseconds.
-    fn cpu_of(&self, row: Row, workload: &Workload, process: &str) -> Option<Spread> {
+    fn cpu_of(&self, row: Row, workload: &Workload, process: &str) -> Option<MedianRange> {
         let samples = self.of(row, workload);
-        Spread::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
+        MedianRange::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
     }
 
     /// CPU time per request of one process at the rate that is the same for streams of every length, in microseconds.
-    fn streams_of(&self, row: Row, workload: &Workload, process: &str) -> Option<Spread> {
+    fn streams_of(&self, row: Row, workload: &Workload, process: &str) -> Option<MedianRange> {
         let turns = self.streams.iter();
         let own = turns.filter(|turn| turn.row == row && turn.workload == workload.name);
-        Spread::of(own.filter_map(|turn| turn.cpu_micros.get(process).copied()))
+        MedianRange::of(own.filter_map(|turn| turn.cpu_micros.get(process).copied()))
     }
 
     /// CPU time per request of a row over that of another one in the same round.
-    fn ratio(&self, row: Row, to: Row, workload: &Workload) -> Option<Spread> {
+    fn ratio(&self, row: Row, to: Row, workload: &Workload) -> Option<MedianRange> {
         let cpu = |row| -> Vec<f64> {
             let samples = self.of(row, workload);
             samples
@@ -167,11 +166,11 @@ impl Report {
                 .collect()
         };
         let (one, other) = (cpu(row), cpu(to));
-        Spread::of(one.iter().zip(&other).map(|(one, other)| one / other))
+        MedianRange::of(one.iter().zip(&other).map(|(one, other)| one / other))
     }
 
     /// What a row adds to plain Envoy's time in the same round, in microseconds, at one of [`PERCENTS`].
-    fn added(&self, row: Row, workload: &Workload, percent: usize) -> Option<Spread> {
+    fn added(&self, row: Row, workload: &Workload, percent: usize) -> Option<MedianRange> {
         let at = |row: Row, round: u32| {
             let found = self.latencies.iter().find(|latency| {
                 latency.row == row && latency.round == round && latency.workload == workload.name
@@ -179,7 +178,7 @@ impl Report {
             found.and_then(|latency| latency.micros.get(percent).copied())
         };
         let rounds = 0..self.rounds;
-        Spread::of(rounds.filter_map(|round| Some(at(row, round)? - at(Row::Envoy, round)?)))
+        MedianRange::of(rounds.filter_map(|round| Some(at(row, round)? - at(Row::Envoy, round)?)))
     }
 }
 
@@ -280,7 +279,7 @@ pub(super) mod tests {
         let added = report
             .added(Row::Isotherm, workload, place_of(50.0))
             .unwrap();
-        assert_eq!((added.least, added.most), (300.0, 400.0));
+        assert_eq!((added.min, added.max), (300.0, 400.0));
         assert_eq!(place_of(99.0), 2);
         assert_eq!(report.added(Row::Filter, workload, 0), None);
     }

@@ -19,6 +19,7 @@ pub mod latency;
 pub mod memory;
 pub mod open;
 mod pieces;
+pub mod profile;
 pub mod prompts;
 pub mod report;
 pub mod row;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::pieces::Pieces;
 use super::workload::{Prompts as Kind, Workload};
-use crate::scenario::MODEL;
-use crate::text;
+use isotherm_harness::MODEL;
+use isotherm_harness::synthetic_text;
 
 /// How much text the prompts are cut from.
 const TEXT_BYTES: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub struct Prompts {
 impl Default for Prompts {
     fn default() -> Self {
         Self {
-            text: text::bytes(1, TEXT_BYTES).into(),
+            text: synthetic_text::bytes(1, TEXT_BYTES).into(),
             next: AtomicU64::new(1),
         }
     }

@@ -16,7 +16,7 @@ use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, within}
 use serde_json::{Value, json};
 
 use super::row::Row;
-use crate::scenario::MODEL;
+use isotherm_harness::MODEL;
 
 const CLUSTERS: &str = "static_resources/clusters";
 const POOL: &str = "static_resources/clusters/name=llama";
@@ -294,7 +294,7 @@ fn floor_files() -> anyhow::Result<(PathBuf, PathBuf)> {
     let module = std::env::var_os(MODULE_VARIABLE).map_or_else(
         || {
             PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-                .join("../../target/filter/isotherm_bench_filter.wasm")
+                .join("../../../target/filter/isotherm_bench_filter.wasm")
         },
         PathBuf::from,
     );

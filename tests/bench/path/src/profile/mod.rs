@@ -19,12 +19,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::path::closed::drive;
-use crate::path::prompts::Prompts;
-use crate::path::row::Row;
-use crate::path::subject::Subject;
-use crate::path::upstream::Upstream;
-use crate::path::workload::Workload;
+use crate::closed::drive;
+use crate::prompts::Prompts;
+use crate::row::Row;
+use crate::subject::Subject;
+use crate::upstream::Upstream;
+use crate::workload::Workload;
 use stacks::Stacks;
 
 /// How often a second each processor is looked at; no divisor of anything that runs by a timer.
