@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::pool::{Fleet, Pool};
+use crate::pool::{Pool, PoolRegistry};
 
 /// One task for each key. Dropping the set stops them all.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ impl<K: Ord> KeyedTasks<K> {
     }
 }
 
-/// Runs `work` for each pool of `fleet`, through reloads, until the fleet is gone or the task is aborted.
+/// Runs `work` for each pool of `pool_registry`, through reloads, until the registry is gone or the task is aborted.
 pub(crate) fn for_each_pool<W: Future<Output = ()> + Send + 'static>(
-    fleet: &Fleet,
+    pool_registry: &PoolRegistry,
     work: impl Fn(Weak<Pool>) -> W + Send + 'static,
 ) -> JoinHandle<()> {
-    let mut table = fleet.watch();
+    let mut table = pool_registry.watch();
     tokio::spawn(async move {
         let mut tasks = KeyedTasks::new();
         loop {

@@ -37,7 +37,9 @@ async fn replicas_come_drain_and_go_at_run_time() {
         .await;
     assert_eq!(status, 201, "{body}");
     eventually("probed", || {
-        service.fleet.pools()[0].replicas()[0].load.is_some()
+        service.pool_registry.pools()[0].replicas()[0]
+            .load
+            .is_some()
     })
     .await;
     let (status, body) = service
@@ -243,7 +245,7 @@ async fn regions_are_shown_as_they_are_heard() {
     is("standing", "heard").await;
     is("link", "up").await;
     eventually("a report is in", || {
-        let pool = &service.fleet.pools()[0];
+        let pool = &service.pool_registry.pools()[0];
         pool.peers()[0].report.is_some()
     })
     .await;
@@ -351,8 +353,8 @@ async fn a_service_on_its_own_shows_no_regions() {
 #[tokio::test]
 async fn an_adopted_replica_is_shown_with_its_region() {
     let service = Service::start(&region(0, 1)).await;
-    let pool = &service.fleet.pools()[0];
-    let eu = pool.directory().unwrap().named("eu").unwrap().id;
+    let pool = &service.pool_registry.pools()[0];
+    let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
     pool.adopt_replica("127.0.0.1:1".parse().unwrap(), eu)
         .unwrap();
     let (_, replicas) = service.ask("GET", "/api/replicas", None, "").await;
@@ -367,8 +369,8 @@ async fn an_adopted_replica_is_shown_with_its_region() {
 #[tokio::test]
 async fn a_request_that_would_leave_is_explained_with_every_region() {
     let service = Service::start(&region(0, 1)).await;
-    let pool = &service.fleet.pools()[0];
-    let eu = pool.directory().unwrap().named("eu").unwrap().id;
+    let pool = &service.pool_registry.pools()[0];
+    let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
     let ask = json!({"path": "/v1/chat/completions", "body": {"model": "llama", "messages": []}});
     let explain = || async {
         let (_, explained) = service
@@ -436,7 +438,7 @@ async fn a_request_is_explained_with_every_candidate() {
     ))
     .await;
     eventually("both probed", || {
-        let replicas = service.fleet.pools()[0].replicas();
+        let replicas = service.pool_registry.pools()[0].replicas();
         replicas.len() == 2 && replicas.iter().all(|replica| replica.load.is_some())
     })
     .await;
@@ -471,7 +473,7 @@ async fn a_request_is_explained_with_every_candidate() {
         (&json!("pending"), &json!(4))
     );
     // Asking has changed nothing.
-    assert_eq!(service.fleet.pools()[0].stats().counters.arrived, 0);
+    assert_eq!(service.pool_registry.pools()[0].stats().counters.arrived, 0);
 
     let ask = json!({"path": "/v1/chat/completions", "body": {"model": "gpt"}});
     let (_, explained) = service

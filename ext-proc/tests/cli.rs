@@ -159,7 +159,9 @@ async fn replicas_are_listed_added_drained_and_removed() {
         format!("{addr} added\n")
     );
     eventually("probed", || {
-        service.fleet.pools()[0].replicas()[0].load.is_some()
+        service.pool_registry.pools()[0].replicas()[0]
+            .load
+            .is_some()
     })
     .await;
     let text = out(&isotherm(&list, "").await);
@@ -180,7 +182,7 @@ async fn explain_shows_every_candidate_and_top_the_state() {
     ))
     .await;
     eventually("probed", || {
-        let replicas = service.fleet.pools()[0].replicas();
+        let replicas = service.pool_registry.pools()[0].replicas();
         replicas.iter().any(|replica| replica.load.is_some())
     })
     .await;

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use fake::{Answer, FakeEngine, eventually, vllm};
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
-use isotherm_ext_proc::pool::{Clock, Fleet, Pool};
+use isotherm_ext_proc::pool::{Clock, Pool, PoolRegistry};
 use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;
 
 struct Probed {
-    fleet: Fleet,
+    pool_registry: PoolRegistry,
     registry: Registry,
 }
 
@@ -30,14 +30,17 @@ impl Probed {
         let config = config::parse(&format!("pools: [{{{options}}}]")).unwrap();
         let mut registry = Registry::default();
         let metrics = Arc::new(Metrics::register(&mut registry));
-        let fleet = Fleet::new(&config, metrics, Clock::start());
-        // The task ends with the fleet.
-        drop(probe::spawn(&fleet, ProbeMetrics::register(&mut registry)).unwrap());
-        Self { fleet, registry }
+        let pool_registry = PoolRegistry::new(&config, metrics, Clock::start());
+        // The task ends with the pool_registry.
+        drop(probe::spawn(&pool_registry, ProbeMetrics::register(&mut registry)).unwrap());
+        Self {
+            pool_registry,
+            registry,
+        }
     }
 
     fn pool(&self) -> Arc<Pool> {
-        self.fleet.pool_for("any").unwrap()
+        self.pool_registry.pool_for("any").unwrap()
     }
 
     fn status(&self, addr: SocketAddr) -> ReplicaStatus {
@@ -200,7 +203,7 @@ async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it()
     assert!(probed.page().contains("pool=\"*\""), "{}", probed.page());
     drop(pool);
     let other = config::parse("pools: [{model: other}]").unwrap();
-    probed.fleet.apply(&other);
+    probed.pool_registry.apply(&other);
     eventually("no figures", || !probed.page().contains("pool=\"*\"")).await;
 }
 
@@ -211,6 +214,6 @@ async fn a_reload_changes_how_replicas_are_probed() {
     probed.pool().add_replica(engine.addr).unwrap();
     eventually("the first probe", || engine.asked() == 1).await;
     let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();
-    probed.fleet.apply(&config);
+    probed.pool_registry.apply(&config);
     eventually("many probes", || engine.asked() > 5).await;
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fake::eventually;
 use fake::service::{Service, TOKEN};
-use isotherm_ext_proc::pool::{Ask, Pool, session_key};
+use isotherm_ext_proc::pool::{Pool, RouteRequest, session_key};
 use isotherm_ext_proc::recorder::trace_line::TraceLine;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_fingerprint::{Edge, Fingerprint};
@@ -59,7 +59,7 @@ async fn ended(child: Child) -> Output {
 }
 
 fn pool(service: &Service) -> Arc<Pool> {
-    Arc::clone(&service.fleet.pools()[0])
+    Arc::clone(&service.pool_registry.pools()[0])
 }
 
 fn trace(path: &Path) -> Vec<TraceLine> {
@@ -78,15 +78,15 @@ async fn start(text: &str) -> Service {
     service
 }
 
-fn ask(session: &str, hashes: &[u64], total_bytes: u32) -> Ask {
+fn ask(session: &str, hashes: &[u64], total_bytes: u32) -> RouteRequest {
     let edges = hashes.iter().zip(1..).map(|(hash, number)| Edge {
         hash: *hash,
         end_bytes: 256 * number,
     });
-    Ask {
+    RouteRequest {
         fingerprint: Arc::new(Fingerprint::new(edges.collect(), total_bytes).unwrap()),
         session: Some(session_key(session.as_bytes())),
-        ..Ask::default()
+        ..RouteRequest::default()
     }
 }
 

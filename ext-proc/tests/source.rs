@@ -32,7 +32,7 @@ async fn a_changed_file_is_applied_without_a_restart() {
         "policy: round_robin",
     ));
     eventually("one went, one came", || service.members() == [B, C]).await;
-    let pools = service.fleet.pools();
+    let pools = service.pool_registry.pools();
     assert_eq!(
         pools[0].config().borrow().router.policy.as_str(),
         "round_robin"
@@ -93,7 +93,7 @@ async fn what_was_changed_by_hand_survives_a_reload() {
     let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
     assert_eq!(status, 200, "{body}");
     eventually("the policy is new", || {
-        let pools = service.fleet.pools();
+        let pools = service.pool_registry.pools();
         pools[0].config().borrow().router.policy.as_str() == "random"
     })
     .await;
@@ -134,7 +134,7 @@ async fn pools_come_and_go_with_the_file() {
     let service = Service::start("pools: [{ model: a }]").await;
     service.write("pools: [{ model: b, replicas: { static: ['127.0.0.1:1001'] } }]");
     eventually("the new pool has its replica", || {
-        let pools = service.fleet.pools();
+        let pools = service.pool_registry.pools();
         pools.len() == 1 && **pools[0].name() == *"b" && service.members() == [A]
     })
     .await;

@@ -59,10 +59,10 @@ pub(super) async fn explain(
         edges: head.ask.fingerprint.edges().len(),
         problem,
     };
-    let table = admin.fleet.table();
-    let directory = table.directory().map(Arc::as_ref);
+    let table = admin.pool_registry.table();
+    let peer_table = table.peer_table().map(Arc::as_ref);
     let explained = match Place::of(&head, &table) {
-        Place::Route(pool) => in_pool(found, &pool, &pool.explain(&head.ask(directory))),
+        Place::Route(pool) => in_pool(found, &pool, &pool.explain(&head.ask(peer_table))),
         Place::Pass(Some(cluster)) => without_pool(
             found,
             format!("passed on to cluster `{cluster}` without waiting"),

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 
 use super::{Shared, view};
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -15,8 +15,9 @@ pub(super) async fn alive() -> &'static str {
 
 pub(super) async fn ready(State(admin): Shared) -> Response {
     let ready = *admin.serving.borrow();
-    let why = (!ready)
-        .then(|| unknown(&admin.fleet).unwrap_or_else(|| "the service starts or stops".into()));
+    let why = (!ready).then(|| {
+        unknown(&admin.pool_registry).unwrap_or_else(|| "the service starts or stops".into())
+    });
     let status = if ready {
         StatusCode::OK
     } else {
@@ -26,15 +27,15 @@ pub(super) async fn ready(State(admin): Shared) -> Response {
 }
 
 /// A pool or a replica of which nothing is known yet: what a service waits for that starts.
-fn unknown(fleet: &Fleet) -> Option<String> {
-    fleet.pools().iter().find_map(|pool| {
-        if !pool.is_fed() {
+fn unknown(pool_registry: &PoolRegistry) -> Option<String> {
+    pool_registry.pools().iter().find_map(|pool| {
+        if !pool.has_synced() {
             return Some(format!(
                 "the replicas of pool `{}` are not known yet: can its name be resolved?",
                 pool.name()
             ));
         }
-        let new = pool.unasked()?;
+        let new = pool.unprobed()?;
         Some(format!("replica {new} has not been probed yet"))
     })
 }

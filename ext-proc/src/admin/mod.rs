@@ -44,7 +44,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use crate::region;
 use crate::source::Reloader;
 use auth::Authorized;
@@ -59,7 +59,7 @@ const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The pools.
-    pub fleet: Arc<Fleet>,
+    pub pool_registry: Arc<PoolRegistry>,
     /// The figures.
     pub registry: Arc<Registry>,
     /// The other regions, where there are any.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::error::ApiError;
 use super::{Shared, view};
-use crate::pool::{Fleet, Pool};
+use crate::pool::{Pool, PoolRegistry};
 
 /// The query that names a pool.
 #[derive(Debug, Deserialize)]
@@ -20,13 +20,16 @@ pub(super) struct PoolQuery {
 }
 
 pub(super) async fn list(State(admin): Shared) -> Json<Vec<view::PoolView>> {
-    let pools = admin.fleet.pools();
+    let pools = admin.pool_registry.pools();
     Json(pools.iter().map(|pool| view_of(pool)).collect())
 }
 
 /// The pool that `name` means, by its model; without a name, the only one.
-pub(super) fn find(fleet: &Fleet, name: Option<&str>) -> Result<Arc<Pool>, ApiError> {
-    let pools = fleet.pools();
+pub(super) fn find(
+    pool_registry: &PoolRegistry,
+    name: Option<&str>,
+) -> Result<Arc<Pool>, ApiError> {
+    let pools = pool_registry.pools();
     let names = || {
         let names: Vec<_> = pools
             .iter()

@@ -63,9 +63,9 @@ pub(super) async fn record(
             message,
         ));
     }
-    let pool = pools::find(&admin.fleet, new.pool.as_deref())?;
+    let pool = pools::find(&admin.pool_registry, new.pool.as_deref())?;
     let salt = Salt::fresh().map_err(ApiError::broken)?;
-    let table = admin.fleet.table();
+    let table = admin.pool_registry.table();
     let started = pool.recorder().start(pool.clock().now(), new.requests);
     let recording = started.map_err(|_| {
         let message = "this pool is being recorded already; a recording ends with its time, or when its client goes away";
@@ -81,7 +81,7 @@ pub(super) async fn record(
         pool: Arc::clone(pool.name()),
         recording,
         salt,
-        region: table.directory().map(|regions| regions.own().to_string()),
+        region: table.peer_table().map(|regions| regions.own().to_string()),
         closes: Instant::now() + Duration::from_secs(new.seconds),
         closed: None,
         serving: admin.serving.clone(),

@@ -12,12 +12,12 @@ use isotherm_router::{PeerId, PeerReport, PeerStatus};
 use super::auth::Authorized;
 use super::error::ApiError;
 use super::{Admin, Shared, view};
-use crate::pool::{Fleet, Member, Pool};
+use crate::pool::{Member, Pool, PoolRegistry};
 use crate::region::{Handle, PeerState, SiblingState, Status};
 
 pub(super) async fn show(State(admin): Shared) -> Json<view::RegionsView> {
     let status = admin.regions.as_ref().map(Handle::status);
-    Json(view_of(&admin.fleet, status.as_ref()))
+    Json(view_of(&admin.pool_registry, status.as_ref()))
 }
 
 pub(super) async fn lost(
@@ -47,8 +47,8 @@ fn alone() -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "no_regions", message)
 }
 
-fn view_of(fleet: &Fleet, status: Option<&Status>) -> view::RegionsView {
-    let pools = fleet.pools();
+fn view_of(pool_registry: &PoolRegistry, status: Option<&Status>) -> view::RegionsView {
+    let pools = pool_registry.pools();
     let Some(status) = status else {
         return view::RegionsView {
             pools: pools.iter().map(|pool| own(pool)).collect(),

@@ -24,8 +24,8 @@ pub(super) async fn list(
 ) -> Result<Json<Vec<view::ReplicaView>>, ApiError> {
     let Query(query) = query?;
     let pools = match &query.pool {
-        Some(name) => vec![find(&admin.fleet, Some(name))?],
-        None => admin.fleet.pools(),
+        Some(name) => vec![find(&admin.pool_registry, Some(name))?],
+        None => admin.pool_registry.pools(),
     };
     let mut replicas = Vec::new();
     for pool in pools {
@@ -46,10 +46,10 @@ pub(super) async fn add(
 ) -> Result<StatusCode, ApiError> {
     let Json(new) = body?;
     let addr = parse(&new.address)?;
-    let pool = find(&admin.fleet, new.pool.as_deref())?;
+    let pool = find(&admin.pool_registry, new.pool.as_deref())?;
     pool.add_replica(addr)?;
     // Whoever adds by hand does not wait for a name that cannot be resolved.
-    pool.mark_fed();
+    pool.mark_synced();
     tracing::info!(pool = %pool.name(), replica = %addr, "replica added by hand");
     Ok(StatusCode::CREATED)
 }
@@ -61,7 +61,7 @@ pub(super) async fn remove(
     query: PoolOf,
 ) -> Result<StatusCode, ApiError> {
     let addr = parse(&address)?;
-    let pool = find(&admin.fleet, query?.pool.as_deref())?;
+    let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
     pool.remove_replica(addr)?;
     tracing::info!(pool = %pool.name(), replica = %addr, "replica removed by hand");
     Ok(StatusCode::NO_CONTENT)
@@ -74,7 +74,7 @@ pub(super) async fn drain(
     query: PoolOf,
 ) -> Result<StatusCode, ApiError> {
     let addr = parse(&address)?;
-    let pool = find(&admin.fleet, query?.pool.as_deref())?;
+    let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
     pool.drain_replica(addr)?;
     tracing::info!(pool = %pool.name(), replica = %addr, "replica drained by hand");
     Ok(StatusCode::NO_CONTENT)
@@ -91,12 +91,12 @@ fn parse(address: &str) -> Result<SocketAddr, ApiError> {
 
 /// Which replicas belong to another region, and to which.
 fn adopted(pool: &Pool) -> BTreeMap<ReplicaId, Arc<str>> {
-    let Some(directory) = pool.directory() else {
+    let Some(peer_table) = pool.peer_table() else {
         return BTreeMap::new();
     };
     let members = Arc::clone(&pool.members().borrow());
     let region = |member: &Member| {
-        let region = directory.get(member.adopted_from?)?;
+        let region = peer_table.get(member.adopted_from?)?;
         Some((member.id, Arc::clone(&region.name)))
     };
     members.iter().filter_map(region).collect()

@@ -19,7 +19,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use twox_hash::XxHash3_64;
 
-use crate::pool::{Member, Table};
+use crate::pool::{Member, PoolTable};
 
 /// The most clusters that one stream may follow.
 const CLUSTERS_MAX: usize = 1_000;
@@ -34,7 +34,7 @@ pub(super) struct Assignment {
 
 impl Assignment {
     /// The endpoints of a cluster; none for one that no pool stands behind.
-    pub(super) fn of(cluster: &str, table: &Table) -> Self {
+    pub(super) fn of(cluster: &str, table: &PoolTable) -> Self {
         let members = table
             .for_cluster(cluster)
             .map(|pool| pool.members().borrow().clone())
@@ -79,13 +79,13 @@ impl Wanted {
 
     /// The names of those of which something can be said: while a pool's sources have not told who is in it, "nobody"
     /// would take from an Envoy that outlived a restart of this service every endpoint that it has.
-    pub(super) fn clusters(&self, table: &Table) -> Vec<String> {
+    pub(super) fn clusters(&self, table: &PoolTable) -> Vec<String> {
         let mut names: Vec<String> = match self {
             Self::Nothing => Vec::new(),
             Self::All => table.pools().iter().map(|pool| pool.cluster()).collect(),
             Self::Named(names) => names.iter().cloned().collect(),
         };
-        names.retain(|name| table.for_cluster(name).is_none_or(|pool| pool.is_fed()));
+        names.retain(|name| table.for_cluster(name).is_none_or(|pool| pool.has_synced()));
         names
     }
 }

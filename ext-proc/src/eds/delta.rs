@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::assignment::{Assignment, Wanted, too_many, type_url};
 use super::stream::{Heard, Session};
-use crate::pool::Table;
+use crate::pool::PoolTable;
 
 /// The name by which a stream asks for everything.
 const WILDCARD: &str = "*";
@@ -63,7 +63,7 @@ impl Session for DeltaSession {
         })
     }
 
-    fn changes(&mut self, table: &Table) -> Option<Self::Response> {
+    fn changes(&mut self, table: &PoolTable) -> Option<Self::Response> {
         let mut resources = Vec::new();
         for cluster in self.wanted.clusters(table) {
             let assignment = Assignment::of(&cluster, table);

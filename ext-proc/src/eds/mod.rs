@@ -8,8 +8,8 @@
 //! cluster that no pool stands behind is answered with no endpoints: left without an answer, Envoy would hold back
 //! its start, and then show a timeout in the place of a mistake.
 //!
-//! There is no shared snapshot to be kept up to date: each stream compares what it has sent with what the fleet says
-//! whenever the fleet's revision moves. A fleet has few Envoys, and its membership changes seldom.
+//! There is no shared snapshot to be kept up to date: each stream compares what it has sent with the pool tables
+//! whenever the registry's revision moves. A service has few Envoys, and membership changes seldom.
 
 mod assignment;
 mod delta;
@@ -29,12 +29,12 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::Metrics;
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use delta::DeltaSession;
 use sotw::SotwSession;
 use stream::follow;
 
-/// The endpoint discovery service over a fleet.
+/// The endpoint discovery service over a pool_registry.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     context: Arc<Context>,
@@ -43,7 +43,7 @@ pub struct Endpoints {
 /// What every stream uses.
 #[derive(Debug)]
 struct Context {
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     metrics: Arc<Metrics>,
     /// Turns true when the service stops: the streams end, so that connections can.
     stopping: watch::Receiver<bool>,
@@ -53,13 +53,13 @@ impl Endpoints {
     /// The gRPC service. Its streams end when `stopping` turns true.
     #[must_use]
     pub fn server(
-        fleet: Arc<Fleet>,
+        pool_registry: Arc<PoolRegistry>,
         metrics: Arc<Metrics>,
         stopping: watch::Receiver<bool>,
     ) -> EndpointDiscoveryServiceServer<Self> {
         EndpointDiscoveryServiceServer::new(Self {
             context: Arc::new(Context {
-                fleet,
+                pool_registry,
                 metrics,
                 stopping,
             }),
@@ -94,7 +94,7 @@ impl EndpointDiscoveryService for Endpoints {
         &self,
         request: Request<DiscoveryRequest>,
     ) -> Result<Response<DiscoveryResponse>, Status> {
-        let table = self.context.fleet.table();
+        let table = self.context.pool_registry.table();
         SotwSession::fetch(&request.into_inner(), &table).map(Response::new)
     }
 }

@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::assignment::{Assignment, Wanted, too_many, type_url};
 use super::stream::{Heard, Session};
-use crate::pool::Table;
+use crate::pool::PoolTable;
 
 /// What one stream has asked for and been sent.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl SotwSession {
     /// The answer to a single request, outside of any stream.
     pub(super) fn fetch(
         request: &DiscoveryRequest,
-        table: &Table,
+        table: &PoolTable,
     ) -> Result<DiscoveryResponse, Status> {
         let mut session = Self::default();
         session.want(&request.resource_names)?;
@@ -64,7 +64,7 @@ impl Session for SotwSession {
         })
     }
 
-    fn changes(&mut self, table: &Table) -> Option<Self::Response> {
+    fn changes(&mut self, table: &PoolTable) -> Option<Self::Response> {
         let mut resources = Vec::new();
         for cluster in self.wanted.clusters(table) {
             let assignment = Assignment::of(&cluster, table);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::Context;
-use crate::pool::Table;
+use crate::pool::PoolTable;
 
 /// One stream's memory, free of I/O.
 pub(super) trait Session: Send + 'static {
@@ -20,7 +20,7 @@ pub(super) trait Session: Send + 'static {
     fn hear(&mut self, request: Self::Request) -> Result<Heard, Status>;
 
     /// What has changed for this Envoy since it was sent something last.
-    fn changes(&mut self, table: &Table) -> Option<Self::Response>;
+    fn changes(&mut self, table: &PoolTable) -> Option<Self::Response>;
 }
 
 /// What there is to note about a request.
@@ -44,7 +44,7 @@ where
 {
     context.metrics.eds_streams.inc();
     let follower = Follower {
-        revision: context.fleet.revision(),
+        revision: context.pool_registry.revision(),
         stopping: context.stopping.clone(),
         context,
         inbound,
@@ -78,7 +78,7 @@ where
         loop {
             // Marked as seen first: a change that comes while the table is read is looked at once more.
             self.revision.mark_unchanged();
-            if let Some(response) = self.session.changes(&self.context.fleet.table()) {
+            if let Some(response) = self.session.changes(&self.context.pool_registry.table()) {
                 self.context.metrics.eds_pushes.inc();
                 return Some(Ok(response));
             }

@@ -9,17 +9,17 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::forwarding;
 use super::page::{Page, Snapshot, count};
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 
-/// Reads every pool of a fleet at each scrape.
+/// Reads every pool of a registry at each scrape.
 #[derive(Debug)]
-pub struct FleetCollector(Arc<Fleet>);
+pub struct FleetCollector(Arc<PoolRegistry>);
 
 impl FleetCollector {
-    /// A collector over `fleet`.
+    /// A collector over `pool_registry`.
     #[must_use]
-    pub fn new(fleet: Arc<Fleet>) -> Self {
-        Self(fleet)
+    pub fn new(pool_registry: Arc<PoolRegistry>) -> Self {
+        Self(pool_registry)
     }
 }
 

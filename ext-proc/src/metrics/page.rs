@@ -34,12 +34,12 @@ impl Snapshot {
 }
 
 fn adopted(pool: &Pool) -> Vec<Arc<str>> {
-    let Some(directory) = pool.directory() else {
+    let Some(peer_table) = pool.peer_table() else {
         return Vec::new();
     };
     let members = Arc::clone(&pool.members().borrow());
     let regions = members.iter().filter_map(|member| member.adopted_from);
-    let regions = regions.filter_map(|peer| directory.get(peer));
+    let regions = regions.filter_map(|peer| peer_table.get(peer));
     regions.map(|peer| Arc::clone(&peer.name)).collect()
 }
 

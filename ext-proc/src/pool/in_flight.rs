@@ -12,25 +12,25 @@ use isotherm_router::{End, Event, Load, ReplicaId, RequestId, Served, Time};
 use tokio::sync::oneshot;
 
 use super::Pool;
-use super::state::{Route, Verdict};
+use super::state::{PoolDecision, Route};
 use crate::recorder::recorder::Entry;
 
 /// An engine writes its load report a little before the first byte reaches the filter. What was pushed within this
 /// time may be missing from the report, so the report counts as that much older.
 const REPORT_AGE: Duration = Duration::from_millis(2);
 
-/// How far a request got when it was handed in.
+/// The state of a request right after its submission to a pool.
 #[derive(Debug)]
-pub enum Progress {
-    /// It was decided at once.
-    Decided(Verdict),
-    /// It waits; the answer comes here.
-    Waiting(oneshot::Receiver<Verdict>),
+pub enum Submission {
+    /// The pool decided at once.
+    Decided(PoolDecision),
+    /// The request is queued; the receiver yields the decision.
+    Queued(oneshot::Receiver<PoolDecision>),
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct InFlightGuard {
     pool: Arc<Pool>,
     id: RequestId,
     sent: Option<(Time, ReplicaId)>,
@@ -42,7 +42,7 @@ pub struct Ticket {
     recorded: Option<Box<Entry>>,
 }
 
-impl Ticket {
+impl InFlightGuard {
     pub(crate) fn new(pool: Arc<Pool>, id: RequestId, recorded: Option<Box<Entry>>) -> Self {
         Self {
             pool,
@@ -155,7 +155,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if !self.closed {
             self.pool.request_event(Event::Aborted { id: self.id });

@@ -45,13 +45,13 @@ pub enum MembershipError {
 
 /// The replicas of one pool, by address and by identity.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct Membership {
     by_addr: BTreeMap<SocketAddr, Member>,
     endpoint_of: BTreeMap<ReplicaId, Endpoint>,
     next_id: u32,
 }
 
-impl Roster {
+impl Membership {
     /// Takes an address in, under a new identity.
     pub(crate) fn add(
         &mut self,
@@ -152,32 +152,32 @@ mod tests {
 
     #[test]
     fn an_address_that_returns_is_somebody_new() {
-        let mut roster = Roster::default();
-        let first = roster.add(addr(1), None).unwrap();
+        let mut membership = Membership::default();
+        let first = membership.add(addr(1), None).unwrap();
         assert_eq!(
-            roster.add(addr(1), None),
+            membership.add(addr(1), None),
             Err(MembershipError::Exists(addr(1)))
         );
-        assert_eq!(roster.remove(addr(1)), Ok(first));
+        assert_eq!(membership.remove(addr(1)), Ok(first));
         assert_eq!(
-            roster.remove(addr(1)),
+            membership.remove(addr(1)),
             Err(MembershipError::Unknown(addr(1)))
         );
-        let second = roster.add(addr(1), None).unwrap();
+        let second = membership.add(addr(1), None).unwrap();
         assert_ne!(first, second);
-        assert_eq!(roster.addr_of(first), None);
-        assert_eq!(roster.addr_of(second), Some(addr(1)));
-        assert_eq!(roster.id_of(addr(1)), Some(second));
+        assert_eq!(membership.addr_of(first), None);
+        assert_eq!(membership.addr_of(second), Some(addr(1)));
+        assert_eq!(membership.id_of(addr(1)), Some(second));
     }
 
     #[test]
     fn draining_is_news_once() {
-        let mut roster = Roster::default();
-        let id = roster.add(addr(1), None).unwrap();
-        assert_eq!(roster.drain(addr(1)), Ok((id, true)));
-        assert_eq!(roster.drain(addr(1)), Ok((id, false)));
+        let mut membership = Membership::default();
+        let id = membership.add(addr(1), None).unwrap();
+        assert_eq!(membership.drain(addr(1)), Ok((id, true)));
+        assert_eq!(membership.drain(addr(1)), Ok((id, false)));
         assert_eq!(
-            roster.members(),
+            membership.members(),
             [Member {
                 id,
                 addr: addr(1),
@@ -189,19 +189,23 @@ mod tests {
 
     #[test]
     fn only_the_region_that_an_address_was_adopted_from_takes_it_back() {
-        let mut roster = Roster::default();
+        let mut membership = Membership::default();
         let (eu, asia) = (PeerId(0), PeerId(1));
-        let own = roster.add(addr(1), None).unwrap();
-        let adopted = roster.add(addr(2), Some(eu)).unwrap();
+        let own = membership.add(addr(1), None).unwrap();
+        let adopted = membership.add(addr(2), Some(eu)).unwrap();
         let not_adopted = |port| Err(MembershipError::NotAdopted(addr(port)));
-        assert_eq!(roster.release(addr(1), eu), not_adopted(1));
-        assert_eq!(roster.release(addr(2), asia), not_adopted(2));
-        assert_eq!(roster.release(addr(2), eu), Ok(adopted));
-        assert_eq!(roster.id_of(addr(1)), Some(own));
+        assert_eq!(membership.release(addr(1), eu), not_adopted(1));
+        assert_eq!(membership.release(addr(2), asia), not_adopted(2));
+        assert_eq!(membership.release(addr(2), eu), Ok(adopted));
+        assert_eq!(membership.id_of(addr(1)), Some(own));
 
-        let kept = roster.add(addr(2), Some(eu)).unwrap();
-        assert_eq!(roster.keep(addr(2)), Some(kept));
-        assert_eq!(roster.keep(addr(2)), None, "it is this region's already");
-        assert_eq!(roster.release(addr(2), eu), not_adopted(2));
+        let kept = membership.add(addr(2), Some(eu)).unwrap();
+        assert_eq!(membership.keep(addr(2)), Some(kept));
+        assert_eq!(
+            membership.keep(addr(2)),
+            None,
+            "it is this region's already"
+        );
+        assert_eq!(membership.release(addr(2), eu), not_adopted(2));
     }
 }

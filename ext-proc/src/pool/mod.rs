@@ -1,8 +1,8 @@
 //! Drives the routing core: feeds it events with the time they happened at, and carries out its effects.
 //!
 //! The core (`isotherm-router`) is free of clocks and sockets; everything that it needs from the world comes
-//! through here. One [`Pool`] drives one `Router`; the [`Fleet`] is all of them. A request that was handed in is a
-//! [`Ticket`], whose drop gives its place back.
+//! through here. One [`Pool`] drives one `Router`; the [`PoolRegistry`] is all of them. A request that was handed in is a
+//! [`InFlightGuard`], whose drop gives its place back.
 //!
 //! One pool: the replicas of one model, behind one routing core.
 //!
@@ -28,15 +28,15 @@ mod timer;
 
 pub use clock::Clock;
 pub use endpoint::Endpoint;
-pub use in_flight::{Progress, Ticket};
+pub use in_flight::{InFlightGuard, Submission};
 pub use membership::{Member, MembershipError, REPLICAS_MAX};
-pub use peers::{Directory, PEERS_MAX, Peer};
-pub use registry::{ANY_MODEL, Fleet, Table};
-pub use request::{Ask, session_key};
+pub use peers::{PEERS_MAX, PeerEntry, PeerTable};
+pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
+pub use request::{RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
-pub use state::{Forward, Route, Verdict};
+pub use state::{Forward, PoolDecision, Route};
 
-use state::{Admitted, Core, Deliveries};
+use state::{PendingReplies, PoolState};
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,15 +59,15 @@ pub struct Pool {
     name: Arc<str>,
     config: watch::Sender<Arc<PoolConfig>>,
     members: watch::Sender<Arc<Vec<Member>>>,
-    /// See [`Pool::is_fed`].
+    /// See [`Pool::has_synced`].
     fed: AtomicBool,
     clock: Clock,
-    core: Mutex<Core>,
+    core: Mutex<PoolState>,
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
-    /// The fleet's count of changes of membership.
+    /// The registry's count of changes of membership.
     revision: watch::Sender<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Pool {
             members: watch::Sender::default(),
             fed: AtomicBool::new(fed),
             clock,
-            core: Mutex::new(Core::new(router)),
+            core: Mutex::new(PoolState::new(router)),
             alarm: Arc::new(Notify::new()),
             metrics,
             recorder: Arc::default(),
@@ -135,12 +135,12 @@ impl Pool {
     /// Whether its sources have said who its replicas are. Until then it is empty because nobody has asked yet, which
     /// is no reason to refuse a request, or to take from an Envoy the endpoints that it has.
     #[must_use]
-    pub fn is_fed(&self) -> bool {
+    pub fn has_synced(&self) -> bool {
         self.fed.load(Ordering::Acquire)
     }
 
     /// Its replicas are as its sources say, or as an operator does.
-    pub(crate) fn mark_fed(&self) {
+    pub(crate) fn mark_synced(&self) {
         if !self.fed.swap(true, Ordering::AcqRel) {
             self.revision.send_modify(|revision| *revision += 1);
         }
@@ -165,8 +165,8 @@ impl Pool {
     ///
     /// When it is there already, or the pool is full.
     pub fn add_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|core, now| match core.roster.keep(addr) {
-            Some(replica) => Ok((replica, Deliveries::default())),
+        self.change_members(|core, now| match core.membership.keep(addr) {
+            Some(replica) => Ok((replica, PendingReplies::default())),
             None => join(core, now, addr, None),
         })
     }
@@ -178,8 +178,8 @@ impl Pool {
     /// When it is not in the pool.
     pub fn remove_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|core, now| {
-            let replica = core.roster.remove(addr)?;
-            core.unasked.remove(&replica);
+            let replica = core.membership.remove(addr)?;
+            core.unprobed.remove(&replica);
             Ok((replica, core.handle(now, Event::Removed { replica })))
         })
     }
@@ -191,13 +191,13 @@ impl Pool {
     /// When it is not in the pool.
     pub fn drain_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|core, now| {
-            let (replica, news) = core.roster.drain(addr)?;
-            let deliveries = if news {
+            let (replica, news) = core.membership.drain(addr)?;
+            let replies = if news {
                 core.handle(now, Event::Draining { replica })
             } else {
-                Deliveries::default()
+                PendingReplies::default()
             };
-            Ok((replica, deliveries))
+            Ok((replica, replies))
         })
     }
 
@@ -220,7 +220,7 @@ impl Pool {
 
     /// Where a request would go now, and why. Nothing changes by asking.
     #[must_use]
-    pub fn explain(&self, ask: &Ask) -> Explanation {
+    pub fn explain(&self, ask: &RouteRequest) -> Explanation {
         let core = self.lock();
         let now = self.clock.now();
         let request = core.request(ask);
@@ -237,10 +237,10 @@ impl Pool {
     /// A replica that no probe has asked yet, well or in vain. What the core says of such a one depends on the pool's
     /// mode: where a probe is not needed, it may be available.
     #[must_use]
-    pub fn unasked(&self) -> Option<SocketAddr> {
+    pub fn unprobed(&self) -> Option<SocketAddr> {
         let core = self.lock();
-        let mut unasked = core.unasked.iter();
-        unasked.find_map(|id| core.roster.addr_of(*id))
+        let mut unprobed = core.unprobed.iter();
+        unprobed.find_map(|id| core.membership.addr_of(*id))
     }
 
     /// What the core has counted.
@@ -251,21 +251,17 @@ impl Pool {
     }
 
     /// Hands in a request. The ticket gives its place back when it is dropped.
-    pub fn submit(self: &Arc<Self>, ask: &Ask) -> (Ticket, Progress) {
+    pub fn submit(self: &Arc<Self>, ask: &RouteRequest) -> (InFlightGuard, Submission) {
         let recorded = self.recorder.begin(|| self.clock.now(), ask);
-        let (id, admitted) = self.drive(|core, now| {
-            let (id, admitted, deliveries) = core.arrive(now, ask);
-            ((id, admitted), deliveries)
+        let (id, submission) = self.drive(|core, now| {
+            let (id, submission, replies) = core.arrive(now, ask);
+            ((id, submission), replies)
         });
-        let ticket = Ticket::new(Arc::clone(self), id, recorded);
-        let progress = match admitted {
-            Admitted::Decided(verdict) => {
-                self.count(&verdict);
-                Progress::Decided(verdict)
-            }
-            Admitted::Waiting(answer) => Progress::Waiting(answer),
-        };
-        (ticket, progress)
+        let ticket = InFlightGuard::new(Arc::clone(self), id, recorded);
+        if let Submission::Decided(decision) = &submission {
+            self.count(decision);
+        }
+        (ticket, submission)
     }
 
     /// Feeds the core what became of a request.
@@ -285,7 +281,7 @@ impl Pool {
 
     /// Who listens at an address.
     pub(crate) fn replica_at(&self, addr: SocketAddr) -> Option<ReplicaId> {
-        self.lock().roster.id_of(addr)
+        self.lock().membership.id_of(addr)
     }
 
     /// Applies a changed configuration; replicas, queue and index stay.
@@ -325,14 +321,14 @@ impl Pool {
 
     fn replica_event(&self, replica: ReplicaId, event: Event) {
         self.drive(|core, now| {
-            let deliveries = match core.roster.addr_of(replica) {
+            let replies = match core.membership.addr_of(replica) {
                 Some(_) => {
-                    core.unasked.remove(&replica);
+                    core.unprobed.remove(&replica);
                     core.handle(now, event)
                 }
-                None => Deliveries::default(),
+                None => PendingReplies::default(),
             };
-            ((), deliveries)
+            ((), replies)
         });
     }
 
@@ -340,61 +336,65 @@ impl Pool {
     /// change in the order in which it happened.
     fn change_members(
         &self,
-        change: impl FnOnce(&mut Core, Time) -> Result<(ReplicaId, Deliveries), MembershipError>,
+        change: impl FnOnce(
+            &mut PoolState,
+            Time,
+        ) -> Result<(ReplicaId, PendingReplies), MembershipError>,
     ) -> Result<ReplicaId, MembershipError> {
         self.drive(|core, now| match change(core, now) {
-            Ok((replica, deliveries)) => {
-                self.members.send_replace(Arc::new(core.roster.members()));
+            Ok((replica, replies)) => {
+                self.members
+                    .send_replace(Arc::new(core.membership.members()));
                 self.revision.send_modify(|revision| *revision += 1);
-                (Ok(replica), deliveries)
+                (Ok(replica), replies)
             }
-            Err(error) => (Err(error), Deliveries::default()),
+            Err(error) => (Err(error), PendingReplies::default()),
         })
     }
 
     /// Runs one step of the core, wakes the timer when the next timeout came nearer, and delivers the answers.
-    fn drive<T>(&self, step: impl FnOnce(&mut Core, Time) -> (T, Deliveries)) -> T {
-        let (result, deliveries, nearer) = {
+    fn drive<T>(&self, step: impl FnOnce(&mut PoolState, Time) -> (T, PendingReplies)) -> T {
+        let (result, replies, nearer) = {
             let mut core = self.lock();
             let before = core.router.poll_timeout();
-            let (result, deliveries) = step(&mut core, self.clock.now());
+            let (result, replies) = step(&mut core, self.clock.now());
             let after = core.router.poll_timeout();
             let nearer = after.is_some_and(|after| before.is_none_or(|before| after < before));
-            (result, deliveries, nearer)
+            (result, replies, nearer)
         };
         if nearer {
             self.alarm.notify_one();
         }
-        for verdict in deliveries.verdicts() {
+        for verdict in replies.verdicts() {
             self.count(verdict);
         }
-        deliveries.send();
+        replies.send();
         result
     }
 
-    fn count(&self, verdict: &Verdict) {
+    fn count(&self, verdict: &PoolDecision) {
         match verdict {
-            Verdict::Go(route) => self.metrics.waited(route.decision.queued_for),
-            Verdict::Forward(forward) => self.metrics.waited(forward.forwarding.queued_for),
+            PoolDecision::Dispatch(route) => self.metrics.waited(route.decision.queued_for),
+            PoolDecision::Forward(forward) => self.metrics.waited(forward.forwarding.queued_for),
             // The core counts these itself.
-            Verdict::Refused { .. } => {}
+            PoolDecision::Reject { .. } => {}
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // A panic under the lock is a bug in the core; the other requests still want their answers.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn join(
-    core: &mut Core,
+    core: &mut PoolState,
     now: Time,
     addr: SocketAddr,
     adopted_from: Option<PeerId>,
-) -> Result<(ReplicaId, Deliveries), MembershipError> {
-    let replica = core.roster.add(addr, adopted_from)?;
-    core.unasked.insert(replica);
+) -> Result<(ReplicaId, PendingReplies), MembershipError> {
+    let replica = core.membership.add(addr, adopted_from)?;
+    core.unprobed.insert(replica);
     let spec = ReplicaSpec {
         name: addr.to_string(),
     };

@@ -1,6 +1,6 @@
 //! The regions that this service knows: its own, and its peers by the identities that the routing cores use.
 //!
-//! One directory holds for every pool. A peer keeps its identity for as long as its name is known, also through reloads
+//! One peer_table holds for every pool. A peer keeps its identity for as long as its name is known, also through reloads
 //! that move it in the file: the cores know it by nothing else.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub const PEERS_MAX: usize = 1_000;
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerEntry {
     /// What the routing cores know it by.
     pub id: PeerId,
     /// Its name.
@@ -23,13 +23,13 @@ pub struct Peer {
 
 /// The regions of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub struct PeerTable {
     own: Arc<str>,
-    peers: Vec<Peer>,
+    peers: Vec<PeerEntry>,
     next_id: u16,
 }
 
-impl Directory {
+impl PeerTable {
     /// The regions that a configuration names: this one, and each peer with its Envoy cluster. Peers that were known
     /// `before` keep their identities.
     #[must_use]
@@ -38,7 +38,7 @@ impl Directory {
         peers: impl IntoIterator<Item = (&'a str, &'a str)>,
         before: Option<&Self>,
     ) -> Self {
-        let mut directory = Self {
+        let mut peer_table = Self {
             own: own.into(),
             peers: Vec::new(),
             next_id: before.map_or(0, |before| before.next_id),
@@ -48,19 +48,19 @@ impl Directory {
             let id = match known {
                 Some(known) => known.id,
                 None => {
-                    let id = PeerId(directory.next_id);
+                    let id = PeerId(peer_table.next_id);
                     // 65,000 changes of name within one life of the service do not happen.
-                    directory.next_id = directory.next_id.wrapping_add(1);
+                    peer_table.next_id = peer_table.next_id.wrapping_add(1);
                     id
                 }
             };
-            directory.peers.push(Peer {
+            peer_table.peers.push(PeerEntry {
                 id,
                 name: name.into(),
                 cluster: cluster.into(),
             });
         }
-        directory
+        peer_table
     }
 
     /// The name of this region.
@@ -71,19 +71,19 @@ impl Directory {
 
     /// Every peer, in the order of the configuration.
     #[must_use]
-    pub fn peers(&self) -> &[Peer] {
+    pub fn peers(&self) -> &[PeerEntry] {
         &self.peers
     }
 
     /// The peer with this identity.
     #[must_use]
-    pub fn get(&self, id: PeerId) -> Option<&Peer> {
+    pub fn get(&self, id: PeerId) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
     /// The peer with this name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Peer> {
+    pub fn named(&self, name: &str) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| *peer.name == *name)
     }
 }
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn a_peer_keeps_its_identity_through_reloads_and_nobody_gets_that_of_another() {
-        let first = Directory::new("us", [("eu", "region-eu"), ("asia", "region-asia")], None);
+        let first = PeerTable::new("us", [("eu", "region-eu"), ("asia", "region-asia")], None);
         let asia = first.named("asia").unwrap().id;
-        let second = Directory::new(
+        let second = PeerTable::new(
             "us",
             [("africa", "region-africa"), ("asia", "a")],
             Some(&first),

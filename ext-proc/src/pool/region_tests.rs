@@ -25,17 +25,17 @@ const ROOM: PeerReport = PeerReport {
     drain_per_s: 1.0,
 };
 
-fn fleet(text: &str) -> Fleet {
+fn pool_registry(text: &str) -> PoolRegistry {
     let config = config::parse(text).unwrap();
     let metrics = Metrics::register(&mut Registry::default());
-    Fleet::new(&config, Arc::new(metrics), Clock::start())
+    PoolRegistry::new(&config, Arc::new(metrics), Clock::start())
 }
 
 /// The pool of a region with two peers.
-fn pool() -> (Fleet, Arc<Pool>) {
-    let fleet = fleet(&format!("{POOLS}{REGION}"));
-    let pool = fleet.pool_for("m").unwrap();
-    (fleet, pool)
+fn pool() -> (PoolRegistry, Arc<Pool>) {
+    let pool_registry = pool_registry(&format!("{POOLS}{REGION}"));
+    let pool = pool_registry.pool_for("m").unwrap();
+    (pool_registry, pool)
 }
 
 fn addr(port: u16) -> SocketAddr {
@@ -55,52 +55,55 @@ fn adopted(pool: &Pool) -> Vec<bool> {
     adopted.collect()
 }
 
-fn prompt() -> Ask {
+fn prompt() -> RouteRequest {
     let edge = Edge {
         hash: 7,
         end_bytes: 1024,
     };
-    Ask {
+    RouteRequest {
         fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
         scope: Scope::Regions {
             tried: [].into_iter().collect(),
         },
-        ..Ask::default()
+        ..RouteRequest::default()
     }
 }
 
 #[tokio::test]
 async fn every_pool_knows_the_peers_of_the_configuration_also_after_a_reload() {
-    let (fleet, pool) = pool();
+    let (pool_registry, pool) = pool();
     assert_eq!(names(&pool), ["asia", "eu"]);
-    let directory = pool.directory().unwrap();
-    let asia = directory.named("asia").unwrap().id;
+    let peer_table = pool.peer_table().unwrap();
+    let asia = peer_table.named("asia").unwrap().id;
     pool.peer_reported(asia, ROOM, pool.clock().now(), Duration::ZERO);
 
     let text = "pools: [{ model: m }, { model: other }]
 region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
           peers: [{ name: asia, address: '127.0.0.1:9024', cluster: x }, { name: africa, address: '127.0.0.1:9034' }] }";
-    fleet.apply(&config::parse(text).unwrap());
+    pool_registry.apply(&config::parse(text).unwrap());
     for model in ["m", "other"] {
-        assert_eq!(names(&fleet.pool_for(model).unwrap()), ["africa", "asia"]);
+        assert_eq!(
+            names(&pool_registry.pool_for(model).unwrap()),
+            ["africa", "asia"]
+        );
     }
-    let now = pool.directory().unwrap();
+    let now = pool.peer_table().unwrap();
     assert_eq!(&**now.own(), "us", "only a restart changes that");
     let known = now.named("asia").unwrap();
     assert_eq!((known.id, &*known.cluster), (asia, "x"));
     let mut peers = pool.peers().into_iter();
     let report = peers.find(|peer| peer.id == asia).unwrap().report;
     assert_eq!(report, Some(ROOM), "it stayed, and so did what it said");
-    fleet.apply(&config::parse(POOLS).unwrap());
+    pool_registry.apply(&config::parse(POOLS).unwrap());
     assert_eq!(names(&pool), ["africa", "asia"]);
 }
 
 #[tokio::test]
 async fn a_pool_without_regions_hears_of_nobody() {
-    let fleet = fleet(POOLS);
-    let pool = fleet.pool_for("m").unwrap();
-    fleet.apply(&config::parse(&format!("{POOLS}{REGION}")).unwrap());
-    assert!(pool.directory().is_none() && pool.peers().is_empty());
+    let pool_registry = pool_registry(POOLS);
+    let pool = pool_registry.pool_for("m").unwrap();
+    pool_registry.apply(&config::parse(&format!("{POOLS}{REGION}")).unwrap());
+    assert!(pool.peer_table().is_none() && pool.peers().is_empty());
     let report = pool.report();
     assert_eq!((report.replicas, report.queue), (0, 0));
 }
@@ -108,8 +111,8 @@ async fn a_pool_without_regions_hears_of_nobody() {
 #[tokio::test]
 async fn what_was_adopted_goes_back_and_what_is_configured_here_stays() {
     let (_fleet, pool) = pool();
-    let directory = pool.directory().unwrap();
-    let [eu, asia] = ["eu", "asia"].map(|name| directory.named(name).unwrap().id);
+    let peer_table = pool.peer_table().unwrap();
+    let [eu, asia] = ["eu", "asia"].map(|name| peer_table.named(name).unwrap().id);
     pool.add_replica(addr(1)).unwrap();
     for port in [2, 3] {
         let id = pool.adopt_replica(addr(port), eu).unwrap();
@@ -141,7 +144,7 @@ async fn what_one_sibling_places_the_other_one_knows() {
         }
     }
     let (_running, progress) = here.submit(&prompt());
-    let Progress::Decided(Verdict::Go(route)) = progress else {
+    let Submission::Decided(PoolDecision::Dispatch(route)) = progress else {
         panic!("{progress:?}");
     };
     let placements = here.take_placements(10);
@@ -167,12 +170,12 @@ async fn what_one_sibling_places_the_other_one_knows() {
 async fn what_one_sibling_forwards_the_other_one_knows() {
     let ((_a, here), (_b, there)) = (pool(), pool());
     let report = |pool: &Pool, name: &str| {
-        let peer = pool.directory().unwrap().named(name).unwrap().id;
+        let peer = pool.peer_table().unwrap().named(name).unwrap().id;
         pool.peer_reported(peer, ROOM, pool.clock().now(), Duration::ZERO);
     };
     report(&here, "asia");
     let (_running, progress) = here.submit(&prompt());
-    let Progress::Decided(Verdict::Forward(forward)) = progress else {
+    let Submission::Decided(PoolDecision::Forward(forward)) = progress else {
         panic!("{progress:?}");
     };
     assert_eq!(&*forward.peer.name, "asia");

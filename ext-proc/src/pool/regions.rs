@@ -8,9 +8,9 @@ use std::time::Duration;
 use isotherm_router::{Event, PeerId, PeerReport, PeerSpec, PeerStatus, ReplicaId, Time};
 
 use super::membership::MembershipError;
-use super::peers::Directory;
+use super::peers::PeerTable;
 use super::shared_placement::SharedPlacement;
-use super::state::Deliveries;
+use super::state::PendingReplies;
 use super::{Pool, join};
 
 impl Pool {
@@ -38,8 +38,8 @@ impl Pool {
         to: PeerId,
     ) -> Result<ReplicaId, MembershipError> {
         self.change_members(|core, now| {
-            let replica = core.roster.release(addr, to)?;
-            core.unasked.remove(&replica);
+            let replica = core.membership.release(addr, to)?;
+            core.unprobed.remove(&replica);
             Ok((replica, core.handle(now, Event::Removed { replica })))
         })
     }
@@ -84,8 +84,8 @@ impl Pool {
 
     /// The regions that this pool knows, where there are others.
     #[must_use]
-    pub fn directory(&self) -> Option<Arc<Directory>> {
-        self.lock().directory.clone()
+    pub fn peer_table(&self) -> Option<Arc<PeerTable>> {
+        self.lock().peer_table.clone()
     }
 
     /// What siblings have to hear of placements made here, oldest first; `max` of them at most.
@@ -99,8 +99,8 @@ impl Pool {
             // Whoever has left in the meantime is not worth telling of.
             taken.extend(SharedPlacement::name(
                 placement,
-                &core.roster,
-                core.directory.as_deref(),
+                &core.membership,
+                core.peer_table.as_deref(),
             ));
         }
         taken
@@ -109,55 +109,55 @@ impl Pool {
     /// Placements that a sibling made. Those that name a replica or a region that is unknown here are dropped.
     pub fn shared(&self, placements: impl IntoIterator<Item = SharedPlacement>) {
         self.drive(|core, now| {
-            let mut deliveries = Deliveries::default();
+            let mut replies = PendingReplies::default();
             for placement in placements {
-                match placement.resolve(&core.roster, core.directory.as_deref()) {
+                match placement.resolve(&core.membership, core.peer_table.as_deref()) {
                     Some(placement) => {
-                        deliveries.append(core.handle(now, Event::Shared(placement)));
+                        replies.append(core.handle(now, Event::Shared(placement)));
                     }
                     None => self.metrics.unknown_placement(),
                 }
             }
-            ((), deliveries)
+            ((), replies)
         });
     }
 
     /// The regions are these from now on.
-    pub(crate) fn set_directory(&self, directory: Option<Arc<Directory>>) {
+    pub(crate) fn set_peer_table(&self, peer_table: Option<Arc<PeerTable>>) {
         self.drive(|core, now| {
-            let mut deliveries = Deliveries::default();
-            let known = |in_it: &Option<Arc<Directory>>, peer| {
+            let mut replies = PendingReplies::default();
+            let known = |in_it: &Option<Arc<PeerTable>>, peer| {
                 in_it.as_ref().is_some_and(|it| it.get(peer).is_some())
             };
-            let before = core.directory.clone();
+            let before = core.peer_table.clone();
             for gone in before.iter().flat_map(|it| it.peers()) {
-                if !known(&directory, gone.id) {
+                if !known(&peer_table, gone.id) {
                     let event = Event::PeerRemoved { peer: gone.id };
-                    deliveries.append(core.handle(now, event));
+                    replies.append(core.handle(now, event));
                 }
             }
-            core.directory.clone_from(&directory);
-            for come in directory.iter().flat_map(|it| it.peers()) {
+            core.peer_table.clone_from(&peer_table);
+            for come in peer_table.iter().flat_map(|it| it.peers()) {
                 if !known(&before, come.id) {
                     let spec = PeerSpec {
                         name: come.name.to_string(),
                     };
                     let peer = come.id;
-                    deliveries.append(core.handle(now, Event::PeerAdded { peer, spec }));
+                    replies.append(core.handle(now, Event::PeerAdded { peer, spec }));
                 }
             }
-            ((), deliveries)
+            ((), replies)
         });
     }
 
     fn peer_event(&self, peer: PeerId, event: Event) {
         self.drive(|core, now| {
-            let known = core.directory.as_ref().and_then(|it| it.get(peer));
-            let deliveries = match known {
+            let known = core.peer_table.as_ref().and_then(|it| it.get(peer));
+            let replies = match known {
                 Some(_) => core.handle(now, event),
-                None => Deliveries::default(),
+                None => PendingReplies::default(),
             };
-            ((), deliveries)
+            ((), replies)
         });
     }
 }

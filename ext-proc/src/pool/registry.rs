@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::Pool;
 use super::clock::Clock;
-use super::peers::Directory;
+use super::peers::PeerTable;
 use super::timer;
 use crate::config::{Config, RegionConfig};
 use crate::metrics::Metrics;
@@ -23,8 +23,8 @@ pub const ANY_MODEL: &str = "*";
 
 /// All pools of this service.
 #[derive(Debug)]
-pub struct Fleet {
-    table: watch::Sender<Arc<Table>>,
+pub struct PoolRegistry {
+    table: watch::Sender<Arc<PoolTable>>,
     /// Counts changes of the table and of any pool's members.
     revision: watch::Sender<u64>,
     /// The service stops: a pool that a late reload opens must not keep anybody waiting.
@@ -35,15 +35,15 @@ pub struct Fleet {
 
 /// The pools as one configuration names them.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct PoolTable {
     pools: Vec<Arc<Pool>>,
     by_model: HashMap<String, Arc<Pool>>,
     by_cluster: HashMap<String, Arc<Pool>>,
     decision_header: bool,
-    directory: Option<Arc<Directory>>,
+    peer_table: Option<Arc<PeerTable>>,
 }
 
-impl Table {
+impl PoolTable {
     /// The pools, in the order of the configuration.
     #[must_use]
     pub fn pools(&self) -> &[Arc<Pool>] {
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-impl Table {
+impl PoolTable {
     /// Whether clients are told why their request went where it went.
     #[must_use]
     pub fn decision_header(&self) -> bool {
@@ -83,17 +83,17 @@ impl Table {
 
     /// The regions, where there are others.
     #[must_use]
-    pub fn directory(&self) -> Option<&Arc<Directory>> {
-        self.directory.as_ref()
+    pub fn peer_table(&self) -> Option<&Arc<PeerTable>> {
+        self.peer_table.as_ref()
     }
 }
 
-impl Fleet {
+impl PoolRegistry {
     /// The pools of a configuration, without replicas. Must be called inside a tokio runtime: each pool has a task
     /// that makes its time pass.
     #[must_use]
     pub fn new(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Self {
-        let fleet = Self {
+        let pool_registry = Self {
             table: watch::Sender::default(),
             revision: watch::Sender::default(),
             stopping: AtomicBool::new(false),
@@ -101,24 +101,24 @@ impl Fleet {
             clock,
         };
         if let Some(region) = &config.region {
-            fleet.set_regions(&region.name, peers(region));
+            pool_registry.set_regions(&region.name, peers(region));
         }
-        fleet.apply(config);
-        fleet
+        pool_registry.apply(config);
+        pool_registry
     }
 
     /// Makes the pools what a changed configuration says. What waits in a pool that is gone is let go. Peers come and go;
     /// whether there are regions, and which one this is, stays as it was at the start.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
-        let mut table = Table {
+        let mut table = PoolTable {
             decision_header: config.decision_header,
-            directory: before.directory.clone(),
-            ..Table::default()
+            peer_table: before.peer_table.clone(),
+            ..PoolTable::default()
         };
-        if let (Some(directory), Some(region)) = (&before.directory, &config.region) {
-            let directory = Directory::new(directory.own(), peers(region), Some(directory));
-            table.directory = Some(Arc::new(directory));
+        if let (Some(peer_table), Some(region)) = (&before.peer_table, &config.region) {
+            let peer_table = PeerTable::new(peer_table.own(), peers(region), Some(peer_table));
+            table.peer_table = Some(Arc::new(peer_table));
         }
         for pool_config in &config.pools {
             let pool_config = Arc::new(pool_config.clone());
@@ -133,7 +133,7 @@ impl Fleet {
                 }
                 None => self.open(Arc::clone(&pool_config)),
             };
-            pool.set_directory(table.directory.clone());
+            pool.set_peer_table(table.peer_table.clone());
             let aliases = pool_config.aliases.iter();
             for name in std::iter::once(&pool_config.model).chain(aliases) {
                 table.by_model.insert(name.clone(), Arc::clone(&pool));
@@ -163,26 +163,26 @@ impl Fleet {
     /// go, also a pool that a reload opens later.
     pub fn set_regions<'a>(&self, own: &str, peers: impl IntoIterator<Item = (&'a str, &'a str)>) {
         let before = self.table();
-        let directory = Directory::new(own, peers, before.directory.as_deref());
-        let table = Table {
-            directory: Some(Arc::new(directory)),
+        let peer_table = PeerTable::new(own, peers, before.peer_table.as_deref());
+        let table = PoolTable {
+            peer_table: Some(Arc::new(peer_table)),
             ..(*before).clone()
         };
         for pool in &table.pools {
-            pool.set_directory(table.directory.clone());
+            pool.set_peer_table(table.peer_table.clone());
         }
         self.table.send_replace(Arc::new(table));
     }
 
     /// The pools as they are now.
     #[must_use]
-    pub fn table(&self) -> Arc<Table> {
+    pub fn table(&self) -> Arc<PoolTable> {
         Arc::clone(&self.table.borrow())
     }
 
     /// The pools, now and whenever a reload changes them.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Arc<Table>> {
+    pub fn watch(&self) -> watch::Receiver<Arc<PoolTable>> {
         self.table.subscribe()
     }
 

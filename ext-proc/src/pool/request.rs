@@ -10,7 +10,7 @@ use twox_hash::XxHash3_64;
 /// A request that wants a replica: the router's [`Request`](isotherm_router::Request) without an identity, and with
 /// addresses in the place of identities. The pool fills in both.
 #[derive(Clone, Debug, Default)]
-pub struct Ask {
+pub struct RouteRequest {
     /// Its prompt.
     pub fingerprint: Arc<Fingerprint>,
     /// Its session, where one is known.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use isotherm_fingerprint::Edge;
 use isotherm_router::{Placement, Target};
 
-use super::membership::Roster;
-use super::peers::Directory;
+use super::membership::Membership;
+use super::peers::PeerTable;
 
 /// A placement on its way between two services of one region: who was sent a prompt, and what of it was new.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +35,12 @@ impl SharedPlacement {
     /// `None` where the target has left.
     pub(crate) fn name(
         placement: Placement,
-        roster: &Roster,
-        directory: Option<&Directory>,
+        membership: &Membership,
+        peer_table: Option<&PeerTable>,
     ) -> Option<Self> {
         let target = match placement.target {
-            Target::Replica(id) => SharedTarget::Replica(roster.addr_of(id)?),
-            Target::Peer(id) => SharedTarget::Peer(Arc::clone(&directory?.get(id)?.name)),
+            Target::Replica(id) => SharedTarget::Replica(membership.addr_of(id)?),
+            Target::Peer(id) => SharedTarget::Peer(Arc::clone(&peer_table?.get(id)?.name)),
         };
         Some(Self {
             target,
@@ -52,12 +52,12 @@ impl SharedPlacement {
     /// `None` where the target is unknown here.
     pub(crate) fn resolve(
         self,
-        roster: &Roster,
-        directory: Option<&Directory>,
+        membership: &Membership,
+        peer_table: Option<&PeerTable>,
     ) -> Option<Placement> {
         let target = match self.target {
-            SharedTarget::Replica(addr) => Target::Replica(roster.id_of(addr)?),
-            SharedTarget::Peer(name) => Target::Peer(directory?.named(&name)?.id),
+            SharedTarget::Replica(addr) => Target::Replica(membership.id_of(addr)?),
+            SharedTarget::Peer(name) => Target::Peer(peer_table?.named(&name)?.id),
         };
         Some(Placement {
             target,

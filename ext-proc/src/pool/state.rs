@@ -2,7 +2,7 @@
 //!
 //! The effects of an event are taken out of the core under the same lock that fed it, so that an answer is made
 //! from the roster that it was decided on, and every waiting request is answered once. They are handed over after
-//! the lock is released ([`Deliveries::send`]).
+//! the lock is released ([`PendingReplies::send`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,22 +14,23 @@ use isotherm_router::{
 use tokio::sync::oneshot;
 
 use super::endpoint::Endpoint;
-use super::membership::Roster;
-use super::peers::{Directory, Peer};
-use super::request::Ask;
+use super::in_flight::Submission;
+use super::membership::Membership;
+use super::peers::{PeerEntry, PeerTable};
+use super::request::RouteRequest;
 
 /// How a request was decided.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// It goes to a replica.
-    Go(Route),
-    /// It goes to another region.
+pub enum PoolDecision {
+    /// The request goes to a replica.
+    Dispatch(Route),
+    /// The request goes to another region.
     Forward(Forward),
-    /// It is refused.
-    Refused {
-        /// Why.
+    /// The request is rejected.
+    Reject {
+        /// The reason for the rejection.
         reason: RejectReason,
-        /// When another try is worth while.
+        /// The delay after which the client may try again.
         retry_after: Duration,
     },
 }
@@ -49,28 +50,19 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forward {
     /// The region.
-    pub peer: Peer,
+    pub peer: PeerEntry,
     /// The regions, for those who name them.
-    pub directory: Arc<Directory>,
+    pub peer_table: Arc<PeerTable>,
     /// Why, as the routing core says.
     pub forwarding: Forwarding,
-}
-
-/// A request that was handed to the core.
-#[derive(Debug)]
-pub(crate) enum Admitted {
-    /// It was decided at once.
-    Decided(Verdict),
-    /// It waits.
-    Waiting(oneshot::Receiver<Verdict>),
 }
 
 /// Answers to requests that waited, on their way out of the lock.
 #[must_use = "a waiting request hears of its answer only when this is sent"]
 #[derive(Debug, Default)]
-pub(crate) struct Deliveries(Vec<(oneshot::Sender<Verdict>, Verdict)>);
+pub(crate) struct PendingReplies(Vec<(oneshot::Sender<PoolDecision>, PoolDecision)>);
 
-impl Deliveries {
+impl PendingReplies {
     /// Hands every answer over. Whoever went away in the meantime gives the place back by its own drop guard.
     pub(crate) fn send(self) {
         for (waiter, verdict) in self.0 {
@@ -84,58 +76,62 @@ impl Deliveries {
     }
 
     /// The answers, for those who count them.
-    pub(crate) fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+    pub(crate) fn verdicts(&self) -> impl Iterator<Item = &PoolDecision> {
         self.0.iter().map(|(_, verdict)| verdict)
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct PoolState {
     pub(crate) router: Router,
-    pub(crate) roster: Roster,
+    pub(crate) membership: Membership,
     /// The regions, where there are others.
-    pub(crate) directory: Option<Arc<Directory>>,
+    pub(crate) peer_table: Option<Arc<PeerTable>>,
     /// Members that no probe has asked yet, well or in vain.
-    pub(crate) unasked: BTreeSet<ReplicaId>,
-    waiting: HashMap<RequestId, oneshot::Sender<Verdict>>,
+    pub(crate) unprobed: BTreeSet<ReplicaId>,
+    waiting: HashMap<RequestId, oneshot::Sender<PoolDecision>>,
     next_request: u64,
 }
 
-impl Core {
+impl PoolState {
     /// A core with nobody in it.
     pub(crate) fn new(router: Router) -> Self {
         Self {
             router,
-            roster: Roster::default(),
-            directory: None,
-            unasked: BTreeSet::new(),
+            membership: Membership::default(),
+            peer_table: None,
+            unprobed: BTreeSet::new(),
             waiting: HashMap::new(),
             next_request: 0,
         }
     }
 
     /// Hands a new request to the core.
-    pub(crate) fn arrive(&mut self, now: Time, ask: &Ask) -> (RequestId, Admitted, Deliveries) {
+    pub(crate) fn arrive(
+        &mut self,
+        now: Time,
+        ask: &RouteRequest,
+    ) -> (RequestId, Submission, PendingReplies) {
         let request = self.request(ask);
         let id = request.id;
         // 2^64 requests do not happen.
         self.next_request = self.next_request.wrapping_add(1);
         self.router.handle(now, Event::Arrived(request));
-        let (decided, deliveries) = self.settle(Some(id));
+        let (decided, replies) = self.settle(Some(id));
         let admitted = match decided {
-            Some(verdict) => Admitted::Decided(verdict),
+            Some(verdict) => Submission::Decided(verdict),
             None => {
                 let (sender, receiver) = oneshot::channel();
                 self.waiting.insert(id, sender);
-                Admitted::Waiting(receiver)
+                Submission::Queued(receiver)
             }
         };
-        (id, admitted, deliveries)
+        (id, admitted, replies)
     }
 
     /// The request that `ask` is if it comes now.
-    pub(crate) fn request(&self, ask: &Ask) -> Request {
+    pub(crate) fn request(&self, ask: &RouteRequest) -> Request {
         Request {
             id: RequestId(self.next_request),
             fingerprint: ask.fingerprint.clone(),
@@ -147,14 +143,14 @@ impl Core {
             subset: ask.subset.as_ref().map(|addrs| {
                 addrs
                     .iter()
-                    .filter_map(|addr| self.roster.id_of(*addr))
+                    .filter_map(|addr| self.membership.id_of(*addr))
                     .collect()
             }),
         }
     }
 
     /// Feeds the core any other event.
-    pub(crate) fn handle(&mut self, now: Time, event: Event) -> Deliveries {
+    pub(crate) fn handle(&mut self, now: Time, event: Event) -> PendingReplies {
         self.router.handle(now, event);
         self.settle(None).1
     }
@@ -165,21 +161,24 @@ impl Core {
     }
 
     /// Empties the core of its effects; returns the one for `arriving`, which has no waiter yet, apart.
-    pub(crate) fn settle(&mut self, arriving: Option<RequestId>) -> (Option<Verdict>, Deliveries) {
+    pub(crate) fn settle(
+        &mut self,
+        arriving: Option<RequestId>,
+    ) -> (Option<PoolDecision>, PendingReplies) {
         let mut decided = None;
-        let mut deliveries = Deliveries::default();
+        let mut replies = PendingReplies::default();
         while let Some(effect) = self.router.poll_effect() {
             let (id, verdict) = self.verdict(effect);
             if Some(id) == arriving {
                 decided = Some(verdict);
             } else if let Some(waiter) = self.waiting.remove(&id) {
-                deliveries.0.push((waiter, verdict));
+                replies.0.push((waiter, verdict));
             }
         }
-        (decided, deliveries)
+        (decided, replies)
     }
 
-    fn verdict(&self, effect: Effect) -> (RequestId, Verdict) {
+    fn verdict(&self, effect: Effect) -> (RequestId, PoolDecision) {
         match effect {
             Effect::Reject {
                 id,
@@ -187,7 +186,7 @@ impl Core {
                 retry_after,
             } => (
                 id,
-                Verdict::Refused {
+                PoolDecision::Reject {
                     reason,
                     retry_after,
                 },
@@ -197,23 +196,23 @@ impl Core {
         }
     }
 
-    fn forward(&self, forwarding: Forwarding) -> Verdict {
-        let directory = self.directory.as_ref();
-        match directory.and_then(|known| Some((known.get(forwarding.peer)?.clone(), known))) {
-            Some((peer, directory)) => Verdict::Forward(Forward {
+    fn forward(&self, forwarding: Forwarding) -> PoolDecision {
+        let peer_table = self.peer_table.as_ref();
+        match peer_table.and_then(|known| Some((known.get(forwarding.peer)?.clone(), known))) {
+            Some((peer, peer_table)) => PoolDecision::Forward(Forward {
                 peer,
-                directory: Arc::clone(directory),
+                peer_table: Arc::clone(peer_table),
                 forwarding,
             }),
-            // The directory changes only together with the core, so a peer that the core chose is in it.
+            // The peer_table changes only together with the core, so a peer that the core chose is in it.
             None => nowhere(),
         }
     }
 
-    fn route(&self, decision: Decision) -> Verdict {
-        let endpoint_of = |id: &ReplicaId| self.roster.endpoint_of(*id).cloned();
+    fn route(&self, decision: Decision) -> PoolDecision {
+        let endpoint_of = |id: &ReplicaId| self.membership.endpoint_of(*id).cloned();
         match endpoint_of(&decision.replica) {
-            Some(chosen) => Verdict::Go(Route {
+            Some(chosen) => PoolDecision::Dispatch(Route {
                 chosen,
                 fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
                 decision,
@@ -224,8 +223,8 @@ impl Core {
     }
 }
 
-fn nowhere() -> Verdict {
-    Verdict::Refused {
+fn nowhere() -> PoolDecision {
+    PoolDecision::Reject {
         reason: RejectReason::NoReplica,
         retry_after: Duration::from_secs(1),
     }

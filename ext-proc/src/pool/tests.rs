@@ -13,18 +13,18 @@ use crate::metrics::Metrics;
 
 const ONE_AT_A_TIME: &str = "push: outstanding, outstanding_max: 1";
 
-fn fleet(pools: &str) -> Fleet {
+fn pool_registry(pools: &str) -> PoolRegistry {
     let config = config::parse(&format!("pools: {pools}")).unwrap();
     let metrics = Metrics::register(&mut Registry::default());
-    Fleet::new(&config, Arc::new(metrics), Clock::start())
+    PoolRegistry::new(&config, Arc::new(metrics), Clock::start())
 }
 
-/// A fleet with one pool and one free replica, which takes one request at a time.
-fn small() -> (Fleet, Arc<Pool>) {
-    let fleet = fleet(&format!("[{{ model: m, {ONE_AT_A_TIME} }}]"));
-    let pool = fleet.pool_for("m").unwrap();
+/// A registry with one pool and one free replica, which takes one request at a time.
+fn small() -> (PoolRegistry, Arc<Pool>) {
+    let pool_registry = pool_registry(&format!("[{{ model: m, {ONE_AT_A_TIME} }}]"));
+    let pool = pool_registry.pool_for("m").unwrap();
     join(&pool, 1);
-    (fleet, pool)
+    (pool_registry, pool)
 }
 
 fn addr(port: u16) -> SocketAddr {
@@ -37,43 +37,43 @@ fn join(pool: &Pool, port: u16) {
 }
 
 /// A request with a prompt that can be cached.
-fn of_a_kilobyte() -> Ask {
+fn of_a_kilobyte() -> RouteRequest {
     let edge = Edge {
         hash: 7,
         end_bytes: 1024,
     };
-    Ask {
+    RouteRequest {
         fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
-        ..Ask::default()
+        ..RouteRequest::default()
     }
 }
 
-fn dispatched(progress: Progress) -> Route {
+fn dispatched(progress: Submission) -> Route {
     match progress {
-        Progress::Decided(Verdict::Go(route)) => route,
+        Submission::Decided(PoolDecision::Dispatch(route)) => route,
         other => panic!("{other:?}"),
     }
 }
 
-fn waiting(progress: Progress) -> tokio::sync::oneshot::Receiver<Verdict> {
+fn waiting(progress: Submission) -> tokio::sync::oneshot::Receiver<PoolDecision> {
     match progress {
-        Progress::Waiting(answer) => answer,
-        Progress::Decided(verdict) => panic!("{verdict:?}"),
+        Submission::Queued(answer) => answer,
+        Submission::Decided(verdict) => panic!("{verdict:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_dropped_ticket_gives_its_place_to_the_next() {
     let (_fleet, pool) = small();
-    let (running, progress) = pool.submit(&Ask::default());
+    let (running, progress) = pool.submit(&RouteRequest::default());
     assert_eq!(dispatched(progress).chosen.addr(), addr(1));
-    let (gone, progress) = pool.submit(&Ask::default());
+    let (gone, progress) = pool.submit(&RouteRequest::default());
     let mut gone_answer = waiting(progress);
-    let (_next, progress) = pool.submit(&Ask::default());
+    let (_next, progress) = pool.submit(&RouteRequest::default());
     let answer = waiting(progress);
     drop(gone);
     drop(running);
-    assert!(matches!(answer.await, Ok(Verdict::Go(_))));
+    assert!(matches!(answer.await, Ok(PoolDecision::Dispatch(_))));
     assert!(gone_answer.try_recv().is_err(), "nobody answers who left");
     assert_eq!(pool.stats().in_flight, 1);
 }
@@ -81,8 +81,8 @@ async fn a_dropped_ticket_gives_its_place_to_the_next() {
 #[tokio::test]
 async fn an_answer_that_nobody_took_gives_its_place_back() {
     let (_fleet, pool) = small();
-    let (running, _) = pool.submit(&Ask::default());
-    let (late, progress) = pool.submit(&Ask::default());
+    let (running, _) = pool.submit(&RouteRequest::default());
+    let (late, progress) = pool.submit(&RouteRequest::default());
     let answer = waiting(progress);
     drop(running);
     assert_eq!(pool.stats().in_flight, 1, "decided, and not read yet");
@@ -92,15 +92,15 @@ async fn an_answer_that_nobody_took_gives_its_place_back() {
 
 #[tokio::test]
 async fn time_passes_in_a_pool_by_itself() {
-    let fleet = fleet(&format!(
+    let pool_registry = pool_registry(&format!(
         "[{{ model: m, {ONE_AT_A_TIME}, queue: {{ wait_ms_max: 50 }} }}]"
     ));
-    let pool = fleet.pool_for("m").unwrap();
+    let pool = pool_registry.pool_for("m").unwrap();
     join(&pool, 1);
-    let (_running, _) = pool.submit(&Ask::default());
-    let (_waits, progress) = pool.submit(&Ask::default());
+    let (_running, _) = pool.submit(&RouteRequest::default());
+    let (_waits, progress) = pool.submit(&RouteRequest::default());
     let answer = tokio::time::timeout(Duration::from_secs(10), waiting(progress));
-    let Verdict::Refused { reason, .. } = answer.await.unwrap().unwrap() else {
+    let PoolDecision::Reject { reason, .. } = answer.await.unwrap().unwrap() else {
         panic!("there is no place for it");
     };
     assert_eq!(reason, RejectReason::WaitedTooLong);
@@ -111,19 +111,19 @@ async fn asking_why_changes_nothing() {
     let (_fleet, pool) = small();
     for _ in 0..3 {
         assert!(matches!(
-            pool.explain(&Ask::default()).choice,
+            pool.explain(&RouteRequest::default()).choice,
             Choice::Dispatch { .. }
         ));
     }
     assert_eq!(pool.stats().counters.arrived, 0);
-    let (ticket, _) = pool.submit(&Ask::default());
+    let (ticket, _) = pool.submit(&RouteRequest::default());
     assert_eq!(ticket.id().0, 0);
 }
 
 #[tokio::test]
 async fn a_load_report_is_as_old_as_the_first_byte() {
     let (_fleet, pool) = small();
-    let (mut ticket, progress) = pool.submit(&Ask::default());
+    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
     ticket.sent(&dispatched(progress));
     let report = |ttft_us| Outcome {
         status: 200,
@@ -142,7 +142,7 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
     assert_eq!(status.load.unwrap().running, Some(9));
     assert!(status.probed.unwrap() < before, "it was true then, not now");
 
-    let (mut ticket, progress) = pool.submit(&Ask::default());
+    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
     ticket.sent(&dispatched(progress));
     let probed = pool.replicas().remove(0).probed;
     ticket.finished(&report(None));
@@ -156,7 +156,7 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
 #[tokio::test]
 async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load() {
     let (_fleet, pool) = small();
-    let (mut ticket, progress) = pool.submit(&Ask::default());
+    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
     ticket.sent(&dispatched(progress));
     let before = pool.replicas().remove(0).load;
     ticket.finished(&Outcome {
@@ -175,33 +175,36 @@ async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load(
 
 #[tokio::test]
 async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
-    let fleet = fleet(&format!(
+    let pool_registry = pool_registry(&format!(
         "[{{ model: a, {ONE_AT_A_TIME} }}, {{ model: b, {ONE_AT_A_TIME} }}]"
     ));
-    let (a, b) = (fleet.pool_for("a").unwrap(), fleet.pool_for("b").unwrap());
+    let (a, b) = (
+        pool_registry.pool_for("a").unwrap(),
+        pool_registry.pool_for("b").unwrap(),
+    );
     for pool in [&a, &b] {
         join(pool, 1);
     }
-    let (_a1, _) = a.submit(&Ask::default());
-    let (_a2, progress) = a.submit(&Ask::default());
+    let (_a1, _) = a.submit(&RouteRequest::default());
+    let (_a2, progress) = a.submit(&RouteRequest::default());
     let mut a_waits = waiting(progress);
-    let (_b1, _) = b.submit(&Ask::default());
-    let (_b2, progress) = b.submit(&Ask::default());
+    let (_b1, _) = b.submit(&RouteRequest::default());
+    let (_b2, progress) = b.submit(&RouteRequest::default());
     let b_waits = waiting(progress);
 
-    let revision = fleet.revision();
+    let revision = pool_registry.revision();
     let text =
         "pools: [{ model: a, aliases: [c], cluster: x, push: outstanding, outstanding_max: 2 }]";
-    fleet.apply(&config::parse(text).unwrap());
+    pool_registry.apply(&config::parse(text).unwrap());
     assert!(revision.has_changed().unwrap());
-    assert!(Arc::ptr_eq(&a, &fleet.pool_for("c").unwrap()));
-    assert!(fleet.pool_for("b").is_none());
+    assert!(Arc::ptr_eq(&a, &pool_registry.pool_for("c").unwrap()));
+    assert!(pool_registry.pool_for("b").is_none());
     assert_eq!(a.cluster(), "x");
     assert!(
-        matches!(a_waits.try_recv(), Ok(Verdict::Go(_))),
+        matches!(a_waits.try_recv(), Ok(PoolDecision::Dispatch(_))),
         "there is more room"
     );
-    let Ok(Verdict::Refused { reason, .. }) = b_waits.await else {
+    let Ok(PoolDecision::Reject { reason, .. }) = b_waits.await else {
         panic!("its pool is gone");
     };
     assert_eq!(reason, RejectReason::ShuttingDown);
@@ -227,16 +230,16 @@ async fn followers_see_members_come_drain_and_go() {
 
 #[tokio::test]
 async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
-    let fleet = fleet("[]");
-    fleet.shut_down();
-    fleet.apply(&config::parse("pools: [{ model: late }]").unwrap());
-    let pool = fleet.pool_for("late").unwrap();
+    let pool_registry = pool_registry("[]");
+    pool_registry.shut_down();
+    pool_registry.apply(&config::parse("pools: [{ model: late }]").unwrap());
+    let pool = pool_registry.pool_for("late").unwrap();
     join(&pool, 1);
-    let (_ticket, progress) = pool.submit(&Ask::default());
+    let (_ticket, progress) = pool.submit(&RouteRequest::default());
     assert!(
         matches!(
             progress,
-            Progress::Decided(Verdict::Refused {
+            Submission::Decided(PoolDecision::Reject {
                 reason: RejectReason::ShuttingDown,
                 ..
             })
@@ -264,8 +267,8 @@ async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
 #[tokio::test]
 async fn only_a_stream_teaches_how_long_a_first_token_takes() {
     for is_stream in [true, false] {
-        let fleet = fleet("[{ model: m, policy: isotherm }]");
-        let pool = fleet.pool_for("m").unwrap();
+        let pool_registry = pool_registry("[{ model: m, policy: isotherm }]");
+        let pool = pool_registry.pool_for("m").unwrap();
         join(&pool, 1);
         let ask = of_a_kilobyte();
         let (mut ticket, progress) = pool.submit(&ask);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use crate::metrics::ProbeMetrics;
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use crate::tasks;
 use fetch::Fetcher;
 use threads::Threads;
@@ -31,15 +31,15 @@ pub use fetch::ProbeError;
 pub(crate) use knock::Knocker;
 pub use reading::{PageError, read, recognise};
 
-/// Probes every replica of every pool, through reloads, until the fleet is gone or the task is aborted.
+/// Probes every replica of every pool, through reloads, until the pool_registry is gone or the task is aborted.
 ///
 /// # Errors
 ///
 /// When no thread can be started for it.
-pub fn spawn(fleet: &Fleet, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
+pub fn spawn(pool_registry: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let fetcher = Fetcher::new();
     let threads = Arc::new(Threads::start()?);
-    Ok(tasks::for_each_pool(fleet, move |pool| {
+    Ok(tasks::for_each_pool(pool_registry, move |pool| {
         prober::follow(pool, fetcher.clone(), metrics.clone(), Arc::clone(&threads))
     }))
 }

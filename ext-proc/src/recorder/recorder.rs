@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::salt::Salt;
 use super::wire::Recorded;
-use crate::pool::Ask;
+use crate::pool::RouteRequest;
 
 /// Records that wait to be written. One is at most 6 KB, so all of them are at most 25 MB.
 const RECORDS_MAX: usize = 4096;
@@ -106,7 +106,11 @@ impl Recorder {
     }
 
     /// A request came; the answer is its entry, if it is recorded.
-    pub(crate) fn begin(&self, now: impl FnOnce() -> Time, ask: &Ask) -> Option<Box<Entry>> {
+    pub(crate) fn begin(
+        &self,
+        now: impl FnOnce() -> Time,
+        ask: &RouteRequest,
+    ) -> Option<Box<Entry>> {
         if !self.on.load(Ordering::Relaxed) {
             return None;
         }

@@ -13,7 +13,7 @@ use isotherm_router::region::Members;
 use tokio::time::Instant;
 
 use super::pools::pool_of;
-use crate::pool::{Fleet, MembershipError, Pool};
+use crate::pool::{MembershipError, Pool, PoolRegistry};
 
 /// How often it is looked whether a replica that leaves has anything left to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ type Place = (Arc<str>, SocketAddr);
 /// Whose replicas are in the pools.
 #[derive(Debug)]
 pub(super) struct Adoptions {
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     /// How long a replica that is given back may go on with what it has.
     drain_max: Duration,
     held: BTreeMap<PeerId, Adopted>,
@@ -38,9 +38,9 @@ struct Adopted {
 }
 
 impl Adoptions {
-    pub(super) fn new(fleet: Arc<Fleet>, drain_max: Duration) -> Self {
+    pub(super) fn new(pool_registry: Arc<PoolRegistry>, drain_max: Duration) -> Self {
         Self {
-            fleet,
+            pool_registry,
             drain_max,
             held: BTreeMap::new(),
         }
@@ -76,7 +76,7 @@ impl Adoptions {
         let Some(adopted) = self.held.get_mut(&peer) else {
             return;
         };
-        let table = self.fleet.table();
+        let table = self.pool_registry.table();
         let mut wanted = BTreeMap::new();
         for members in &adopted.wanted {
             // A model that is not served here stays with its own region.
@@ -110,7 +110,7 @@ impl Adoptions {
     }
 
     fn give_back(&self, peer: PeerId, (name, address): &Place) {
-        let table = self.fleet.table();
+        let table = self.pool_registry.table();
         let Some(pool) = table.pools().iter().find(|pool| pool.name() == name) else {
             return;
         };

@@ -59,9 +59,9 @@ impl Answering {
                 Said::Heartbeat(_) | Said::Record(_) => Vec::new(),
             };
         }
-        let table = shared.fleet().table();
-        let directory = table.directory();
-        let peer = directory.and_then(|directory| directory.named(&caller.region));
+        let table = shared.pool_registry().table();
+        let peer_table = table.peer_table();
+        let peer = peer_table.and_then(|peer_table| peer_table.named(&caller.region));
         match (peer, said) {
             (Some(peer), Said::Ping(ping)) => shared.answer_peer(peer.id, &ping),
             // As above, and placements are between siblings.

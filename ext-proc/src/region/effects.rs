@@ -14,7 +14,7 @@ use crate::pool::Pool;
 impl Shared {
     /// No pool sends anything to a peer before it is heard again.
     pub(super) fn lost(&self, peer: PeerId) {
-        for pool in self.fleet().table().pools() {
+        for pool in self.pool_registry().table().pools() {
             pool.peer_lost(peer);
         }
     }
@@ -29,7 +29,7 @@ impl Shared {
                 as_of,
                 round_trip,
             } => {
-                let table = self.fleet().table();
+                let table = self.pool_registry().table();
                 let said: Vec<(&Arc<Pool>, PeerReport)> = pools
                     .iter()
                     .filter_map(|(model, report)| Some((pool_of(&table, model)?, *report)))

@@ -73,8 +73,8 @@ impl Handle {
     ///
     /// When it is not a peer.
     pub fn declare_lost(&self, region: &str, lost: bool) -> Result<(), UnknownRegion> {
-        let table = self.0.fleet().table();
-        let peer = table.directory().and_then(|known| known.named(region));
+        let table = self.0.pool_registry().table();
+        let peer = table.peer_table().and_then(|known| known.named(region));
         let peer: PeerId = peer.ok_or_else(|| UnknownRegion(region.to_owned()))?.id;
         tracing::warn!(region, lost, "an operator says whether a region is lost");
         self.0.handle(Event::Declared { peer, lost });

@@ -38,7 +38,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::{Config, RegionConfig, Security};
 use crate::peering::{Acceptor, Credentials, Link, Own, Pace, Protection};
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use adopt::Adoptions;
 use answer::Answering;
 use links::{LinkKey, Links};
@@ -75,7 +75,7 @@ pub struct Running {
 }
 
 impl Region {
-    /// Prepares to take part with the pools of `fleet`. Must be called inside a tokio runtime.
+    /// Prepares to take part with the pools of `pool_registry`. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Region {
     pub async fn bind(
         config: &RegionConfig,
         drain_max: Duration,
-        fleet: &Arc<Fleet>,
+        pool_registry: &Arc<PoolRegistry>,
     ) -> anyhow::Result<Self> {
         let protection = match &config.security {
             Security::Plaintext => Protection::Plaintext,
@@ -100,18 +100,23 @@ impl Region {
         let own = Arc::new(Own::new(&config.name, incarnation, protection));
         let incarnation = Incarnation(incarnation);
         let (store, writer, records) = Store::open(config.state_file.clone(), &config.name);
-        let table = fleet.table();
+        let table = pool_registry.table();
         let peers = table
-            .directory()
+            .peer_table()
             .into_iter()
             .flat_map(|known| known.peers());
         let core_config = regions_config(config, peers.map(|peer| (peer.id, &*peer.name)));
-        let regions = Regions::new(core_config, incarnation, records, fleet.clock().now());
+        let regions = Regions::new(
+            core_config,
+            incarnation,
+            records,
+            pool_registry.clock().now(),
+        );
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let links = Links::new(Arc::clone(&own), sender);
-        let adoptions = Adoptions::new(Arc::clone(fleet), drain_max);
+        let adoptions = Adoptions::new(Arc::clone(pool_registry), drain_max);
         let shared = Shared::new(
-            Arc::clone(fleet),
+            Arc::clone(pool_registry),
             config.clone(),
             incarnation,
             regions,

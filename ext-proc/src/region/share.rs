@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::Shared;
 use super::pools::pool_of;
 use crate::peering::{Placed, PlacedAt, Said};
-use crate::pool::{Pool, SharedPlacement, SharedTarget, Table};
+use crate::pool::{Pool, PoolTable, SharedPlacement, SharedTarget};
 
 /// How long placements are gathered.
 const GATHER: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ pub(super) async fn follow(shared: Weak<Shared>) {
         };
         let alone = shared.lock().links.siblings.is_empty();
         pause = if alone { ALONE } else { GATHER };
-        for pool in shared.fleet().table().pools() {
+        for pool in shared.pool_registry().table().pools() {
             for _ in 0..BATCHES_MAX {
                 let placements = pool.take_placements(BATCH_MAX);
                 let whole = placements.len() == BATCH_MAX;
@@ -72,7 +72,7 @@ fn send(shared: &Shared, pool: &Pool, placements: Vec<SharedPlacement>) {
 /// A sibling told what it has placed.
 pub(super) fn receive(shared: &Shared, placed: Vec<Placed>) {
     shared.lock().counts.received += 1;
-    let table = shared.fleet().table();
+    let table = shared.pool_registry().table();
     for (name, placements) in by_pool(&table, placed) {
         if let Some(pool) = pool_of(&table, &name) {
             pool.shared(placements);
@@ -80,7 +80,7 @@ pub(super) fn receive(shared: &Shared, placed: Vec<Placed>) {
     }
 }
 
-fn by_pool(table: &Table, placed: Vec<Placed>) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
+fn by_pool(table: &PoolTable, placed: Vec<Placed>) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
     let mut pools: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for placed in placed {
         let target = match placed.at {

@@ -19,12 +19,12 @@ use super::sibling::add_queues;
 use super::store::Store;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::peering::{Link, LinkEvent, Said};
-use crate::pool::{Clock, Fleet};
+use crate::pool::{Clock, PoolRegistry};
 
 /// This service among the regions.
 #[derive(Debug)]
 pub(super) struct Shared {
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     core: Mutex<Core>,
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(
-        fleet: Arc<Fleet>,
+        pool_registry: Arc<PoolRegistry>,
         config: RegionConfig,
         incarnation: Incarnation,
         regions: Regions,
@@ -41,9 +41,9 @@ impl Shared {
         adoptions: Adoptions,
         store: Store,
     ) -> Arc<Self> {
-        let started = fleet.clock().now();
+        let started = pool_registry.clock().now();
         Arc::new_cyclic(|this| Self {
-            fleet,
+            pool_registry,
             core: Mutex::new(Core::new(
                 started,
                 config,
@@ -58,12 +58,12 @@ impl Shared {
         })
     }
 
-    pub(super) fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
+    pub(super) fn pool_registry(&self) -> &Arc<PoolRegistry> {
+        &self.pool_registry
     }
 
     pub(super) fn clock(&self) -> Clock {
-        self.fleet.clock()
+        self.pool_registry.clock()
     }
 
     pub(super) fn weak(&self) -> Weak<Self> {
@@ -157,7 +157,7 @@ impl Shared {
 
     /// Answers a peer.
     pub(super) fn answer_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Said> {
-        let mut pools = reports(&self.fleet.table());
+        let mut pools = reports(&self.pool_registry.table());
         self.drive(|core, now| {
             let silence_max = core.config.silence_max();
             let siblings = core.links.siblings.iter();
@@ -175,7 +175,7 @@ impl Shared {
 
     /// Answers a sibling: with what is this service's own.
     pub(super) fn answer_sibling(&self, ping: &Ping) -> Vec<Said> {
-        let pools = reports(&self.fleet.table());
+        let pools = reports(&self.pool_registry.table());
         let core = self.lock();
         let heartbeat = Said::Heartbeat(Heartbeat {
             session: ping.session,

@@ -12,7 +12,7 @@ use super::pools::own_members;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::peering::{Credentials, Followed, Link};
-use crate::pool::Table;
+use crate::pool::PoolTable;
 
 /// Takes what happens to links.
 pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<LinkKey>>) {
@@ -84,7 +84,10 @@ pub(super) async fn beat(shared: Weak<Shared>) {
 
 /// Tells the core who this region's own replicas are.
 pub(super) async fn follow_members(shared: Weak<Shared>) {
-    let Some(mut revision) = shared.upgrade().map(|shared| shared.fleet().revision()) else {
+    let Some(mut revision) = shared
+        .upgrade()
+        .map(|shared| shared.pool_registry().revision())
+    else {
         return;
     };
     loop {
@@ -92,7 +95,7 @@ pub(super) async fn follow_members(shared: Weak<Shared>) {
         let Some(strong) = shared.upgrade() else {
             return;
         };
-        if let Some(pools) = own_members(&strong.fleet().table()) {
+        if let Some(pools) = own_members(&strong.pool_registry().table()) {
             strong.members(pools);
         }
         drop(strong);
@@ -104,7 +107,10 @@ pub(super) async fn follow_members(shared: Weak<Shared>) {
 
 /// Takes adopted replicas into pools that come.
 pub(super) async fn follow_pools(shared: Weak<Shared>) {
-    let Some(mut table) = shared.upgrade().map(|shared| shared.fleet().watch()) else {
+    let Some(mut table) = shared
+        .upgrade()
+        .map(|shared| shared.pool_registry().watch())
+    else {
         return;
     };
     while table.changed().await.is_ok() {
@@ -146,13 +152,13 @@ pub(super) fn apply(shared: &Shared, config: &RegionConfig) {
         state_file: running.state_file,
         ..config.clone()
     };
-    let peers = identities(&config, &shared.fleet().table());
+    let peers = identities(&config, &shared.pool_registry().table());
     shared.apply(&config, &peers);
 }
 
 /// Peers by the identities that the pools know them by. A region cannot be its own peer.
-fn identities(region: &RegionConfig, table: &Table) -> Vec<(PeerId, PeerConfig)> {
-    let id = |peer: &PeerConfig| Some(table.directory()?.named(&peer.name)?.id);
+fn identities(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerConfig)> {
+    let id = |peer: &PeerConfig| Some(table.peer_table()?.named(&peer.name)?.id);
     let peers = region.peers.iter();
     let others = peers.filter(|peer| peer.name != region.name);
     others

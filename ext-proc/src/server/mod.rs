@@ -28,7 +28,7 @@ use crate::config::{Config, Listen};
 use crate::eds::Endpoints;
 use crate::frontends::ext_proc::ExtProc;
 use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics, RegionCollector};
-use crate::pool::{Clock, Fleet};
+use crate::pool::{Clock, PoolRegistry};
 use crate::probe;
 use crate::region::Region;
 use crate::shutdown;
@@ -55,7 +55,7 @@ pub async fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
 pub struct Server {
     config: Config,
     file: Option<PathBuf>,
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     metrics: Arc<Metrics>,
     probe_metrics: ProbeMetrics,
     registry: Arc<Registry>,
@@ -74,8 +74,12 @@ impl Server {
         let mut registry = Registry::with_prefix(PREFIX);
         let metrics = Arc::new(Metrics::register(&mut registry));
         let probe_metrics = ProbeMetrics::register(&mut registry);
-        let fleet = Arc::new(Fleet::new(&config, Arc::clone(&metrics), Clock::start()));
-        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&fleet))));
+        let pool_registry = Arc::new(PoolRegistry::new(
+            &config,
+            Arc::clone(&metrics),
+            Clock::start(),
+        ));
+        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&pool_registry))));
         let mut sockets = Vec::new();
         for address in &config.listen {
             let socket = Socket::open(address).await;
@@ -85,7 +89,7 @@ impl Server {
         let admin =
             admin.with_context(|| format!("cannot listen on {} (admin)", config.admin.listen))?;
         let region = match &config.region {
-            Some(region) => Some(Region::bind(region, config.drain_max, &fleet).await?),
+            Some(region) => Some(Region::bind(region, config.drain_max, &pool_registry).await?),
             None => None,
         };
         let regions = region.as_ref().map(Region::handle);
@@ -93,7 +97,7 @@ impl Server {
         Ok(Self {
             config,
             file,
-            fleet,
+            pool_registry,
             metrics,
             probe_metrics,
             registry: Arc::new(registry),
@@ -129,8 +133,8 @@ impl Server {
 
     /// The pools.
     #[must_use]
-    pub fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
+    pub fn pool_registry(&self) -> &Arc<PoolRegistry> {
+        &self.pool_registry
     }
 
     /// Serves until `stop` resolves, and what is open then has ended.
@@ -145,11 +149,12 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let (serving, is_serving) = watch::channel(false);
 
-        let probes = probe::spawn(&self.fleet, self.probe_metrics)
+        let probes = probe::spawn(&self.pool_registry, self.probe_metrics)
             .context("cannot start a thread for probes")?;
         let admin_config = self.config.admin.clone();
-        let source = Source::start(&self.fleet, self.config, self.file);
-        let health = readiness::announce(Arc::clone(&self.fleet), serving, stopped.clone()).await;
+        let source = Source::start(&self.pool_registry, self.config, self.file);
+        let health =
+            readiness::announce(Arc::clone(&self.pool_registry), serving, stopped.clone()).await;
 
         let envoys = Envoys::default();
         let regions = self.region.as_ref().map(Region::handle);
@@ -158,11 +163,19 @@ impl Server {
             region.start(config, envoys.count())
         });
         let region = region.transpose()?;
-        let ext_proc = ExtProc::new(Arc::clone(&self.fleet), self.metrics.clone(), unix_time_s());
+        let ext_proc = ExtProc::new(
+            Arc::clone(&self.pool_registry),
+            self.metrics.clone(),
+            unix_time_s(),
+        );
         let services = grpc::Services {
             line: ext_proc.line(stopped.clone()),
             ext_proc,
-            endpoints: Endpoints::server(Arc::clone(&self.fleet), self.metrics, stopped.clone()),
+            endpoints: Endpoints::server(
+                Arc::clone(&self.pool_registry),
+                self.metrics,
+                stopped.clone(),
+            ),
             health,
             envoys,
         };
@@ -179,7 +192,7 @@ impl Server {
         drop(workers);
         let (admin_stop, admin_stopped) = watch::channel(false);
         let admin = Admin {
-            fleet: Arc::clone(&self.fleet),
+            pool_registry: Arc::clone(&self.pool_registry),
             registry: self.registry,
             regions,
             reloader: Arc::clone(source.reloader()),
@@ -190,7 +203,7 @@ impl Server {
         tracing::info!(
             listen = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             admin = %admin_address,
-            pools = self.fleet.pools().len(),
+            pools = self.pool_registry.pools().len(),
             "serving"
         );
 
@@ -207,7 +220,7 @@ impl Server {
             // First of all: peers must send nothing more.
             region.leave();
         }
-        self.fleet.shut_down();
+        self.pool_registry.shut_down();
         drop(source);
         let left = async {
             if let Some(region) = region {

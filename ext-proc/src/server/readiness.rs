@@ -20,9 +20,9 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::is_true;
 use crate::frontends::ext_proc::ExtProc;
-use crate::pool::{Fleet, Pool};
+use crate::pool::{Pool, PoolRegistry};
 
-/// How often the fleet is looked at until it is known.
+/// How often the pool_registry is looked at until it is known.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 const LIVENESS: &str = "liveness";
@@ -30,7 +30,7 @@ const READY_NAMES: [&str; 3] = ["readiness", ExtProc::NAME, ""];
 
 /// Tells `serving`, and the health service that is returned, whether the service is ready, until it stops.
 pub(super) async fn announce(
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     serving: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
 ) -> HealthServer<HealthService> {
@@ -42,7 +42,7 @@ pub(super) async fn announce(
     report(&reporter, ServingStatus::NotServing).await;
     tokio::spawn(async move {
         tokio::select! {
-            () = known(&fleet) => {
+            () = known(&pool_registry) => {
                 tracing::info!("ready");
                 serving.send_replace(true);
                 report(&reporter, ServingStatus::Serving).await;
@@ -66,12 +66,12 @@ async fn report(reporter: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn known(fleet: &Fleet) {
-    while !fleet.pools().iter().all(|pool| is_known(pool)) {
+async fn known(pool_registry: &PoolRegistry) {
+    while !pool_registry.pools().iter().all(|pool| is_known(pool)) {
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
 fn is_known(pool: &Pool) -> bool {
-    pool.is_fed() && pool.unasked().is_none()
+    pool.has_synced() && pool.unprobed().is_none()
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::Config;
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use crate::tasks;
 
 pub use reload::{ReloadError, Reloaded, Reloader};
@@ -29,12 +29,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// Feeds `fleet`, which already has the pools of `config`, with their replicas; with a `file`, follows it.
+    /// Feeds `pool_registry`, which already has the pools of `config`, with their replicas; with a `file`, follows it.
     /// Must be called inside a tokio runtime.
     #[must_use]
-    pub fn start(fleet: &Arc<Fleet>, config: Config, file: Option<PathBuf>) -> Self {
-        let reloader = Arc::new(Reloader::new(Arc::clone(fleet), config, file));
-        let replicas = tasks::for_each_pool(fleet, replicas::follow);
+    pub fn start(pool_registry: &Arc<PoolRegistry>, config: Config, file: Option<PathBuf>) -> Self {
+        let reloader = Arc::new(Reloader::new(Arc::clone(pool_registry), config, file));
+        let replicas = tasks::for_each_pool(pool_registry, replicas::follow);
         let mut tasks = vec![replicas.abort_handle()];
         if let Some(path) = reloader.file() {
             let path = path.to_owned();

@@ -7,12 +7,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{self, Config, ConfigErrors, RegionConfig};
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 
 /// Applies the file again, one reload at a time.
 #[derive(Debug)]
 pub struct Reloader {
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     file: Option<PathBuf>,
     config: watch::Sender<Arc<Config>>,
     /// Two reloads at once could apply an old file after a new one.
@@ -48,9 +48,13 @@ pub enum ReloadError {
 }
 
 impl Reloader {
-    pub(super) fn new(fleet: Arc<Fleet>, config: Config, file: Option<PathBuf>) -> Self {
+    pub(super) fn new(
+        pool_registry: Arc<PoolRegistry>,
+        config: Config,
+        file: Option<PathBuf>,
+    ) -> Self {
         Self {
-            fleet,
+            pool_registry,
             file,
             config: watch::Sender::new(Arc::new(config)),
             turn: Mutex::new(()),
@@ -108,7 +112,7 @@ impl Reloader {
         }
         let changed = *old != new;
         if changed {
-            self.fleet.apply(&new);
+            self.pool_registry.apply(&new);
         }
         let reloaded = Reloaded {
             changed,

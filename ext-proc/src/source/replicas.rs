@@ -4,7 +4,7 @@
 //! the file or the name says something new; one that an operator added is never touched. Name servers hand out
 //! some of many addresses, in turn, so an address must be missing several times in a row before its replica goes;
 //! and a name that cannot be resolved takes nobody away. That goes for a service that starts, too: while nothing is
-//! known of a pool's replicas, it leaves Envoy with those that it has ([`Pool::is_fed`]).
+//! known of a pool's replicas, it leaves Envoy with those that it has ([`Pool::has_synced`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ pub(crate) async fn follow(pool: Weak<Pool>) {
         owned.become_these(&pool, fixed.chain(resolved.addresses()).collect());
         // Where there is nothing but a name, and it was never resolved, it is still unknown who there is.
         if resolved.answered || current.sources.dns.is_none() || !current.sources.fixed.is_empty() {
-            pool.mark_fed();
+            pool.mark_synced();
         }
         drop(pool);
         let interval = current.sources.dns.as_ref().map(|dns| dns.interval);

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use isotherm_ext_proc::admin::Admin;
 use isotherm_ext_proc::config::{self, Config};
 use isotherm_ext_proc::metrics::{FleetCollector, Metrics, ProbeMetrics, RegionCollector};
-use isotherm_ext_proc::pool::{Clock, Fleet};
+use isotherm_ext_proc::pool::{Clock, PoolRegistry};
 use isotherm_ext_proc::probe;
 use isotherm_ext_proc::region::{Region, Running};
 use isotherm_ext_proc::source::Source;
@@ -28,7 +28,7 @@ pub const TOKEN: &str = "open-sesame";
 #[derive(Debug)]
 pub struct Service {
     /// Its pools.
-    pub fleet: Arc<Fleet>,
+    pub pool_registry: Arc<PoolRegistry>,
     /// Where its admin interface listens.
     pub admin: SocketAddr,
     /// Whether it says that it is ready.
@@ -55,11 +55,11 @@ impl Service {
         let mut registry = Registry::with_prefix("isotherm");
         let metrics = Arc::new(Metrics::register(&mut registry));
         let probes = ProbeMetrics::register(&mut registry);
-        let fleet = Arc::new(Fleet::new(&config, metrics, Clock::start()));
-        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&fleet))));
+        let pool_registry = Arc::new(PoolRegistry::new(&config, metrics, Clock::start()));
+        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&pool_registry))));
         let region = match &config.region {
             Some(region) => Some(
-                Region::bind(region, config.drain_max, &fleet)
+                Region::bind(region, config.drain_max, &pool_registry)
                     .await
                     .unwrap(),
             ),
@@ -67,14 +67,14 @@ impl Service {
         };
         let regions = region.as_ref().map(Region::handle);
         registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
-        drop(probe::spawn(&fleet, probes).unwrap());
+        drop(probe::spawn(&pool_registry, probes).unwrap());
         let token_file = config.admin.token_file.clone();
-        let source = Source::start(&fleet, config, Some(file.clone()));
+        let source = Source::start(&pool_registry, config, Some(file.clone()));
         let (serving, is_serving) = watch::channel(true);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = listener.local_addr().unwrap();
         let interface = Admin {
-            fleet: Arc::clone(&fleet),
+            pool_registry: Arc::clone(&pool_registry),
             registry: Arc::new(registry),
             regions,
             reloader: Arc::clone(source.reloader()),
@@ -87,7 +87,7 @@ impl Service {
         let config = source.reloader().config();
         let region = region.map(|region| region.start(config, envoys).unwrap());
         Self {
-            fleet,
+            pool_registry,
             admin,
             serving,
             file,
@@ -109,7 +109,7 @@ impl Service {
 
     /// The addresses of the only pool's replicas.
     pub fn members(&self) -> Vec<String> {
-        let pools = self.fleet.pools();
+        let pools = self.pool_registry.pools();
         let members = pools[0].members();
         let members = members.borrow();
         members

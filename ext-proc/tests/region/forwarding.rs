@@ -1,6 +1,6 @@
 //! What regions tell each other reaches the pools, and stops reaching them.
 
-use isotherm_ext_proc::pool::Ask;
+use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_router::PeerAvailability;
 use isotherm_router::region::Standing;
 
@@ -12,13 +12,13 @@ async fn a_full_region_forwards_to_one_that_says_it_has_room() {
     let eu = Node::start("eu", "").await;
     connected(&[&us, &eu]).await;
 
-    let (_running, progress) = us.submit(Ask::default());
+    let (_running, progress) = us.submit(RouteRequest::default());
     assert_eq!(place(&progress), us.engines[0].addr.to_string());
-    let (_forwarded, progress) = us.submit(Ask::default());
+    let (_forwarded, progress) = us.submit(RouteRequest::default());
     assert_eq!(place(&progress), "eu");
 
     // The region's own requests fill it: it says so, and gets no more.
-    let (_running, _) = eu.submit(Ask::default());
+    let (_running, _) = eu.submit(RouteRequest::default());
     eventually("us knows that eu is full", || {
         us.availability("eu") == Some(PeerAvailability::NoReplica)
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isotherm_ext_proc::pool::{Ask, Progress};
+use isotherm_ext_proc::pool::{RouteRequest, Submission};
 use isotherm_ext_proc::region::Status;
 use isotherm_router::region::Standing;
 
@@ -58,8 +58,8 @@ async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
     eventually("us adopts eu's replica", || us.holds(&eu)).await;
     let mut running = Vec::new();
     eventually("both replicas have a request", || {
-        let (ticket, progress) = us.submit(Ask::default());
-        if matches!(progress, Progress::Decided(_)) {
+        let (ticket, progress) = us.submit(RouteRequest::default());
+        if matches!(progress, Submission::Decided(_)) {
             running.push(ticket);
         }
         running.len() == 2

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::pool::Ask;
+use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_fingerprint::{Edge, Fingerprint};
 use isotherm_router::Scope;
 use isotherm_router::region::Standing;
@@ -47,21 +47,21 @@ fn tell(first: &Node, second: &Node, peers: &[(&str, SocketAddr)], engines: &[Fa
     second.write(peers, &[first.links()], &addresses);
 }
 
-fn prompt(hash: u64) -> Ask {
+fn prompt(hash: u64) -> RouteRequest {
     let edges = (1..=4)
         .map(|n| Edge {
             hash: hash * 10 + n,
             end_bytes: u32::try_from(n).unwrap() * 1_024,
         })
         .collect();
-    Ask {
+    RouteRequest {
         fingerprint: Arc::new(Fingerprint::new(edges, 4_096).unwrap()),
-        ..Ask::default()
+        ..RouteRequest::default()
     }
 }
 
 /// How much of a prompt a service knows to lie at a replica.
-fn known(node: &Node, ask: &Ask, at: &str) -> u32 {
+fn known(node: &Node, ask: &RouteRequest, at: &str) -> u32 {
     let candidates = node.pool().explain(ask).candidates;
     let found = candidates.iter().find(|candidate| candidate.name == at);
     found.map_or(0, |candidate| candidate.matched_bytes)
@@ -97,9 +97,9 @@ async fn queues_add_up_and_one_envoy_is_enough() {
     })
     .await;
 
-    let stay = || Ask {
+    let stay = || RouteRequest {
         scope: Scope::Home,
-        ..Ask::default()
+        ..RouteRequest::default()
     };
     let mut requests: Vec<_> = (0..2).map(|_| second.pool().submit(&stay())).collect();
     requests.extend((0..7).map(|_| second.pool().submit(&stay())));

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
 use isotherm_ext_proc::config::{self, Listen};
-use isotherm_ext_proc::pool::{Ask, Fleet, Pool, Progress, Ticket, Verdict};
+use isotherm_ext_proc::pool::{
+    InFlightGuard, Pool, PoolDecision, PoolRegistry, RouteRequest, Submission,
+};
 use isotherm_ext_proc::region::{Handle, PeerState, Status};
 use isotherm_ext_proc::server::Server;
 use isotherm_router::{PeerAvailability, Scope};
@@ -42,7 +44,7 @@ pub struct Node {
 /// A service that runs.
 struct Running {
     runtime: Runtime,
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     handle: Handle,
     links: SocketAddr,
     grpc: Listen,
@@ -120,15 +122,20 @@ impl Node {
             let links = region.address().unwrap();
             let grpc = server.addresses().unwrap().remove(0);
             ready
-                .send((Arc::clone(server.fleet()), region.handle(), links, grpc))
+                .send((
+                    Arc::clone(server.pool_registry()),
+                    region.handle(),
+                    links,
+                    grpc,
+                ))
                 .unwrap();
             server.run(async { drop(stopped.await) }).await.unwrap();
             end.send(())
         });
-        let (fleet, handle, links, grpc) = is_ready.recv_timeout(PATIENCE).unwrap();
+        let (pool_registry, handle, links, grpc) = is_ready.recv_timeout(PATIENCE).unwrap();
         self.running = Some(Running {
             runtime,
-            fleet,
+            pool_registry,
             handle,
             links,
             grpc,
@@ -230,7 +237,7 @@ impl Node {
     }
 
     pub fn pool(&self) -> Arc<Pool> {
-        self.running().fleet.pool_for(MODEL).unwrap()
+        self.running().pool_registry.pool_for(MODEL).unwrap()
     }
 
     pub fn status(&self) -> Status {
@@ -270,11 +277,11 @@ impl Node {
     }
 
     /// Hands in a request that may go anywhere.
-    pub fn submit(&self, ask: Ask) -> (Ticket, Progress) {
+    pub fn submit(&self, ask: RouteRequest) -> (InFlightGuard, Submission) {
         let scope = Scope::Regions {
             tried: Default::default(),
         };
-        self.pool().submit(&Ask { scope, ..ask })
+        self.pool().submit(&RouteRequest { scope, ..ask })
     }
 
     fn running(&self) -> &Running {
@@ -315,10 +322,10 @@ pub async fn connected(nodes: &[&Node]) {
 }
 
 /// Where a request that was decided at once goes: the name of a region, or of this one's replica.
-pub fn place(progress: &Progress) -> String {
+pub fn place(progress: &Submission) -> String {
     match progress {
-        Progress::Decided(Verdict::Go(route)) => route.chosen.to_string(),
-        Progress::Decided(Verdict::Forward(forward)) => forward.peer.name.to_string(),
+        Submission::Decided(PoolDecision::Dispatch(route)) => route.chosen.to_string(),
+        Submission::Decided(PoolDecision::Forward(forward)) => forward.peer.name.to_string(),
         other => format!("{other:?}"),
     }
 }

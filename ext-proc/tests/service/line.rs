@@ -167,7 +167,9 @@ async fn a_stop_lets_the_queue_of_a_line_go_and_the_line_ends_with_its_last_requ
 #[tokio::test]
 async fn a_service_among_regions_has_no_lines() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
-    service.fleet.set_regions("us", [("eu", "region-eu")]);
+    service
+        .pool_registry
+        .set_regions("us", [("eu", "region-eu")]);
     let refused = Line::try_open(&service).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(refused.message(), "regions need external processing");

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{self, Listen};
-use isotherm_ext_proc::pool::{Fleet, Pool};
+use isotherm_ext_proc::pool::{Pool, PoolRegistry};
 use isotherm_ext_proc::server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +49,7 @@ pools:
 
 /// A running service; it stops when it is dropped.
 struct Service {
-    fleet: Arc<Fleet>,
+    pool_registry: Arc<PoolRegistry>,
     channel: Channel,
     admin: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -68,13 +68,13 @@ impl Service {
             format!("listen: [\"{listen}\"]\nadmin: {{ listen: \"127.0.0.1:0\" }}\n{options}");
         let config = config::parse(&text).unwrap();
         let server = Server::bind(config, None).await.unwrap();
-        let fleet = Arc::clone(server.fleet());
+        let pool_registry = Arc::clone(server.pool_registry());
         let channel = connect(&server.addresses().unwrap()[0]);
         let admin = server.admin_address().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let ended = tokio::spawn(server.run(async { drop(stopped.await) }));
         let mut service = Self {
-            fleet,
+            pool_registry,
             channel,
             admin,
             stop: Some(stop),
@@ -105,7 +105,7 @@ impl Service {
     }
 
     fn pool(&self) -> Arc<Pool> {
-        Arc::clone(&self.fleet.pools()[0])
+        Arc::clone(&self.pool_registry.pools()[0])
     }
 
     /// A request of Envoy's, of which nothing was said yet.

@@ -34,7 +34,7 @@ impl Region {
         let options = format!("decision_header: true\n{ONE_AT_A_TIME}");
         let service = Service::start(&options, engines).await;
         let regions = [("eu", "region-eu"), ("asia", "to-asia")];
-        service.fleet.set_regions("us", regions);
+        service.pool_registry.set_regions("us", regions);
         let pool = service.pool();
         report(&pool);
         let heartbeats = tokio::spawn(async move {
@@ -87,9 +87,9 @@ impl Drop for Region {
 }
 
 fn report(pool: &Pool) {
-    let directory = pool.directory().unwrap();
+    let peer_table = pool.peer_table().unwrap();
     for (name, round_trip_ms) in [("eu", 80), ("asia", 150)] {
-        let peer = directory.named(name).unwrap().id;
+        let peer = peer_table.named(name).unwrap().id;
         let round_trip = Duration::from_millis(round_trip_ms);
         pool.peer_reported(peer, ROOM, pool.clock().now(), round_trip);
     }
@@ -292,7 +292,9 @@ async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
 #[tokio::test]
 async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_has_it() {
     let service = Service::start("pools: [{ model: llama }, { model: qwen }]", 0).await;
-    service.fleet.set_regions("us", [("eu", "region-eu")]);
+    service
+        .pool_registry
+        .set_regions("us", [("eu", "region-eu")]);
     let guest = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),

@@ -80,7 +80,7 @@ impl StreamingService<FromFilter> for Converse {
 
     fn call(&mut self, request: Request<Streaming<FromFilter>>) -> Self::Future {
         let Line { context, stopping } = self.0.clone();
-        std::future::ready(if context.fleet.table().directory().is_some() {
+        std::future::ready(if context.pool_registry.table().peer_table().is_some() {
             Err(Status::failed_precondition(
                 "regions need external processing",
             ))

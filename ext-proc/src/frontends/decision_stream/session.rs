@@ -25,7 +25,7 @@ use super::super::request::reply::Reply;
 use super::super::request::{Asked, Placed};
 use super::super::request::{Context, Listener};
 use super::response;
-use crate::pool::Verdict;
+use crate::pool::PoolDecision;
 
 /// The most requests that a line may have open: as many as a connection may have streams.
 const OPEN_MAX: usize = 100_000;
@@ -78,11 +78,11 @@ struct Awaited {
     id: u32,
     /// Numbers that are used twice are against the rules, but must not make one request hear of another's.
     turn: u64,
-    verdict: oneshot::Receiver<Verdict>,
+    verdict: oneshot::Receiver<PoolDecision>,
 }
 
 impl Future for Awaited {
-    type Output = (u32, u64, Result<Verdict, RecvError>);
+    type Output = (u32, u64, Result<PoolDecision, RecvError>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let verdict = ready!(Pin::new(&mut self.verdict).poll(context));
@@ -180,10 +180,10 @@ impl<I: Inbound> Conversation<I> {
     }
 
     fn ask(&mut self, ask: &Ask) -> What {
-        let table = self.context.fleet.table();
+        let table = self.context.pool_registry.table();
         let is_elsewheres = self.progress != Progress::Good
             || self.open.len() >= OPEN_MAX
-            || table.directory().is_some();
+            || table.peer_table().is_some();
         let entry = match self.open.entry(ask.id) {
             Entry::Vacant(entry) if !is_elsewheres => entry,
             Entry::Vacant(_) | Entry::Occupied(_) => return response::passed(),
@@ -222,7 +222,7 @@ impl<I: Inbound> Conversation<I> {
         &mut self,
         id: u32,
         turn: u64,
-        verdict: Result<Verdict, RecvError>,
+        verdict: Result<PoolDecision, RecvError>,
         answers: &mut Vec<Answer>,
     ) {
         let Entry::Occupied(mut entry) = self.open.entry(id) else {

@@ -27,7 +27,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 use super::decision_stream::Line;
 use super::request::{Context, Listener};
 use crate::metrics::Metrics;
-use crate::pool::Fleet;
+use crate::pool::PoolRegistry;
 use stream::Exchange;
 
 const PATH: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
@@ -49,12 +49,16 @@ pub struct ExtProc {
 }
 
 impl ExtProc {
-    /// The service over a fleet. `started_unix_s` is the age that its models get, in seconds since 1970.
+    /// The service over a pool_registry. `started_unix_s` is the age that its models get, in seconds since 1970.
     #[must_use]
-    pub fn new(fleet: Arc<Fleet>, metrics: Arc<Metrics>, started_unix_s: u64) -> Self {
+    pub fn new(
+        pool_registry: Arc<PoolRegistry>,
+        metrics: Arc<Metrics>,
+        started_unix_s: u64,
+    ) -> Self {
         Self {
             context: Arc::new(Context {
-                fleet,
+                pool_registry,
                 metrics,
                 started_unix_s,
             }),

@@ -46,7 +46,7 @@ fn forwarded(forwarded: Forwarded) -> ProcessingResponse {
     let forward = &forwarded.forward;
     let mut set = vec![
         set_header(names::CLUSTER, &forward.peer.cluster),
-        set_header(names::ORIGIN, forward.directory.own()),
+        set_header(names::ORIGIN, forward.peer_table.own()),
         set_header(names::TRIED, &forwarded.tried),
     ];
     let model = forwarded.model;

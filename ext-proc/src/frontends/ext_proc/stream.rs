@@ -28,7 +28,7 @@ use super::super::request::reply::Reply;
 use super::super::request::{Asked, Placed};
 use super::super::request::{Context, Listener};
 use super::response;
-use crate::pool::Verdict;
+use crate::pool::PoolDecision;
 
 /// `FULL_DUPLEX_STREAMED` of Envoy's `ProcessingMode.BodySendMode`.
 const FULL_DUPLEX: i32 = 4;
@@ -50,7 +50,7 @@ pub(super) struct Exchange<I: Inbound> {
     listener: Listener,
     inbound: I,
     /// What it waits for.
-    verdict: Option<oneshot::Receiver<Verdict>>,
+    verdict: Option<oneshot::Receiver<PoolDecision>>,
     /// Read while the request waited; to be answered next.
     held_back: Option<ProcessingRequest>,
     /// Envoy sends bodies in full-duplex mode: of requests, of responses.
@@ -126,7 +126,7 @@ impl<I: Inbound> Exchange<I> {
     }
 
     fn place(&mut self, head: Head) -> ProcessingResponse {
-        let table = self.asked.context().fleet.table();
+        let table = self.asked.context().pool_registry.table();
         match self.asked.place(head, &table) {
             Placed::Decided(reply) => self.reply(reply),
             Placed::Waits { timeout, verdict } => {

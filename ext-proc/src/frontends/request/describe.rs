@@ -8,7 +8,7 @@ use isotherm_router::{RequestId, Scope};
 
 use super::head::Head;
 use super::reply::Carried;
-use crate::pool::{Ask, Directory, Forward, Pool, Route};
+use crate::pool::{Forward, PeerTable, Pool, Route, RouteRequest};
 
 /// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
@@ -28,11 +28,11 @@ pub(super) struct About {
 
 impl About {
     /// What `head` says, and where `ask` may go.
-    pub(super) fn of(head: Head, ask: &Ask, directory: Option<&Directory>) -> Self {
-        let (guest_of, tried) = match (&ask.scope, directory) {
+    pub(super) fn of(head: Head, ask: &RouteRequest, peer_table: Option<&PeerTable>) -> Self {
+        let (guest_of, tried) = match (&ask.scope, peer_table) {
             (Scope::Guest, _) => (head.origin.region, String::new()),
-            (Scope::Regions { tried }, Some(directory)) => {
-                let names = tried.iter().filter_map(|id| directory.get(*id));
+            (Scope::Regions { tried }, Some(peer_table)) => {
+                let names = tried.iter().filter_map(|id| peer_table.get(*id));
                 let names: Vec<_> = names.map(|peer| &*peer.name).collect();
                 (None, names.join(","))
             }

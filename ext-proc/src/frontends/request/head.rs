@@ -14,7 +14,7 @@ use super::super::ext_proc::subset;
 use super::origin::{Listener, Origin};
 use super::reply::Carried;
 use crate::metrics::Metrics;
-use crate::pool::{Ask, Directory, session_key};
+use crate::pool::{PeerTable, RouteRequest, session_key};
 
 /// What a request's headers say.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     /// What the answer takes away again.
     pub(crate) carried: Carried,
     /// What the routing core wants to know; its scope is left to who knows the regions.
-    pub(crate) ask: Ask,
+    pub(crate) ask: RouteRequest,
 }
 
 impl Head {
@@ -69,9 +69,9 @@ impl Head {
     }
 
     /// What the routing core wants to know, with where the request may go.
-    pub(crate) fn ask(&self, directory: Option<&Directory>) -> Ask {
-        Ask {
-            scope: self.origin.scope(directory, self.ask.subset.is_some()),
+    pub(crate) fn ask(&self, peer_table: Option<&PeerTable>) -> RouteRequest {
+        RouteRequest {
+            scope: self.origin.scope(peer_table, self.ask.subset.is_some()),
             ..self.ask.clone()
         }
     }

@@ -1,6 +1,6 @@
 //! One request, from its headers to the end of its response, in nobody's protocol.
 //!
-//! Whatever ends the talk about a request drops it, and with it the [`Ticket`], which gives the request's place back.
+//! Whatever ends the talk about a request drops it, and with it the [`InFlightGuard`], which gives the request's place back.
 
 pub(crate) mod describe;
 pub(crate) mod head;
@@ -22,7 +22,7 @@ use describe::About;
 use reply::{Passed, Reply};
 
 use crate::metrics::{Answer, Metrics};
-use crate::pool::{Fleet, Pool, Progress, Table, Ticket, Verdict};
+use crate::pool::{InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission};
 
 pub(crate) use head::Head;
 pub(crate) use origin::Listener;
@@ -31,7 +31,7 @@ pub(crate) use target::Place;
 /// What every exchange uses.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) pool_registry: Arc<PoolRegistry>,
     pub(super) metrics: Arc<Metrics>,
     /// When the service started, in seconds since 1970: models have an age.
     pub(super) started_unix_s: u64,
@@ -53,7 +53,7 @@ enum Stage {
     /// It waits for a replica.
     Waiting(Box<Waiting>),
     /// It was sent to a replica, or to another region.
-    Sent(Ticket),
+    Sent(InFlightGuard),
     /// Nothing is expected of it any more.
     Settled,
     /// Nothing more is to be said. Either the client has its response from here, or it has ended.
@@ -61,7 +61,7 @@ enum Stage {
 }
 
 struct Waiting {
-    ticket: Ticket,
+    ticket: InFlightGuard,
     about: About,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Placed {
         /// For how long at the most.
         timeout: Duration,
         /// What [`Asked::told`] wants to hear.
-        verdict: oneshot::Receiver<Verdict>,
+        verdict: oneshot::Receiver<PoolDecision>,
     },
 }
 
@@ -104,9 +104,9 @@ impl Asked {
     }
 
     /// Its headers say what it is.
-    pub(super) fn place(&mut self, head: Head, table: &Table) -> Placed {
+    pub(super) fn place(&mut self, head: Head, table: &PoolTable) -> Placed {
         let place = Place::of(&head, table);
-        let guest = head.origin.is_guest(table.directory().map(Arc::as_ref));
+        let guest = head.origin.is_guest(table.peer_table().map(Arc::as_ref));
         tracing::trace!(path = head.path, model = head.model, ?place, "request");
         Placed::Decided(match place {
             Place::Route(pool) => return self.submit(&pool, head, table),
@@ -145,16 +145,16 @@ impl Asked {
     }
 
     /// Hands the request to its pool.
-    fn submit(&mut self, pool: &Arc<Pool>, head: Head, table: &Table) -> Placed {
+    fn submit(&mut self, pool: &Arc<Pool>, head: Head, table: &PoolTable) -> Placed {
         // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
         let wait_max = pool.wait_max();
-        let directory = table.directory().map(Arc::as_ref);
-        let ask = head.ask(directory);
-        let about = About::of(head, &ask, directory);
+        let peer_table = table.peer_table().map(Arc::as_ref);
+        let ask = head.ask(peer_table);
+        let about = About::of(head, &ask, peer_table);
         let (ticket, progress) = pool.submit(&ask);
         match progress {
-            Progress::Decided(verdict) => Placed::Decided(self.decided(ticket, verdict, &about)),
-            Progress::Waiting(verdict) => {
+            Submission::Decided(verdict) => Placed::Decided(self.decided(ticket, verdict, &about)),
+            Submission::Queued(verdict) => {
                 self.stage = Stage::Waiting(Box::new(Waiting { ticket, about }));
                 Placed::Waits {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
@@ -167,10 +167,10 @@ impl Asked {
     /// What it waited for has come; `None` when it did not wait.
     pub(super) fn told(
         &mut self,
-        verdict: Result<Verdict, oneshot::error::RecvError>,
+        verdict: Result<PoolDecision, oneshot::error::RecvError>,
     ) -> Option<Reply> {
         // The pool answers everybody before it goes, so a lost verdict is a pool that is gone.
-        let verdict = verdict.unwrap_or(Verdict::Refused {
+        let verdict = verdict.unwrap_or(PoolDecision::Reject {
             reason: RejectReason::ShuttingDown,
             retry_after: Duration::ZERO,
         });

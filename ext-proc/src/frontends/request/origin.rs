@@ -14,7 +14,7 @@
 
 use isotherm_router::Scope;
 
-use crate::pool::Directory;
+use crate::pool::PeerTable;
 
 /// The longest body that Envoy keeps for a second try, in bytes; `envoy/region.yaml` sets the same limit a little higher.
 const BODY_BYTES_MAX: u64 = 3 * 1024 * 1024;
@@ -45,8 +45,8 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// Whether another region sent the request here.
-    pub(crate) fn is_guest(&self, directory: Option<&Directory>) -> bool {
-        let own = directory.map(Directory::own);
+    pub(crate) fn is_guest(&self, peer_table: Option<&PeerTable>) -> bool {
+        let own = peer_table.map(PeerTable::own);
         own.is_some_and(|own| {
             self.region
                 .as_deref()
@@ -55,11 +55,11 @@ impl Origin {
     }
 
     /// Where the request may go. `stays` is whether anything else keeps it here.
-    pub(crate) fn scope(&self, directory: Option<&Directory>, stays: bool) -> Scope {
-        let Some(directory) = directory else {
+    pub(crate) fn scope(&self, peer_table: Option<&PeerTable>, stays: bool) -> Scope {
+        let Some(peer_table) = peer_table else {
             return Scope::Home;
         };
-        if self.is_guest(Some(directory)) {
+        if self.is_guest(Some(peer_table)) {
             return Scope::Guest;
         }
         if stays || self.body_bytes.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
@@ -72,7 +72,7 @@ impl Origin {
             (Some(_), None) => return Scope::Home,
         };
         let names = tried.split(',').map(str::trim).take(TRIED_MAX);
-        let tried = names.filter_map(|name| Some(directory.named(name)?.id));
+        let tried = names.filter_map(|name| Some(peer_table.named(name)?.id));
         Scope::Regions {
             tried: tried.collect(),
         }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn scope(origin: &str, tried: &str, body_bytes: u64, stays: bool) -> Scope {
-        let directory = Directory::new("us", [("eu", "e"), ("asia", "a")], None);
+        let peer_table = PeerTable::new("us", [("eu", "e"), ("asia", "a")], None);
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let origin = Origin {
             region: some(origin),
@@ -94,7 +94,7 @@ mod tests {
             body_bytes: Some(body_bytes),
         };
         assert_eq!(origin.scope(None, stays), Scope::Home, "there is no region");
-        origin.scope(Some(&directory), stays)
+        origin.scope(Some(&peer_table), stays)
     }
 
     fn regions(tried: &[u16]) -> Scope {

@@ -11,21 +11,26 @@ use super::openai;
 use super::reply::{Forwarded, Immediate, Passed, Reply, Routed};
 use super::{Asked, Stage};
 use crate::metrics::Answer;
-use crate::pool::{ANY_MODEL, Forward, Route, Ticket, Verdict};
+use crate::pool::{ANY_MODEL, Forward, InFlightGuard, PoolDecision, Route};
 
 impl Asked {
-    pub(super) fn decided(&mut self, ticket: Ticket, verdict: Verdict, about: &About) -> Reply {
+    pub(super) fn decided(
+        &mut self,
+        ticket: InFlightGuard,
+        verdict: PoolDecision,
+        about: &About,
+    ) -> Reply {
         match verdict {
-            Verdict::Go(route) => self.go(ticket, &route, about),
-            Verdict::Forward(forward) => self.forward(ticket, forward, about),
-            Verdict::Refused {
+            PoolDecision::Dispatch(route) => self.go(ticket, &route, about),
+            PoolDecision::Forward(forward) => self.forward(ticket, forward, about),
+            PoolDecision::Reject {
                 reason,
                 retry_after,
             } => self.refuse(ticket, reason, retry_after, about),
         }
     }
 
-    fn go(&mut self, mut ticket: Ticket, route: &Route, about: &About) -> Reply {
+    fn go(&mut self, mut ticket: InFlightGuard, route: &Route, about: &About) -> Reply {
         ticket.sent(route);
         let pool = ticket.pool();
         describe::log(pool, ticket.id(), route, about);
@@ -37,7 +42,7 @@ impl Asked {
         Reply::Routed(routed)
     }
 
-    fn forward(&mut self, mut ticket: Ticket, forward: Forward, about: &About) -> Reply {
+    fn forward(&mut self, mut ticket: InFlightGuard, forward: Forward, about: &About) -> Reply {
         ticket.forwarded();
         let pool = ticket.pool();
         describe::log_forward(pool, ticket.id(), &forward, about);
@@ -54,12 +59,12 @@ impl Asked {
 
     /// Whether clients are told why their request went where it went.
     fn describes(&self) -> bool {
-        self.context.fleet.table().decision_header()
+        self.context.pool_registry.table().decision_header()
     }
 
     fn refuse(
         &mut self,
-        ticket: Ticket,
+        ticket: InFlightGuard,
         reason: RejectReason,
         retry_after: Duration,
         about: &About,

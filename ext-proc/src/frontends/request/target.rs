@@ -20,7 +20,7 @@ use std::sync::{Arc, Once};
 use isotherm_fingerprint::Api;
 
 use super::head::{Head, percent_decoded};
-use crate::pool::{ANY_MODEL, Pool, Table};
+use crate::pool::{ANY_MODEL, Pool, PoolTable};
 
 const MODELS_PATH: &str = "/v1/models";
 
@@ -46,7 +46,7 @@ pub(crate) enum Place {
 
 impl Place {
     /// Finds out.
-    pub(crate) fn of(head: &Head, table: &Table) -> Self {
+    pub(crate) fn of(head: &Head, table: &PoolTable) -> Self {
         if head.is_decided {
             TOLD.call_once(|| {
                 tracing::warn!(
@@ -82,7 +82,7 @@ impl Place {
     }
 
     fn in_pool(pool: &Arc<Pool>) -> Self {
-        if pool.is_fed() {
+        if pool.has_synced() {
             Self::Route(Arc::clone(pool))
         } else {
             Self::Pass(Some(pool.cluster()))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::metrics::Metrics;
-    use crate::pool::{Clock, Fleet};
+    use crate::pool::{Clock, PoolRegistry};
 
     const TWO: &str = "
 pools:
@@ -125,7 +125,7 @@ pools:
     fn place(config: &str, method: &str, path: &str, model: &str, cluster: &str) -> String {
         let config = config::parse(config).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
-        let fleet = Fleet::new(&config, Arc::new(metrics), Clock::start());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let head = Head {
             method: method.into(),
@@ -134,7 +134,7 @@ pools:
             cluster: some(cluster),
             ..Head::default()
         };
-        match Place::of(&head, &fleet.table()) {
+        match Place::of(&head, &pool_registry.table()) {
             Place::Route(pool) => format!("route {}", pool.name()),
             Place::Pass(cluster) => format!("pass {}", cluster.unwrap_or_default()),
             Place::Models => "models".into(),
@@ -156,13 +156,13 @@ pools:
     async fn what_the_line_has_decided_is_left_alone() {
         let config = config::parse(TWO).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
-        let fleet = Fleet::new(&config, Arc::new(metrics), Clock::start());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
         let head = Head {
             model: Some("qwen".into()),
             is_decided: true,
             ..Head::default()
         };
-        let place = Place::of(&head, &fleet.table());
+        let place = Place::of(&head, &pool_registry.table());
         assert!(matches!(place, Place::Pass(None)), "{place:?}");
     }
 

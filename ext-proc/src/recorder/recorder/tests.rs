@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use isotherm_fingerprint::Edge;
 
-fn ask() -> Ask {
+fn ask() -> RouteRequest {
     let edges = vec![
         Edge {
             hash: 11,
@@ -14,11 +14,11 @@ fn ask() -> Ask {
             end_bytes: 512,
         },
     ];
-    Ask {
+    RouteRequest {
         fingerprint: Arc::new(Fingerprint::new(edges, 600).unwrap()),
         session: Some(SessionKey(5)),
         output_tokens_max: Some(99),
-        ..Ask::default()
+        ..RouteRequest::default()
     }
 }
 
@@ -100,7 +100,7 @@ async fn errors_of_engines_and_requests_of_other_regions_are_left_out() {
         .begin(at(0), &ask())
         .unwrap()
         .finished(&outcome(500));
-    let guest = Ask {
+    let guest = RouteRequest {
         scope: Scope::Guest,
         ..ask()
     };

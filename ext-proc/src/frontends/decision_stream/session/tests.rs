@@ -8,7 +8,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::*;
 use crate::config;
 use crate::metrics::Metrics;
-use crate::pool::{Clock, Fleet, Pool};
+use crate::pool::{Clock, Pool, PoolRegistry};
 
 type Line = Conversation<Box<dyn Stream<Item = Result<FromFilter, Status>> + Send + Unpin>>;
 
@@ -30,14 +30,14 @@ impl World {
         let config = config.unwrap();
         let mut registry = Registry::default();
         let metrics = Arc::new(Metrics::register(&mut registry));
-        let fleet = Fleet::new(&config, Arc::clone(&metrics), Clock::start());
-        let pool = fleet.pool_for("m").unwrap();
+        let pool_registry = PoolRegistry::new(&config, Arc::clone(&metrics), Clock::start());
+        let pool = pool_registry.pool_for("m").unwrap();
         for port in 1..=replicas {
             let replica = pool.add_replica(([127, 0, 0, 1], port).into()).unwrap();
             pool.probed(replica, Load::default(), pool.clock().now());
         }
         let context = Arc::new(Context {
-            fleet: Arc::new(fleet),
+            pool_registry: Arc::new(pool_registry),
             metrics,
             started_unix_s: 0,
         });
@@ -155,7 +155,10 @@ async fn a_request_is_asked_about_routed_and_ended() {
 async fn another_cluster_than_the_filters_is_named_and_so_is_the_reason_where_it_is_wanted() {
     let mut world = World::with_replicas(1).await;
     let config = "decision_header: true\npools: [{ model: m, cluster: d }]";
-    world.context.fleet.apply(&config::parse(config).unwrap());
+    world
+        .context
+        .pool_registry
+        .apply(&config::parse(config).unwrap());
     world.say([1], []);
     let answers = world.answers().await;
     let [(1, What::Routed(routed))] = &*answers else {
@@ -349,7 +352,7 @@ async fn a_service_that_stops_says_so_once_and_the_line_ends_with_its_last_reque
     assert_eq!(world.hears().await, leaving);
     world.say([3], []);
     assert_eq!(world.answers().await, [(3, response::passed())]);
-    world.context.fleet.shut_down();
+    world.context.pool_registry.shut_down();
     assert_eq!(world.answers().await, [(2, response::passed())]);
     assert!(world.has("answers_total{answer=\"passed\"} 1"));
     assert!(world.is_quiet(), "the response of the first goes on");
@@ -371,7 +374,7 @@ async fn regions_that_a_reload_brings_make_a_line_pass_everything_on() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
     assert!(matches!(&*world.answers().await, [(1, What::Routed(_))]));
-    world.context.fleet.set_regions("us", [("eu", "e")]);
+    world.context.pool_registry.set_regions("us", [("eu", "e")]);
     world.say([2], []);
     assert_eq!(world.answers().await, [(2, response::passed())]);
     world.say([], [end(1, "v=1;status=200")]);

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
 use super::*;
 use crate::config;
 use crate::metrics::Metrics;
-use crate::pool::{Clock, Fleet, Pool};
+use crate::pool::{Clock, Pool, PoolRegistry};
 
 type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
 
@@ -18,12 +18,12 @@ type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
 async fn sent() -> (Arc<Pool>, mpsc::UnboundedSender<ProcessingRequest>, Answers) {
     let config = config::parse("pools: [{ model: m }]").unwrap();
     let metrics = Arc::new(Metrics::register(&mut Registry::default()));
-    let fleet = Fleet::new(&config, Arc::clone(&metrics), Clock::start());
-    let pool = fleet.pool_for("m").unwrap();
+    let pool_registry = PoolRegistry::new(&config, Arc::clone(&metrics), Clock::start());
+    let pool = pool_registry.pool_for("m").unwrap();
     let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
     pool.probed(replica, Load::default(), pool.clock().now());
     let context = Arc::new(Context {
-        fleet: Arc::new(fleet),
+        pool_registry: Arc::new(pool_registry),
         metrics,
         started_unix_s: 0,
     });
