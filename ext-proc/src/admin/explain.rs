@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::{Shared, view};
-use crate::frontends::request::{Head, Listener, Place};
+use crate::frontends::request::{Listener, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 
@@ -49,7 +49,7 @@ pub(super) async fn explain(
     let (headers, problem) = filtered.await.map_err(ApiError::broken)??;
     // A counter of its own: a question is no request.
     let metrics = Metrics::register(&mut Registry::default());
-    let head = Head::read(Some(&headers), None, Listener::Clients, &metrics);
+    let head = RequestHead::read(Some(&headers), None, Listener::Clients, &metrics);
     let found = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
@@ -61,19 +61,25 @@ pub(super) async fn explain(
     };
     let table = admin.pool_registry.table();
     let peer_table = table.peer_table().map(Arc::as_ref);
-    let explained = match Place::of(&head, &table) {
-        Place::Route(pool) => in_pool(found, &pool, &pool.explain(&head.ask(peer_table))),
-        Place::Pass(Some(cluster)) => without_pool(
+    let explained = match RouteTarget::of(&head, &table) {
+        RouteTarget::Pool(pool) => in_pool(found, &pool, &pool.explain(&head.ask(peer_table))),
+        RouteTarget::PassThrough(Some(cluster)) => without_pool(
             found,
             format!("passed on to cluster `{cluster}` without waiting"),
         ),
-        Place::Pass(None) => without_pool(found, "passed on as Envoy's routes say".into()),
-        Place::Models | Place::Model(_) => without_pool(found, "answered with the models".into()),
-        Place::UnknownModel(model) => without_pool(
+        RouteTarget::PassThrough(None) => {
+            without_pool(found, "passed on as Envoy's routes say".into())
+        }
+        RouteTarget::ModelList | RouteTarget::Model(_) => {
+            without_pool(found, "answered with the models".into())
+        }
+        RouteTarget::UnknownModel(model) => without_pool(
             found,
             format!("answered with 404: no pool serves `{model}`"),
         ),
-        Place::NoModel => without_pool(found, "answered with 400: it names no model".into()),
+        RouteTarget::MissingModel => {
+            without_pool(found, "answered with 400: it names no model".into())
+        }
     };
     Ok(Json(explained))
 }

@@ -21,9 +21,9 @@ use super::error::ApiError;
 use super::server::{Held, Open};
 use super::{Shared, pools, view};
 use crate::config::Config;
+use crate::recorder::event::{EndReason, RecordingEvent, RecordingSummary};
 use crate::recorder::recorder::Recording;
 use crate::recorder::salt::Salt;
-use crate::recorder::wire::{Ending, Said, Why};
 
 /// The most requests of one recording.
 const REQUESTS_MAX: u64 = 1_000_000;
@@ -93,13 +93,13 @@ pub(super) async fn record(
     let lines = futures_util::stream::unfold(Some(answer), |answer| async move {
         let mut answer = answer?;
         let said = answer.next().await;
-        let rest = matches!(said, Said::Request(_)).then_some(answer);
+        let rest = matches!(said, RecordingEvent::Request(_)).then_some(answer);
         Some((line(&said), rest))
     });
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
 }
 
-fn line(said: &Said) -> Result<Bytes, serde_json::Error> {
+fn line(said: &RecordingEvent) -> Result<Bytes, serde_json::Error> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
     Ok(line.into())
@@ -113,7 +113,7 @@ struct Answer {
     region: Option<String>,
     closes: Instant,
     /// Since when it takes no more requests, and why.
-    closed: Option<(Instant, Why)>,
+    closed: Option<(Instant, EndReason)>,
     serving: watch::Receiver<bool>,
     config: watch::Receiver<Arc<Config>>,
     recorded: u64,
@@ -122,7 +122,7 @@ struct Answer {
 }
 
 impl Answer {
-    async fn next(&mut self) -> Said {
+    async fn next(&mut self) -> RecordingEvent {
         loop {
             if self.closed.is_none()
                 && let Some(why) = self.over()
@@ -131,7 +131,10 @@ impl Answer {
                 self.closed = Some((Instant::now(), why));
             }
             if let Some((since, why)) = self.closed {
-                let at_once = matches!(why, Why::Disabled | Why::Stopping | Why::Size);
+                let at_once = matches!(
+                    why,
+                    EndReason::Disabled | EndReason::Stopping | EndReason::Size
+                );
                 if at_once || since.elapsed() > LINGER_MAX {
                     return self.end(why);
                 }
@@ -143,10 +146,10 @@ impl Answer {
                         self.recorded += 1;
                         // Numbers of up to 16 digits, with their marks.
                         self.bytes += 200 + 32 * recorded.edges.len() as u64;
-                        return Said::Request(recorded);
+                        return RecordingEvent::Request(recorded);
                     }
                     None => {
-                        let why = self.closed.map_or(Why::Requests, |(_, why)| why);
+                        let why = self.closed.map_or(EndReason::Requests, |(_, why)| why);
                         return self.end(why);
                     }
                 },
@@ -155,25 +158,25 @@ impl Answer {
         }
     }
 
-    /// Why it should take no more requests, if it should not.
-    fn over(&self) -> Option<Why> {
+    /// EndReason it should take no more requests, if it should not.
+    fn over(&self) -> Option<EndReason> {
         if !*self.serving.borrow() {
-            Some(Why::Stopping)
+            Some(EndReason::Stopping)
         } else if !self.config.borrow().recording.enabled {
-            Some(Why::Disabled)
+            Some(EndReason::Disabled)
         } else if self.bytes >= BYTES_MAX {
-            Some(Why::Size)
+            Some(EndReason::Size)
         } else if self.recording.is_closed() {
-            Some(Why::Requests)
+            Some(EndReason::Requests)
         } else if Instant::now() >= self.closes {
-            Some(Why::Time)
+            Some(EndReason::Time)
         } else {
             None
         }
     }
 
-    fn end(&self, why: Why) -> Said {
-        let ending = Ending {
+    fn end(&self, why: EndReason) -> RecordingEvent {
+        let ending = RecordingSummary {
             why,
             recorded: self.recorded,
             dropped: self.recording.dropped(),
@@ -189,6 +192,6 @@ impl Answer {
             unfinished = ending.unfinished,
             "recording has ended"
         );
-        Said::End(ending)
+        RecordingEvent::End(ending)
     }
 }

@@ -18,8 +18,8 @@ use hyper::body::Incoming;
 
 use super::client::{Client, Connection};
 use crate::admin::view::NewRecording;
-use crate::recorder::assemble::{Assembler, Totals};
-use crate::recorder::wire::{Ending, Recorded, Said};
+use crate::recorder::event::{RecordedRequest, RecordingEvent, RecordingSummary};
+use crate::recorder::trace::{Assembler, Totals};
 
 /// The longest line of the service's answer, in bytes: one with 320 edges has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -71,7 +71,7 @@ pub(super) async fn run(args: Record) -> anyhow::Result<ExitCode> {
 }
 
 /// Takes everything that the service says, until it says that this was all.
-async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<Ending>> {
+async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<RecordingSummary>> {
     let mut rest: Vec<u8> = Vec::new();
     let mut progress = tokio::time::interval(PROGRESS);
     progress.tick().await;
@@ -93,8 +93,8 @@ async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<
             let line: Vec<u8> = rest.drain(..=end).collect();
             let said = serde_json::from_slice(&line);
             match said.context("the service says what this version does not understand")? {
-                Said::Request(recorded) => tape.push(&recorded)?,
-                Said::End(ending) => return Ok(Some(ending)),
+                RecordingEvent::Request(recorded) => tape.push(&recorded)?,
+                RecordingEvent::End(ending) => return Ok(Some(ending)),
             }
         }
         if rest.len() > LINE_BYTES_MAX {
@@ -147,7 +147,7 @@ impl Tape {
         })
     }
 
-    fn push(&mut self, recorded: &Recorded) -> anyhow::Result<()> {
+    fn push(&mut self, recorded: &RecordedRequest) -> anyhow::Result<()> {
         let line = serde_json::to_vec(recorded)?;
         let wrong = || format!("cannot write {}", self.path.display());
         self.file.write_all(&line).with_context(wrong)?;
@@ -192,7 +192,7 @@ impl Tape {
     }
 }
 
-fn told(written: &Written, ending: Option<&Ending>) -> String {
+fn told(written: &Written, ending: Option<&RecordingSummary>) -> String {
     let mut text = format!(
         "{} requests; a token of their prompts has {:.2} bytes",
         written.lines, written.token_bytes

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Pool;
 use super::state::{PoolDecision, Route};
-use crate::recorder::recorder::Entry;
+use crate::recorder::recorder::RecordingEntry;
 
 /// An engine writes its load report a little before the first byte reaches the filter. What was pushed within this
 /// time may be missing from the report, so the report counts as that much older.
@@ -39,11 +39,15 @@ pub struct InFlightGuard {
     /// Nothing more is to be told of this request.
     closed: bool,
     /// What a recording gets of it, when it ends in whatever way.
-    recorded: Option<Box<Entry>>,
+    recorded: Option<Box<RecordingEntry>>,
 }
 
 impl InFlightGuard {
-    pub(crate) fn new(pool: Arc<Pool>, id: RequestId, recorded: Option<Box<Entry>>) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        id: RequestId,
+        recorded: Option<Box<RecordingEntry>>,
+    ) -> Self {
         Self {
             pool,
             id,

@@ -9,16 +9,16 @@
 //! | --- | --- |
 //! | [`recorder`] | taps a pool: what comes, and how it ends, into a bounded channel |
 //! | [`salt`] | puts ids in the place of hashes |
-//! | [`wire`] | what the admin interface says to `isotherm record` |
-//! | [`assemble`] | makes a trace of that, once all of it is there |
+//! | [`event`] | what the admin interface says to `isotherm record` |
+//! | [`trace`] | makes a trace of that, once all of it is there |
 //! | [`trace_line`] | the format of the trace |
 //!
 //! A request that nobody records costs the load of one flag. One that is recorded costs the copy of a few numbers and of a
 //! pointer to its fingerprint; hashing and writing happen where the recording is read. When the reader is too slow
 //! records are dropped and counted, never waited for.
 
-pub mod assemble;
+pub mod event;
 pub mod recorder;
 pub mod salt;
+pub mod trace;
 pub mod trace_line;
-pub mod wire;

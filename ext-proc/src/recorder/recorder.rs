@@ -1,6 +1,6 @@
 //! Taps one pool.
 //!
-//! A request's `Entry` lives in its ticket, so whatever ends the request ends the entry, and its drop is what sends the
+//! A request's `RecordingEntry` lives in its ticket, so whatever ends the request ends the entry, and its drop is what sends the
 //! record. The channel closes by itself when the recording takes no more requests and the last entry is gone: nobody has
 //! to know who is still under way.
 //!
@@ -14,8 +14,8 @@ use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{Scope, SessionKey, Time};
 use tokio::sync::mpsc;
 
+use super::event::RecordedRequest;
 use super::salt::Salt;
-use super::wire::Recorded;
 use crate::pool::RouteRequest;
 
 /// Records that wait to be written. One is at most 6 KB, so all of them are at most 25 MB.
@@ -56,11 +56,11 @@ pub struct Recording {
 
 /// Another recording of this pool is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+pub struct RecordingInProgress;
 
 /// A request that is being recorded.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RecordingEntry {
     records: mpsc::Sender<Record>,
     counts: Arc<Counts>,
     /// `None` once it is sent, or left out.
@@ -84,10 +84,14 @@ impl Recorder {
     /// # Errors
     ///
     /// When one is running.
-    pub fn start(self: &Arc<Self>, now: Time, requests_max: u64) -> Result<Recording, Busy> {
+    pub fn start(
+        self: &Arc<Self>,
+        now: Time,
+        requests_max: u64,
+    ) -> Result<Recording, RecordingInProgress> {
         let mut tape = self.lock();
         if tape.is_some() {
-            return Err(Busy);
+            return Err(RecordingInProgress);
         }
         let (sender, records) = mpsc::channel(RECORDS_MAX);
         let counts = Arc::new(Counts::default());
@@ -110,7 +114,7 @@ impl Recorder {
         &self,
         now: impl FnOnce() -> Time,
         ask: &RouteRequest,
-    ) -> Option<Box<Entry>> {
+    ) -> Option<Box<RecordingEntry>> {
         if !self.on.load(Ordering::Relaxed) {
             return None;
         }
@@ -126,7 +130,7 @@ impl Recorder {
         let tape = slot.as_mut()?;
         tape.left = tape.left.checked_sub(1)?;
         let since = now().since(tape.begun);
-        let entry = Entry {
+        let entry = RecordingEntry {
             records: tape.records.clone(),
             counts: Arc::clone(&tape.counts),
             record: Some(Record {
@@ -216,7 +220,7 @@ impl Drop for Recording {
     }
 }
 
-impl Entry {
+impl RecordingEntry {
     /// The engine's answer has ended.
     pub(crate) fn finished(&mut self, outcome: &Outcome) {
         if !(200..300).contains(&outcome.status) {
@@ -230,7 +234,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RecordingEntry {
     fn drop(&mut self) {
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(record) = self.record.take()
@@ -244,9 +248,9 @@ impl Drop for Entry {
 impl Record {
     /// What is told of it.
     #[must_use]
-    pub fn salted(&self, salt: &Salt, region: Option<&str>) -> Recorded {
+    pub fn salted(&self, salt: &Salt, region: Option<&str>) -> RecordedRequest {
         let edges = self.fingerprint.edges().iter();
-        Recorded {
+        RecordedRequest {
             at_ms: self.at_ms,
             session: self.session.map(|key| salt.session(key.0)),
             region: region.map(str::to_owned),

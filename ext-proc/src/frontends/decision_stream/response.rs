@@ -30,17 +30,17 @@ pub(super) fn waits(timeout: Duration) -> What {
 /// be for external processing to say, too.
 pub(super) fn what(reply: Reply) -> What {
     match reply {
-        Reply::Routed(routed) => What::Routed(Routed {
+        Reply::Route(routed) => What::Routed(Routed {
             destination: routed.endpoints,
             cluster: routed.cluster.unwrap_or_default(),
             decision: routed.decision.unwrap_or_default(),
         }),
         Reply::Immediate(immediate) => What::Immediate(self::immediate(&immediate)),
-        Reply::Passed(_) | Reply::Forwarded(_) => passed(),
+        Reply::PassThrough(_) | Reply::Forward(_) => passed(),
     }
 }
 
-fn immediate(immediate: &reply::Immediate) -> Immediate {
+fn immediate(immediate: &reply::ImmediateReply) -> Immediate {
     let headers = immediate.headers().map(|(name, value)| Header {
         name: name.to_owned(),
         value: value.into_owned().into_bytes(),

@@ -20,10 +20,10 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 
-use super::super::request::head::Head;
+use super::super::request::head::RequestHead;
 use super::super::request::reply::Reply;
-use super::super::request::{Asked, Placed};
 use super::super::request::{Context, Listener};
+use super::super::request::{Placed, RequestLifecycle};
 use super::response;
 use crate::pool::PoolDecision;
 
@@ -69,7 +69,7 @@ enum Progress {
 
 /// A request that waits or was sent.
 struct Open {
-    asked: Asked,
+    lifecycle: RequestLifecycle,
     turn: u64,
 }
 
@@ -190,24 +190,24 @@ impl<I: Inbound> Conversation<I> {
         };
         let headers = ask.headers.iter();
         let headers = headers.map(|header| (&*header.name, &*header.value));
-        let head = Head::of(headers, Listener::Clients, &self.context.metrics);
+        let head = RequestHead::of(headers, Listener::Clients, &self.context.metrics);
         let turn = self.next_turn;
         // 2^64 requests do not happen.
         self.next_turn = turn.wrapping_add(1);
-        let mut asked = Asked::new(Arc::clone(&self.context));
-        match asked.place(head, &table) {
+        let mut lifecycle = RequestLifecycle::new(Arc::clone(&self.context));
+        match lifecycle.place(head, &table) {
             Placed::Decided(reply) => {
-                if asked.is_sent() {
-                    entry.insert(Open { asked, turn });
+                if lifecycle.is_sent() {
+                    entry.insert(Open { lifecycle, turn });
                 }
                 // What is passed on is counted by external processing, which is asked next.
-                if !matches!(reply, Reply::Passed(_)) {
+                if !matches!(reply, Reply::PassThrough(_)) {
                     self.context.metrics.answered(reply.kind());
                 }
                 response::what(reply)
             }
             Placed::Waits { timeout, verdict } => {
-                entry.insert(Open { asked, turn });
+                entry.insert(Open { lifecycle, turn });
                 self.verdicts.push(Awaited {
                     id: ask.id,
                     turn,
@@ -231,11 +231,11 @@ impl<I: Inbound> Conversation<I> {
         if entry.get().turn != turn {
             return;
         }
-        let asked = &mut entry.get_mut().asked;
-        let Some(reply) = asked.told(verdict) else {
+        let lifecycle = &mut entry.get_mut().lifecycle;
+        let Some(reply) = lifecycle.told(verdict) else {
             return;
         };
-        if !asked.is_sent() {
+        if !lifecycle.is_sent() {
             entry.remove();
         }
         self.context.metrics.answered(reply.kind());
@@ -245,10 +245,10 @@ impl<I: Inbound> Conversation<I> {
     fn end(&mut self, end: &End) {
         // Without an outcome, or while it waits, to forget it is all: whatever it holds comes free.
         if let Some(mut open) = self.open.remove(&end.id)
-            && open.asked.is_sent()
+            && open.lifecycle.is_sent()
             && !end.outcome.is_empty()
         {
-            open.asked.ended(Some(&end.outcome));
+            open.lifecycle.ended(Some(&end.outcome));
         }
     }
 }
@@ -268,7 +268,7 @@ impl<I: Inbound> Drop for Conversation<I> {
     fn drop(&mut self) {
         self.context.metrics.lines.dec();
         // First who waits: nobody is to be sent to a place that comes free only because all of them go.
-        self.open.retain(|_, open| open.asked.is_sent());
+        self.open.retain(|_, open| open.lifecycle.is_sent());
         while self.progress != Progress::Over
             && !self.open.is_empty()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()

@@ -15,7 +15,9 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Duration as PbDuration, Struct, Value};
 use isotherm_fingerprint::{names, session};
 
-use super::super::request::reply::{Forwarded, Immediate, Passed, Reply, Routed};
+use super::super::request::reply::{
+    ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
+};
 
 /// Where Envoy's load balancers look for the endpoint, beside the header (Gateway API Inference Extension).
 const LB_NAMESPACE: &str = "envoy.lb";
@@ -23,15 +25,15 @@ const LB_NAMESPACE: &str = "envoy.lb";
 /// What becomes of a request.
 pub(crate) fn reply(reply: Reply) -> ProcessingResponse {
     match reply {
-        Reply::Routed(routed) => self::routed(routed),
-        Reply::Forwarded(forwarded) => self::forwarded(forwarded),
-        Reply::Passed(passed) => self::passed(passed),
+        Reply::Route(routed) => self::routed(routed),
+        Reply::Forward(forwarded) => self::forwarded(forwarded),
+        Reply::PassThrough(passed) => self::passed(passed),
         Reply::Immediate(immediate) => self::immediate(&immediate),
     }
 }
 
 /// Sends the request to a replica.
-fn routed(routed: Routed) -> ProcessingResponse {
+fn routed(routed: RouteReply) -> ProcessingResponse {
     let mut set = vec![set_header(names::DESTINATION, &routed.endpoints)];
     set.extend(routed.cluster.map(|to| set_header(names::CLUSTER, &to)));
     set.extend(routed.decision.map(|why| set_header(names::DECISION, &why)));
@@ -42,7 +44,7 @@ fn routed(routed: Routed) -> ProcessingResponse {
 }
 
 /// Sends the request to another region.
-fn forwarded(forwarded: Forwarded) -> ProcessingResponse {
+fn forwarded(forwarded: ForwardReply) -> ProcessingResponse {
     let forward = &forwarded.forward;
     let mut set = vec![
         set_header(names::CLUSTER, &forward.peer.cluster),
@@ -57,7 +59,7 @@ fn forwarded(forwarded: Forwarded) -> ProcessingResponse {
 }
 
 /// Lets the request go as if this service were not there.
-fn passed(passed: Passed) -> ProcessingResponse {
+fn passed(passed: PassThroughReply) -> ProcessingResponse {
     let set = passed.cluster.map(|to| set_header(names::CLUSTER, &to));
     go_on(set.into_iter().collect(), passed.removed.names())
 }
@@ -74,7 +76,7 @@ pub(crate) fn wait(timeout: Duration) -> ProcessingResponse {
 }
 
 /// Answers the client from here.
-fn immediate(answer: &Immediate) -> ProcessingResponse {
+fn immediate(answer: &ImmediateReply) -> ProcessingResponse {
     let headers = answer.headers();
     response(Response::ImmediateResponse(ImmediateResponse {
         status: Some(HttpStatus {

@@ -2,7 +2,7 @@
 //!
 //! The exchange is polled by the HTTP/2 connection itself; it has no task and no channel of its own, so that ten
 //! thousand waiting requests are ten thousand small structures and nothing else. Whatever ends the stream drops the
-//! exchange, and with it the [`Asked`], which gives the request's place back.
+//! exchange, and with it the [`RequestLifecycle`], which gives the request's place back.
 //!
 //! While a request waits, what Envoy sends meanwhile is left where it is (HTTP/2 flow control holds it back), apart
 //! from one message, which has to be read to see the stream's end.
@@ -23,10 +23,10 @@ use isotherm_fingerprint::names;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::super::request::head::{self, Head};
+use super::super::request::head::{self, RequestHead};
 use super::super::request::reply::Reply;
-use super::super::request::{Asked, Placed};
 use super::super::request::{Context, Listener};
+use super::super::request::{Placed, RequestLifecycle};
 use super::response;
 use crate::pool::PoolDecision;
 
@@ -46,7 +46,7 @@ impl<I> Inbound for I where
 
 /// One request of Envoy's.
 pub(super) struct Exchange<I: Inbound> {
-    asked: Asked,
+    lifecycle: RequestLifecycle,
     listener: Listener,
     inbound: I,
     /// What it waits for.
@@ -65,7 +65,7 @@ impl<I: Inbound> Exchange<I> {
         inbound: I,
     ) -> impl Stream<Item = Result<ProcessingResponse, Status>> + Send + 'static {
         let exchange = Self {
-            asked: Asked::new(context),
+            lifecycle: RequestLifecycle::new(context),
             listener,
             inbound,
             verdict: None,
@@ -83,7 +83,7 @@ impl<I: Inbound> Exchange<I> {
         if self.verdict.is_some() {
             return self.wait().await;
         }
-        if self.asked.is_answered() {
+        if self.lifecycle.is_answered() {
             return None;
         }
         loop {
@@ -99,11 +99,11 @@ impl<I: Inbound> Exchange<I> {
             };
             return Some(match request {
                 Request::RequestHeaders(headers) => {
-                    let head = Head::read(
+                    let head = RequestHead::read(
                         headers.headers.as_ref(),
                         metadata.as_ref(),
                         self.listener,
-                        &self.asked.context().metrics,
+                        &self.lifecycle.context().metrics,
                     );
                     self.place(head)
                 }
@@ -125,9 +125,9 @@ impl<I: Inbound> Exchange<I> {
         }
     }
 
-    fn place(&mut self, head: Head) -> ProcessingResponse {
-        let table = self.asked.context().pool_registry.table();
-        match self.asked.place(head, &table) {
+    fn place(&mut self, head: RequestHead) -> ProcessingResponse {
+        let table = self.lifecycle.context().pool_registry.table();
+        match self.lifecycle.place(head, &table) {
             Placed::Decided(reply) => self.reply(reply),
             Placed::Waits { timeout, verdict } => {
                 self.verdict = Some(verdict);
@@ -137,7 +137,7 @@ impl<I: Inbound> Exchange<I> {
     }
 
     fn reply(&self, reply: Reply) -> ProcessingResponse {
-        self.asked.context().metrics.answered(reply.kind());
+        self.lifecycle.context().metrics.answered(reply.kind());
         response::reply(reply)
     }
 
@@ -156,7 +156,7 @@ impl<I: Inbound> Exchange<I> {
             }
         };
         self.verdict = None;
-        let reply = self.asked.told(verdict)?;
+        let reply = self.lifecycle.told(verdict)?;
         Some(self.reply(reply))
     }
 
@@ -168,7 +168,7 @@ impl<I: Inbound> Exchange<I> {
             .find(|trailer| trailer.key == names::OUTCOME);
         // Nothing comes behind trailers, and a stream that ends together with the answer to them needs no reset of Envoy's,
         // which would cost both sides another write and another read.
-        self.asked.ended(trailer.map(head::bytes));
+        self.lifecycle.ended(trailer.map(head::bytes));
         response::response_trailers()
     }
 }
@@ -176,7 +176,7 @@ impl<I: Inbound> Exchange<I> {
 impl<I: Inbound> Drop for Exchange<I> {
     fn drop(&mut self) {
         // Ends at the stream's end, which is there, or at the first message that is not.
-        while self.asked.is_sent()
+        while self.lifecycle.is_sent()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
         {
             if let Some(Request::ResponseTrailers(trailers)) = message.request {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{RequestId, Scope};
 
-use super::head::Head;
-use super::reply::Carried;
+use super::head::RequestHead;
+use super::reply::RequestHeaders;
 use crate::pool::{Forward, PeerTable, Pool, Route, RouteRequest};
 
 /// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
@@ -15,7 +15,7 @@ const REGION_BYTES_MAX: usize = 63;
 
 /// What the log, the header and the answer say of a request, beside how it was decided.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct RequestSummary {
     /// The length of its prompt.
     pub(super) prompt_bytes: u32,
     /// The region that forwarded it here.
@@ -23,12 +23,16 @@ pub(super) struct About {
     /// The regions that were tried before, comma-separated.
     pub(super) tried: String,
     /// What its answer takes away again.
-    pub(super) carried: Carried,
+    pub(super) headers: RequestHeaders,
 }
 
-impl About {
+impl RequestSummary {
     /// What `head` says, and where `ask` may go.
-    pub(super) fn of(head: Head, ask: &RouteRequest, peer_table: Option<&PeerTable>) -> Self {
+    pub(super) fn of(
+        head: RequestHead,
+        ask: &RouteRequest,
+        peer_table: Option<&PeerTable>,
+    ) -> Self {
         let (guest_of, tried) = match (&ask.scope, peer_table) {
             (Scope::Guest, _) => (head.origin.region, String::new()),
             (Scope::Regions { tried }, Some(peer_table)) => {
@@ -42,52 +46,52 @@ impl About {
             prompt_bytes: ask.fingerprint.total_bytes(),
             guest_of,
             tried,
-            carried: head.carried,
+            headers: head.headers,
         }
     }
 }
 
 /// The value of `x-isotherm-decision` for a request that goes to a replica.
-pub(super) fn header(pool: &Pool, route: &Route, about: &About) -> String {
+pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> String {
     let decision = &route.decision;
     let mut text = format!("replica={}", route.chosen);
     describe(
         &mut text,
         pool,
         decision.reason.as_str(),
-        share(decision.matched_bytes, about.prompt_bytes),
+        share(decision.matched_bytes, summary.prompt_bytes),
         decision.queued_for,
     );
     // Writing to a String cannot fail.
     if decision.matched_tokens > 0 {
         let _ = write!(text, ";matched_tokens={}", decision.matched_tokens);
     }
-    if let Some(origin) = &about.guest_of {
+    if let Some(origin) = &summary.guest_of {
         let _ = write!(text, ";origin={}", visible(origin));
     }
-    if !about.tried.is_empty() {
-        let _ = write!(text, ";tried={}", about.tried);
+    if !summary.tried.is_empty() {
+        let _ = write!(text, ";tried={}", summary.tried);
     }
     text
 }
 
 /// The same for a request that goes to another region.
-pub(super) fn forward_header(pool: &Pool, forward: &Forward, about: &About) -> String {
+pub(super) fn forward_header(pool: &Pool, forward: &Forward, summary: &RequestSummary) -> String {
     let forwarding = &forward.forwarding;
     let mut text = format!("region={}", forward.peer.name);
     describe(
         &mut text,
         pool,
         forwarding.reason.as_str(),
-        share(forwarding.matched_bytes, about.prompt_bytes),
+        share(forwarding.matched_bytes, summary.prompt_bytes),
         forwarding.queued_for,
     );
     // Writing to a String cannot fail.
     if forwarding.matched_tokens > 0 {
         let _ = write!(text, ";matched_tokens={}", forwarding.matched_tokens);
     }
-    if !about.tried.is_empty() {
-        let _ = write!(text, ";tried={}", about.tried);
+    if !summary.tried.is_empty() {
+        let _ = write!(text, ";tried={}", summary.tried);
     }
     text
 }
@@ -103,7 +107,7 @@ fn describe(text: &mut String, pool: &Pool, reason: &str, matched: f64, queued_f
 }
 
 /// One line per decision.
-pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, about: &About) {
+pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &RequestSummary) {
     let decision = &route.decision;
     tracing::debug!(
         pool = %pool.name(),
@@ -111,30 +115,35 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, about: &About)
         replica = %route.chosen,
         fallbacks = ?route.fallbacks,
         reason = decision.reason.as_str(),
-        prompt_bytes = about.prompt_bytes,
+        prompt_bytes = summary.prompt_bytes,
         matched_bytes = decision.matched_bytes,
         matched_tokens = decision.matched_tokens,
         queued_ms = decision.queued_for.as_secs_f64() * 1e3,
-        origin = about.guest_of,
-        tried = about.tried,
+        origin = summary.guest_of,
+        tried = summary.tried,
         "routed"
     );
 }
 
 /// One line per request that leaves this region.
-pub(super) fn log_forward(pool: &Pool, request: RequestId, forward: &Forward, about: &About) {
+pub(super) fn log_forward(
+    pool: &Pool,
+    request: RequestId,
+    forward: &Forward,
+    summary: &RequestSummary,
+) {
     let forwarding = &forward.forwarding;
     tracing::debug!(
         pool = %pool.name(),
         request = request.0,
         region = %forward.peer.name,
         reason = forwarding.reason.as_str(),
-        prompt_bytes = about.prompt_bytes,
+        prompt_bytes = summary.prompt_bytes,
         matched_bytes = forwarding.matched_bytes,
         matched_tokens = forwarding.matched_tokens,
         queued_ms = forwarding.queued_for.as_secs_f64() * 1e3,
         estimated_ttft_ms = forwarding.estimated_ttft.as_secs_f64() * 1e3,
-        tried = about.tried,
+        tried = summary.tried,
         "forwarded"
     );
 }

@@ -12,13 +12,13 @@ use isotherm_router::Tier;
 
 use super::super::ext_proc::subset;
 use super::origin::{Listener, Origin};
-use super::reply::Carried;
+use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
 use crate::pool::{PeerTable, RouteRequest, session_key};
 
 /// What a request's headers say.
 #[derive(Debug, Default)]
-pub(crate) struct Head {
+pub(crate) struct RequestHead {
     /// The HTTP method.
     pub(crate) method: String,
     /// The path, with its query.
@@ -32,12 +32,12 @@ pub(crate) struct Head {
     /// The filter has its decision already, from its line.
     pub(crate) is_decided: bool,
     /// What the answer takes away again.
-    pub(crate) carried: Carried,
+    pub(crate) headers: RequestHeaders,
     /// What the routing core wants to know; its scope is left to who knows the regions.
     pub(crate) ask: RouteRequest,
 }
 
-impl Head {
+impl RequestHead {
     /// Reads the headers, and the gateway's restriction to some replicas from the metadata.
     pub(crate) fn read(
         headers: Option<&HeaderMap>,
@@ -60,7 +60,7 @@ impl Head {
     ) -> Self {
         let mut head = Self::default();
         for (name, value) in headers {
-            head.carried.note(name, value);
+            head.headers.note(name, value);
             if head.take(name, value, listener).is_none() {
                 metrics.bad_header(known_name(name));
             }
@@ -167,11 +167,11 @@ mod tests {
 
     use super::*;
 
-    fn read(headers: &[(&str, &str)]) -> (Head, String) {
+    fn read(headers: &[(&str, &str)]) -> (RequestHead, String) {
         read_on(Listener::Clients, headers)
     }
 
-    fn read_on(listener: Listener, headers: &[(&str, &str)]) -> (Head, String) {
+    fn read_on(listener: Listener, headers: &[(&str, &str)]) -> (RequestHead, String) {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let map = HeaderMap {
@@ -184,7 +184,7 @@ mod tests {
                 })
                 .collect(),
         };
-        let head = Head::read(Some(&map), None, listener, &metrics);
+        let head = RequestHead::read(Some(&map), None, listener, &metrics);
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         (head, page)

@@ -18,15 +18,15 @@ use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::RejectReason;
 use tokio::sync::oneshot;
 
-use describe::About;
-use reply::{Passed, Reply};
+use describe::RequestSummary;
+use reply::{PassThroughReply, Reply};
 
 use crate::metrics::{Answer, Metrics};
 use crate::pool::{InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission};
 
-pub(crate) use head::Head;
+pub(crate) use head::RequestHead;
 pub(crate) use origin::Listener;
-pub(crate) use target::Place;
+pub(crate) use target::RouteTarget;
 
 /// What every exchange uses.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Context {
 const WAIT_SLACK: Duration = Duration::from_secs(5);
 
 /// One request.
-pub(super) struct Asked {
+pub(super) struct RequestLifecycle {
     context: Arc<Context>,
     stage: Stage,
 }
@@ -62,7 +62,7 @@ enum Stage {
 
 struct Waiting {
     ticket: InFlightGuard,
-    about: About,
+    summary: RequestSummary,
 }
 
 /// What becomes of a request when it is asked about.
@@ -73,12 +73,12 @@ pub(super) enum Placed {
     Waits {
         /// For how long at the most.
         timeout: Duration,
-        /// What [`Asked::told`] wants to hear.
+        /// What [`RequestLifecycle::told`] wants to hear.
         verdict: oneshot::Receiver<PoolDecision>,
     },
 }
 
-impl Asked {
+impl RequestLifecycle {
     /// A request of which nothing is known yet.
     pub(super) fn new(context: Arc<Context>) -> Self {
         context.metrics.streams.inc();
@@ -104,25 +104,25 @@ impl Asked {
     }
 
     /// Its headers say what it is.
-    pub(super) fn place(&mut self, head: Head, table: &PoolTable) -> Placed {
-        let place = Place::of(&head, table);
+    pub(super) fn place(&mut self, head: RequestHead, table: &PoolTable) -> Placed {
+        let place = RouteTarget::of(&head, table);
         let guest = head.origin.is_guest(table.peer_table().map(Arc::as_ref));
         tracing::trace!(path = head.path, model = head.model, ?place, "request");
         Placed::Decided(match place {
-            Place::Route(pool) => return self.submit(&pool, head, table),
-            Place::Pass(cluster) => {
+            RouteTarget::Pool(pool) => return self.submit(&pool, head, table),
+            RouteTarget::PassThrough(cluster) => {
                 self.stage = Stage::Settled;
-                Reply::Passed(Passed::to(cluster, &head.carried))
+                Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))
             }
-            Place::Models => {
+            RouteTarget::ModelList => {
                 let models = openai::models(table.pools().iter(), self.context.started_unix_s);
                 self.immediate(Answer::Models, 200, models, "models")
             }
-            Place::Model(id) => {
+            RouteTarget::Model(id) => {
                 let model = openai::model(&id, self.context.started_unix_s);
                 self.immediate(Answer::Models, 200, model, "models")
             }
-            Place::UnknownModel(id) => {
+            RouteTarget::UnknownModel(id) => {
                 tracing::debug!(model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
                 if guest {
@@ -132,7 +132,7 @@ impl Asked {
                     self.immediate(Answer::NotFound, 404, body, "unknown_model")
                 }
             }
-            Place::NoModel => {
+            RouteTarget::MissingModel => {
                 tracing::debug!(path = head.path, "no model could be read");
                 let body = openai::no_model();
                 if guest {
@@ -145,17 +145,19 @@ impl Asked {
     }
 
     /// Hands the request to its pool.
-    fn submit(&mut self, pool: &Arc<Pool>, head: Head, table: &PoolTable) -> Placed {
+    fn submit(&mut self, pool: &Arc<Pool>, head: RequestHead, table: &PoolTable) -> Placed {
         // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
         let wait_max = pool.wait_max();
         let peer_table = table.peer_table().map(Arc::as_ref);
         let ask = head.ask(peer_table);
-        let about = About::of(head, &ask, peer_table);
+        let summary = RequestSummary::of(head, &ask, peer_table);
         let (ticket, progress) = pool.submit(&ask);
         match progress {
-            Submission::Decided(verdict) => Placed::Decided(self.decided(ticket, verdict, &about)),
+            Submission::Decided(verdict) => {
+                Placed::Decided(self.decided(ticket, verdict, &summary))
+            }
             Submission::Queued(verdict) => {
-                self.stage = Stage::Waiting(Box::new(Waiting { ticket, about }));
+                self.stage = Stage::Waiting(Box::new(Waiting { ticket, summary }));
                 Placed::Waits {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
                     verdict,
@@ -176,8 +178,8 @@ impl Asked {
         });
         match std::mem::replace(&mut self.stage, Stage::Settled) {
             Stage::Waiting(waiting) => {
-                let Waiting { ticket, about } = *waiting;
-                Some(self.decided(ticket, verdict, &about))
+                let Waiting { ticket, summary } = *waiting;
+                Some(self.decided(ticket, verdict, &summary))
             }
             other => {
                 self.stage = other;
@@ -205,7 +207,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RequestLifecycle {
     fn drop(&mut self) {
         self.context.metrics.streams.dec();
         if let Stage::Waiting(waiting) = &self.stage {

@@ -14,9 +14,9 @@ const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 
 /// The headers of those that replicas must not get that are there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NotForReplicas([bool; NOT_FOR_REPLICAS.len()]);
+pub(crate) struct RemovedHeaders([bool; NOT_FOR_REPLICAS.len()]);
 
-impl NotForReplicas {
+impl RemovedHeaders {
     /// Their names.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let all = NOT_FOR_REPLICAS.into_iter().zip(self.0);
@@ -27,12 +27,12 @@ impl NotForReplicas {
 /// What a request carried that its answer takes away, or need not say again: every change that an answer asks for costs
 /// Envoy a look at what the service may change, and another at the headers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Carried {
-    not_for_replicas: NotForReplicas,
+pub(crate) struct RequestHeaders {
+    not_for_replicas: RemovedHeaders,
     cluster: Option<String>,
 }
 
-impl Carried {
+impl RequestHeaders {
     /// Takes note of a header.
     pub(crate) fn note(&mut self, name: &str, value: &[u8]) {
         if name == names::CLUSTER {
@@ -48,22 +48,22 @@ impl Carried {
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// It goes to a replica.
-    Routed(Routed),
+    Route(RouteReply),
     /// It goes to another region.
-    Forwarded(Forwarded),
+    Forward(ForwardReply),
     /// It goes as if this service were not there.
-    Passed(Passed),
+    PassThrough(PassThroughReply),
     /// Its client has its answer from here.
-    Immediate(Immediate),
+    Immediate(ImmediateReply),
 }
 
 impl Reply {
     /// What counts it.
     pub(crate) fn kind(&self) -> Answer {
         match self {
-            Self::Routed(_) => Answer::Routed,
-            Self::Forwarded(_) => Answer::Forwarded,
-            Self::Passed(_) => Answer::Passed,
+            Self::Route(_) => Answer::Routed,
+            Self::Forward(_) => Answer::Forwarded,
+            Self::PassThrough(_) => Answer::Passed,
             Self::Immediate(immediate) => immediate.kind,
         }
     }
@@ -71,7 +71,7 @@ impl Reply {
 
 /// A request goes to a replica.
 #[derive(Debug)]
-pub(crate) struct Routed {
+pub(crate) struct RouteReply {
     /// `ip:port[,ip:port...]`: the replica and its fallbacks.
     pub(crate) endpoints: String,
     /// Envoy's cluster, unless the filter has written the same one.
@@ -79,16 +79,16 @@ pub(crate) struct Routed {
     /// Why, for the client.
     pub(crate) decision: Option<String>,
     /// What goes.
-    pub(crate) removed: NotForReplicas,
+    pub(crate) removed: RemovedHeaders,
 }
 
-impl Routed {
+impl RouteReply {
     /// To where `route` says, in a pool.
     pub(crate) fn to(
         route: &Route,
         pool: &Pool,
         decision: Option<String>,
-        carried: &Carried,
+        headers: &RequestHeaders,
     ) -> Self {
         let all = std::iter::once(&route.chosen).chain(&route.fallbacks);
         let length = all.map(|endpoint| endpoint.as_str().len() + 1).sum();
@@ -100,16 +100,16 @@ impl Routed {
         }
         Self {
             endpoints,
-            cluster: pool.cluster_unless(carried.cluster.as_deref()),
+            cluster: pool.cluster_unless(headers.cluster.as_deref()),
             decision,
-            removed: carried.not_for_replicas,
+            removed: headers.not_for_replicas,
         }
     }
 }
 
 /// A request goes to another region, which gets to know what this one knows of it.
 #[derive(Debug)]
-pub(crate) struct Forwarded {
+pub(crate) struct ForwardReply {
     /// Where.
     pub(crate) forward: Forward,
     /// The regions that have had it, with the one that it goes to now; comma-separated.
@@ -120,7 +120,7 @@ pub(crate) struct Forwarded {
     pub(crate) decision: Option<String>,
 }
 
-impl Forwarded {
+impl ForwardReply {
     /// To where `forward` says. `tried` are the regions that have had it already.
     pub(crate) fn to(
         forward: Forward,
@@ -144,26 +144,26 @@ impl Forwarded {
 
 /// A request goes as if this service were not there.
 #[derive(Debug)]
-pub(crate) struct Passed {
+pub(crate) struct PassThroughReply {
     /// Envoy's cluster, where one is named and the filter has not written the same one.
     pub(crate) cluster: Option<String>,
     /// What goes.
-    pub(crate) removed: NotForReplicas,
+    pub(crate) removed: RemovedHeaders,
 }
 
-impl Passed {
+impl PassThroughReply {
     /// To `cluster` where one is named.
-    pub(crate) fn to(cluster: Option<String>, carried: &Carried) -> Self {
+    pub(crate) fn to(cluster: Option<String>, headers: &RequestHeaders) -> Self {
         Self {
-            cluster: cluster.filter(|cluster| carried.cluster.as_ref() != Some(cluster)),
-            removed: carried.not_for_replicas,
+            cluster: cluster.filter(|cluster| headers.cluster.as_ref() != Some(cluster)),
+            removed: headers.not_for_replicas,
         }
     }
 }
 
 /// An answer that comes from here.
 #[derive(Debug)]
-pub(crate) struct Immediate {
+pub(crate) struct ImmediateReply {
     /// What counts it.
     pub(crate) kind: Answer,
     /// The HTTP status.
@@ -178,7 +178,7 @@ pub(crate) struct Immediate {
     pub(crate) details: &'static str,
 }
 
-impl Immediate {
+impl ImmediateReply {
     /// Its headers.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         let retry_after = self.retry_after.map(whole_seconds);

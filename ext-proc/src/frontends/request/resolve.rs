@@ -6,55 +6,60 @@ use std::time::Duration;
 use isotherm_router::RejectReason;
 use serde_json::Value;
 
-use super::describe::{self, About};
+use super::describe::{self, RequestSummary};
 use super::openai;
-use super::reply::{Forwarded, Immediate, Passed, Reply, Routed};
-use super::{Asked, Stage};
+use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
+use super::{RequestLifecycle, Stage};
 use crate::metrics::Answer;
 use crate::pool::{ANY_MODEL, Forward, InFlightGuard, PoolDecision, Route};
 
-impl Asked {
+impl RequestLifecycle {
     pub(super) fn decided(
         &mut self,
         ticket: InFlightGuard,
         verdict: PoolDecision,
-        about: &About,
+        summary: &RequestSummary,
     ) -> Reply {
         match verdict {
-            PoolDecision::Dispatch(route) => self.go(ticket, &route, about),
-            PoolDecision::Forward(forward) => self.forward(ticket, forward, about),
+            PoolDecision::Dispatch(route) => self.go(ticket, &route, summary),
+            PoolDecision::Forward(forward) => self.forward(ticket, forward, summary),
             PoolDecision::Reject {
                 reason,
                 retry_after,
-            } => self.refuse(ticket, reason, retry_after, about),
+            } => self.refuse(ticket, reason, retry_after, summary),
         }
     }
 
-    fn go(&mut self, mut ticket: InFlightGuard, route: &Route, about: &About) -> Reply {
+    fn go(&mut self, mut ticket: InFlightGuard, route: &Route, summary: &RequestSummary) -> Reply {
         ticket.sent(route);
         let pool = ticket.pool();
-        describe::log(pool, ticket.id(), route, about);
+        describe::log(pool, ticket.id(), route, summary);
         let described = self
             .describes()
-            .then(|| describe::header(pool, route, about));
-        let routed = Routed::to(route, pool, described, &about.carried);
+            .then(|| describe::header(pool, route, summary));
+        let routed = RouteReply::to(route, pool, described, &summary.headers);
         self.stage = Stage::Sent(ticket);
-        Reply::Routed(routed)
+        Reply::Route(routed)
     }
 
-    fn forward(&mut self, mut ticket: InFlightGuard, forward: Forward, about: &About) -> Reply {
+    fn forward(
+        &mut self,
+        mut ticket: InFlightGuard,
+        forward: Forward,
+        summary: &RequestSummary,
+    ) -> Reply {
         ticket.forwarded();
         let pool = ticket.pool();
-        describe::log_forward(pool, ticket.id(), &forward, about);
+        describe::log_forward(pool, ticket.id(), &forward, summary);
         let described = self
             .describes()
-            .then(|| describe::forward_header(pool, &forward, about));
+            .then(|| describe::forward_header(pool, &forward, summary));
         // The other region need not know the alias under which this one was asked, nor what makes a request this pool's
         // that names no model.
         let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
-        let forwarded = Forwarded::to(forward, &about.tried, model, described);
+        let forwarded = ForwardReply::to(forward, &summary.tried, model, described);
         self.stage = Stage::Sent(ticket);
-        Reply::Forwarded(forwarded)
+        Reply::Forward(forwarded)
     }
 
     /// Whether clients are told why their request went where it went.
@@ -67,27 +72,30 @@ impl Asked {
         ticket: InFlightGuard,
         reason: RejectReason,
         retry_after: Duration,
-        about: &About,
+        summary: &RequestSummary,
     ) -> Reply {
         let pool = Arc::clone(ticket.pool());
         tracing::debug!(
             pool = %pool.name(),
             request = ticket.id().0,
             reason = reason.as_str(),
-            origin = about.guest_of,
+            origin = summary.guest_of,
             "refused"
         );
         ticket.refused();
-        if reason == RejectReason::ShuttingDown && about.guest_of.is_none() {
+        if reason == RejectReason::ShuttingDown && summary.guest_of.is_none() {
             // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
             self.stage = Stage::Settled;
-            return Reply::Passed(Passed::to(Some(pool.cluster()), &about.carried));
+            return Reply::PassThrough(PassThroughReply::to(
+                Some(pool.cluster()),
+                &summary.headers,
+            ));
         }
         let body = openai::rejected(reason);
-        if about.guest_of.is_some() {
+        if summary.guest_of.is_some() {
             return self.refused(reason.as_str(), body, Some(retry_after));
         }
-        self.answered(Immediate {
+        self.answered(ImmediateReply {
             kind: Answer::Rejected,
             status: 503,
             body,
@@ -104,7 +112,7 @@ impl Asked {
         body: Value,
         retry_after: Option<Duration>,
     ) -> Reply {
-        self.answered(Immediate {
+        self.answered(ImmediateReply {
             kind: Answer::Rejected,
             status: 503,
             body,
@@ -121,7 +129,7 @@ impl Asked {
         body: Value,
         details: &'static str,
     ) -> Reply {
-        self.answered(Immediate {
+        self.answered(ImmediateReply {
             kind,
             status,
             body,
@@ -131,7 +139,7 @@ impl Asked {
         })
     }
 
-    fn answered(&mut self, immediate: Immediate) -> Reply {
+    fn answered(&mut self, immediate: ImmediateReply) -> Reply {
         self.stage = Stage::Answered;
         Reply::Immediate(immediate)
     }

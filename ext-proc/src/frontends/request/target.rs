@@ -19,7 +19,7 @@ use std::sync::{Arc, Once};
 
 use isotherm_fingerprint::Api;
 
-use super::head::{Head, percent_decoded};
+use super::head::{RequestHead, percent_decoded};
 use crate::pool::{ANY_MODEL, Pool, PoolTable};
 
 const MODELS_PATH: &str = "/v1/models";
@@ -29,24 +29,24 @@ static TOLD: Once = Once::new();
 
 /// What is to be done with a request.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum RouteTarget {
     /// Find it a replica of this pool.
-    Route(Arc<Pool>),
+    Pool(Arc<Pool>),
     /// Let it pass, to this cluster where one is named.
-    Pass(Option<String>),
+    PassThrough(Option<String>),
     /// Answer with the list of models.
-    Models,
+    ModelList,
     /// Answer with one model.
     Model(String),
     /// Nobody serves this model.
     UnknownModel(String),
     /// It ought to name a model, and does not.
-    NoModel,
+    MissingModel,
 }
 
-impl Place {
+impl RouteTarget {
     /// Finds out.
-    pub(crate) fn of(head: &Head, table: &PoolTable) -> Self {
+    pub(crate) fn of(head: &RequestHead, table: &PoolTable) -> Self {
         if head.is_decided {
             TOLD.call_once(|| {
                 tracing::warn!(
@@ -55,13 +55,13 @@ impl Place {
                      external processing; envoy/standalone.yaml shows how"
                 );
             });
-            return Self::Pass(None);
+            return Self::PassThrough(None);
         }
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
         {
             return match models {
-                None => Self::Models,
+                None => Self::ModelList,
                 Some(id) if table.for_model(&id).is_some() => Self::Model(id),
                 Some(id) => Self::UnknownModel(id),
             };
@@ -74,18 +74,18 @@ impl Place {
         }
         let by_cluster = head.cluster.as_deref().and_then(|c| table.for_cluster(c));
         match by_cluster.or_else(|| table.default_pool()) {
-            Some(pool) if is_bodiless(&head.method) => Self::Pass(Some(pool.cluster())),
+            Some(pool) if is_bodiless(&head.method) => Self::PassThrough(Some(pool.cluster())),
             Some(pool) => Self::in_pool(pool),
-            None if Api::from_path(&head.path).is_some() => Self::NoModel,
-            None => Self::Pass(None),
+            None if Api::from_path(&head.path).is_some() => Self::MissingModel,
+            None => Self::PassThrough(None),
         }
     }
 
     fn in_pool(pool: &Arc<Pool>) -> Self {
         if pool.has_synced() {
-            Self::Route(Arc::clone(pool))
+            Self::Pool(Arc::clone(pool))
         } else {
-            Self::Pass(Some(pool.cluster()))
+            Self::PassThrough(Some(pool.cluster()))
         }
     }
 }
@@ -95,7 +95,7 @@ fn is_bodiless(method: &str) -> bool {
 }
 
 /// `Some(None)` for the list of models, `Some(Some(id))` for one of them.
-fn listing(head: &Head) -> Option<Option<String>> {
+fn listing(head: &RequestHead) -> Option<Option<String>> {
     if head.method != "GET" {
         return None;
     }
@@ -127,20 +127,20 @@ pools:
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let head = Head {
+        let head = RequestHead {
             method: method.into(),
             path: path.into(),
             model: some(model),
             cluster: some(cluster),
-            ..Head::default()
+            ..RequestHead::default()
         };
-        match Place::of(&head, &pool_registry.table()) {
-            Place::Route(pool) => format!("route {}", pool.name()),
-            Place::Pass(cluster) => format!("pass {}", cluster.unwrap_or_default()),
-            Place::Models => "models".into(),
-            Place::Model(id) => format!("model {id}"),
-            Place::UnknownModel(id) => format!("unknown {id}"),
-            Place::NoModel => "no model".into(),
+        match RouteTarget::of(&head, &pool_registry.table()) {
+            RouteTarget::Pool(pool) => format!("route {}", pool.name()),
+            RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),
+            RouteTarget::ModelList => "models".into(),
+            RouteTarget::Model(id) => format!("model {id}"),
+            RouteTarget::UnknownModel(id) => format!("unknown {id}"),
+            RouteTarget::MissingModel => "no model".into(),
         }
     }
 
@@ -157,13 +157,13 @@ pools:
         let config = config::parse(TWO).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
-        let head = Head {
+        let head = RequestHead {
             model: Some("qwen".into()),
             is_decided: true,
-            ..Head::default()
+            ..RequestHead::default()
         };
-        let place = Place::of(&head, &pool_registry.table());
-        assert!(matches!(place, Place::Pass(None)), "{place:?}");
+        let place = RouteTarget::of(&head, &pool_registry.table());
+        assert!(matches!(place, RouteTarget::PassThrough(None)), "{place:?}");
     }
 
     #[tokio::test]

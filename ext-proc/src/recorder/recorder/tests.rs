@@ -47,7 +47,7 @@ async fn a_request_is_recorded_when_it_ends() {
     assert_eq!(recording.open(), 0);
     let salt = Salt::fresh().unwrap();
     let record = recording.next().await.unwrap().salted(&salt, Some("eu"));
-    let expected = Recorded {
+    let expected = RecordedRequest {
         at_ms: 250,
         session: Some(salt.session(5)),
         region: Some("eu".into()),
@@ -64,7 +64,10 @@ async fn a_request_is_recorded_when_it_ends() {
 async fn it_ends_with_the_last_of_as_many_requests_as_asked_for() {
     let recorder = Arc::new(Recorder::default());
     let mut recording = recorder.start(Time::ZERO, 2).unwrap();
-    assert_eq!(recorder.start(Time::ZERO, 2).err(), Some(Busy));
+    assert_eq!(
+        recorder.start(Time::ZERO, 2).err(),
+        Some(RecordingInProgress)
+    );
     let entries: Vec<_> = (0..5)
         .filter_map(|ms| recorder.begin(at(ms), &ask()))
         .collect();

@@ -1,23 +1,23 @@
 //! What `POST /api/recording` answers with: one JSON object a line.
 //!
 //! Lengths of the prompt are in bytes here, as the fingerprint has them; how many bytes are a token is known at the end
-//! of the recording ([`super::assemble`]). Requests come in the order in which they end.
+//! of the recording ([`super::trace`]). Requests come in the order in which they end.
 
 use serde::{Deserialize, Serialize};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum RecordingEvent {
     /// A request that has ended.
-    Request(Recorded),
+    Request(RecordedRequest),
     /// The recording has, in this way.
-    End(Ending),
+    End(RecordingSummary),
 }
 
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// When it came, in milliseconds since the recording began.
     pub at_ms: u64,
     /// The id of its session, where it has one.
@@ -43,9 +43,9 @@ pub struct Recorded {
 
 /// How a recording went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct RecordingSummary {
     /// What ended it.
-    pub why: Why,
+    pub why: EndReason,
     /// Requests that were recorded.
     pub recorded: u64,
     /// Requests that were left out, since they came faster than they could be written.
@@ -59,7 +59,7 @@ pub struct Ending {
 /// What ends a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum EndReason {
     /// As many requests as asked for.
     Requests,
     /// The time is over.
@@ -73,7 +73,7 @@ pub enum Why {
     Stopping,
 }
 
-impl Why {
+impl EndReason {
     /// For people.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -16,9 +16,9 @@ use std::collections::HashMap;
 
 use twox_hash::XxHash3_64;
 
+use super::event::RecordedRequest;
 use super::salt::short;
 use super::trace_line::{BLOCK_TOKENS, TraceLine};
-use super::wire::Recorded;
 
 /// What a token has in a recording in which no engine counted any, in bytes: about what English has.
 const TOKEN_BYTES: f64 = 4.0;
@@ -42,7 +42,7 @@ pub struct Totals {
 
 impl Totals {
     /// Counts one request.
-    pub fn add(&mut self, recorded: &Recorded) {
+    pub fn add(&mut self, recorded: &RecordedRequest) {
         if let Some(tokens) = recorded.prompt_tokens.filter(|_| recorded.bytes > 0) {
             self.prompt_bytes += u64::from(recorded.bytes);
             self.prompt_tokens += u64::from(tokens);
@@ -100,7 +100,7 @@ impl Assembler {
     }
 
     /// The line of the next request.
-    pub fn line(&mut self, recorded: &Recorded) -> TraceLine {
+    pub fn line(&mut self, recorded: &RecordedRequest) -> TraceLine {
         self.lines += 1;
         let input_length = self.tokens(recorded.bytes).max(1);
         let pieces = self.pieces(recorded, input_length);
@@ -134,7 +134,7 @@ impl Assembler {
         }
     }
 
-    fn pieces(&self, recorded: &Recorded, input_length: u32) -> Vec<(u64, u32)> {
+    fn pieces(&self, recorded: &RecordedRequest, input_length: u32) -> Vec<(u64, u32)> {
         let mut prompt = Pieces::default();
         let edges = match self.repeated(recorded, input_length) {
             Some((turn, rest)) => {
@@ -161,7 +161,7 @@ impl Assembler {
     /// The prompt and answer of the same session that this one begins with, and the edges behind that prompt.
     fn repeated<'a>(
         &self,
-        recorded: &'a Recorded,
+        recorded: &'a RecordedRequest,
         input_length: u32,
     ) -> Option<(&Turn, &'a [(u64, u32)])> {
         let turn = self.sessions.get(&recorded.session?)?;
@@ -231,15 +231,15 @@ fn mix(id: u64, with: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn prompt(edges: &[(u64, u32)], bytes: u32) -> Recorded {
-        Recorded {
+    fn prompt(edges: &[(u64, u32)], bytes: u32) -> RecordedRequest {
+        RecordedRequest {
             edges: edges.to_vec(),
             bytes,
-            ..Recorded::default()
+            ..RecordedRequest::default()
         }
     }
 
-    fn lines(requests: &[Recorded]) -> Vec<TraceLine> {
+    fn lines(requests: &[RecordedRequest]) -> Vec<TraceLine> {
         let mut totals = Totals::default();
         requests.iter().for_each(|request| totals.add(request));
         let mut assembler = Assembler::new(totals);
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn tokens_are_those_that_the_engines_counted_altogether() {
-        let counted = |bytes, tokens| Recorded {
+        let counted = |bytes, tokens| RecordedRequest {
             prompt_tokens: Some(tokens),
             ..prompt(&[], bytes)
         };
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_next_turn_has_the_answer_in_it() {
-        let turn = |edges: &[(u64, u32)], bytes, output| Recorded {
+        let turn = |edges: &[(u64, u32)], bytes, output| RecordedRequest {
             session: Some(7),
             output_tokens: Some(output),
             ..prompt(edges, bytes)
@@ -328,11 +328,11 @@ mod tests {
 
     #[test]
     fn an_answer_that_nobody_told_of_is_guessed_within_what_is_allowed() {
-        let told = Recorded {
+        let told = RecordedRequest {
             output_tokens: Some(300),
             ..prompt(&[], 400)
         };
-        let short = Recorded {
+        let short = RecordedRequest {
             output_tokens_max: Some(20),
             ..prompt(&[], 400)
         };
