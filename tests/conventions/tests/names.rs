@@ -1,0 +1,162 @@
+//! Names: types are nouns, a public type's name is unique within its package, retired terms stay retired.
+
+use std::collections::BTreeMap;
+
+use isotherm_conventions::{Item, Source, files, is_test, report, text};
+use regex::Regex;
+
+/// Names that are no nouns.
+const NO_NOUNS: [&str; 52] = [
+    "Abroad", "Along", "Asked", "Away", "Back", "Beside", "Behind", "Broken", "Down", "Found",
+    "Given", "Going", "Gone", "Having", "Held", "Here", "His", "How", "Its", "Kept", "Known",
+    "Left", "Lost", "Made", "Mine", "Now", "Other", "Others", "Out", "Over", "Own", "Ours",
+    "Passed", "Said", "Seen", "Sent", "Settled", "Such", "Taken", "Theirs", "Then", "These",
+    "Those", "Told", "Under", "Wanted", "What", "Whatever", "Which", "Who", "Whom", "Whose",
+];
+
+/// Nouns that look like participles.
+const NOUNS_IN_ING_OR_ED: [&str; 7] = [
+    "Ping",      // a message that asks for a reply
+    "Ring",      // consistent hashing's
+    "Encoding",  // a way to write data
+    "Embedding", // a vector
+    "Embed",     // the request for one
+    "String",    // a text
+    "Seed",      // of a random number generator
+];
+
+#[test]
+fn types_are_nouns() {
+    let mut violations = Vec::new();
+    for source in Source::all(|_| true) {
+        for item in Item::of(&source).types {
+            let last = last_word(&item.name);
+            let is_participle = last.len() > 4 && (last.ends_with("ing") || last.ends_with("ed"));
+            let is_noun = !is_participle || NOUNS_IN_ING_OR_ED.contains(&last);
+            if !is_noun || NO_NOUNS.contains(&item.name.as_str()) {
+                violations.push(format!("{}:{}: `{}`", source.path, item.line, item.name));
+            }
+        }
+    }
+    report("a type is named by a noun", &violations);
+}
+
+/// `Block` of `PrefixBlock`.
+fn last_word(name: &str) -> &str {
+    let start = name.rfind(char::is_uppercase).unwrap_or_default();
+    &name[start..]
+}
+
+#[test]
+fn a_public_type_has_a_name_of_its_own_within_its_package() {
+    let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for source in Source::all(|path| !is_test(path)) {
+        for item in Item::of(&source)
+            .types
+            .into_iter()
+            .filter(|item| item.is_public)
+        {
+            let key = (source.package().to_owned(), item.name);
+            let place = format!("{}:{}", source.path, item.line);
+            places.entry(key).or_default().push(place);
+        }
+    }
+    let violations: Vec<String> = places
+        .into_iter()
+        .filter(|(_, places)| places.len() > 1)
+        .map(|((package, name), places)| format!("{package}: `{name}` at {}", places.join(", ")))
+        .collect();
+    report(
+        "a public type's name is unique within its package",
+        &violations,
+    );
+}
+
+/// Terms that were replaced, as regular expressions over whole files, and the term to use.
+const RETIRED: [(&str, &str); 44] = [
+    (r"isotherm[-_]line(s|\b)", "decision stream"),
+    (r"x-isotherm-line\b", "x-isotherm-decided"),
+    (
+        r"\b(FromFilter|FromService)\b",
+        "ClientMessage, ServerMessage",
+    ),
+    (r"\bConverse\b", "StreamDecisions"),
+    (r"\bEdge\b", "BlockHash"),
+    (r"\bedges\(\)", "blocks()"),
+    (r"\bSlot(Set)?\b", "ReplicaIndex, ReplicaSet"),
+    (r"\bHaving\b", "MatchCost"),
+    (r"\bstruct Fleet\b", "Replicas, PoolRegistry"),
+    (
+        r"\bstruct (Terms|Pace|Fit|Line|Flow|Progress)\b",
+        "see docs/glossary.md",
+    ),
+    (r"\bnobody_healthy\b", "panic mode"),
+    (r"\brefuge\b", "panic mode"),
+    (
+        r"\b(puts_late_last|next_best|placed\()",
+        "past_slo_last, on_dispatch",
+    ),
+    (r"\bWeigher\b", "CostModel"),
+    (r"\bpassed over\b", "overtaken"),
+    (r"\boverdue\b", "past the overtake limit"),
+    (r"\bstranded\b", "unroutable"),
+    (r"\bguests?\b", "forwarded request"),
+    (r"\bAbroad\b", "ForwardedTable"),
+    (r"\b(Whom|Going)\b", "PeerHandle, ForwardTarget"),
+    (r"\bRoster\b", "Membership"),
+    (r"\bDirectory\b", "PeerTable"),
+    (r"\bTicket\b", "InFlightGuard"),
+    (r"\bDeliveries\b", "PendingReplies"),
+    (r"\bis_fed\b", "has_synced"),
+    (r"\bunasked\b", "unprobed"),
+    (r"\bKnock\b", "TCP probe"),
+    (r"\bNonsense\b", "DecodeError"),
+    (r"\b(Lots|draws? lots|drawn lots)\b", "SeededRng, random"),
+    (r"\bpeek\w*\b", "prefetch_*"),
+    (r"\bguests_total\b", "forwarded_in_total"),
+    (r"\bpeer_room\b", "peer_free_capacity"),
+    (r"\bregion_standing\b", "region_state"),
+    (
+        r"\bcallers_turned_away(_total)?\b",
+        "peer_handshakes_rejected_total",
+    ),
+    (r"\bserved_elsewhere(_total)?\b", "retried_elsewhere_total"),
+    (r"\b[Ll]iars?\b", "MisbehavingPeer"),
+    (r"\bWeather\b", "NetworkConditions"),
+    (r"\bstruct Wire\b", "FaultyLink"),
+    (
+        r"\bPlacement::(Now|WaitFor)\b",
+        "Selection::{Dispatch, WaitFor}",
+    ),
+    (r"\bTaken::(Turn|Here)\b", "NextRequest"),
+    (r"\bAsked\b", "CandidateQuery"),
+    (r"\bOffer\b", "CandidateCost"),
+    (r"\bSettled\b", "Dispatch"),
+    (
+        r"\bstruct (Place|Own|Down|Gate|Said)\b",
+        "see docs/glossary.md",
+    ),
+];
+
+/// Files that name retired terms: the rules themselves, and the record of what was renamed.
+const HISTORY: [&str; 3] = ["tests/conventions/", "docs/decisions/", "CHANGELOG.md"];
+
+#[test]
+fn retired_terms_are_gone() {
+    let terms = RETIRED.map(|(term, use_this)| (Regex::new(term).expect(term), use_this));
+    let mut violations = Vec::new();
+    for path in files(&[".rs", ".md", ".yaml", ".proto", ".toml", ".sh"]) {
+        if HISTORY.iter().any(|history| path.starts_with(history)) {
+            continue;
+        }
+        for (number, line) in text(&path).lines().enumerate() {
+            for (term, use_this) in &terms {
+                if let Some(found) = term.find(line) {
+                    let place = format!("{path}:{}", number + 1);
+                    violations.push(format!("{place}: `{}`: use {use_this}", found.as_str()));
+                }
+            }
+        }
+    }
+    report("retired terms are gone", &violations);
+}
