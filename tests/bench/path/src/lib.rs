@@ -19,7 +19,6 @@ pub mod latency;
 pub mod memory;
 pub mod open;
 mod pieces;
-pub mod profile;
 pub mod prompts;
 pub mod report;
 pub mod row;

@@ -1,0 +1,185 @@
+//! `isotherm-profile`: shows where the time of a request goes, as one flame graph for Envoy and one for the service.
+//!
+//! `perf` samples both processes while a workload of the path bench runs; `inferno` draws the flame graphs. `perf` samples
+//! by the CPU clock, which works in virtual machines that hide the hardware counters. Envoy's published binary has no
+//! symbols, so its own frames carry the name of their module only; the filter is code that V8 compiled, without symbols as
+//! well. Every function of the service has a name.
+//!
+//! `inferno` is an external program and no dependency: its licence (CDDL) is not among those that `deny.toml` allows.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+use isotherm_bench_path::closed::drive;
+use isotherm_bench_path::prompts::Prompts;
+use isotherm_bench_path::row::Row;
+use isotherm_bench_path::subject::Subject;
+use isotherm_bench_path::upstream::Upstream;
+use isotherm_bench_path::workload::Workload;
+use isotherm_harness::Tools;
+use isotherm_harness::shutdown::run_until_stopped;
+
+/// Sampling frequency, per second and CPU: a prime, so that it does not beat with a timer.
+const SAMPLES_PER_SECOND: &str = "1999";
+/// How `perf` unwinds: with up to 8 KiB of stack from each sample, which cuts deeper callers off.
+const CALL_GRAPH: &str = "dwarf,8192";
+/// Fills connections, caches and the index before the sampling begins.
+const WARM_UP: Duration = Duration::from_secs(1);
+const COLLAPSE: &str = "inferno-collapse-perf";
+const FLAME_GRAPH: &str = "inferno-flamegraph";
+
+/// Shows where the time of a request goes, in Envoy and in the service: flame graphs (needs Linux, `perf` and `inferno`)
+#[derive(Parser)]
+#[command(name = "cargo xtask profile", bin_name = "cargo xtask profile")]
+struct Arguments {
+    /// The workload of `cargo xtask bench path`, by its name in the table of that bench
+    #[arg(long, value_name = "NAME", default_value = "4 KB", value_parser = Workload::named)]
+    workload: Workload,
+    /// How long to sample
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Concurrent clients
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    clients: u16,
+    /// Replicas
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    replicas: u16,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run_until_stopped(profile(Arguments::parse())).await
+}
+
+async fn profile(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    check_installed(
+        "perf",
+        "apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)",
+    )?;
+    for program in [COLLAPSE, FLAME_GRAPH] {
+        check_installed(program, "cargo install inferno")?;
+    }
+    let output = Tools::find()?.output.join("profile");
+    fs::create_dir_all(&output)?;
+    let upstream = Upstream::start(usize::from(arguments.replicas)).await?;
+    let workload = arguments.workload;
+    upstream.answer_in(workload.chunks);
+    let subject = Subject::start(Row::Isotherm, upstream.addresses(), Path::new("")).await?;
+    let subject = subject.context("Isotherm did not start")?;
+    let processes = subject.processes()?;
+    let ids: Vec<String> = processes
+        .iter()
+        .map(|(_, process)| process.id().to_string())
+        .collect();
+    let prompts: Arc<Prompts> = Arc::default();
+    let load = |time| {
+        drive(
+            subject.address,
+            &workload,
+            arguments.clients,
+            time,
+            &prompts,
+        )
+    };
+    load(WARM_UP).await?;
+
+    let data = output.join("perf.data");
+    let record = record_command(&ids, &data, arguments.seconds);
+    let recording = tokio::task::spawn_blocking(move || run(record));
+    let tally = load(Duration::from_secs(u64::from(arguments.seconds) + 1)).await?;
+    recording.await??;
+
+    println!(
+        "{}: {} requests, {} failed",
+        workload.name, tally.good, tally.failed
+    );
+    for ((label, _), id) in processes.iter().zip(&ids) {
+        println!(
+            "{label}: {}",
+            flame_graph(&output, &data, label, id)?.display()
+        );
+    }
+    println!(
+        "every symbol: perf report --no-children -i {}",
+        data.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_installed(program: &str, hint: &str) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command
+        .arg("--help")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // The exit code of `--help` differs from program to program; a start is enough.
+    command
+        .status()
+        .with_context(|| format!("cannot start `{program}`; to install it: {hint}"))?;
+    Ok(())
+}
+
+fn record_command(ids: &[String], data: &Path, seconds: u32) -> Command {
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "--event",
+        "cpu-clock",
+        "--freq",
+        SAMPLES_PER_SECOND,
+    ])
+    .args([
+        "--call-graph",
+        CALL_GRAPH,
+        "--pid",
+        &ids.join(","),
+        "--output",
+    ])
+    .arg(data)
+    .args(["--", "sleep", &seconds.to_string()]);
+    perf
+}
+
+/// Runs `perf script | inferno-collapse-perf | inferno-flamegraph` for one process, with a file between the steps.
+fn flame_graph(output: &Path, data: &Path, label: &str, id: &str) -> anyhow::Result<PathBuf> {
+    let file = |extension: &str| output.join(format!("{}.{extension}", label.to_lowercase()));
+    let [script, folded, graph] = ["script", "folded", "svg"].map(file);
+    let mut perf = Command::new("perf");
+    perf.args(["script", "--no-inline", "--pid", id, "-i"])
+        .arg(data);
+    run_into(perf, &script)?;
+    let mut collapse = Command::new(COLLAPSE);
+    collapse.arg(&script);
+    run_into(collapse, &folded)?;
+    let mut draw = Command::new(FLAME_GRAPH);
+    draw.args(["--title", label]).arg(&folded);
+    run_into(draw, &graph)?;
+    Ok(graph)
+}
+
+fn run_into(mut command: Command, file: &Path) -> anyhow::Result<()> {
+    command.stdout(File::create(file).with_context(|| format!("cannot write {}", file.display()))?);
+    run(command)
+}
+
+fn run(mut command: Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let output = child
+        .and_then(std::process::Child::wait_with_output)
+        .with_context(|| format!("cannot start `{program}`"))?;
+    ensure!(
+        output.status.success(),
+        "`{program}` failed ({}). When perf may not sample other processes: `sysctl kernel.perf_event_paranoid=1`, or run \
+         this as root:\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
