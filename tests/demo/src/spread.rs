@@ -22,7 +22,10 @@ impl Spread {
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             ticks.tick().await;
-            if let Ok(replicas) = service.ask(Method::GET, "/api/replicas", None).await {
+            if let Ok(replicas) = service
+                .admin_request(Method::GET, "/api/replicas", None)
+                .await
+            {
                 self.sample(&outstanding(&replicas));
             }
         }

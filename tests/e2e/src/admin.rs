@@ -4,18 +4,20 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
-use isotherm_harness::{Service, within};
+use isotherm_harness::{Service, wait_for};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::PATIENCE;
+use crate::WAIT_MAX;
 
 /// What it says of its only pool.
 ///
 /// # Errors
 /// When it does not answer.
 pub async fn pool(service: &Service) -> anyhow::Result<Value> {
-    let pools = service.ask(Method::GET, "/api/pools", None).await?;
+    let pools = service
+        .admin_request(Method::GET, "/api/pools", None)
+        .await?;
     pools.get(0).cloned().context("the service has no pool")
 }
 
@@ -43,7 +45,7 @@ pub async fn queue_length(service: &Service) -> anyhow::Result<u64> {
 /// When it does not answer, or the number never is.
 pub async fn becomes(service: &Service, path: &str, wanted: u64) -> anyhow::Result<()> {
     let last = AtomicU64::new(0);
-    within(PATIENCE, &format!("{path} to be {wanted}"), || async {
+    wait_for(WAIT_MAX, &format!("{path} to be {wanted}"), || async {
         let number = pool_number(service, path).await?;
         last.store(number, Ordering::Relaxed);
         Ok((number == wanted).then_some(()))
@@ -86,8 +88,8 @@ pub async fn replica_becomes(
     wanted: impl Into<Value>,
 ) -> anyhow::Result<()> {
     let wanted = wanted.into();
-    within(
-        PATIENCE,
+    wait_for(
+        WAIT_MAX,
         &format!("{member} of {address} to be {wanted}"),
         || async {
             let replica = replica(service, address).await?;

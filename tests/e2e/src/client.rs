@@ -21,7 +21,7 @@ pub struct Client {
 
 /// A whole answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status.
     pub status: u16,
     /// The headers.
@@ -70,13 +70,13 @@ impl Client {
     ///
     /// # Errors
     /// When there is no whole answer.
-    pub async fn chat(&self, session: &str, body: &Value) -> anyhow::Result<Answer> {
+    pub async fn chat(&self, session: &str, body: &Value) -> anyhow::Result<HttpResponse> {
         let request = self.post("/v1/chat/completions", body);
-        Answer::to(request.header("x-session-id", session)).await
+        HttpResponse::to(request.header("x-session-id", session)).await
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Answer {
     /// The scripted replica that answered.
     #[must_use]
     pub fn served_by(&self) -> Option<&str> {
-        self.header(crate::upstream::SERVED_BY)
+        self.header(crate::scripted_replica::SERVED_BY)
     }
 
     /// One value of `x-isotherm-decision`, such as `replica`.

@@ -7,7 +7,7 @@
 use isotherm_harness::{Pool, Stack, StackBuilder, envoy};
 use serde_json::json;
 
-use crate::{MODEL, Upstream};
+use crate::{MODEL, ScriptedReplica};
 
 const SERVICE: &str = "static_resources/clusters/name=isotherm";
 const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
@@ -17,9 +17,11 @@ const PATIENT_MS: u64 = 20_000;
 
 /// Scripted replicas that each get `outstanding_max` requests at a time; what is more waits in the service.
 #[must_use]
-pub fn as_shipped(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> StackBuilder {
+pub fn as_shipped(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
     let addresses = replicas.iter().map(|replica| replica.address());
-    let pool = Pool::new(MODEL).served_by(addresses).push("outstanding");
+    let pool = Pool::new(MODEL)
+        .with_addresses(addresses)
+        .push("outstanding");
     Stack::builder(name)
         .pool(pool)
         .service(move |config| config.set("pools/0/outstanding_max", outstanding_max))
@@ -27,13 +29,13 @@ pub fn as_shipped(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> S
 
 /// The same, with a patient Envoy.
 #[must_use]
-pub fn scripted(name: &str, replicas: &[&Upstream], outstanding_max: u32) -> StackBuilder {
-    patient(as_shipped(name, replicas, outstanding_max))
+pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
+    with_long_timeouts(as_shipped(name, replicas, outstanding_max))
 }
 
 /// Makes Envoy wait for a service that is slow to answer.
 #[must_use]
-pub fn patient(stack: StackBuilder) -> StackBuilder {
+pub fn with_long_timeouts(stack: StackBuilder) -> StackBuilder {
     stack.envoy(|document| {
         envoy::edit_filter(document, "isotherm.request", |filter| {
             filter.set("line/timeout_ms", PATIENT_MS)
@@ -49,6 +51,6 @@ pub fn patient(stack: StackBuilder) -> StackBuilder {
 
 /// Lets the client see `x-isotherm-decision`.
 #[must_use]
-pub fn showing_decisions(stack: StackBuilder) -> StackBuilder {
+pub fn with_decision_header(stack: StackBuilder) -> StackBuilder {
     stack.envoy(envoy::show_decisions)
 }

@@ -5,30 +5,30 @@
 //! core or two, so only a few run at once: see [`turn`].
 
 pub mod admin;
-pub mod census;
+pub mod adoption_monitor;
 pub mod client;
+pub mod engine_response;
 pub mod fixture;
-pub mod liar;
+pub mod http2_client;
 pub mod load;
-pub mod multiplex;
+pub mod misbehaving_peer;
+pub mod permit;
 pub mod regions;
-pub mod replay;
-pub mod reply;
-pub mod turn;
-pub mod upstream;
+pub mod replaying_proxy;
+pub mod scripted_replica;
 
-pub use census::Census;
-pub use client::{Answer, Client, chat};
-pub use fixture::{as_shipped, patient, scripted, showing_decisions};
-pub use liar::{Claim, Liar};
+pub use adoption_monitor::AdoptionMonitor;
+pub use client::{Client, HttpResponse, chat};
+pub use fixture::{as_shipped, scripted, with_decision_header, with_long_timeouts};
+pub use http2_client::Http2Client;
 pub use load::Load;
-pub use multiplex::Multiplex;
-pub use replay::Replay;
-pub use upstream::{Action, Upstream};
+pub use misbehaving_peer::{MisbehavingPeer, ReportedPool};
+pub use replaying_proxy::ReplayingProxy;
+pub use scripted_replica::{Action, ScriptedReplica};
 
 /// The model that every stack of these tests serves.
 pub use isotherm_harness::MODEL;
 /// Envoy's cluster of its replicas.
 pub const CLUSTER: &str = "llama";
 /// How long a test waits for a state at most. Nothing takes so long; this is for a machine that is busy with others.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);

@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::ensure;
-use isotherm_harness::until;
+use isotherm_harness::wait_until;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{Answer, Client, PATIENCE};
+use crate::{Client, HttpResponse, WAIT_MAX};
 
 /// How one request went.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct RequestRecord {
     /// Its session.
     pub session: String,
     /// When it was sent.
@@ -21,15 +21,15 @@ pub struct Record {
     /// When its answer was complete, or it failed.
     pub ended: Instant,
     /// Whether an answer had begun.
-    pub begun: bool,
+    pub response_started: bool,
     /// The whole answer, or why there is none.
-    pub answer: Result<Answer, String>,
+    pub answer: Result<HttpResponse, String>,
 }
 
-impl Record {
+impl RequestRecord {
     /// Whether there is a whole answer that is no error.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         self.answer
             .as_ref()
             .is_ok_and(|answer| answer.status == 200)
@@ -42,7 +42,7 @@ impl Record {
     }
 }
 
-type Records = Arc<Mutex<Vec<Record>>>;
+type Records = Arc<Mutex<Vec<RequestRecord>>>;
 
 /// Running clients. They stop when this is dropped.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Load {
     ///
     /// # Errors
     /// When that takes longer than anything should.
-    pub async fn more(&self, count: usize) -> anyhow::Result<Vec<Record>> {
+    pub async fn wait_for_requests(&self, count: usize) -> anyhow::Result<Vec<RequestRecord>> {
         let start = Instant::now();
         let since = || {
             let records = lock(&self.records);
@@ -99,7 +99,7 @@ impl Load {
             since.cloned().collect::<Vec<_>>()
         };
         let what = format!("{count} more answers");
-        until(PATIENCE, &what, || {
+        wait_until(WAIT_MAX, &what, || {
             std::future::ready(since().len() >= count)
         })
         .await?;
@@ -110,10 +110,10 @@ impl Load {
     ///
     /// # Errors
     /// When a client never ends.
-    pub async fn stop(mut self) -> anyhow::Result<Vec<Record>> {
+    pub async fn stop(mut self) -> anyhow::Result<Vec<RequestRecord>> {
         self.stop.send_replace(true);
         let all = async { while self.clients.join_next().await.is_some() {} };
-        tokio::time::timeout(PATIENCE, all).await?;
+        tokio::time::timeout(WAIT_MAX, all).await?;
         Ok(std::mem::take(&mut *lock(&self.records)))
     }
 }
@@ -122,10 +122,10 @@ impl Load {
 ///
 /// # Errors
 /// When one had none.
-pub fn all_good(records: &[Record]) -> anyhow::Result<()> {
+pub fn check_all_succeeded(records: &[RequestRecord]) -> anyhow::Result<()> {
     let bad: Vec<String> = records
         .iter()
-        .filter(|record| !record.is_good())
+        .filter(|record| !record.is_success())
         .map(|record| match &record.answer {
             Ok(answer) => format!("{}: {} {}", record.session, answer.status, answer.text()),
             Err(error) => format!("{}: {error}", record.session),
@@ -141,22 +141,22 @@ pub fn all_good(records: &[Record]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ask(client: &Client, session: &str, body: &Value) -> Record {
+async fn ask(client: &Client, session: &str, body: &Value) -> RequestRecord {
     let sent = Instant::now();
     let request = client.post("/v1/chat/completions", body);
     let (begun, answer) = match request.header("x-session-id", session).send().await {
-        Ok(response) => (true, Answer::read(response).await),
+        Ok(response) => (true, HttpResponse::read(response).await),
         Err(error) => (false, Err(error.into())),
     };
-    Record {
+    RequestRecord {
         session: session.to_owned(),
         sent,
         ended: Instant::now(),
-        begun,
+        response_started: begun,
         answer: answer.map_err(|error| format!("{error:#}")),
     }
 }
 
-fn lock(records: &Records) -> std::sync::MutexGuard<'_, Vec<Record>> {
+fn lock(records: &Records) -> std::sync::MutexGuard<'_, Vec<RequestRecord>> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_harness::{Pool, Regions, RegionsBuilder, Service, Stack, envoy, within};
+use isotherm_harness::{Pool, Regions, RegionsBuilder, Service, Stack, envoy, wait_for};
 use serde_json::{Value, json};
 
-use crate::{MODEL, PATIENCE, Upstream};
+use crate::{MODEL, ScriptedReplica, WAIT_MAX};
 
 /// How long a region must have been healthy before it gets its replicas back, in these tests.
 pub const GIVE_BACK_AFTER: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const PATIENT: &str = "20s";
 #[must_use]
 pub fn scripted(
     name: &str,
-    regions: &[(&str, &[&Upstream])],
+    regions: &[(&str, &[&ScriptedReplica])],
     outstanding_max: u32,
 ) -> RegionsBuilder {
     let mut builder = Regions::builder(name);
@@ -31,7 +31,9 @@ pub fn scripted(
         let addresses = replicas.iter().map(|replica| replica.address());
         builder = builder.region(
             region,
-            Pool::new(MODEL).served_by(addresses).push("outstanding"),
+            Pool::new(MODEL)
+                .with_addresses(addresses)
+                .push("outstanding"),
         );
     }
     builder
@@ -111,7 +113,7 @@ async fn whole(regions: &Regions, region: &str, name: &str, peer: &str) -> anyho
 /// # Errors
 /// When it does not answer, or does not know the peer.
 pub async fn peer(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<Value> {
-    let seen = regions.seen_from(region).await?;
+    let seen = regions.status(region).await?;
     let peers = seen.get("peers").and_then(Value::as_array);
     let found = peers.and_then(|peers| {
         let named = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(peer);
@@ -146,7 +148,7 @@ pub async fn becomes(
 ) -> anyhow::Result<()> {
     let what = format!("{region} to find {peer} {wanted:?}");
     let last = Mutex::new(String::new());
-    within(PATIENCE, &what, || async {
+    wait_for(WAIT_MAX, &what, || async {
         let now = standing(regions, region, peer).await?;
         let found = wanted.contains(&&*now).then_some(());
         *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
@@ -179,7 +181,7 @@ pub async fn reaches(regions: &Regions, region: &str, peer: &str) -> anyhow::Res
     available(regions, region, peer).await?;
     let envoy = regions.region(region)?.envoy();
     let what = format!("{region} and its Envoy to be at peace with {peer}");
-    within(PATIENCE, &what, || async {
+    wait_for(WAIT_MAX, &what, || async {
         let name = format!("cluster.region-{peer}-gateways.membership_healthy");
         let well = envoy.stat(&name).await? == 1;
         let adopted = self::peer(regions, region, peer).await?;
@@ -213,7 +215,7 @@ async fn becomes_available(
 ) -> anyhow::Result<()> {
     let service = regions.region(region)?.service();
     let what = format!("{peer} to be available to {region}: {wanted}");
-    within(PATIENCE, &what, || async {
+    wait_for(WAIT_MAX, &what, || async {
         let value = series(service, "isotherm_peer_available", &[("region", peer)]).await?;
         Ok(value.filter(|value| (*value > 0.5) == wanted).map(|_| ()))
     })
@@ -243,11 +245,15 @@ pub async fn looks_after(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
 ///
 /// # Errors
 /// When it never does.
-pub async fn owns(regions: &Regions, region: &str, wanted: &[&Upstream]) -> anyhow::Result<()> {
+pub async fn owns(
+    regions: &Regions,
+    region: &str,
+    wanted: &[&ScriptedReplica],
+) -> anyhow::Result<()> {
     let mut wanted: Vec<SocketAddr> = wanted.iter().map(|replica| replica.address()).collect();
     wanted.sort_unstable();
     let what = format!("{region} to look after {wanted:?}");
-    within(PATIENCE, &what, || async {
+    wait_for(WAIT_MAX, &what, || async {
         let now = looks_after(regions.region(region)?).await?;
         Ok((now == wanted).then_some(()))
     })
@@ -268,7 +274,7 @@ pub async fn recorded(
     for by in regions.names().filter(|region| *region != of) {
         let path = regions.region(by)?.directory().join("region-state.json");
         let what = format!("{by} to know {first} as the first heir of {of}");
-        within(PATIENCE, &what, || async {
+        wait_for(WAIT_MAX, &what, || async {
             // Not there yet, or on its way.
             let Ok(text) = std::fs::read_to_string(&path) else {
                 return Ok(None);
@@ -299,16 +305,16 @@ pub async fn recorded(
 pub fn all_good_or_begun(
     regions: &Regions,
     names: &[&str],
-    records: &[crate::load::Record],
+    records: &[crate::load::RequestRecord],
 ) -> anyhow::Result<()> {
     let mut begun = 0;
     for name in names {
         let log = regions.region(name)?.envoy().process().log();
         begun += log.matches("upstream_reset_after_response_started").count();
     }
-    let bad = records.iter().filter(|record| !record.is_good()).count();
+    let bad = records.iter().filter(|record| !record.is_success()).count();
     if bad <= begun {
         return Ok(());
     }
-    crate::load::all_good(records).with_context(|| format!("{begun} answers had begun"))
+    crate::load::check_all_succeeded(records).with_context(|| format!("{begun} answers had begun"))
 }

@@ -99,16 +99,16 @@ impl Engine {
     ///
     /// # Errors
     /// When it has ended.
-    pub fn freeze(&self) -> anyhow::Result<()> {
-        self.process.freeze()
+    pub fn suspend(&self) -> anyhow::Result<()> {
+        self.process.suspend()
     }
 
     /// Lets it go on.
     ///
     /// # Errors
     /// When it has ended.
-    pub fn thaw(&self) -> anyhow::Result<()> {
-        self.process.thaw()
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.resume()
     }
 
     /// Ends it without warning.
@@ -192,7 +192,7 @@ async fn launch(
         .args(&options.arguments);
     let mut process = Process::start(name, &mut command, log)?;
     let address = process
-        .ready(READY_MAX, |log| std::future::ready(listening(&log)))
+        .wait_until_ready(READY_MAX, |log| std::future::ready(listening(&log)))
         .await?;
     Ok((process, address))
 }

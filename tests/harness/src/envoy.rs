@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::process::Process;
 use crate::tools::Tools;
-use crate::wait::within;
+use crate::wait::wait_for;
 
-pub use crate::filters::{always, edit_filter, set_in_filter, show_decisions};
+pub use crate::filters::{always_run_filter, edit_filter, set_in_filter, show_decisions};
 
 /// Envoy compiles the filter once per worker before it listens.
 const READY_MAX: Duration = Duration::from_secs(30);
@@ -81,16 +81,16 @@ impl Envoy {
     ///
     /// # Errors
     /// When it has ended.
-    pub fn freeze(&self) -> anyhow::Result<()> {
-        self.process.freeze()
+    pub fn suspend(&self) -> anyhow::Result<()> {
+        self.process.suspend()
     }
 
     /// Lets it go on.
     ///
     /// # Errors
     /// When it has ended.
-    pub fn thaw(&self) -> anyhow::Result<()> {
-        self.process.thaw()
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.resume()
     }
 
     /// Where clients connect.
@@ -163,11 +163,15 @@ impl Envoy {
     ///
     /// # Errors
     /// When it has not after ten seconds.
-    pub async fn has_endpoints(&self, cluster: &str, wanted: &[SocketAddr]) -> anyhow::Result<()> {
+    pub async fn wait_for_endpoints(
+        &self,
+        cluster: &str,
+        wanted: &[SocketAddr],
+    ) -> anyhow::Result<()> {
         let mut wanted = wanted.to_vec();
         wanted.sort_unstable();
         let what = format!("the endpoints {wanted:?} in Envoy's cluster {cluster}");
-        within(ENDPOINTS_MAX, &what, || async {
+        wait_for(ENDPOINTS_MAX, &what, || async {
             let mut found = self.endpoints(cluster).await?;
             found.sort_unstable();
             Ok((found == wanted).then_some(()))
@@ -199,7 +203,7 @@ async fn launch(
         ]);
     let mut process = Process::start("envoy", &mut command, &directory.join("envoy.log"))?;
     let admin = process
-        .ready(READY_MAX, |_| {
+        .wait_until_ready(READY_MAX, |_| {
             let (client, admin_path) = (client.clone(), admin_path.clone());
             async move { admin_address(&client, admin_path).await }
         })

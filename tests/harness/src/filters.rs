@@ -68,7 +68,7 @@ pub fn show_decisions(document: &mut Document) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When no listener has such a filter.
-pub fn always(document: &mut Document, name: &str) -> anyhow::Result<()> {
+pub fn always_run_filter(document: &mut Document, name: &str) -> anyhow::Result<()> {
     for_each_place(document, name, |document, place| {
         if let Ok(filter) = document.get(&format!("{place}/{CHOSEN}")) {
             let filter = filter.clone();

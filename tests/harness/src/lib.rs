@@ -10,8 +10,8 @@
 //!
 //! let mut stack = Stack::builder("example").pool(Pool::new("llama-3.1-8b").replicas(2)).start().await?;
 //! println!("{}", stack.url("/v1/models"));
-//! stack.service().freeze()?; // SIGSTOP
-//! stack.service().thaw()?;
+//! stack.service().suspend()?; // SIGSTOP
+//! stack.service().resume()?;
 //! stack.engine_mut(0)?.kill()?;
 //! # Ok(()) }
 //! ```
@@ -27,12 +27,13 @@ pub mod certificates;
 pub mod document;
 pub mod engine;
 pub mod envoy;
+pub mod faulty_link;
 mod filters;
-pub mod link;
 mod median;
 pub mod pool;
 pub mod port;
 pub mod process;
+pub mod region_link;
 pub mod regions;
 pub mod service;
 mod services;
@@ -41,21 +42,20 @@ pub mod stack;
 pub mod synthetic_text;
 pub mod tools;
 mod wait;
-pub mod wire;
 
 pub use certificates::Authority;
 pub use document::Document;
 pub use engine::{Engine, EngineOptions};
 pub use envoy::Envoy;
-pub use link::Link;
+pub use faulty_link::{FaultyLink, NetworkConditions};
 pub use median::MedianRange;
 pub use pool::Pool;
+pub use region_link::RegionLink;
 pub use regions::{Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};
 pub use tools::Tools;
-pub use wait::{until, within};
-pub use wire::{Weather, Wire};
+pub use wait::{wait_for, wait_until};
 
 /// The model that every pool of the demo, the benches and the tests serves.
 pub const MODEL: &str = "llama-3.1-8b";

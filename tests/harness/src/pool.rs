@@ -47,7 +47,7 @@ impl Pool {
 
     /// Replicas that run already, in place of engines: whatever answers at these addresses, `/metrics` included.
     #[must_use]
-    pub fn served_by(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+    pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.replicas = 0;
         self.others = addresses.into_iter().collect();
         self

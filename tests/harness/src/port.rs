@@ -28,12 +28,12 @@ const STRIDE: usize = 37;
 
 /// A loopback address that is ours until this is dropped.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ReservedPort {
     address: SocketAddr,
     _lock: File,
 }
 
-impl Reserved {
+impl ReservedPort {
     /// The address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -45,7 +45,7 @@ impl Reserved {
 ///
 /// # Errors
 /// When the machine has none left, or no directory for temporary files.
-pub fn reserve() -> anyhow::Result<Reserved> {
+pub fn reserve() -> anyhow::Result<ReservedPort> {
     let directory = std::env::temp_dir().join("isotherm-ports");
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -60,7 +60,7 @@ pub fn reserve() -> anyhow::Result<Reserved> {
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
         if lock.try_lock().is_ok() && is_free(address) {
-            return Ok(Reserved {
+            return Ok(ReservedPort {
                 address,
                 _lock: lock,
             });
@@ -114,9 +114,9 @@ mod tests {
                 }
             });
             for _ in 0..20 {
-                let reserved: Vec<Reserved> = (0..20).map(|_| reserve().unwrap()).collect();
+                let reserved: Vec<ReservedPort> = (0..20).map(|_| reserve().unwrap()).collect();
                 let addresses: BTreeSet<SocketAddr> =
-                    reserved.iter().map(Reserved::address).collect();
+                    reserved.iter().map(ReservedPort::address).collect();
                 assert_eq!(addresses.len(), 20);
                 for address in addresses {
                     TcpListener::bind(address).unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::wait::within;
+use crate::wait::wait_for;
 
 /// How many lines of its log a failed child shows.
 const TAIL_LINES_MAX: usize = 25;
@@ -105,15 +105,15 @@ impl Process {
     ///
     /// # Errors
     /// When it has ended.
-    pub fn freeze(&self) -> anyhow::Result<()> {
+    pub fn suspend(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`Process::freeze`].
+    /// Lets it go on after [`Process::suspend`].
     ///
     /// # Errors
     /// When it has ended.
-    pub fn thaw(&self) -> anyhow::Result<()> {
+    pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
 
@@ -140,10 +140,10 @@ impl Process {
     ///
     /// # Errors
     /// When it is still running then.
-    pub async fn ended(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+    pub async fn wait_for_exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
         let what = format!("{} to end", self.name);
         let child = &mut self.child;
-        within(limit, &what, || {
+        wait_for(limit, &what, || {
             std::future::ready(child.try_wait().map_err(anyhow::Error::from))
         })
         .await
@@ -154,7 +154,7 @@ impl Process {
     ///
     /// # Errors
     /// When it ends before, or the limit passes.
-    pub async fn ready<T, F>(
+    pub async fn wait_until_ready<T, F>(
         &mut self,
         limit: Duration,
         mut ask: impl FnMut(String) -> F,
@@ -166,7 +166,7 @@ impl Process {
             name, log, child, ..
         } = self;
         let what = format!("{name} to become ready");
-        within(limit, &what, || {
+        wait_for(limit, &what, || {
             let ended = child.try_wait();
             let answer = ask(fs::read_to_string(&*log).unwrap_or_default());
             async move {
@@ -250,7 +250,7 @@ mod tests {
             "fails",
         );
         let never = process
-            .ready(Duration::from_secs(5), |_| std::future::ready(None::<()>))
+            .wait_until_ready(Duration::from_secs(5), |_| std::future::ready(None::<()>))
             .await;
         let error = format!("{:#}", never.unwrap_err());
         assert!(
@@ -263,7 +263,7 @@ mod tests {
     async fn a_child_and_its_children_end_with_the_drop() {
         let mut process = shell("sleep 100 & echo child $!; wait", "tree");
         let grandchild = process
-            .ready(Duration::from_secs(5), |log| {
+            .wait_until_ready(Duration::from_secs(5), |log| {
                 std::future::ready(
                     log.trim()
                         .strip_prefix("child ")
@@ -288,12 +288,17 @@ mod tests {
     #[tokio::test]
     async fn a_frozen_child_goes_on_when_thawed() {
         let mut process = shell("sleep 0.3; echo done", "frozen");
-        process.freeze().unwrap();
-        assert!(process.ended(Duration::from_millis(600)).await.is_err());
-        process.thaw().unwrap();
+        process.suspend().unwrap();
         assert!(
             process
-                .ended(Duration::from_secs(5))
+                .wait_for_exit(Duration::from_millis(600))
+                .await
+                .is_err()
+        );
+        process.resume().unwrap();
+        assert!(
+            process
+                .wait_for_exit(Duration::from_secs(5))
                 .await
                 .unwrap()
                 .success()
@@ -302,7 +307,7 @@ mod tests {
     }
 
     async fn until_gone(id: u32) {
-        crate::until(Duration::from_secs(5), "the process to end", || {
+        crate::wait_until(Duration::from_secs(5), "the process to end", || {
             std::future::ready(!runs(id))
         })
         .await

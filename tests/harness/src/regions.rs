@@ -1,4 +1,4 @@
-//! Several regions on one machine, each a [`Stack`], with a [`Link`] from each to each other.
+//! Several regions on one machine, each a [`Stack`], with a [`RegionLink`] from each to each other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::bootstrap::Gateway;
 use crate::certificates::Authority;
 use crate::document::Document;
-use crate::link::Link;
 use crate::pool::Pool;
-use crate::port::{self, Reserved};
-use crate::stack::{Membership, Stack, fresh_directory};
+use crate::port::{self, ReservedPort};
+use crate::region_link::RegionLink;
+use crate::stack::{RegionMembership, Stack, fresh_directory};
 use crate::tools::Tools;
 
 type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>;
@@ -124,15 +124,15 @@ impl RegionsBuilder {
         let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
         let authority = Authority::new()?;
         let sites = self.regions.iter();
-        let sites = sites.map(|(name, _)| Site::new(name, self.services, &directory));
-        let sites = sites.collect::<anyhow::Result<Vec<Site>>>()?;
+        let sites = sites.map(|(name, _)| RegionPlan::new(name, self.services, &directory));
+        let sites = sites.collect::<anyhow::Result<Vec<RegionPlan>>>()?;
         let mut links = BTreeMap::new();
         for from in &sites {
             authority.issue(&from.name, &from.certificates)?;
             for to in sites.iter().filter(|to| to.name != from.name) {
-                let services = to.peering.iter().map(Reserved::address).collect();
+                let services = to.peering.iter().map(ReservedPort::address).collect();
                 let round_trip = self.round_trip_of(&from.name, &to.name);
-                let link = Link::start(round_trip, services, to.gateway.address()).await?;
+                let link = RegionLink::start(round_trip, services, to.gateway.address()).await?;
                 links.insert((from.name.clone(), to.name.clone()), link);
             }
         }
@@ -177,14 +177,14 @@ impl RegionsBuilder {
 }
 
 /// Where a region will be.
-struct Site {
+struct RegionPlan {
     name: String,
     certificates: PathBuf,
-    gateway: Reserved,
-    peering: Vec<Reserved>,
+    gateway: ReservedPort,
+    peering: Vec<ReservedPort>,
 }
 
-impl Site {
+impl RegionPlan {
     fn new(name: &str, services: usize, directory: &Path) -> anyhow::Result<Self> {
         let peering = (0..services).map(|_| port::reserve());
         Ok(Self {
@@ -197,10 +197,10 @@ impl Site {
 
     fn membership(
         &mut self,
-        links: &BTreeMap<(String, String), Link>,
+        links: &BTreeMap<(String, String), RegionLink>,
         plaintext: bool,
         directory: &Path,
-    ) -> Membership {
+    ) -> RegionMembership {
         let from_here = links.iter().filter(|((from, _), _)| *from == self.name);
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
         for ((_, to), link) in from_here {
@@ -220,7 +220,7 @@ impl Site {
             "peers": peers,
             security: how,
         });
-        Membership {
+        RegionMembership {
             gateway: Some(Gateway {
                 region: self.name.clone(),
                 listen: self.gateway.address(),
@@ -239,10 +239,10 @@ impl Site {
 pub struct Regions {
     // Stacks before the links, so that what ends them is not taken for a fault of the network.
     stacks: Vec<(String, Stack)>,
-    links: BTreeMap<(String, String), Link>,
+    links: BTreeMap<(String, String), RegionLink>,
     authority: Authority,
     directory: PathBuf,
-    _gateways: Vec<Reserved>,
+    _gateways: Vec<ReservedPort>,
 }
 
 impl Regions {
@@ -294,7 +294,7 @@ impl Regions {
     ///
     /// # Errors
     /// When there is none.
-    pub fn link(&self, from: &str, to: &str) -> anyhow::Result<&Link> {
+    pub fn link(&self, from: &str, to: &str) -> anyhow::Result<&RegionLink> {
         self.links
             .get(&(from.to_owned(), to.to_owned()))
             .with_context(|| format!("no link from {from} to {to}"))
@@ -304,7 +304,7 @@ impl Regions {
     ///
     /// # Errors
     /// When there are none.
-    pub fn between(&self, one: &str, other: &str) -> anyhow::Result<[&Link; 2]> {
+    pub fn links_between(&self, one: &str, other: &str) -> anyhow::Result<[&RegionLink; 2]> {
         Ok([self.link(one, other)?, self.link(other, one)?])
     }
 
@@ -330,10 +330,10 @@ impl Regions {
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn seen_from(&self, region: &str) -> anyhow::Result<Value> {
+    pub async fn status(&self, region: &str) -> anyhow::Result<Value> {
         let service = self.region(region)?.service();
         service
-            .ask(reqwest::Method::GET, "/api/regions", None)
+            .admin_request(reqwest::Method::GET, "/api/regions", None)
             .await
     }
 }

@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::document::Document;
-use crate::port::{self, Reserved};
+use crate::port::{self, ReservedPort};
 use crate::process::Process;
 use crate::tools::Tools;
 
@@ -26,8 +26,8 @@ pub struct Service {
     program: PathBuf,
     directory: PathBuf,
     config: Document,
-    listen: Reserved,
-    admin: Reserved,
+    listen: ReservedPort,
+    admin: ReservedPort,
     token: String,
     log_filter: String,
     client: reqwest::Client,
@@ -67,7 +67,7 @@ impl Service {
     }
 
     /// Another one with the same configuration, but for what only one of them can have.
-    pub(crate) fn twin(&self, directory: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn sibling(&self, directory: &Path) -> anyhow::Result<Self> {
         let (listen, admin) = (port::reserve()?, port::reserve()?);
         fs::create_dir_all(directory)?;
         let token_file = directory.join("admin-token");
@@ -137,7 +137,7 @@ impl Service {
         )?;
         let (client, url) = (self.client.clone(), self.admin_url("/readyz"));
         process
-            .ready(READY_MAX, |_| {
+            .wait_until_ready(READY_MAX, |_| {
                 let asked = client.get(&url).send();
                 async move {
                     asked
@@ -167,23 +167,23 @@ impl Service {
     pub async fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
         let mut process = self.process.take().context("the service does not run")?;
         process.terminate()?;
-        process.ended(limit).await.map(|_| ())
+        process.wait_for_exit(limit).await.map(|_| ())
     }
 
     /// Stops it where it is: connections stay, nothing is answered.
     ///
     /// # Errors
     /// When it does not run.
-    pub fn freeze(&self) -> anyhow::Result<()> {
-        self.process()?.freeze()
+    pub fn suspend(&self) -> anyhow::Result<()> {
+        self.process()?.suspend()
     }
 
     /// Lets it go on.
     ///
     /// # Errors
     /// When it does not run.
-    pub fn thaw(&self) -> anyhow::Result<()> {
-        self.process()?.thaw()
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process()?.resume()
     }
 
     /// Its process: logs, memory, signals.
@@ -216,7 +216,7 @@ impl Service {
     ///
     /// # Errors
     /// When it does not answer, or not with success; the message has its answer.
-    pub async fn ask(
+    pub async fn admin_request(
         &self,
         method: Method,
         path: &str,
@@ -247,7 +247,7 @@ impl Service {
     /// When the service refuses.
     pub async fn add_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
         let body = json!({ "pool": pool, "address": address.to_string() });
-        self.ask(Method::POST, "/api/replicas", Some(&body))
+        self.admin_request(Method::POST, "/api/replicas", Some(&body))
             .await
             .map(|_| ())
     }
@@ -257,7 +257,7 @@ impl Service {
     /// # Errors
     /// When the service refuses.
     pub async fn remove_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
-        self.ask(
+        self.admin_request(
             Method::DELETE,
             &format!("/api/replicas/{address}?pool={pool}"),
             None,
@@ -271,7 +271,7 @@ impl Service {
     /// # Errors
     /// When the service refuses.
     pub async fn drain_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
-        self.ask(
+        self.admin_request(
             Method::POST,
             &format!("/api/replicas/{address}/drain?pool={pool}"),
             None,
@@ -285,7 +285,7 @@ impl Service {
     /// # Errors
     /// When it does not answer.
     pub async fn replicas(&self) -> anyhow::Result<Value> {
-        self.ask(Method::GET, "/api/replicas", None).await
+        self.admin_request(Method::GET, "/api/replicas", None).await
     }
 
     /// Its `/metrics` page.

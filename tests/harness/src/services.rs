@@ -4,7 +4,7 @@ use std::path::Path;
 
 use futures_util::future::try_join_all;
 
-use crate::port::Reserved;
+use crate::port::ReservedPort;
 use crate::service::Service;
 
 #[derive(Debug)]
@@ -17,17 +17,17 @@ impl Services {
     /// So many with the configuration of the first, each in a directory of its own.
     pub(crate) fn new(first: Service, count: usize, directory: &Path) -> anyhow::Result<Self> {
         let others =
-            (1..count).map(|number| first.twin(&directory.join(format!("service-{number}"))));
+            (1..count).map(|number| first.sibling(&directory.join(format!("service-{number}"))));
         let others = others.collect::<anyhow::Result<_>>()?;
         Ok(Self { first, others })
     }
 
     /// Tells each where it listens for others, and where its siblings do.
-    pub(crate) fn introduce(&mut self, peering: &[Reserved]) -> anyhow::Result<()> {
+    pub(crate) fn set_siblings(&mut self, peering: &[ReservedPort]) -> anyhow::Result<()> {
         for (service, own) in self.iter_mut().zip(peering) {
             let siblings = peering
                 .iter()
-                .map(Reserved::address)
+                .map(ReservedPort::address)
                 .filter(|address| *address != own.address())
                 .map(|address| address.to_string());
             let siblings: Vec<String> = siblings.collect();

@@ -14,7 +14,7 @@ use crate::document::Document;
 use crate::engine::Engine;
 use crate::envoy::Envoy;
 use crate::pool::Pool;
-use crate::port::{self, Reserved};
+use crate::port::{self, ReservedPort};
 use crate::service::Service;
 use crate::services::Services;
 use crate::tools::Tools;
@@ -31,17 +31,17 @@ pub struct StackBuilder {
     without_service: bool,
     workers: u16,
     services: usize,
-    membership: Option<Membership>,
+    membership: Option<RegionMembership>,
 }
 
 /// What a stack that is one of several regions is told of them.
-pub(crate) struct Membership {
+pub(crate) struct RegionMembership {
     /// For Envoy; nothing where there is one region, of several services.
     pub(crate) gateway: Option<Gateway>,
     /// The section `region` of the configuration, without what differs from service to service.
     pub(crate) section: Value,
     /// Where each service listens for the others'.
-    pub(crate) peering: Vec<Reserved>,
+    pub(crate) peering: Vec<ReservedPort>,
     /// The directory that all regions are in.
     pub(crate) directory: PathBuf,
 }
@@ -103,7 +103,7 @@ impl StackBuilder {
     }
 
     /// Makes it one of several regions.
-    pub(crate) fn member(mut self, membership: Membership) -> Self {
+    pub(crate) fn member(mut self, membership: RegionMembership) -> Self {
         self.services = membership.peering.len();
         self.membership = Some(membership);
         self
@@ -132,7 +132,7 @@ impl StackBuilder {
                 let name = format!("engine-{}", engines.len());
                 let (model, options) = (pool.model.clone(), pool.engine.clone());
                 let engine = Engine::start(&tools, name, model, options, &directory).await?;
-                engines.push(Member {
+                engines.push(PoolEngine {
                     pool: index,
                     engine,
                 });
@@ -160,7 +160,7 @@ impl StackBuilder {
         }
         let mut services = Services::new(first, self.services, &directory)?;
         if let Some(membership) = &membership {
-            services.introduce(&membership.peering)?;
+            services.set_siblings(&membership.peering)?;
         }
         if !self.without_service {
             services.start().await?;
@@ -204,7 +204,7 @@ impl StackBuilder {
         };
         if !self.without_service {
             for index in 0..stack.pools.len() {
-                stack.endpoints_arrived(index).await?;
+                stack.wait_for_endpoints(index).await?;
             }
         }
         Ok(stack)
@@ -212,7 +212,7 @@ impl StackBuilder {
 }
 
 /// One pool in the service's configuration.
-fn describe(pool: &Pool, index: usize, engines: &[Member]) -> Value {
+fn describe(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Value {
     let addresses = addresses(pool, index, engines)
         .into_iter()
         .map(|address| address.to_string());
@@ -226,7 +226,7 @@ fn describe(pool: &Pool, index: usize, engines: &[Member]) -> Value {
 }
 
 /// The replicas of one pool: its engines, and what the test runs itself.
-fn addresses(pool: &Pool, index: usize, engines: &[Member]) -> Vec<SocketAddr> {
+fn addresses(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Vec<SocketAddr> {
     let of_pool = engines.iter().filter(|member| member.pool == index);
     of_pool
         .map(|member| member.engine.address())
@@ -240,17 +240,17 @@ pub struct Stack {
     // In this order they are dropped: clients are cut off first, so that nothing logs a failure of what ended before it.
     envoy: Envoy,
     services: Services,
-    engines: Vec<Member>,
+    engines: Vec<PoolEngine>,
     pools: Vec<Pool>,
     started: usize,
     tools: Tools,
     directory: PathBuf,
-    _listen: Reserved,
-    _peering: Vec<Reserved>,
+    _listen: ReservedPort,
+    _peering: Vec<ReservedPort>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct PoolEngine {
     pool: usize,
     engine: Engine,
 }
@@ -357,8 +357,8 @@ impl Stack {
             let address = engine.address();
             service.add_replica(&described.model, address).await?;
         }
-        self.engines.push(Member { pool, engine });
-        self.endpoints_arrived(pool).await?;
+        self.engines.push(PoolEngine { pool, engine });
+        self.wait_for_endpoints(pool).await?;
         Ok(self.engines.len() - 1)
     }
 
@@ -382,7 +382,7 @@ impl Stack {
             service.remove_replica(model, address).await?;
         }
         let member = self.engines.remove(index);
-        self.endpoints_arrived(pool).await?;
+        self.wait_for_endpoints(pool).await?;
         Ok(member.engine)
     }
 
@@ -396,23 +396,23 @@ impl Stack {
     ///
     /// # Errors
     /// When there is no such pool, or it has not after ten seconds.
-    pub async fn endpoints_arrived(&self, pool: usize) -> anyhow::Result<()> {
+    pub async fn wait_for_endpoints(&self, pool: usize) -> anyhow::Result<()> {
         let described = self
             .pools
             .get(pool)
             .with_context(|| format!("no pool {pool}"))?;
         let addresses = addresses(described, pool, &self.engines);
         self.envoy
-            .has_endpoints(&described.cluster, &addresses)
+            .wait_for_endpoints(&described.cluster, &addresses)
             .await
     }
 }
 
 /// Several services of one region that is alone.
-fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<Membership> {
+fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<RegionMembership> {
     let peering = (0..count).map(|_| port::reserve());
-    let peering = peering.collect::<anyhow::Result<Vec<Reserved>>>()?;
-    Ok(Membership {
+    let peering = peering.collect::<anyhow::Result<Vec<ReservedPort>>>()?;
+    Ok(RegionMembership {
         gateway: None,
         section: json!({ "name": "home", "plaintext": true, "peers": [] }),
         peering,

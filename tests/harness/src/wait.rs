@@ -1,26 +1,25 @@
-//! Bounded waiting for something to become true.
+//! Waiting for a condition, with a bound.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-/// How often a condition is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Asks until the answer is something; after `limit` the error names what was waited for.
+/// Calls `check` until it returns a value; after `limit`, fails with an error that names `what`.
 ///
 /// # Errors
-/// The first error of `ask`, or that the limit has passed.
-pub async fn within<T, F, A>(limit: Duration, what: &str, mut ask: A) -> anyhow::Result<T>
+/// The first error of `check`, or that the limit has passed.
+pub async fn wait_for<T, F, C>(limit: Duration, what: &str, mut check: C) -> anyhow::Result<T>
 where
-    A: FnMut() -> F,
+    C: FnMut() -> F,
     F: Future<Output = anyhow::Result<Option<T>>>,
 {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask().await? {
-            return Ok(answer);
+        if let Some(value) = check().await? {
+            return Ok(value);
         }
         if start.elapsed() > limit {
             bail!("waited {} s for {what}", limit.as_secs_f64());
@@ -29,18 +28,18 @@ where
     }
 }
 
-/// Asks until the answer is yes; for what cannot go wrong, only take long.
+/// Calls `check` until it returns true.
 ///
 /// # Errors
 /// When the limit has passed.
-pub async fn until<F, A>(limit: Duration, what: &str, mut ask: A) -> anyhow::Result<()>
+pub async fn wait_until<F, C>(limit: Duration, what: &str, mut check: C) -> anyhow::Result<()>
 where
-    A: FnMut() -> F,
+    C: FnMut() -> F,
     F: Future<Output = bool>,
 {
-    within(limit, what, || {
-        let asked = ask();
-        async move { Ok(asked.await.then_some(())) }
+    wait_for(limit, what, || {
+        let checked = check();
+        async move { Ok(checked.await.then_some(())) }
     })
     .await
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use isotherm_harness::envoy::{always, edit_filter, set_in_filter};
+use isotherm_harness::envoy::{always_run_filter, edit_filter, set_in_filter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, within};
+use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
 use serde_json::{Value, json};
 
 use super::row::Row;
@@ -56,11 +56,11 @@ enum Running {
     Floor {
         stack: Box<Stack>,
         process: Process,
-        _port: port::Reserved,
+        _port: port::ReservedPort,
     },
     Router {
         process: Process,
-        _ports: [port::Reserved; 2],
+        _ports: [port::ReservedPort; 2],
     },
 }
 
@@ -132,7 +132,7 @@ impl Subject {
             return Ok(None);
         }
         let ports = [port::reserve()?, port::reserve()?];
-        let [address, metrics] = ports.each_ref().map(port::Reserved::address);
+        let [address, metrics] = ports.each_ref().map(port::ReservedPort::address);
         let mut command = Command::new(python);
         command
             .args(["-m", "sglang_router.launch_router", "--worker-urls"])
@@ -278,7 +278,7 @@ impl Subject {
 fn builder(row: Row, replicas: &[SocketAddr]) -> StackBuilder {
     let name = row.to_possible_value();
     let name = name.as_ref().map_or("row", |name| name.get_name());
-    let pool = Pool::new(MODEL).served_by(replicas.iter().copied());
+    let pool = Pool::new(MODEL).with_addresses(replicas.iter().copied());
     Stack::builder(&format!("bench-{name}"))
         .pool(pool.policy("isotherm")) // the service's default
         .workers(1)
@@ -335,8 +335,8 @@ fn without_service(
 
 /// Without a line there is nothing to choose between.
 fn all_in_the_chain(document: &mut Document) -> anyhow::Result<()> {
-    always(document, "isotherm.ext_proc")?;
-    always(document, "isotherm.response")
+    always_run_filter(document, "isotherm.ext_proc")?;
+    always_run_filter(document, "isotherm.response")
 }
 
 /// Leaves every question to external processing.
@@ -370,7 +370,7 @@ async fn answers(address: SocketAddr, log: &Path) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
     let question = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "ready?" }] });
     let what = format!("sglang-router to answer (its log: {})", log.display());
-    within(ROUTER_READY_MAX, &what, || async {
+    wait_for(ROUTER_READY_MAX, &what, || async {
         let asked = client
             .post(format!("http://{address}/v1/chat/completions"))
             .json(&question)

@@ -44,7 +44,7 @@ impl Engines {
             .args(&options.arguments);
         let mut process = Process::start(&format!("engines of {region}"), &mut command, &log)?;
         let addresses = process
-            .ready(READY_MAX, |log| {
+            .wait_until_ready(READY_MAX, |log| {
                 let found = listening(&log);
                 std::future::ready((found.len() == count).then_some(found))
             })

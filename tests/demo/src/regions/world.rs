@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use isotherm_harness::envoy::show_decisions;
-use isotherm_harness::wire::{Weather, Wire};
-use isotherm_harness::{Document, EngineOptions, MODEL, Pool, Regions, Stack, Tools, within};
+use isotherm_harness::{Document, EngineOptions, MODEL, Pool, Regions, Stack, Tools, wait_for};
+use isotherm_harness::{FaultyLink, NetworkConditions};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ enum Parts {
     /// One region, and the way to it from others.
     Far {
         _stack: Box<Stack>,
-        _wires: Vec<Wire>,
+        _wires: Vec<FaultyLink>,
     },
 }
 
@@ -184,11 +184,11 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
 /// Waits until a region hears all others. The first to be up takes the others' replicas for those of dead regions;
 /// it must have given them back as well.
 async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
-    within(
+    wait_for(
         HEARD_MAX,
         &format!("{region} to hear the others"),
         || async {
-            let seen = regions.seen_from(region).await?;
+            let seen = regions.status(region).await?;
             let peers = seen.get("peers").and_then(Value::as_array);
             let heard = peers.into_iter().flatten().filter(|peer| {
                 let standing = peer.get("standing").and_then(Value::as_str);
@@ -211,14 +211,14 @@ fn places(engines: &[Engines]) -> Vec<(SocketAddr, usize)> {
 
 /// Replicas and clients of other regions than the first are a long wire away from the balancer.
 async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
-    let weather = Weather::clear(plan.round_trip);
+    let weather = NetworkConditions::with_round_trip(plan.round_trip);
     let (mut wires, mut places) = (Vec::new(), Vec::new());
     for (region, own) in engines.iter().enumerate() {
         for address in own.addresses() {
             if region == 0 {
                 places.push((*address, region));
             } else {
-                let wire = Wire::start(&weather, vec![*address]).await?;
+                let wire = FaultyLink::start(&weather, vec![*address]).await?;
                 places.push((wire.address(), region));
                 wires.push(wire);
             }
@@ -229,7 +229,7 @@ async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
     let envoy = stack.envoy().address();
     let mut addresses = vec![envoy];
     for _ in 1..engines.len() {
-        let wire = Wire::start(&weather, vec![envoy]).await?;
+        let wire = FaultyLink::start(&weather, vec![envoy]).await?;
         addresses.push(wire.address());
         wires.push(wire);
     }
@@ -257,7 +257,7 @@ async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Re
 
 fn pool(plan: &Plan, replicas: Vec<SocketAddr>) -> Pool {
     let Scheme { policy, push } = plan.scheme;
-    let pool = Pool::new(MODEL).served_by(replicas);
+    let pool = Pool::new(MODEL).with_addresses(replicas);
     pool.policy(policy.as_str()).push(push.name())
 }
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use isotherm_harness::{EngineOptions, MODEL, Pool, Stack, within};
+use isotherm_harness::{EngineOptions, MODEL, Pool, Stack, wait_for};
 use isotherm_simulator::workload::trace::Trace;
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -93,7 +93,7 @@ async fn record(stack: &Stack, trace: &Path, requests: usize) -> anyhow::Result<
         .spawn()
         .context("`isotherm record` does not start")?;
     let log = stack.directory().join("isotherm.log");
-    within(RECORDING_MAX, "the recording begins", || async {
+    wait_for(RECORDING_MAX, "the recording begins", || async {
         let log = std::fs::read_to_string(&log)?;
         Ok(log.contains("recording begins").then_some(()))
     })

@@ -1,6 +1,6 @@
 //! Bodies of any size and of any kind pass, with the limit of the file as shipped and with Envoy's default one.
 
-use isotherm_e2e::{Answer, Client, MODEL, Upstream, admin, chat, scripted, turn};
+use isotherm_e2e::{Client, HttpResponse, MODEL, ScriptedReplica, admin, chat, permit, scripted};
 use isotherm_harness::{StackBuilder, envoy};
 use reqwest::RequestBuilder;
 
@@ -54,16 +54,16 @@ async fn a_body_of_30_mb_passes_after_waiting_with_envoys_default_limit() -> any
 }
 
 async fn passes(limits: fn(StackBuilder) -> StackBuilder, name: &str) -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = limits(scripted(name, &[&replica], 4)).start().await?;
     let client = Client::new(&stack.url(""))?;
     let body = large_body();
 
-    let answer = Answer::to(post(&client, body.clone())).await?;
+    let answer = HttpResponse::to(post(&client, body.clone())).await?;
 
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let seen = replica.seen();
+    let seen = replica.received();
     assert!(seen[0].body == body, "the body arrived changed");
     Ok(())
 }
@@ -72,33 +72,36 @@ async fn passes_after_waiting(
     limits: fn(StackBuilder) -> StackBuilder,
     name: &str,
 ) -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = limits(scripted(name, &[&replica], 1)).start().await?;
     let client = Client::new(&stack.url(""))?;
-    replica.next(isotherm_e2e::Action::Hold);
-    let first = tokio::spawn(Answer::to(
+    replica.push_action(isotherm_e2e::Action::Hold);
+    let first = tokio::spawn(HttpResponse::to(
         client.post("/v1/chat/completions", &chat("first")),
     ));
-    replica.holds(1).await?;
+    replica.wait_until_holding(1).await?;
 
     let body = large_body();
-    let large = tokio::spawn(Answer::to(post(&client, body.clone())));
+    let large = tokio::spawn(HttpResponse::to(post(&client, body.clone())));
     admin::becomes(stack.service(), "queue_length", 1).await?;
-    replica.let_go(1);
+    replica.release(1);
 
     assert_eq!(first.await??.status, 200);
     let answer = large.await??;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(replica.seen()[1].body == body, "the body arrived changed");
+    assert!(
+        replica.received()[1].body == body,
+        "the body arrived changed"
+    );
     Ok(())
 }
 
 /// A filter that reads prompts must not be the judge of them: what it cannot read is the engine's to refuse.
 #[tokio::test]
 async fn what_cannot_be_read_is_passed_on_as_it_is() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("unreadable", &[&replica], 4).start().await?;
     let client = Client::new(&stack.url(""))?;
     let deep = format!("{{\"messages\":{}", "[".repeat(100_000));
@@ -117,14 +120,14 @@ async fn what_cannot_be_read_is_passed_on_as_it_is() -> anyhow::Result<()> {
     ];
     for (path, body) in &bodies {
         let request = client.post(path, &serde_json::Value::Null);
-        let answer = Answer::to(request.body(body.clone())).await?;
+        let answer = HttpResponse::to(request.body(body.clone())).await?;
         let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
         assert_eq!(answer.status, 200, "{start}: {}", answer.text());
     }
-    let answer = Answer::to(client.get("/health")).await?;
+    let answer = HttpResponse::to(client.get("/health")).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
 
-    let seen = replica.seen();
+    let seen = replica.received();
     for ((path, body), request) in bodies.iter().zip(&seen) {
         assert_eq!(&request.path, path);
         assert!(request.body == body, "a body for {path} arrived changed");

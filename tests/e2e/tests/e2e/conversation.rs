@@ -1,7 +1,9 @@
 //! A prompt finds its cache again, in every form that a prompt can have.
 
-use isotherm_e2e::{Answer, Client, MODEL, PATIENCE, admin, patient, showing_decisions, turn};
-use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use isotherm_e2e::{
+    Client, HttpResponse, MODEL, WAIT_MAX, admin, permit, with_decision_header, with_long_timeouts,
+};
+use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
 use serde_json::{Value, json};
 
 async fn stack(name: &str) -> anyhow::Result<Stack> {
@@ -10,14 +12,14 @@ async fn stack(name: &str) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine);
-    showing_decisions(patient(Stack::builder(name).pool(pool)))
+    with_decision_header(with_long_timeouts(Stack::builder(name).pool(pool)))
         .start()
         .await
 }
 
 #[tokio::test]
 async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let stack = stack("conversation").await?;
     let client = Client::new(&stack.url(""))?;
 
@@ -51,7 +53,7 @@ async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> 
         "isotherm_predicted_cached_tokens_total",
         "isotherm_measured_cached_tokens_total",
     ] {
-        within(PATIENCE, name, || async {
+        wait_for(WAIT_MAX, name, || async {
             let tokens = admin::metric(stack.service(), name).await?;
             Ok((tokens > 0.0).then_some(()))
         })
@@ -61,16 +63,16 @@ async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> 
 }
 
 /// Without a session key: the prompt alone must do.
-async fn say(client: &Client, messages: &[Value]) -> anyhow::Result<Answer> {
+async fn say(client: &Client, messages: &[Value]) -> anyhow::Result<HttpResponse> {
     let body = json!({ "model": MODEL, "messages": messages, "max_tokens": 16 });
-    let answer = Answer::to(client.post("/v1/chat/completions", &body)).await?;
+    let answer = HttpResponse::to(client.post("/v1/chat/completions", &body)).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     Ok(answer)
 }
 
 #[tokio::test]
 async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let stack = stack("apis").await?;
     let client = Client::new(&stack.url(""))?;
     let apis = [
@@ -91,10 +93,10 @@ async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
             "/v1/responses" => json!({ "model": MODEL, "max_output_tokens": 4, "input": text }),
             _ => json!({ "text": text, "sampling_params": { "max_new_tokens": 4 } }),
         };
-        let first = Answer::to(client.post(api, &body)).await?;
+        let first = HttpResponse::to(client.post(api, &body)).await?;
         assert_eq!(first.status, 200, "{api}: {}", first.text());
 
-        let second = Answer::to(client.post(api, &body)).await?;
+        let second = HttpResponse::to(client.post(api, &body)).await?;
 
         assert_eq!(
             second.decision("replica"),

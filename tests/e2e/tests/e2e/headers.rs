@@ -1,11 +1,12 @@
 //! Which headers pass in which direction.
 
-use isotherm_e2e::reply::PROMPT_TOKENS;
+use isotherm_e2e::engine_response::PROMPT_TOKENS;
 use isotherm_e2e::{
-    Client, MODEL, Multiplex, PATIENCE, Upstream, admin, chat, scripted, showing_decisions, turn,
+    Client, Http2Client, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted,
+    with_decision_header,
 };
 use isotherm_fingerprint::names;
-use isotherm_harness::within;
+use isotherm_harness::wait_for;
 use serde_json::json;
 
 /// What only the filter and the service read: no replica gets these.
@@ -20,9 +21,12 @@ const INTERNAL: [&str; 5] = [
 #[tokio::test]
 async fn forged_headers_have_no_effect_and_reach_nobody() -> anyhow::Result<()> {
     const FORGED: &str = "forged-by-the-client";
-    let _turn = turn::shared().await?;
-    let replicas = [Upstream::start("a").await?, Upstream::start("b").await?];
-    let trap = Upstream::start("trap").await?;
+    let _permit = permit::shared().await?;
+    let replicas = [
+        ScriptedReplica::start("a").await?,
+        ScriptedReplica::start("b").await?,
+    ];
+    let trap = ScriptedReplica::start("trap").await?;
     let stack = scripted("forged", &[&replicas[0], &replicas[1]], 4)
         .start()
         .await?;
@@ -35,7 +39,7 @@ async fn forged_headers_have_no_effect_and_reach_nobody() -> anyhow::Result<()> 
         .iter()
         .find(|replica| Some(replica.name()) != home.as_deref());
     let away = away
-        .map(Upstream::address)
+        .map(ScriptedReplica::address)
         .unwrap_or_else(|| trap.address());
 
     for destination in [
@@ -59,7 +63,7 @@ async fn forged_headers_have_no_effect_and_reach_nobody() -> anyhow::Result<()> 
         ] {
             request = request.header(name, FORGED);
         }
-        let answer = isotherm_e2e::Answer::to(request).await?;
+        let answer = isotherm_e2e::HttpResponse::to(request).await?;
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(
             answer.served_by(),
@@ -68,8 +72,8 @@ async fn forged_headers_have_no_effect_and_reach_nobody() -> anyhow::Result<()> 
         );
     }
 
-    assert!(trap.seen().is_empty(), "a client chose the destination");
-    for request in replicas.iter().flat_map(Upstream::seen) {
+    assert!(trap.received().is_empty(), "a client chose the destination");
+    for request in replicas.iter().flat_map(ScriptedReplica::received) {
         for (name, value) in &request.headers {
             let value = String::from_utf8_lossy(value.as_bytes());
             assert!(
@@ -98,10 +102,10 @@ async fn forged_headers_have_no_effect_and_reach_nobody() -> anyhow::Result<()> 
 #[tokio::test]
 async fn the_outcome_goes_to_the_service_and_nothing_internal_to_the_client() -> anyhow::Result<()>
 {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("outcome", &[&replica], 4).start().await?;
-    let mut connection = Multiplex::connect(stack.envoy().address()).await?;
+    let mut connection = Http2Client::connect(stack.envoy().address()).await?;
     for stream in [false, true] {
         let mut body = chat("hello");
         body["stream"] = json!(stream);
@@ -117,7 +121,7 @@ async fn the_outcome_goes_to_the_service_and_nothing_internal_to_the_client() ->
         assert!(internal.is_empty(), "the client got {internal:?}");
     }
     admin::becomes(stack.service(), "counters/finished_ok", 2).await?;
-    within(PATIENCE, "the usage of both answers", || async {
+    wait_for(WAIT_MAX, "the usage of both answers", || async {
         let tokens = admin::pool_number(stack.service(), "counters/measured_prompt_tokens").await?;
         Ok((tokens == 2 * PROMPT_TOKENS).then_some(()))
     })
@@ -126,9 +130,9 @@ async fn the_outcome_goes_to_the_service_and_nothing_internal_to_the_client() ->
 
 #[tokio::test]
 async fn the_decision_reaches_the_client_where_it_was_asked_for() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
-    let stack = showing_decisions(scripted("decision", &[&replica], 4))
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = with_decision_header(scripted("decision", &[&replica], 4))
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;
@@ -142,7 +146,7 @@ async fn the_decision_reaches_the_client_where_it_was_asked_for() -> anyhow::Res
     assert_eq!(answer.decision("policy"), Some("prefix_tree"));
     assert!(answer.decision("reason").is_some() && answer.decision("queued_ms").is_some());
     assert!(
-        !replica.seen()[0].headers.contains_key(names::DECISION),
+        !replica.received()[0].headers.contains_key(names::DECISION),
         "for {MODEL}'s client only"
     );
     Ok(())

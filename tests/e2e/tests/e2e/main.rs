@@ -6,10 +6,10 @@
 
 mod bodies;
 mod conversation;
+mod decision_stream;
 mod failing;
 mod failover;
 mod headers;
-mod line;
 mod memory;
 mod openai;
 mod pushing;

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
-use isotherm_e2e::{MODEL, Upstream, admin, scripted, turn};
+use isotherm_e2e::{MODEL, ScriptedReplica, admin, permit, scripted};
 use isotherm_fingerprint::{Api, Edge, Extractor, Fingerprint, Wanted, names};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -23,8 +23,8 @@ const CONNECTIONS: usize = 4;
 /// Spoken to directly, as Envoy speaks to it: ten thousand clients of Envoy would measure Envoy and themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_waiting_requests_fit_into_300_mb() -> anyhow::Result<()> {
-    let _turn = turn::alone().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::exclusive().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("memory", &[&replica], 1)
         .service(|config| {
             let queue = json!({ "length_max": 2 * WAITING, "wait_ms_max": 600_000 });

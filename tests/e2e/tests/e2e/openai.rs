@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::{Answer, Client, MODEL, Upstream, chat, patient, turn};
+use isotherm_e2e::{
+    Client, HttpResponse, MODEL, ScriptedReplica, chat, permit, with_long_timeouts,
+};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
@@ -14,16 +16,19 @@ async fn stack(name: &str) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(2).engine(engine);
-    patient(Stack::builder(name).pool(pool)).start().await
+    with_long_timeouts(Stack::builder(name).pool(pool))
+        .start()
+        .await
 }
 
 #[tokio::test]
 async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let stack = stack("openai-http").await?;
     let client = Client::new(&stack.url(""))?;
 
-    let answer = Answer::to(client.post("/v1/chat/completions", &chat("Say something."))).await?;
+    let answer =
+        HttpResponse::to(client.post("/v1/chat/completions", &chat("Say something."))).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let body = answer.json()?;
     assert_eq!(body["object"], "chat.completion");
@@ -34,7 +39,7 @@ async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Resu
     streaming["max_tokens"] = json!(20);
     streaming["stream"] = json!(true);
     streaming["stream_options"] = json!({ "include_usage": true });
-    let answer = Answer::to(client.post("/v1/chat/completions", &streaming)).await?;
+    let answer = HttpResponse::to(client.post("/v1/chat/completions", &streaming)).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let kind = answer.header("content-type").unwrap_or_default();
     assert!(kind.starts_with("text/event-stream"), "{kind}");
@@ -48,32 +53,32 @@ async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Resu
     assert_eq!(usage["usage"]["completion_tokens"], 20, "{usage}");
 
     let completion = json!({ "model": MODEL, "prompt": "Once upon a time", "max_tokens": 5 });
-    let answer = Answer::to(client.post("/v1/completions", &completion)).await?;
+    let answer = HttpResponse::to(client.post("/v1/completions", &completion)).await?;
     assert_eq!(answer.json()?["object"], "text_completion");
 
     let embedding = json!({ "model": MODEL, "input": ["a warm place", "another"] });
-    let answer = Answer::to(client.post("/v1/embeddings", &embedding)).await?;
+    let answer = HttpResponse::to(client.post("/v1/embeddings", &embedding)).await?;
     let body = answer.json()?;
     assert_eq!(body["data"].as_array().map(Vec::len), Some(2), "{body}");
 
-    let answer = Answer::to(client.get("/v1/models")).await?;
+    let answer = HttpResponse::to(client.get("/v1/models")).await?;
     let body = answer.json()?;
     assert_eq!(body["object"], "list");
     assert_eq!(body["data"][0]["id"], MODEL);
-    let answer = Answer::to(client.get(&format!("/v1/models/{MODEL}"))).await?;
+    let answer = HttpResponse::to(client.get(&format!("/v1/models/{MODEL}"))).await?;
     assert_eq!(answer.json()?["id"], MODEL);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let stack = stack("openai-unknown").await?;
     let client = Client::new(&stack.url(""))?;
     let mut body = chat("Is there anybody?");
     body["model"] = json!("no-such-model");
 
-    let answer = Answer::to(client.post("/v1/chat/completions", &body)).await?;
+    let answer = HttpResponse::to(client.post("/v1/chat/completions", &body)).await?;
 
     assert_eq!(answer.status, 404);
     assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -86,22 +91,22 @@ async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result
             .is_some_and(|message| message.contains("no-such-model")),
         "{error}"
     );
-    let answer = Answer::to(client.get("/v1/models/no-such-model")).await?;
+    let answer = HttpResponse::to(client.get("/v1/models/no-such-model")).await?;
     assert_eq!(answer.status, 404);
     Ok(())
 }
 
 #[tokio::test]
 async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let (warm, cold) = (
-        Upstream::start("warm").await?,
-        Upstream::start("cold").await?,
+        ScriptedReplica::start("warm").await?,
+        ScriptedReplica::start("cold").await?,
     );
-    let pool = |model: &str, replica: &Upstream| {
+    let pool = |model: &str, replica: &ScriptedReplica| {
         Pool::new(model)
             .cluster(model)
-            .served_by([replica.address()])
+            .with_addresses([replica.address()])
     };
     let stack = Stack::builder("two-models")
         .pool(pool("warm-model", &warm))
@@ -118,7 +123,7 @@ async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
             assert_eq!(answer.served_by(), Some(replica.name()));
         }
     }
-    let models = Answer::to(client.get("/v1/models")).await?.json()?;
+    let models = HttpResponse::to(client.get("/v1/models")).await?.json()?;
     let ids: Vec<_> = (0..2).map(|index| &models["data"][index]["id"]).collect();
     assert_eq!(ids, ["cold-model", "warm-model"]);
     Ok(())
@@ -127,7 +132,7 @@ async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
 /// Needs a package index, which not every machine reaches: then the test says so, and fails only in CI.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_openai_python_package_works() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let stack = stack("openai-python").await?;
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = match python_with_openai(stack.directory(), &here.join("requirements.txt")) {

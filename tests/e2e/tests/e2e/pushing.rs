@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use isotherm_e2e::{Client, MODEL, admin, chat, patient, turn};
+use isotherm_e2e::{Client, MODEL, admin, chat, permit, with_long_timeouts};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const BURST: usize = 48;
 #[tokio::test]
 async fn only_with_selective_pushing_nobody_waits_at_an_engine_while_another_is_idle()
 -> anyhow::Result<()> {
-    let _turn = turn::alone().await?;
+    let _permit = permit::exclusive().await?;
     let allowed = Duration::from_millis(2 * PROBE_INTERVAL_MS);
 
     let pending = longest_waste("pending").await?;
@@ -41,7 +41,7 @@ async fn longest_waste(push: &str) -> anyhow::Result<Duration> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(ENGINES).engine(engine).push(push);
-    let stack = patient(Stack::builder(&format!("push-{push}")).pool(pool))
+    let stack = with_long_timeouts(Stack::builder(&format!("push-{push}")).pool(pool))
         .service(|config| config.set("pools/0/probe", json!({ "interval_ms": PROBE_INTERVAL_MS })))
         .start()
         .await?;

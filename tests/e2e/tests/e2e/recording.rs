@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use anyhow::Context as _;
-use isotherm_e2e::{Client, MODEL, PATIENCE, patient, turn};
-use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use isotherm_e2e::{Client, MODEL, WAIT_MAX, permit, with_long_timeouts};
+use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -15,13 +15,13 @@ const MARK: &str = "Xylophone";
 
 #[tokio::test]
 async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let engine = EngineOptions {
         speed: 50.0,
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(2).engine(engine);
-    let stack = patient(Stack::builder("recording").pool(pool))
+    let stack = with_long_timeouts(Stack::builder("recording").pool(pool))
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await?;
@@ -38,7 +38,7 @@ async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
         .kill_on_drop(true)
         .spawn()?;
     let log = stack.directory().join("isotherm.log");
-    within(PATIENCE, "it records", || async {
+    wait_for(WAIT_MAX, "it records", || async {
         let log = std::fs::read_to_string(&log)?;
         Ok(log.contains("recording begins").then_some(()))
     })
@@ -62,7 +62,7 @@ async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
                 .push(json!({ "role": "user", "content": format!("{MARK}, go on. ").repeat(25) }));
         }
     }
-    let output = tokio::time::timeout(PATIENCE, recording.wait_with_output()).await??;
+    let output = tokio::time::timeout(WAIT_MAX, recording.wait_with_output()).await??;
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
 

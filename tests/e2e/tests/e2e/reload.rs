@@ -1,21 +1,24 @@
 //! Configuration that changes while requests pass.
 
-use isotherm_e2e::{Client, PATIENCE, Upstream, admin, chat, scripted, turn};
-use isotherm_harness::{until, within};
+use isotherm_e2e::{Client, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted};
+use isotherm_harness::{wait_for, wait_until};
 use reqwest::Method;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_bad_configuration_is_refused_with_every_error_and_the_old_one_stays()
 -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("bad-reload", &[&replica], 4).start().await?;
     let before = admin::pool(stack.service()).await?;
     let bad = "pools:\n  - model: llama-3.1-8b\n    policy: guess\n    push: pending\n    colour: red\n    queue: { length_max: -4 }\n";
     std::fs::write(stack.service().config_path(), bad)?;
 
-    let refused = stack.service().ask(Method::POST, "/api/reload", None).await;
+    let refused = stack
+        .service()
+        .admin_request(Method::POST, "/api/reload", None)
+        .await;
 
     let error = refused
         .err()
@@ -25,7 +28,7 @@ async fn a_bad_configuration_is_refused_with_every_error_and_the_old_one_stays()
         assert!(error.contains(said), "no {said} in: {error}");
     }
     // The service also watches the file by itself, with the same result.
-    until(PATIENCE, "the refusal in the log", || {
+    wait_until(WAIT_MAX, "the refusal in the log", || {
         let log = stack
             .service()
             .process()
@@ -43,8 +46,11 @@ async fn a_bad_configuration_is_refused_with_every_error_and_the_old_one_stays()
 
 #[tokio::test]
 async fn a_good_configuration_is_applied_without_a_restart() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let (first, second) = (Upstream::start("a").await?, Upstream::start("b").await?);
+    let _permit = permit::shared().await?;
+    let (first, second) = (
+        ScriptedReplica::start("a").await?,
+        ScriptedReplica::start("b").await?,
+    );
     let mut stack = scripted("good-reload", &[&first], 4).start().await?;
     let process = stack.service().process()?.id();
     let replicas = json!([first.address().to_string(), second.address().to_string()]);
@@ -54,7 +60,7 @@ async fn a_good_configuration_is_applied_without_a_restart() -> anyhow::Result<(
 
     stack.service().save()?; // and nothing else: the file is watched
 
-    within(PATIENCE, "the new policy", || async {
+    wait_for(WAIT_MAX, "the new policy", || async {
         let pool = admin::pool(stack.service()).await?;
         Ok((pool["policy"] == "round_robin").then_some(()))
     })
@@ -62,7 +68,7 @@ async fn a_good_configuration_is_applied_without_a_restart() -> anyhow::Result<(
     let addresses = [first.address(), second.address()];
     stack
         .envoy()
-        .has_endpoints(isotherm_e2e::CLUSTER, &addresses)
+        .wait_for_endpoints(isotherm_e2e::CLUSTER, &addresses)
         .await?;
     admin::replica_becomes(
         stack.service(),
@@ -76,7 +82,7 @@ async fn a_good_configuration_is_applied_without_a_restart() -> anyhow::Result<(
         let answer = client.chat("s", &chat(&format!("number {number}"))).await?;
         assert_eq!(answer.status, 200);
     }
-    assert_eq!((first.seen().len(), second.seen().len()), (2, 2));
+    assert_eq!((first.received().len(), second.received().len()), (2, 2));
     assert_eq!(
         stack.service().process()?.id(),
         process,
@@ -87,8 +93,8 @@ async fn a_good_configuration_is_applied_without_a_restart() -> anyhow::Result<(
 
 #[tokio::test]
 async fn nobody_changes_anything_without_the_token() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("token", &[&replica], 4).start().await?;
     let client = reqwest::Client::builder().no_proxy().build()?;
     let one = format!("/api/replicas/{}", replica.address());

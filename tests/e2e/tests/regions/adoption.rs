@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use isotherm_e2e::load::all_good;
+use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::regions::{GIVE_BACK_AFTER, becomes, meet, owns, recorded, scripted};
-use isotherm_e2e::{Census, Client, Load, Upstream, chat, turn};
+use isotherm_e2e::{AdoptionMonitor, Client, Load, ScriptedReplica, chat, permit};
 use isotherm_harness::{Regions, RegionsBuilder};
 use serde_json::Value;
 
@@ -14,17 +14,17 @@ const CLIENTS: usize = 4;
 const BACK_MAX: Duration = Duration::from_secs(2 + 15);
 
 struct World {
-    us: [Upstream; 2],
-    eu: [Upstream; 2],
-    asia: [Upstream; 2],
+    us: [ScriptedReplica; 2],
+    eu: [ScriptedReplica; 2],
+    asia: [ScriptedReplica; 2],
 }
 
 impl World {
     async fn new() -> anyhow::Result<Self> {
         let pair = async |name: &str| {
             anyhow::Ok([
-                Upstream::start(&format!("{name}-0")).await?,
-                Upstream::start(&format!("{name}-1")).await?,
+                ScriptedReplica::start(&format!("{name}-0")).await?,
+                ScriptedReplica::start(&format!("{name}-1")).await?,
             ])
         };
         Ok(Self {
@@ -83,7 +83,7 @@ async fn repair(regions: &mut Regions, region: &str, part: Part) -> anyhow::Resu
 
 #[tokio::test]
 async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let world = World::new().await?;
     // us is the nearest to eu.
     let mut regions = world
@@ -95,7 +95,7 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
         .await?;
     meet(&regions, &["us", "eu", "asia"]).await?;
     recorded(&regions, "eu", 2, "us").await?;
-    let census = Census::start(&regions)?;
+    let monitor = AdoptionMonitor::start(&regions)?;
     let loads = [
         Load::start(&regions.region("us")?.url(""), CLIENTS, prompt)?,
         Load::start(&regions.region("asia")?.url(""), CLIENTS, prompt)?,
@@ -104,7 +104,7 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
     for part in [Part::Service, Part::Envoy, Part::Both] {
         kill(&mut regions, "eu", part)?;
 
-        let both: Vec<&Upstream> = world.us.iter().chain(&world.eu).collect();
+        let both: Vec<&ScriptedReplica> = world.us.iter().chain(&world.eu).collect();
         owns(&regions, "us", &both).await?;
         if part == Part::Service {
             // Its Envoy goes on without it.
@@ -112,7 +112,7 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
             assert_eq!(client.chat("s", &chat("alone")).await?.status, 200);
         }
         for load in &loads {
-            load.more(20).await?;
+            load.wait_for_requests(20).await?;
         }
 
         repair(&mut regions, "eu", part).await?;
@@ -126,22 +126,22 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
             "{part:?}: given back {took:?} after eu was heard; it must be healthy for {GIVE_BACK_AFTER:?}"
         );
         for load in &loads {
-            load.more(20).await?;
+            load.wait_for_requests(20).await?;
         }
         meet(&regions, &["us", "eu", "asia"]).await?;
         recorded(&regions, "eu", 2, "us").await?;
     }
 
     for load in loads {
-        all_good(&load.stop().await?)?;
+        check_all_succeeded(&load.stop().await?)?;
     }
-    assert_eq!(census.end()?, 2, "replicas adopted at the most");
+    assert_eq!(monitor.finish()?, 2, "replicas adopted at the most");
     Ok(())
 }
 
 #[tokio::test]
 async fn one_region_looks_after_two_that_die_at_once() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let world = World::new().await?;
     // us is the nearest to both.
     let mut regions = world
@@ -153,24 +153,24 @@ async fn one_region_looks_after_two_that_die_at_once() -> anyhow::Result<()> {
     for region in ["eu", "asia"] {
         recorded(&regions, region, 2, "us").await?;
     }
-    let census = Census::start(&regions)?;
+    let monitor = AdoptionMonitor::start(&regions)?;
     let load = Load::start(&regions.region("us")?.url(""), CLIENTS, prompt)?;
-    load.more(10).await?;
+    load.wait_for_requests(10).await?;
 
     kill(&mut regions, "eu", Part::Both)?;
     kill(&mut regions, "asia", Part::Both)?;
 
     let all = [&world.us, &world.eu, &world.asia];
-    let all: Vec<&Upstream> = all.into_iter().flatten().collect();
+    let all: Vec<&ScriptedReplica> = all.into_iter().flatten().collect();
     owns(&regions, "us", &all).await?;
-    load.more(20).await?;
+    load.wait_for_requests(20).await?;
 
     repair(&mut regions, "eu", Part::Both).await?;
     repair(&mut regions, "asia", Part::Both).await?;
 
     world.at_home(&regions).await?;
-    load.more(10).await?;
-    all_good(&load.stop().await?)?;
-    assert_eq!(census.end()?, 4, "replicas adopted at the most");
+    load.wait_for_requests(10).await?;
+    check_all_succeeded(&load.stop().await?)?;
+    assert_eq!(monitor.finish()?, 4, "replicas adopted at the most");
     Ok(())
 }

@@ -11,7 +11,7 @@ pub(crate) fn turn_of(topic: &str, turn: usize) -> Value {
         let question = format!("Question {number} about {topic}: where is it warm? ").repeat(4);
         messages.push(json!({ "role": "user", "content": question }));
         if number < turn {
-            let answer = format!("Answer {number} about {topic}: there. ").repeat(4);
+            let answer = format!("HttpResponse {number} about {topic}: there. ").repeat(4);
             messages.push(json!({ "role": "assistant", "content": answer }));
         }
     }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use isotherm_e2e::regions::{available, forwarded, meet, returned, scripted, series, unavailable};
-use isotherm_e2e::upstream::Received;
-use isotherm_e2e::{Action, Answer, Claim, Client, Liar, PATIENCE, Upstream, admin, chat, turn};
+use isotherm_e2e::scripted_replica::ReceivedRequest;
+use isotherm_e2e::{
+    Action, Client, HttpResponse, MisbehavingPeer, ReportedPool, ScriptedReplica, WAIT_MAX, admin,
+    chat, permit,
+};
 use isotherm_fingerprint::names;
-use isotherm_harness::{Regions, within};
+use isotherm_harness::{Regions, wait_for};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -34,17 +37,17 @@ fn client(regions: &Regions, region: &str) -> anyhow::Result<Client> {
 async fn fill(
     regions: &Regions,
     region: &str,
-    replica: &Upstream,
-) -> anyhow::Result<JoinHandle<anyhow::Result<Answer>>> {
-    replica.always(Action::Hold);
+    replica: &ScriptedReplica,
+) -> anyhow::Result<JoinHandle<anyhow::Result<HttpResponse>>> {
+    replica.set_action(Action::Hold);
     let client = client(regions, region)?;
     let body = chat(&format!("What keeps {region} busy"));
     let task = tokio::spawn(async move { client.chat("busy", &body).await });
-    replica.holds(1).await?;
+    replica.wait_until_holding(1).await?;
     Ok(task)
 }
 
-fn nothing_internal(seen: &[Received]) {
+fn nothing_internal(seen: &[ReceivedRequest]) {
     for request in seen {
         for name in INTERNAL {
             let value = request.headers.get(name);
@@ -57,13 +60,14 @@ fn nothing_internal(seen: &[Received]) {
 async fn a_full_region_hands_on_and_a_conversation_stays_where_it_went() -> anyhow::Result<()> {
     const TOPICS: usize = 4;
     const TURNS: usize = 3;
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let [us, eu, asia] = [
-        Upstream::start("us").await?,
-        Upstream::start("eu").await?,
-        Upstream::start("asia").await?,
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+        ScriptedReplica::start("asia").await?,
     ];
-    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let sites: [(&str, &[&ScriptedReplica]); 3] =
+        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let regions = scripted("handed-on", &sites, 1)
         .service(|region, config| {
             // With room for one only, a peer whose heartbeat was asked for during a request has no room for the next.
@@ -87,7 +91,7 @@ async fn a_full_region_hands_on_and_a_conversation_stays_where_it_went() -> anyh
         for number in 0..TURNS {
             let body = turn_of(&format!("topic {topic}"), number);
             let request = client.post("/v1/chat/completions", &body);
-            let answer = Answer::to(request).await?;
+            let answer = HttpResponse::to(request).await?;
             assert_eq!(answer.status, 200, "{}", answer.text());
             let served = answer.served_by().map(str::to_owned);
             assert_ne!(served.as_deref(), Some("us"), "it is full");
@@ -111,9 +115,9 @@ async fn a_full_region_hands_on_and_a_conversation_stays_where_it_went() -> anyh
         assert!(on < 0.5, "{region} sent {on} on");
     }
     for replica in [&eu, &asia] {
-        nothing_internal(&replica.seen());
+        nothing_internal(&replica.received());
     }
-    us.open();
+    us.release_all();
     assert_eq!(busy.await??.status, 200);
     Ok(())
 }
@@ -122,19 +126,20 @@ async fn a_full_region_hands_on_and_a_conversation_stays_where_it_went() -> anyh
 async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() -> anyhow::Result<()>
 {
     const REQUESTS: usize = 40;
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let [us, eu, asia] = [
-        Upstream::start("us").await?,
-        Upstream::start("eu").await?,
-        Upstream::start("asia").await?,
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+        ScriptedReplica::start("asia").await?,
     ];
-    let claim = Claim {
+    let claim = ReportedPool {
         available: 50,
         room: 1000,
         queue: 0,
     };
-    let liar = Liar::start("eu", claim).await?;
-    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let misbehaving = MisbehavingPeer::start("eu", claim).await?;
+    let sites: [(&str, &[&ScriptedReplica]); 3] =
+        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let regions = scripted("refused", &sites, 1)
         .plaintext()
         .service(|_, config| config.set("region/queue_max", 0))
@@ -142,16 +147,16 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
         .await?;
     // What eu says of itself does not come from eu; eu itself must keep what its own clients ask.
     let link = regions.link("us", "eu")?;
-    link.peering().lead_to(vec![liar.address()]);
-    link.weather().reset();
+    link.peering().connect_to(vec![misbehaving.address()]);
+    link.conditions().reset_connections();
     meet(&regions, &["us", "eu", "asia"]).await?;
     for peer in ["us", "asia"] {
-        regions.link("eu", peer)?.weather().cut();
+        regions.link("eu", peer)?.conditions().cut();
         unavailable(&regions, "eu", peer).await?;
     }
     regions
         .link("us", "asia")?
-        .weather()
+        .conditions()
         .set_round_trip(Duration::from_millis(100));
     let busy_us = fill(&regions, "us", &us).await?;
     let busy_eu = fill(&regions, "eu", &eu).await?;
@@ -187,9 +192,9 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
         believed < REQUESTS / 2,
         "it was believed {believed} times of {REQUESTS}"
     );
-    assert_eq!(eu.seen().len(), 1, "it was full");
-    us.open();
-    eu.open();
+    assert_eq!(eu.received().len(), 1, "it was full");
+    us.release_all();
+    eu.release_all();
     for answer in [busy_us, busy_eu, waiting] {
         assert_eq!(answer.await??.status, 200);
     }
@@ -198,9 +203,12 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
 
 #[tokio::test]
 async fn a_client_cannot_say_where_its_request_comes_from() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let regions = scripted("forged-origin", &sites, 1).start().await?;
     meet(&regions, &["us", "eu"]).await?;
     let forge = |client: &Client, number: usize| {
@@ -219,7 +227,7 @@ async fn a_client_cannot_say_where_its_request_comes_from() -> anyhow::Result<()
     // A region with room serves its own clients, whatever they say.
     let client_us = client(&regions, "us")?;
     for number in 0..4 {
-        let answer = Answer::to(forge(&client_us, number)).await?;
+        let answer = HttpResponse::to(forge(&client_us, number)).await?;
         assert_eq!((answer.status, answer.served_by()), (200, Some("us")));
         // The answer is here a moment before its end is known to the service.
         let service = regions.region("us")?.service();
@@ -231,7 +239,7 @@ async fn a_client_cannot_say_where_its_request_comes_from() -> anyhow::Result<()
     let busy = fill(&regions, "us", &us).await?;
     for number in 4..8 {
         available(&regions, "us", "eu").await?;
-        let answer = Answer::to(forge(&client_us, number)).await?;
+        let answer = HttpResponse::to(forge(&client_us, number)).await?;
         assert_eq!((answer.status, answer.served_by()), (200, Some("eu")));
     }
     assert_eq!(forwarded(&regions, "us", "eu").await?, 4);
@@ -241,20 +249,23 @@ async fn a_client_cannot_say_where_its_request_comes_from() -> anyhow::Result<()
     // And nobody without a certificate of a region gets in by the door of the regions.
     let gateway = regions.link("us", "eu")?.gateway().address();
     let intruder = Client::new(&format!("http://{gateway}"))?;
-    Answer::to(forge(&intruder, 0)).await.unwrap_err();
-    assert_eq!(eu.seen().len(), 4);
-    nothing_internal(&us.seen());
-    nothing_internal(&eu.seen());
-    us.open();
+    HttpResponse::to(forge(&intruder, 0)).await.unwrap_err();
+    assert_eq!(eu.received().len(), 4);
+    nothing_internal(&us.received());
+    nothing_internal(&eu.received());
+    us.release_all();
     assert_eq!(busy.await??.status, 200);
     Ok(())
 }
 
 #[tokio::test]
 async fn large_bodies_streams_and_aborts_pass_between_regions() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let regions = scripted("bodies", &sites, 1)
         .round_trip(Duration::from_millis(20))
         .start()
@@ -267,22 +278,22 @@ async fn large_bodies_streams_and_aborts_pass_between_regions() -> anyhow::Resul
     let body = chat(&"A long prompt that crosses the sea. ".repeat(58_000));
     let answer = client.chat("large", &body).await?;
     assert_eq!((answer.status, answer.served_by()), (200, Some("eu")));
-    let seen = eu.seen().pop().unwrap();
+    let seen = eu.received().pop().unwrap();
     assert!(seen.body.len() > 2_000_000);
     assert_eq!(seen.body, serde_json::to_vec(&body)?);
 
     // A stream passes piece by piece: the second half is made only after the first was read here.
     available(&regions, "us", "eu").await?;
-    eu.next(Action::Stream);
+    eu.push_action(Action::Stream);
     let mut body = chat("stream");
     body["stream"] = json!(true);
     let response = client.post("/v1/chat/completions", &body).send().await?;
     let mut pieces = response.bytes_stream();
-    let first = tokio::time::timeout(PATIENCE, pieces.next())
+    let first = tokio::time::timeout(WAIT_MAX, pieces.next())
         .await?
         .unwrap()?;
     assert!(String::from_utf8_lossy(&first).contains("one"));
-    eu.let_go(1);
+    eu.release(1);
     let mut rest = Vec::new();
     while let Some(piece) = pieces.next().await {
         rest.extend(piece?);
@@ -292,15 +303,15 @@ async fn large_bodies_streams_and_aborts_pass_between_regions() -> anyhow::Resul
     // A client that goes away, before the first byte or after it, frees the place in both regions.
     for action in [Action::Hold, Action::Stream] {
         available(&regions, "us", "eu").await?;
-        eu.next(action);
+        eu.push_action(action);
         let request = client.post("/v1/chat/completions", &body);
         let asked = tokio::spawn(async move {
             let response = request.send().await?;
             response.bytes().await
         });
-        eu.holds(1).await?;
+        eu.wait_until_holding(1).await?;
         asked.abort();
-        eu.holds(0).await?;
+        eu.wait_until_holding(0).await?;
         admin::replica_becomes(
             regions.region("eu")?.service(),
             eu.address(),
@@ -309,7 +320,7 @@ async fn large_bodies_streams_and_aborts_pass_between_regions() -> anyhow::Resul
         )
         .await?;
         let service = regions.region("us")?.service();
-        within(PATIENCE, "nothing to be on its way to eu", || async {
+        wait_for(WAIT_MAX, "nothing to be on its way to eu", || async {
             let name = "isotherm_forwarded_in_flight";
             let value = series(service, name, &[("region", "eu")]).await?;
             Ok(value.filter(|value| *value < 0.5).map(|_| ()))
@@ -325,11 +336,11 @@ async fn large_bodies_streams_and_aborts_pass_between_regions() -> anyhow::Resul
         async move { client.chat("too-large", &body).await }
     });
     admin::becomes(regions.region("us")?.service(), "queue_length", 1).await?;
-    us.open();
+    us.release_all();
     let answer = large.await??;
     assert_eq!((answer.status, answer.served_by()), (200, Some("us")));
     assert_eq!(forwarded(&regions, "us", "eu").await?, sent);
     assert_eq!(busy.await??.status, 200);
-    nothing_internal(&eu.seen());
+    nothing_internal(&eu.received());
     Ok(())
 }

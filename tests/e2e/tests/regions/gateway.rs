@@ -12,9 +12,9 @@ use hyper::Request;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use isotherm_e2e::regions::{meet, scripted};
-use isotherm_e2e::{PATIENCE, Upstream, chat, turn};
+use isotherm_e2e::{ScriptedReplica, WAIT_MAX, chat, permit};
 use isotherm_fingerprint::names;
-use isotherm_harness::{Regions, Stack, within};
+use isotherm_harness::{Regions, Stack, wait_for};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -111,9 +111,12 @@ async fn health_for_clients(stack: &Stack) -> anyhow::Result<u16> {
 
 #[tokio::test]
 async fn a_region_speaks_for_itself_only() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let regions = scripted("door", &sites, 1).start().await?;
     meet(&regions, &["us", "eu"]).await?;
     let door = door(&regions, "us", "eu")?;
@@ -124,10 +127,10 @@ async fn a_region_speaks_for_itself_only() -> anyhow::Result<()> {
         let said = visit.chat(origin, "Who am I?").await?;
         assert_eq!(said.status, 503, "{origin:?}: {said:?}");
     }
-    assert!(eu.seen().is_empty());
+    assert!(eu.received().is_empty());
     let said = visit.chat(Some("us"), "Who am I?").await?;
     assert_eq!((said.status, said.refused), (200, None));
-    assert_eq!(eu.seen().len(), 1);
+    assert_eq!(eu.received().len(), 1);
 
     // A good signature is not enough: nobody knows this name.
     let stranger = regions.directory().join("stranger");
@@ -137,15 +140,18 @@ async fn a_region_speaks_for_itself_only() -> anyhow::Result<()> {
         visit.chat(Some("mars"), "Who am I?").await
     };
     refused.await.unwrap_err();
-    assert_eq!(eu.seen().len(), 1);
+    assert_eq!(eu.received().len(), 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn the_door_is_open_while_the_service_lives() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let mut regions = scripted("health", &sites, 1).start().await?;
     meet(&regions, &["us", "eu"]).await?;
     let (door, files) = (door(&regions, "us", "eu")?, regions.certificates("us"));
@@ -158,13 +164,13 @@ async fn the_door_is_open_while_the_service_lives() -> anyhow::Result<()> {
     let said = visit.chat(Some("us"), "Is anybody there?").await?;
     assert_eq!(said.status, 503);
     assert_eq!(said.refused.as_deref(), Some("no_service"));
-    within(PATIENCE, "the door to say so", || async {
+    wait_for(WAIT_MAX, "the door to say so", || async {
         let mut visit = Visit::to("eu", door, &files).await?;
         Ok((visit.get(HEALTH).await?.status == 503).then_some(()))
     })
     .await?;
     assert_eq!(health_for_clients(regions.region("eu")?).await?, 200);
-    assert!(eu.seen().is_empty());
+    assert!(eu.received().is_empty());
     let client = isotherm_e2e::Client::new(&regions.region("eu")?.url(""))?;
     assert_eq!(client.chat("s", &chat("And now?")).await?.status, 200);
 
@@ -181,9 +187,12 @@ async fn the_door_is_open_while_the_service_lives() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_certificate_is_replaced_while_requests_pass() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let regions = scripted("renewal", &sites, 1).start().await?;
     meet(&regions, &["us", "eu"]).await?;
     let door = door(&regions, "us", "eu")?;
@@ -194,7 +203,7 @@ async fn a_certificate_is_replaced_while_requests_pass() -> anyhow::Result<()> {
     regions
         .authority()
         .issue("eu", &regions.certificates("eu"))?;
-    within(PATIENCE, "the new certificate", || async {
+    wait_for(WAIT_MAX, "the new certificate", || async {
         let new = Visit::to("eu", door, &files).await?;
         Ok((new.shown != old.shown).then_some(()))
     })

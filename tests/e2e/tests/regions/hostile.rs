@@ -6,52 +6,55 @@ use std::time::Duration;
 use isotherm_e2e::regions::{
     available, becomes, forwarded, looks_after, meet, peer, scripted, series, unavailable,
 };
-use isotherm_e2e::{Action, Answer, Client, PATIENCE, Replay, Upstream, admin, chat, turn};
-use isotherm_harness::{Authority, Regions, within};
+use isotherm_e2e::{
+    Action, Client, HttpResponse, ReplayingProxy, ScriptedReplica, WAIT_MAX, admin, chat, permit,
+};
+use isotherm_harness::{Authority, Regions, wait_for};
 use tokio::net::TcpListener;
 
 /// Longer than anyone waits before it adopts what it holds for dead.
 const LONG_ENOUGH: Duration = Duration::from_secs(3);
 
 /// us is full, and so its request goes to another region: which one.
-async fn goes_to(regions: &Regions, us: &Upstream, prompt: &str) -> anyhow::Result<String> {
-    us.always(Action::Hold);
+async fn goes_to(regions: &Regions, us: &ScriptedReplica, prompt: &str) -> anyhow::Result<String> {
+    us.set_action(Action::Hold);
     let client = Client::new(&regions.region("us")?.url(""))?;
     let busy = tokio::spawn({
         let client = client.clone();
         async move { client.chat("busy", &chat("what keeps us busy")).await }
     });
-    us.holds(1).await?;
+    us.wait_until_holding(1).await?;
     let answer = client.chat(prompt, &chat(prompt)).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    us.always(Action::Answer);
-    us.let_go(1);
+    us.set_action(Action::Respond);
+    us.release(1);
     assert_eq!(busy.await??.status, 200);
     Ok(answer.served_by().unwrap_or_default().to_owned())
 }
 
-async fn three() -> anyhow::Result<[Upstream; 3]> {
+async fn three() -> anyhow::Result<[ScriptedReplica; 3]> {
     Ok([
-        Upstream::start("us").await?,
-        Upstream::start("eu").await?,
-        Upstream::start("asia").await?,
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+        ScriptedReplica::start("asia").await?,
     ])
 }
 
 #[tokio::test]
 async fn a_peer_that_accepts_and_never_answers_gets_nothing() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let [us, eu, asia] = three().await?;
-    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let sites: [(&str, &[&ScriptedReplica]); 3] =
+        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let regions = scripted("never-answers", &sites, 1).start().await?;
     meet(&regions, &["us", "eu", "asia"]).await?;
     // The kernel accepts; nobody ever reads.
     let mute = TcpListener::bind("127.0.0.1:0").await?;
     let link = regions.link("us", "eu")?;
-    link.weather().cut();
-    link.peering().lead_to(vec![mute.local_addr()?]);
+    link.conditions().cut();
+    link.peering().connect_to(vec![mute.local_addr()?]);
     unavailable(&regions, "us", "eu").await?;
-    link.weather().heal();
+    link.conditions().restore();
 
     tokio::time::sleep(LONG_ENOUGH).await;
 
@@ -68,9 +71,10 @@ async fn a_peer_that_accepts_and_never_answers_gets_nothing() -> anyhow::Result<
 
 #[tokio::test]
 async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let [us, eu, asia] = three().await?;
-    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let sites: [(&str, &[&ScriptedReplica]); 3] =
+        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let regions = scripted("certificate", &sites, 1).start().await?;
     let all = ["us", "eu", "asia"];
     meet(&regions, &all).await?;
@@ -88,12 +92,12 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
                 (to_eu.gateway(), to_asia.gateway()),
             ];
             for (wire, other) in wires {
-                wire.lead_to(vec![other.address()]);
+                wire.connect_to(vec![other.address()]);
             }
         }
         reconnect(&regions, "eu")?;
 
-        within(PATIENCE, "us to refuse eu", || async {
+        wait_for(WAIT_MAX, "us to refuse eu", || async {
             // A connection of before the change may still have come through.
             let link = peer(&regions, "us", "eu").await?["link"].clone();
             if link != "refused" {
@@ -116,8 +120,8 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
 
         regions.authority().issue("eu", &files)?;
         let link = regions.link("us", "eu")?;
-        link.peering().lead_back();
-        link.gateway().lead_back();
+        link.peering().connect_to_default();
+        link.gateway().connect_to_default();
         reconnect(&regions, "eu")?;
         meet(&regions, &all).await?;
     }
@@ -127,8 +131,8 @@ async fn a_wrong_certificate_shuts_a_region_out_until_it_is_right() -> anyhow::R
 /// Ends all connections from and to a region, so that new ones are made.
 fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
     for other in regions.names().filter(|other| *other != region) {
-        for link in regions.between(region, other)? {
-            link.weather().reset();
+        for link in regions.links_between(region, other)? {
+            link.conditions().reset_connections();
         }
     }
     Ok(())
@@ -136,9 +140,12 @@ fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let [us, eu] = [Upstream::start("us").await?, Upstream::start("eu").await?];
-    let sites: [(&str, &[&Upstream]); 2] = [("us", &[&us]), ("eu", &[&eu])];
+    let _permit = permit::shared().await?;
+    let [us, eu] = [
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+    ];
+    let sites: [(&str, &[&ScriptedReplica]); 2] = [("us", &[&us]), ("eu", &[&eu])];
     let regions = scripted("replay", &sites, 1).plaintext().start().await?;
     let link = regions.link("us", "eu")?;
     let eu_service = regions.region("eu")?;
@@ -146,41 +153,41 @@ async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::
     config.set_file_name("isotherm.yaml");
     let config = isotherm_harness::Document::read(&config)?;
     let listen = config.get("region/listen")?.as_str().unwrap_or_default();
-    let replay = Replay::start(listen.parse()?).await?;
-    link.peering().lead_to(vec![replay.address()]);
-    link.weather().reset();
+    let replay = ReplayingProxy::start(listen.parse()?).await?;
+    link.peering().connect_to(vec![replay.address()]);
+    link.conditions().reset_connections();
     meet(&regions, &["us", "eu"]).await?;
     // Idle heartbeats have passed; now eu has no room, and us hears that.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    eu.always(Action::Hold);
+    eu.set_action(Action::Hold);
     let client = Client::new(&regions.region("eu")?.url(""))?;
     let busy = tokio::spawn(async move { client.chat("busy", &chat("what keeps eu busy")).await });
-    eu.holds(1).await?;
+    eu.wait_until_holding(1).await?;
     let service = regions.region("us")?.service();
     let room = async || series(service, "isotherm_peer_room", &[("region", "eu")]).await;
-    within(PATIENCE, "us to hear that eu is full", || async {
+    wait_for(WAIT_MAX, "us to hear that eu is full", || async {
         Ok(room().await?.filter(|room| *room < 0.5).map(|_| ()))
     })
     .await?;
 
-    replay.begin();
+    replay.start_replaying();
 
-    within(PATIENCE, "a hundred repetitions", || async {
+    wait_for(WAIT_MAX, "a hundred repetitions", || async {
         let said = room().await?;
         assert_eq!(said, Some(0.0), "an old heartbeat was believed");
-        Ok((replay.repeated() >= 100).then_some(()))
+        Ok((replay.replayed() >= 100).then_some(()))
     })
     .await?;
 
     // And they keep nobody alive.
-    regions.region("eu")?.service().freeze()?;
-    let answered = replay.repeated();
+    regions.region("eu")?.service().suspend()?;
+    let answered = replay.replayed();
     becomes(&regions, "us", "eu", &["lost", "dead"]).await?;
-    assert!(replay.repeated() > answered);
-    regions.region("eu")?.service().thaw()?;
+    assert!(replay.replayed() > answered);
+    regions.region("eu")?.service().resume()?;
     becomes(&regions, "us", "eu", &["heard"]).await?;
-    eu.open();
-    let answer: Answer = busy.await??;
+    eu.release_all();
+    let answer: HttpResponse = busy.await??;
     assert_eq!(answer.status, 200);
     admin::becomes(regions.region("eu")?.service(), "queue_length", 0).await
 }

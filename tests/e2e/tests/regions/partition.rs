@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use isotherm_e2e::regions::{all_good_or_begun, becomes, looks_after, meet, scripted};
-use isotherm_e2e::{Census, Load, Upstream, chat, turn};
-use isotherm_harness::{Link, Regions};
+use isotherm_e2e::{AdoptionMonitor, Load, ScriptedReplica, chat, permit};
+use isotherm_harness::{RegionLink, Regions};
 
 /// Longer than anyone waits before it adopts what it holds for dead: three heartbeats, three probes.
 const LONG_ENOUGH: Duration = Duration::from_secs(3);
 
-async fn keep_their_own(regions: &Regions, sites: &[(&str, &Upstream)]) -> anyhow::Result<()> {
+async fn keep_their_own(
+    regions: &Regions,
+    sites: &[(&str, &ScriptedReplica)],
+) -> anyhow::Result<()> {
     for (region, own) in sites {
         let replicas = looks_after(regions.region(region)?).await?;
         assert_eq!(replicas, [own.address()], "{region}");
@@ -19,18 +22,19 @@ async fn keep_their_own(regions: &Regions, sites: &[(&str, &Upstream)]) -> anyho
 
 #[tokio::test]
 async fn a_partition_takes_nobodys_replicas_and_heals() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
+    let _permit = permit::shared().await?;
     let [us, eu, asia] = [
-        Upstream::start("us").await?,
-        Upstream::start("eu").await?,
-        Upstream::start("asia").await?,
+        ScriptedReplica::start("us").await?,
+        ScriptedReplica::start("eu").await?,
+        ScriptedReplica::start("asia").await?,
     ];
-    let sites: [(&str, &[&Upstream]); 3] = [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
+    let sites: [(&str, &[&ScriptedReplica]); 3] =
+        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let regions = scripted("partition", &sites, 2).start().await?;
     let all = ["us", "eu", "asia"];
     let own = [("us", &us), ("eu", &eu), ("asia", &asia)];
     meet(&regions, &all).await?;
-    let census = Census::start(&regions)?;
+    let monitor = AdoptionMonitor::start(&regions)?;
     let mut loads = Vec::new();
     for region in all {
         // More than the replica takes at a time, so that requests travel.
@@ -39,21 +43,27 @@ async fn a_partition_takes_nobodys_replicas_and_heals() -> anyhow::Result<()> {
         loads.push(Load::start(&regions.region(region)?.url(""), 4, prompt)?);
     }
 
-    type Fault = fn(&Link);
-    let faults: [Fault; 2] = [|link| link.weather().silence(), |link| link.weather().cut()];
+    type Fault = fn(&RegionLink);
+    let faults: [Fault; 2] = [
+        |link| link.conditions().blackhole(),
+        |link| link.conditions().cut(),
+    ];
     for fault in faults {
-        regions.between("us", "eu")?.into_iter().for_each(fault);
+        regions
+            .links_between("us", "eu")?
+            .into_iter()
+            .for_each(fault);
 
         becomes(&regions, "us", "eu", &["lost"]).await?;
         becomes(&regions, "eu", "us", &["lost"]).await?;
         tokio::time::sleep(LONG_ENOUGH).await;
         keep_their_own(&regions, &own).await?;
         for load in &loads {
-            load.more(20).await?;
+            load.wait_for_requests(20).await?;
         }
 
-        for link in regions.between("us", "eu")? {
-            link.weather().heal();
+        for link in regions.links_between("us", "eu")? {
+            link.conditions().restore();
         }
 
         meet(&regions, &all).await?;
@@ -65,6 +75,6 @@ async fn a_partition_takes_nobodys_replicas_and_heals() -> anyhow::Result<()> {
         records.extend(load.stop().await?);
     }
     all_good_or_begun(&regions, &all, &records)?;
-    assert_eq!(census.end()?, 0, "replicas adopted at the most");
+    assert_eq!(monitor.finish()?, 0, "replicas adopted at the most");
     Ok(())
 }

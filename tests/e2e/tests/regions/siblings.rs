@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use isotherm_e2e::load::all_good;
+use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::regions::series;
-use isotherm_e2e::{Answer, Client, Load, MODEL, PATIENCE, Upstream, admin, chat, fixture, turn};
-use isotherm_harness::{EngineOptions, Pool, Stack, within};
+use isotherm_e2e::{
+    Client, HttpResponse, Load, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, fixture, permit,
+};
+use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -25,7 +27,7 @@ async fn stack(services: usize) -> anyhow::Result<Stack> {
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine);
     let name = format!("siblings-{services}");
-    let stack = fixture::patient(Stack::builder(&name).pool(pool).services(services))
+    let stack = fixture::with_long_timeouts(Stack::builder(&name).pool(pool).services(services))
         .start()
         .await?;
     acquainted(&stack).await?;
@@ -36,9 +38,9 @@ async fn stack(services: usize) -> anyhow::Result<Stack> {
 async fn acquainted(stack: &Stack) -> anyhow::Result<()> {
     let count = stack.services().count();
     for service in stack.services().filter(|_| count > 1) {
-        within(PATIENCE, "the siblings to be heard", || async {
+        wait_for(WAIT_MAX, "the siblings to be heard", || async {
             let seen = service
-                .ask(reqwest::Method::GET, "/api/regions", None)
+                .admin_request(reqwest::Method::GET, "/api/regions", None)
                 .await?;
             let siblings = seen.get("siblings").and_then(Value::as_array);
             let siblings = siblings.into_iter().flatten();
@@ -69,7 +71,7 @@ async fn hit_ratio(stack: &Stack) -> anyhow::Result<f64> {
                 let (turn, session) = (number / SESSIONS, number % SESSIONS);
                 let body = turn_of(&format!("topic {session}"), turn);
                 let request = client.post("/v1/chat/completions", &body);
-                let answer = Answer::to(request).await?;
+                let answer = HttpResponse::to(request).await?;
                 anyhow::ensure!(answer.status == 200, "{}", answer.text());
                 let answer = answer.json()?;
                 let tokens = |path: &str| answer.pointer(path).and_then(Value::as_u64);
@@ -91,7 +93,7 @@ async fn hit_ratio(stack: &Stack) -> anyhow::Result<f64> {
 
 #[tokio::test]
 async fn two_services_find_as_much_in_the_caches_as_one() -> anyhow::Result<()> {
-    let _turn = turn::alone().await?;
+    let _permit = permit::exclusive().await?;
     let alone = hit_ratio(&stack(1).await?).await?;
     let stack = stack(2).await?;
     let together = hit_ratio(&stack).await?;
@@ -116,8 +118,11 @@ async fn two_services_find_as_much_in_the_caches_as_one() -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn a_service_that_dies_beside_another_fails_nothing() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replicas = [Upstream::start("a").await?, Upstream::start("b").await?];
+    let _permit = permit::shared().await?;
+    let replicas = [
+        ScriptedReplica::start("a").await?,
+        ScriptedReplica::start("b").await?,
+    ];
     let mut stack = fixture::scripted("sibling-dies", &[&replicas[0], &replicas[1]], 4)
         .services(2)
         .start()
@@ -126,18 +131,18 @@ async fn a_service_that_dies_beside_another_fails_nothing() -> anyhow::Result<()
     let prompt =
         |client: usize, turn: usize| chat(&format!("Request {turn} of {client}. ").repeat(20));
     let load = Load::start(&stack.url(""), 8, prompt)?;
-    load.more(50).await?;
+    load.wait_for_requests(50).await?;
 
     stack.service_mut().kill()?;
 
-    within(PATIENCE, "Envoy to drop the dead service", || async {
+    wait_for(WAIT_MAX, "Envoy to drop the dead service", || async {
         let well = stack.envoy().stat("cluster.isotherm.membership_healthy");
         Ok((well.await? == 1).then_some(()))
     })
     .await?;
     let left = stack.services().nth(1).unwrap();
     let arrived = admin::pool_number(left, "counters/arrived").await?;
-    load.more(50).await?;
+    load.wait_for_requests(50).await?;
     let left = stack.services().nth(1).unwrap();
     assert!(
         admin::pool_number(left, "counters/arrived").await? >= arrived + 50,
@@ -146,10 +151,10 @@ async fn a_service_that_dies_beside_another_fails_nothing() -> anyhow::Result<()
 
     stack.service_mut().start().await?;
     acquainted(&stack).await?;
-    within(PATIENCE, "the first to get requests again", || async {
+    wait_for(WAIT_MAX, "the first to get requests again", || async {
         let arrived = admin::pool_number(stack.service(), "counters/arrived").await?;
         Ok((arrived > 20).then_some(()))
     })
     .await?;
-    all_good(&load.stop().await?)
+    check_all_succeeded(&load.stop().await?)
 }

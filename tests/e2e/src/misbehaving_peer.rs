@@ -32,7 +32,7 @@ const ANSWERS_MAX: usize = 64;
 
 /// What it says of its only pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct ReportedPool {
     /// Replicas that take another request.
     pub available: u32,
     /// Requests that it could start now.
@@ -43,18 +43,18 @@ pub struct Claim {
 
 /// A running liar; it ends when it is dropped.
 #[derive(Debug)]
-pub struct Liar {
+pub struct MisbehavingPeer {
     address: SocketAddr,
-    claim: Arc<Mutex<Claim>>,
+    claim: Arc<Mutex<ReportedPool>>,
     _server: JoinSet<()>,
 }
 
-impl Liar {
+impl MisbehavingPeer {
     /// Starts one that says that it is `region`, in plain text.
     ///
     /// # Errors
     /// When there is no free port.
-    pub async fn start(region: &str, claim: Claim) -> anyhow::Result<Self> {
+    pub async fn start(region: &str, claim: ReportedPool) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let claim = Arc::new(Mutex::new(claim));
@@ -74,12 +74,12 @@ impl Liar {
     }
 
     /// What it says from now on.
-    pub fn say(&self, claim: Claim) {
+    pub fn say(&self, claim: ReportedPool) {
         *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = claim;
     }
 }
 
-async fn serve(listener: TcpListener, region: String, claim: Arc<Mutex<Claim>>) {
+async fn serve(listener: TcpListener, region: String, claim: Arc<Mutex<ReportedPool>>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -102,7 +102,7 @@ type Answers = StreamBody<ReceiverStream<Result<Frame<Bytes>, Infallible>>>;
 async fn converse(
     request: Request<Incoming>,
     region: String,
-    claim: Arc<Mutex<Claim>>,
+    claim: Arc<Mutex<ReportedPool>>,
 ) -> Result<Response<Answers>, hyper::http::Error> {
     let (sender, answers) = mpsc::channel(ANSWERS_MAX);
     tokio::spawn(async move {
@@ -129,7 +129,7 @@ async fn converse(
         .body(StreamBody::new(ReceiverStream::new(answers)))
 }
 
-fn answer(said: &Said, region: &str, claim: &Mutex<Claim>) -> Option<Said> {
+fn answer(said: &Said, region: &str, claim: &Mutex<ReportedPool>) -> Option<Said> {
     let claim = *claim.lock().unwrap_or_else(PoisonError::into_inner);
     if said.hello.is_some() {
         let hello = Hello {

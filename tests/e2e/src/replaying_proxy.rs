@@ -28,7 +28,7 @@ const FRAMES_MAX: usize = 256;
 
 /// A running proxy; it ends when it is dropped.
 #[derive(Debug)]
-pub struct Replay {
+pub struct ReplayingProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     _server: JoinSet<()>,
@@ -40,7 +40,7 @@ struct Shared {
     repeated: AtomicU64,
 }
 
-impl Replay {
+impl ReplayingProxy {
     /// Starts one on a free port. It only keeps what passes, until it is told to repeat.
     ///
     /// # Errors
@@ -73,13 +73,13 @@ impl Replay {
     }
 
     /// From now on old answers are sent again.
-    pub fn begin(&self) {
+    pub fn start_replaying(&self) {
         self.shared.repeats.store(true, Ordering::Relaxed);
     }
 
     /// How many were.
     #[must_use]
-    pub fn repeated(&self) -> u64 {
+    pub fn replayed(&self) -> u64 {
         self.shared.repeated.load(Ordering::Relaxed)
     }
 }

@@ -17,7 +17,7 @@ const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 /// Asks until it is dropped or ended.
 #[derive(Debug)]
-pub struct Census {
+pub struct AdoptionMonitor {
     found: Arc<Mutex<Found>>,
     task: JoinHandle<()>,
 }
@@ -37,7 +37,7 @@ struct Desk {
     token: String,
 }
 
-impl Census {
+impl AdoptionMonitor {
     /// Starts to ask every service of every region.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Census {
     ///
     /// # Errors
     /// When a replica was seen adopted by two regions at the same time.
-    pub fn end(self) -> anyhow::Result<u64> {
+    pub fn finish(self) -> anyhow::Result<u64> {
         self.task.abort();
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(found.sweeps > 0, "nobody was ever asked");
@@ -68,7 +68,7 @@ impl Census {
     }
 }
 
-impl Drop for Census {
+impl Drop for AdoptionMonitor {
     fn drop(&mut self) {
         self.task.abort();
     }

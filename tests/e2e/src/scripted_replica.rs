@@ -19,15 +19,15 @@ use hyper::header::HeaderMap;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use isotherm_harness::until;
+use isotherm_harness::wait_until;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use twox_hash::XxHash3_64;
 
-use crate::PATIENCE;
-use crate::reply::{completion, usage, wants_stream};
+use crate::WAIT_MAX;
+use crate::engine_response::{completion, usage, wants_stream};
 
 /// The response header in which a scripted replica names itself.
 pub const SERVED_BY: &str = "x-served-by";
@@ -39,7 +39,7 @@ const OPEN: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Answers at once.
-    Answer,
+    Respond,
     /// Answers when let go.
     Hold,
     /// Begins a streamed answer, and ends it when let go.
@@ -47,12 +47,12 @@ pub enum Action {
     /// Answers with this status and an error in OpenAI's form.
     Status(u16),
     /// Closes the connection without an answer.
-    Die,
+    Disconnect,
 }
 
 /// A request that it saw.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct ReceivedRequest {
     /// The path.
     pub path: String,
     /// The headers.
@@ -63,7 +63,7 @@ pub struct Received {
 
 /// A running replica. It ends when it is dropped.
 #[derive(Debug)]
-pub struct Upstream {
+pub struct ScriptedReplica {
     address: SocketAddr,
     shared: Arc<Shared>,
     server: Option<JoinHandle<()>>,
@@ -73,7 +73,7 @@ pub struct Upstream {
 struct Shared {
     name: String,
     script: Mutex<Script>,
-    seen: Mutex<Vec<Received>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     /// The hashes of the bodies that it saw.
     known: Mutex<HashSet<u64>>,
     gate: Semaphore,
@@ -90,7 +90,7 @@ struct Script {
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-impl Upstream {
+impl ScriptedReplica {
     /// Starts one on a free port that answers everything at once.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Upstream {
             name: name.to_owned(),
             script: Mutex::new(Script {
                 next: VecDeque::new(),
-                always: Action::Answer,
+                always: Action::Respond,
             }),
             seen: Mutex::default(),
             known: Mutex::default(),
@@ -132,24 +132,24 @@ impl Upstream {
     }
 
     /// What it does with every request from now on.
-    pub fn always(&self, action: Action) {
+    pub fn set_action(&self, action: Action) {
         lock(&self.shared.script).always = action;
     }
 
     /// What it does with the next request, after those that were planned before.
-    pub fn next(&self, action: Action) {
+    pub fn push_action(&self, action: Action) {
         lock(&self.shared.script).next.push_back(action);
     }
 
     /// Lets go of so many requests, of those that are held and those that will be.
-    pub fn let_go(&self, count: usize) {
+    pub fn release(&self, count: usize) {
         self.shared.gate.add_permits(count);
     }
 
     /// Lets go of everything, and holds nothing from now on.
-    pub fn open(&self) {
-        self.always(Action::Answer);
-        self.let_go(OPEN);
+    pub fn release_all(&self) {
+        self.set_action(Action::Respond);
+        self.release(OPEN);
     }
 
     /// What its metrics page says of its own queue.
@@ -167,14 +167,14 @@ impl Upstream {
     ///
     /// # Errors
     /// When that takes longer than anything should.
-    pub async fn holds(&self, count: usize) -> anyhow::Result<()> {
+    pub async fn wait_until_holding(&self, count: usize) -> anyhow::Result<()> {
         let what = format!("{} to hold {count} requests", self.name());
-        until(PATIENCE, &what, || std::future::ready(self.held() == count)).await
+        wait_until(WAIT_MAX, &what, || std::future::ready(self.held() == count)).await
     }
 
     /// Every request that it saw to its end, in order of arrival, those for its metrics page not counted.
     #[must_use]
-    pub fn seen(&self) -> Vec<Received> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         lock(&self.shared.seen).clone()
     }
 
@@ -187,7 +187,7 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
+impl Drop for ScriptedReplica {
     fn drop(&mut self) {
         self.kill();
     }
@@ -212,7 +212,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
     let served = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    // An error is a client that went away, or `Action::Die`.
+    // An error is a client that went away, or `Action::Disconnect`.
     drop(served);
 }
 
@@ -236,7 +236,7 @@ async fn answer(
         // One lock for both, so that the n-th request seen is the n-th that was planned for.
         let mut script = lock(&shared.script);
         let cached = !lock(&shared.known).insert(XxHash3_64::oneshot(&body));
-        lock(&shared.seen).push(Received {
+        lock(&shared.seen).push(ReceivedRequest {
             path,
             headers: head.headers,
             body,
@@ -244,7 +244,7 @@ async fn answer(
         (script.next.pop_front().unwrap_or(script.always), cached)
     };
     match action {
-        Action::Die => return Err(std::io::Error::other("told to die")),
+        Action::Disconnect => return Err(std::io::Error::other("told to die")),
         Action::Status(status) => {
             let error = json!({ "error": { "message": "as the test wants it", "type": "server_error", "code": status } });
             return Ok(whole(
@@ -255,7 +255,7 @@ async fn answer(
             ));
         }
         Action::Hold => hold(&shared).await,
-        Action::Answer | Action::Stream => {}
+        Action::Respond | Action::Stream => {}
     }
     if action == Action::Stream || streams {
         return Ok(events(&shared, running, action == Action::Stream, cached));

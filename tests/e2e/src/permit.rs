@@ -25,6 +25,6 @@ pub async fn shared() -> anyhow::Result<Turn> {
 ///
 /// # Errors
 /// Never, since the semaphore stays open.
-pub async fn alone() -> anyhow::Result<Turn> {
+pub async fn exclusive() -> anyhow::Result<Turn> {
     Ok(STACKS.acquire_many(TURNS).await?)
 }

@@ -1,14 +1,16 @@
 //! The filter's line: requests are asked about on it, and by external processing when it cannot be.
 
-use isotherm_e2e::{Action, Answer, Client, PATIENCE, Upstream, admin, as_shipped, chat, turn};
-use isotherm_harness::{Stack, StackBuilder, envoy, until};
+use isotherm_e2e::{
+    Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, as_shipped, chat, permit,
+};
+use isotherm_harness::{Stack, StackBuilder, envoy, wait_until};
 
 /// Of the stacks here.
 const WORKERS: u16 = 2;
 /// Each worker has a line, and Envoy's main thread, on which there is never a request.
 const LINES: f64 = 3.0;
 
-async fn started(name: &str, replicas: &[&Upstream]) -> anyhow::Result<Stack> {
+async fn started(name: &str, replicas: &[&ScriptedReplica]) -> anyhow::Result<Stack> {
     good(as_shipped(name, replicas, 8)).await
 }
 
@@ -20,7 +22,7 @@ async fn good(stack: StackBuilder) -> anyhow::Result<Stack> {
 
 /// Waits until every thread of Envoy has its line.
 async fn all_lines(stack: &Stack) -> anyhow::Result<()> {
-    until(PATIENCE, "a line for each thread", || async {
+    wait_until(WAIT_MAX, "a line for each thread", || async {
         let lines = admin::metric(stack.service(), "isotherm_lines").await;
         lines.is_ok_and(|lines| (lines - LINES).abs() < 0.5)
     })
@@ -38,8 +40,11 @@ async fn external(stack: &Stack) -> anyhow::Result<u64> {
 #[tokio::test]
 async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> anyhow::Result<()> {
     const REQUESTS: u64 = 20;
-    let _turn = turn::shared().await?;
-    let [a, b] = [Upstream::start("a").await?, Upstream::start("b").await?];
+    let _permit = permit::shared().await?;
+    let [a, b] = [
+        ScriptedReplica::start("a").await?,
+        ScriptedReplica::start("b").await?,
+    ];
     let stack = started("line", &[&a, &b]).await?;
     let client = Client::new(&stack.url(""))?;
     let before = external(&stack).await?;
@@ -51,7 +56,7 @@ async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> a
     assert_eq!(external(&stack).await?, before);
     admin::becomes(stack.service(), "counters/finished_ok", REQUESTS).await?;
     admin::becomes(stack.service(), "in_flight", 0).await?;
-    for request in a.seen().iter().chain(&b.seen()) {
+    for request in a.received().iter().chain(&b.received()) {
         let internal: Vec<_> = request
             .headers
             .keys()
@@ -64,14 +69,14 @@ async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> a
 
 #[tokio::test]
 async fn a_client_that_goes_away_is_told_on_the_line() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
-    replica.always(Action::Hold);
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    replica.set_action(Action::Hold);
     let stack = started("line-gone", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     let request = client.post("/v1/chat/completions", &chat("hello"));
-    let asked = tokio::spawn(Answer::to(request));
-    replica.holds(1).await?;
+    let asked = tokio::spawn(HttpResponse::to(request));
+    replica.wait_until_holding(1).await?;
     admin::becomes(stack.service(), "in_flight", 1).await?;
     asked.abort();
     admin::becomes(stack.service(), "in_flight", 0).await?;
@@ -83,8 +88,8 @@ async fn a_client_that_goes_away_is_told_on_the_line() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_line_that_broke_is_opened_again() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let mut stack = started("line-again", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     stack.service_mut().kill()?;
@@ -101,8 +106,8 @@ async fn a_line_that_broke_is_opened_again() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Result<()> {
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = started("line-large", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     let before = external(&stack).await?;
@@ -116,11 +121,11 @@ async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Re
 #[tokio::test]
 async fn an_envoy_that_asks_twice_gets_one_decision() -> anyhow::Result<()> {
     const REQUESTS: u64 = 5;
-    let _turn = turn::shared().await?;
-    let replica = Upstream::start("a").await?;
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
     let stack = as_shipped("line-twice", &[&replica], 8).envoy(|document| {
-        envoy::always(document, "isotherm.ext_proc")?;
-        envoy::always(document, "isotherm.response")
+        envoy::always_run_filter(document, "isotherm.ext_proc")?;
+        envoy::always_run_filter(document, "isotherm.response")
     });
     let stack = good(stack).await?;
     let client = Client::new(&stack.url(""))?;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 /// One connection.
 #[derive(Debug)]
-pub struct Multiplex {
+pub struct Http2Client {
     address: SocketAddr,
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<()>,
@@ -25,7 +25,7 @@ pub struct Multiplex {
 
 /// Everything that a client can see of an answer.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Http2Response {
     /// The status.
     pub status: u16,
     /// The headers.
@@ -36,7 +36,7 @@ pub struct Seen {
     pub trailers: HeaderMap,
 }
 
-impl Multiplex {
+impl Http2Client {
     /// Connects.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Multiplex {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> anyhow::Result<impl Future<Output = anyhow::Result<Seen>> + Send + 'static> {
+    ) -> anyhow::Result<impl Future<Output = anyhow::Result<Http2Response>> + Send + 'static> {
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(format!("http://{}{path}", self.address))
@@ -82,7 +82,7 @@ impl Multiplex {
             let (head, body) = sent.await?.into_parts();
             let body = body.collect().await?;
             let trailers = body.trailers().cloned().unwrap_or_default();
-            Ok(Seen {
+            Ok(Http2Response {
                 status: head.status.as_u16(),
                 headers: head.headers,
                 body: body.to_bytes(),
@@ -92,7 +92,7 @@ impl Multiplex {
     }
 }
 
-impl Drop for Multiplex {
+impl Drop for Http2Client {
     fn drop(&mut self) {
         self.connection.abort();
     }
