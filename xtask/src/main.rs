@@ -1,20 +1,22 @@
 //! Every chore of the project as `cargo xtask NAME`.
 //!
-//! Depends on next to nothing, so that the first `cargo xtask` on a fresh clone starts within seconds; whatever needs
-//! real libraries (the demo, the load generator) is a binary of its own that this one builds and starts.
+//! This program has few dependencies, so that the first `cargo xtask` on a fresh clone starts within seconds. What
+//! needs more libraries (the demo, the load generator) is a program of its own, which this one builds and starts.
 
 mod bench;
 mod cargo;
-mod check;
 mod counts;
 mod demo;
+mod docs;
 mod envoy;
 mod examples;
 mod experiment;
 mod exports;
 mod filter;
-mod licences;
 mod process;
+mod suite;
+mod test_output;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -41,39 +43,54 @@ enum Chore {
     /// Compares policies on four simulated replicas behind a real Envoy, or with `--regions 3` what forwarding between
     /// regions gains, and writes a report (`--help` for its options)
     #[command(disable_help_flag = true)]
-    Demo(Passed),
+    Demo(ForwardedArguments),
     /// Plays one trace through a real Envoy with simulated replicas and through the simulator, and says how far they are
     /// apart (`--help` for its options)
     #[command(disable_help_flag = true)]
-    Validate(Passed),
+    Validate(ForwardedArguments),
     /// Starts simulated replicas, the service and Envoy, in one region or with `--regions 3` in three, and leaves them
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
-    Up(Passed),
+    Up(ForwardedArguments),
     /// Runs an experiment after a paper in the simulator, or `all` of them, and writes CSV, JSON and HTML to
     /// target/experiments (`--help` for its options)
     #[command(disable_help_flag = true)]
-    Experiment(Passed),
-    /// The whole check: format, lints, docs, licences, Envoy's configuration, every test; what CI runs
-    Test,
+    Experiment(ForwardedArguments),
+    /// The whole check, which CI runs: format, dependencies, lints, documentation, Envoy's configuration, instruction
+    /// counts, every test
+    Test {
+        /// Runs one step only; may be given several times
+        #[arg(long, value_name = "STEP")]
+        only: Vec<suite::Step>,
+        /// Lists the steps instead
+        #[arg(long)]
+        list: bool,
+    },
+    /// The quick check: format, lints, tests of the cores and of the conventions
+    Check,
+    /// Runs the end-to-end tests whose names contain NAME, with everything they need built first
+    #[command(disable_help_flag = true)]
+    E2e(ForwardedArguments),
+    /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
+    Docs,
     /// `bench path` measures requests through Envoy (`--help` for its options), `bench core` times the core, `bench counts`
     /// counts its instructions (`--accept` makes them the baseline); anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
-    Bench(Passed),
+    Bench(ForwardedArguments),
     /// Shows where the time of a request goes, by `perf`: tables and flame graphs (`--help` for its options)
     #[command(disable_help_flag = true)]
-    Profile(Passed),
+    Profile(ForwardedArguments),
 }
 
-/// What another program parses.
+/// Arguments that another program parses.
 #[derive(clap::Args)]
-struct Passed {
+struct ForwardedArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().chore {
+    let result = match Arguments::parse().chore {
         Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
         Chore::Filter => {
             filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
@@ -83,11 +100,18 @@ fn main() -> ExitCode {
         Chore::Validate(passed) => demo::run("validate", &passed.arguments),
         Chore::Up(passed) => demo::run("up", &passed.arguments),
         Chore::Experiment(passed) => experiment::run(&passed.arguments),
-        Chore::Test => check::run(),
+        Chore::Test { list: true, .. } => {
+            suite::list();
+            Ok(())
+        }
+        Chore::Test { only, .. } => suite::test(&only),
+        Chore::Check => suite::check(),
+        Chore::E2e(passed) => suite::end_to_end(&passed.arguments),
+        Chore::Docs => docs::build(),
         Chore::Bench(passed) => bench::run(&passed.arguments),
         Chore::Profile(passed) => demo::profile(&passed.arguments),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,0 +1,214 @@
+//! `test`, `check` and `e2e`: the steps of the check, the same for a person and for CI.
+//!
+//! The steps run from cheap to expensive. A failed step does not hide the ones after it: every step runs, and the
+//! summary at the end names each failure. The tests come last, so the last lines are the test runner's summary.
+//! Clippy and rustdoc share what they compile. The tests and the programs that they start are built once, by one
+//! selection of packages.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+
+use crate::cargo::{cargo, root, target_dir};
+use crate::filter::{self, Wasm};
+use crate::process::{output, run, say};
+use crate::test_output;
+use crate::tools::CARGO_DENY;
+use crate::{counts, envoy, examples};
+
+/// Every bootstrap in the repository that is written by hand.
+const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
+
+/// Packages whose tests `check` runs: the cores and the conventions.
+const CORE_PACKAGES: [&str; 6] = [
+    "isotherm-router",
+    "isotherm-regions",
+    "isotherm-fingerprint",
+    "isotherm-decision-proto",
+    "isotherm-wasm-filter-core",
+    "isotherm-conventions",
+];
+
+/// A step of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// `cargo fmt --check`
+    Format,
+    /// Licences and sources of all dependencies, by cargo-deny
+    Dependencies,
+    /// Clippy, warnings are errors
+    Lints,
+    /// rustdoc, warnings are errors
+    Documentation,
+    /// Envoy validates every bootstrap of the repository
+    EnvoyConfiguration,
+    /// Instructions of the hot paths, against the baseline
+    Counts,
+    /// Tests of the cores, the filter's behaviour and the conventions
+    Core,
+    /// Every test, end to end included
+    Tests,
+}
+
+impl Step {
+    /// Runs the step.
+    fn run(self, root: &Path) -> anyhow::Result<()> {
+        match self {
+            Self::Format => run(cargo(root).args(["fmt", "--all", "--check"])),
+            Self::Dependencies => {
+                let mut deny = Command::new(CARGO_DENY.obtain(root)?);
+                deny.current_dir(root).args(["--locked", "check"]);
+                run(deny.args(["licenses", "bans", "sources"]))
+            }
+            Self::Lints => {
+                let mut clippy = cargo(root);
+                clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]);
+                run(clippy.args(["--quiet", "--", "-D", "warnings"]))
+            }
+            Self::Documentation => {
+                let mut doc = cargo(root);
+                doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
+                doc.arg("--document-private-items");
+                run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+            }
+            Self::EnvoyConfiguration => validate_bootstraps(root),
+            Self::Counts => counts::run(&[]),
+            Self::Core => {
+                let packages = CORE_PACKAGES.iter().flat_map(|name| ["--package", name]);
+                let packages: Vec<&str> = packages.collect();
+                test_output::run(cargo(root).args(test_command(root)).args(packages))
+            }
+            Self::Tests => run_tests(root),
+        }
+    }
+
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Steps of `cargo xtask test`.
+const WHOLE: [Step; 7] = [
+    Step::Format,
+    Step::Dependencies,
+    Step::Lints,
+    Step::Documentation,
+    Step::EnvoyConfiguration,
+    Step::Counts,
+    Step::Tests,
+];
+
+/// Steps of `cargo xtask check`.
+const QUICK: [Step; 3] = [Step::Format, Step::Lints, Step::Core];
+
+/// `cargo xtask test`: every step, or those that are named.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) fn test(only: &[Step]) -> anyhow::Result<()> {
+    run_steps(if only.is_empty() { &WHOLE } else { only })
+}
+
+/// `cargo xtask check`: format, lints, tests of the cores.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) fn check() -> anyhow::Result<()> {
+    run_steps(&QUICK)
+}
+
+/// `cargo xtask test --list`: the steps and what each does.
+pub(crate) fn list() {
+    for step in Step::value_variants() {
+        let value = step.to_possible_value();
+        let help = value.and_then(|value| value.get_help().map(ToString::to_string));
+        println!("{:<20} {}", step.name(), help.unwrap_or_default());
+    }
+}
+
+/// `cargo xtask e2e NAME`: gets and builds what the end-to-end tests need, then runs those whose names match.
+///
+/// # Errors
+/// When something cannot be built, or a test fails.
+pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
+    let root = root();
+    let (envoy, filter) = (envoy::obtain(&root)?, filter::build(&root, Wasm::Filter)?);
+    let mut programs = cargo(&root);
+    programs.args(["build", "--locked", "--bins"]);
+    programs.args(["--package", "isotherm-ext-proc"]);
+    run(programs.args(["--package", "isotherm-engine"]))?;
+    let mut tests = cargo(&root);
+    tests.args(["test", "--locked", "--package", "isotherm-e2e", "--"]);
+    tests.env("ISOTHERM_ENVOY", envoy);
+    test_output::run(tests.env("ISOTHERM_FILTER", filter).args(arguments))
+}
+
+fn run_steps(steps: &[Step]) -> anyhow::Result<()> {
+    let root = root();
+    let mut failures = Vec::new();
+    for step in steps {
+        let name = step.name();
+        say(&name);
+        let start = Instant::now();
+        let result = step.run(&root);
+        let seconds = start.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => say(&format!("{name}: passed, {seconds:.1} s")),
+            Err(error) => {
+                say(&format!("{name}: FAILED, {seconds:.1} s: {error:#}"));
+                failures.push(format!("{name}: {error:#}"));
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!(
+            "{} of {} steps failed\n{}",
+            failures.len(),
+            steps.len(),
+            failures.join("\n")
+        );
+    }
+    Ok(())
+}
+
+/// Runs every test. The end-to-end tests start the service and the engine as programs of their own, which the same
+/// build makes.
+fn run_tests(root: &Path) -> anyhow::Result<()> {
+    let filter = filter::build(root, Wasm::Filter)?;
+    let envoy = envoy::obtain(root)?;
+    run(cargo(root).args(["test", "--locked", "--no-run", "--quiet"]))?;
+    examples::check_services(root, &target_dir(root).join("debug/isotherm"))?;
+    let mut tests = cargo(root);
+    tests.args(["test", "--locked", "--no-fail-fast"]);
+    tests.env("ISOTHERM_ENVOY", envoy);
+    test_output::run(tests.env("ISOTHERM_FILTER", filter))
+}
+
+/// The arguments that start unit tests: by nextest where it is installed, which runs them in parallel across packages.
+fn test_command(root: &Path) -> &'static [&'static str] {
+    let has_nextest = output(cargo(root).args(["nextest", "--version"])).is_ok();
+    if has_nextest {
+        &["nextest", "run", "--locked", "--no-fail-fast"]
+    } else {
+        &["test", "--locked", "--no-fail-fast"]
+    }
+}
+
+/// Envoy accepts every bootstrap of the repository, and the generated ones are up to date.
+fn validate_bootstraps(root: &Path) -> anyhow::Result<()> {
+    filter::build(root, Wasm::Filter)?;
+    let envoy = envoy::obtain(root)?;
+    examples::check(root)?;
+    let written = ENVOY_FILES.into_iter().map(str::to_owned);
+    for file in written.chain(examples::envoy_files()) {
+        let mut command = Command::new(&envoy);
+        command.current_dir(root).args(["--mode", "validate"]);
+        command.args(["--log-level", "warning", "--config-path", &file]);
+        output(&mut command).with_context(|| format!("Envoy refuses {file}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Tools from crates.io, each in one pinned version, installed below `target/tools` when missing.
+//!
+//! A copy that the machine has elsewhere is not used: its version would decide what the check finds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cargo::{cargo, made};
+use crate::process::{output, run, say};
+
+/// A pinned tool.
+pub(crate) struct Tool {
+    package: &'static str,
+    version: &'static str,
+}
+
+/// Licences, sources and duplicate dependencies, by `deny.toml`.
+pub(crate) const CARGO_DENY: Tool = Tool {
+    package: "cargo-deny",
+    version: "0.20.2",
+};
+
+/// The site of `docs/`.
+pub(crate) const MDBOOK: Tool = Tool {
+    package: "mdbook",
+    version: "0.5.4",
+};
+
+impl Tool {
+    /// The tool's program, installed if it is missing.
+    ///
+    /// A debug build is enough: installing takes a minute or two, running takes seconds.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub(crate) fn obtain(&self, root: &Path) -> anyhow::Result<PathBuf> {
+        let folder = made(root).join("tools");
+        let program = folder.join("bin").join(self.package);
+        let installed = output(Command::new(&program).arg("--version")).unwrap_or_default();
+        if !installed.contains(self.version) {
+            say(&format!("installing {} {}", self.package, self.version));
+            let mut install = cargo(root);
+            install.args(["install", self.package, "--version", self.version]);
+            install.args(["--locked", "--debug", "--quiet", "--force", "--root"]);
+            run(install.arg(&folder))?;
+        }
+        Ok(program)
+    }
+}
