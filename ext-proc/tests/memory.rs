@@ -20,7 +20,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
     HttpHeaders, ProcessingRequest, ProcessingResponse,
 };
 use fake::{FakeEngine, vllm};
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -98,13 +98,13 @@ async fn open(channel: &Channel, number: u64) -> Stream {
     (sender, answers.into_inner())
 }
 
-/// As many edges as a prompt of about a megabyte has, all of them this prompt's own.
+/// As many blocks as a prompt of about a megabyte has, all of them this prompt's own.
 fn long_prompt(number: u64) -> Fingerprint {
-    let edges = (1..=180).map(|edge: u32| Edge {
-        hash: (number << 32 | u64::from(edge)).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        end_bytes: edge * 256,
+    let blocks = (1..=180).map(|block: u32| BlockHash {
+        hash: (number << 32 | u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        end_bytes: block * 256,
     });
-    Fingerprint::new(edges.collect(), 180 * 256).unwrap()
+    Fingerprint::new(blocks.collect(), 180 * 256).unwrap()
 }
 
 /// The program; it is killed when this is dropped.

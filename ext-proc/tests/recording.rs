@@ -18,7 +18,7 @@ use fake::service::{Service, TOKEN};
 use isotherm_ext_proc::pool::{Pool, RouteRequest, session_key};
 use isotherm_ext_proc::recorder::trace_line::TraceLine;
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::Load;
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -79,12 +79,12 @@ async fn start(text: &str) -> Service {
 }
 
 fn ask(session: &str, hashes: &[u64], total_bytes: u32) -> RouteRequest {
-    let edges = hashes.iter().zip(1..).map(|(hash, number)| Edge {
+    let blocks = hashes.iter().zip(1..).map(|(hash, number)| BlockHash {
         hash: *hash,
         end_bytes: 256 * number,
     });
     RouteRequest {
-        fingerprint: Arc::new(Fingerprint::new(edges.collect(), total_bytes).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(blocks.collect(), total_bytes).unwrap()),
         session: Some(session_key(session.as_bytes())),
         ..RouteRequest::default()
     }

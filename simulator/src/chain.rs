@@ -1,6 +1,6 @@
 //! From a prompt's pieces to the two chains of hashes that the system sees of it.
 //!
-//! The router gets the fingerprint that the filter would have made: edges where the real extractor puts them, at four
+//! The router gets the fingerprint that the filter would have made: blocks where the real extractor puts them, at four
 //! bytes a token. The engine gets one hash for each full block, of the prompt and of the answer that follows. Both are
 //! folded from the pieces in one pass, a few nanoseconds a hash, when a request is sent: keeping them for all requests of
 //! a run was rejected, since a million long prompts would take gigabytes and save no time that matters.
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use isotherm_engine::model::BlockHash;
-use isotherm_fingerprint::{Edge, Fingerprint, grid_edges};
+use isotherm_fingerprint::{Fingerprint, grid_block_ends};
 
 use crate::prompt::{Piece, Prompt, mix};
 
@@ -16,27 +16,27 @@ use crate::prompt::{Piece, Prompt, mix};
 pub const TOKEN_BYTES: u32 = 4;
 
 /// Keeps the two kinds of chains apart.
-const EDGES: u64 = 0x6564_6765_7300_0001;
-const BLOCKS: u64 = 0x626c_6f63_6b73_0001;
+const PROMPT_CHAIN: u64 = 0x6564_6765_7300_0001;
+const ENGINE_CHAIN: u64 = 0x626c_6f63_6b73_0001;
 
 /// What the filter would send of this prompt.
 #[must_use]
 pub fn fingerprint(prompt: &Prompt) -> Fingerprint {
     let total_bytes = prompt.tokens().saturating_mul(TOKEN_BYTES);
-    let mut folding = Folding::new(EDGES, prompt.pieces().iter().copied());
-    let mut edges = Vec::with_capacity(usize::try_from(total_bytes / 1_024).unwrap_or(0).min(320));
+    let mut folding = Folding::new(PROMPT_CHAIN, prompt.pieces().iter().copied());
+    let mut blocks = Vec::with_capacity(usize::try_from(total_bytes / 1_024).unwrap_or(0).min(320));
     let mut before = 0;
-    for end_bytes in grid_edges(total_bytes) {
-        // The grid is in multiples of 256 bytes, so every edge lies between two tokens.
+    for end_bytes in grid_block_ends(total_bytes) {
+        // The grid is in multiples of 256 bytes, so every block ends between two tokens.
         let end = end_bytes / TOKEN_BYTES;
         let Some(hash) = folding.take(end - before) else {
             break;
         };
         before = end;
-        edges.push(Edge { hash, end_bytes });
+        blocks.push(isotherm_fingerprint::BlockHash { hash, end_bytes });
     }
-    // A grid's edges increase and lie within the prompt, so this is always a chain.
-    Fingerprint::new(edges, total_bytes).unwrap_or_default()
+    // A grid's blocks increase and lie within the prompt, so this is always a chain.
+    Fingerprint::new(blocks, total_bytes).unwrap_or_default()
 }
 
 /// The hash of each full block of the prompt and of its answer, as the engine would name them.
@@ -45,7 +45,7 @@ pub fn blocks(prompt: &Prompt, answer: Piece, block_tokens: u32) -> Arc<[BlockHa
     let block_tokens = block_tokens.max(1);
     let tokens = prompt.tokens().saturating_add(answer.tokens);
     let pieces = prompt.pieces().iter().copied().chain([answer]);
-    let mut folding = Folding::new(BLOCKS, pieces);
+    let mut folding = Folding::new(ENGINE_CHAIN, pieces);
     (0..tokens / block_tokens)
         .map_while(|_| folding.take(block_tokens).map(BlockHash))
         .collect()
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_lie_where_the_filter_puts_them() {
+    fn block_ends_lie_where_the_filter_puts_them() {
         let mut filter = Extractor::new(Api::Completions, &Wanted::default());
         let text = "x".repeat(400_000);
         filter.feed(format!(r#"{{"model":"m","prompt":"{text}"}}"#).as_bytes());
@@ -117,7 +117,7 @@ mod tests {
         assert!(tokens >= 100_000);
         let made = fingerprint(&prompt(&[(1, 50_000), (2, tokens - 50_000)]));
         let ends = |of: &Fingerprint| -> Vec<u32> {
-            of.edges().iter().map(|edge| edge.end_bytes).collect()
+            of.blocks().iter().map(|block| block.end_bytes).collect()
         };
         assert_eq!(ends(&made), ends(&real));
     }
@@ -127,7 +127,7 @@ mod tests {
         let a = prompt(&[(1, 1_000), (2, 3_000)]);
         let b = prompt(&[(1, 1_000), (3, 3_000)]);
         let (fa, fb) = (fingerprint(&a), fingerprint(&b));
-        let depth = common(fa.edges(), fb.edges());
+        let depth = common(fa.blocks(), fb.blocks());
         assert!(fa.bytes_at(depth) <= 4_000 && fa.bytes_at(depth + 1) > 4_000);
         let (ba, bb) = (blocks(&a, NOTHING, 16), blocks(&b, NOTHING, 16));
         assert_eq!(common(&ba, &bb), 1_000 / 16);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 use crate::{ReplicaId, Time};
 
@@ -114,8 +114,8 @@ pub enum Target {
 pub struct Placement {
     /// Where it was sent.
     pub target: Target,
-    /// The last block edge of the prompt that the target was known to have before, if any.
-    pub parent: Option<Edge>,
-    /// The block edges behind that: the new part.
-    pub edges: Box<[Edge]>,
+    /// The last block of the prompt that the target was known to have before, if any.
+    pub parent: Option<BlockHash>,
+    /// The blocks behind that: the new part.
+    pub blocks: Box<[BlockHash]>,
 }

@@ -6,7 +6,7 @@ use isotherm_router::{
     End, Event, Load, PolicyName, Push, Reason, ReplicaId, RouterConfig, Served,
 };
 use support::script::Script;
-use support::{EDGE_BYTES, request};
+use support::{BLOCK_BYTES, request};
 
 fn script(policy: PolicyName, push: Push, replicas: u32) -> Script {
     let config = RouterConfig {
@@ -25,7 +25,7 @@ fn blind_tree(replicas: u32) -> Script {
 fn send(script: &mut Script, id: u64, blocks: &[u64]) -> (u32, u32) {
     script.arrive(request(id, id, blocks));
     let (_, decision) = script.dispatches().remove(0);
-    (decision.replica.0, decision.matched_bytes / EDGE_BYTES)
+    (decision.replica.0, decision.matched_bytes / BLOCK_BYTES)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn the_best_available_match_is_taken_when_the_best_one_is_busy() {
     let (_, decision) = script.dispatches().remove(0);
     assert_eq!(decision.replica, ReplicaId(short));
     assert_eq!(decision.reason, Reason::Prefix);
-    assert_eq!(decision.matched_tokens, 3 * EDGE_BYTES / 4);
+    assert_eq!(decision.matched_tokens, 3 * BLOCK_BYTES / 4);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use isotherm_router::{
     RouterConfig, Target,
 };
 use support::script::Script;
-use support::{EDGE_BYTES, request, traveller};
+use support::{BLOCK_BYTES, request, traveller};
 
 fn config() -> RouterConfig {
     RouterConfig {
@@ -49,10 +49,13 @@ fn only_the_new_part_of_a_chain_is_told() {
     script.arrive(request(1, 1, &[1, 2]));
     script.arrive(request(2, 1, &[1, 2, 3, 4, 5]));
     let told = placements(&mut script);
-    let lengths: Vec<usize> = told.iter().map(|placement| placement.edges.len()).collect();
+    let lengths: Vec<usize> = told
+        .iter()
+        .map(|placement| placement.blocks.len())
+        .collect();
     assert_eq!(lengths, [2, 3]);
     assert_eq!(told[0].parent, None);
-    assert_eq!(told[1].parent, told[0].edges.last().copied());
+    assert_eq!(told[1].parent, told[0].blocks.last().copied());
     assert_eq!(told[1].target, Target::Replica(ReplicaId(0)));
     assert_eq!(script.stats().counters.shared_sent, 2);
 }
@@ -72,7 +75,7 @@ fn shared_placements_give_the_same_decisions() {
             };
             here.arrive(request(id, session, &blocks));
             let (_, decision) = here.dispatches().remove(0);
-            let known = u32::try_from(4 * (turn - 1)).unwrap() * EDGE_BYTES;
+            let known = u32::try_from(4 * (turn - 1)).unwrap() * BLOCK_BYTES;
             assert_eq!(decision.matched_bytes, known, "turn {turn} of {session}");
             tell(here, there);
             here.finish(id);
@@ -102,7 +105,7 @@ fn a_prefix_that_another_replica_has_is_completed() {
     b.arrive(request(3, 1, &[1, 2, 3]));
     let (_, decision) = b.dispatches().remove(0);
     assert_eq!(decision.replica, ReplicaId(first));
-    assert_eq!(decision.matched_bytes, 3 * EDGE_BYTES);
+    assert_eq!(decision.matched_bytes, 3 * BLOCK_BYTES);
     assert_eq!(b.stats().index.entries, 5, "two at one, three at the other");
 }
 
@@ -143,7 +146,7 @@ fn placements_that_nobody_takes_are_dropped_oldest_first() {
     assert_eq!(script.stats().counters.shared_dropped, 5_000 - 4_096);
     script.arrive(request(9_000, 1, &[4_999, 1]));
     let parent = placements(&mut script)[0].parent;
-    assert_eq!(parent, told.last().unwrap().edges.last().copied());
+    assert_eq!(parent, told.last().unwrap().blocks.last().copied());
 }
 
 #[test]
@@ -235,5 +238,5 @@ fn what_a_sibling_forwards_counts_against_the_peer_s_room_and_leads_there() {
     b.arrive(traveller(2, 1, &[1, 2, 3], &[]));
     let went = b.forwardings();
     assert_eq!(went[0].1.peer.0, 1);
-    assert_eq!(went[0].1.matched_bytes, 2 * EDGE_BYTES);
+    assert_eq!(went[0].1.matched_bytes, 2 * BLOCK_BYTES);
 }

@@ -56,7 +56,7 @@ pub(super) async fn explain(
         tier: header(&headers, names::TIER),
         prompt_bytes: head.ask.fingerprint.total_bytes(),
         prompt_tokens: head.ask.prompt_tokens,
-        edges: head.ask.fingerprint.edges().len(),
+        blocks: head.ask.fingerprint.blocks().len(),
         problem,
     };
     let table = admin.pool_registry.table();

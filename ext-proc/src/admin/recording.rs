@@ -145,7 +145,7 @@ impl Answer {
                         let recorded = record.salted(&self.salt, self.region.as_deref());
                         self.recorded += 1;
                         // Numbers of up to 16 digits, with their marks.
-                        self.bytes += 200 + 32 * recorded.edges.len() as u64;
+                        self.bytes += 200 + 32 * recorded.blocks.len() as u64;
                         return RecordingEvent::Request(recorded);
                     }
                     None => {

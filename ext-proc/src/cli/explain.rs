@@ -101,8 +101,8 @@ fn render(explained: &Explained) -> String {
         line("tier", tier.clone());
     }
     let prompt = format!(
-        "{} bytes, about {} tokens, {} block edges",
-        request.prompt_bytes, request.prompt_tokens, request.edges
+        "{} bytes, about {} tokens, {} blocks",
+        request.prompt_bytes, request.prompt_tokens, request.blocks
     );
     line("prompt", prompt);
     if let Some(problem) = &request.problem {
@@ -228,7 +228,7 @@ mod tests {
                 model: Some("llama".into()),
                 prompt_bytes: 1024,
                 prompt_tokens: 256,
-                edges: 4,
+                blocks: 4,
                 ..RequestView::default()
             },
             outcome: OutcomeView::Dispatch {

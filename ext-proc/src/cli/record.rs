@@ -21,7 +21,7 @@ use crate::admin::view::NewRecording;
 use crate::recorder::event::{RecordedRequest, RecordingEvent, RecordingSummary};
 use crate::recorder::trace::{Assembler, Totals};
 
-/// The longest line of the service's answer, in bytes: one with 320 edges has 10 KB.
+/// The longest line of the service's answer, in bytes: one with 320 blocks has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 /// How often the person who waits hears of it.
 const PROGRESS: Duration = Duration::from_secs(10);

@@ -23,9 +23,9 @@ const REGIONS_MAX: usize = 1024;
 const POOLS_MAX: usize = 1024;
 /// The most replicas in a record, over all pools.
 const REPLICAS_MAX: usize = 16 * 1024;
-/// The most placements in a message, and the most edges in one.
+/// The most placements in a message, and the most blocks in one.
 const PLACEMENTS_MAX: usize = 1024;
-const EDGES_MAX: usize = 512;
+const BLOCKS_MAX: usize = 512;
 
 /// A message that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,8 +38,8 @@ pub(super) enum Nonsense {
     Missing(&'static str),
     #[error("the drain rate is no rate")]
     Rate,
-    #[error("as many hashes as ends of edges are needed")]
-    Edges,
+    #[error("as many hashes as ends of blocks are needed")]
+    Blocks,
 }
 
 /// Whether the other side will take a message of this many of everything. It would end the stream of one that has more,
@@ -53,8 +53,8 @@ pub(super) fn has_bounds(said: &Said) -> bool {
             replicas <= REPLICAS_MAX && said.pools.len() <= POOLS_MAX
         }
         Said::Placements(said) => {
-            let edges = |placed: &Placed| placed.edges.len() <= EDGES_MAX;
-            said.len() <= PLACEMENTS_MAX && said.iter().all(edges)
+            let blocks = |placed: &Placed| placed.blocks.len() <= BLOCKS_MAX;
+            said.len() <= PLACEMENTS_MAX && said.iter().all(blocks)
         }
     }
 }

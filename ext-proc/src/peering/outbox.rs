@@ -147,7 +147,7 @@ mod tests {
             model: "m".repeat(model_bytes).into(),
             at: PlacedAt::Region("eu".into()),
             parent: None,
-            edges: Box::default(),
+            blocks: Box::default(),
         }])
     }
 

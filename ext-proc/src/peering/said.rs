@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use isotherm_router::region::{Heartbeat, Ping, Record};
 
 /// One message.
@@ -25,10 +25,10 @@ pub struct Placed {
     pub model: Arc<str>,
     /// Where it was sent.
     pub at: PlacedAt,
-    /// The last edge that the target was known to have before.
-    pub parent: Option<Edge>,
-    /// The edges behind it.
-    pub edges: Box<[Edge]>,
+    /// The last block that the target was known to have before.
+    pub parent: Option<BlockHash>,
+    /// The blocks behind it.
+    pub blocks: Box<[BlockHash]>,
 }
 
 /// Where a request was sent.

@@ -239,10 +239,10 @@ pub struct Placement {
     /// Where it went.
     #[prost(oneof = "Target", tags = "2, 3")]
     pub target: Option<Target>,
-    /// The last edge that the target was known to have before.
+    /// The last block that the target was known to have before.
     #[prost(message, optional, tag = "4")]
-    pub parent: Option<Edge>,
-    /// The edges behind it: hashes, and where each lies, as many of the one as of the other.
+    pub parent: Option<BlockHash>,
+    /// The blocks behind it: hashes, and where each lies, as many of the one as of the other.
     #[prost(fixed64, repeated, tag = "5")]
     pub hashes: Vec<u64>,
     /// Where each lies.
@@ -250,9 +250,9 @@ pub struct Placement {
     pub ends_bytes: Vec<u32>,
 }
 
-/// One edge of a prompt's chain of blocks.
+/// One block of a prompt's chain of blocks.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Edge {
+pub struct BlockHash {
     /// Hash of the prompt up to here.
     #[prost(fixed64, tag = "1")]
     pub hash: u64,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{Availability, Load, PeerReport, Scope};
 use prometheus_client::registry::Registry;
 
@@ -56,12 +56,12 @@ fn adopted(pool: &Pool) -> Vec<bool> {
 }
 
 fn prompt() -> RouteRequest {
-    let edge = Edge {
+    let block = BlockHash {
         hash: 7,
         end_bytes: 1024,
     };
     RouteRequest {
-        fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(vec![block], 1024).unwrap()),
         scope: Scope::Regions {
             tried: [].into_iter().collect(),
         },
@@ -195,7 +195,7 @@ async fn a_placement_with_somebody_unknown_is_dropped() {
     let placement = |target| SharedPlacement {
         target,
         parent: None,
-        edges: Box::new([]),
+        blocks: Box::new([]),
     };
     let strangers = [
         SharedTarget::Replica(addr(9)),

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use isotherm_router::{Placement, Target};
 
 use super::membership::Membership;
@@ -16,10 +16,10 @@ use super::peers::PeerTable;
 pub struct SharedPlacement {
     /// Who was sent it.
     pub target: SharedTarget,
-    /// The last edge that the target was known to have before; `None` where the prompt was new from its beginning.
-    pub parent: Option<Edge>,
+    /// The last block that the target was known to have before; `None` where the prompt was new from its beginning.
+    pub parent: Option<BlockHash>,
     /// The new part of the prompt's chain.
-    pub edges: Box<[Edge]>,
+    pub blocks: Box<[BlockHash]>,
 }
 
 /// Who was sent a prompt.
@@ -45,7 +45,7 @@ impl SharedPlacement {
         Some(Self {
             target,
             parent: placement.parent,
-            edges: placement.edges,
+            blocks: placement.blocks,
         })
     }
 
@@ -62,7 +62,7 @@ impl SharedPlacement {
         Some(Placement {
             target,
             parent: self.parent,
-            edges: self.edges,
+            blocks: self.blocks,
         })
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::{LoadReport, Outcome};
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{Availability, Choice, Load, RejectReason};
 use prometheus_client::registry::Registry;
 
@@ -38,12 +38,12 @@ fn join(pool: &Pool, port: u16) {
 
 /// A request with a prompt that can be cached.
 fn of_a_kilobyte() -> RouteRequest {
-    let edge = Edge {
+    let block = BlockHash {
         hash: 7,
         end_bytes: 1024,
     };
     RouteRequest {
-        fingerprint: Arc::new(Fingerprint::new(vec![edge], 1024).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(vec![block], 1024).unwrap()),
         ..RouteRequest::default()
     }
 }

@@ -27,7 +27,7 @@ pub struct RecordedRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The prompt's prefixes, shortest first: an id, and the length in bytes.
-    pub edges: Vec<(u64, u32)>,
+    pub blocks: Vec<(u64, u32)>,
     /// The length of the whole prompt, in bytes.
     pub bytes: u32,
     /// The prompt's tokens, as the engine counted them.

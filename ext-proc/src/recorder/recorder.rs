@@ -249,13 +249,13 @@ impl Record {
     /// What is told of it.
     #[must_use]
     pub fn salted(&self, salt: &Salt, region: Option<&str>) -> RecordedRequest {
-        let edges = self.fingerprint.edges().iter();
+        let blocks = self.fingerprint.blocks().iter();
         RecordedRequest {
             at_ms: self.at_ms,
             session: self.session.map(|key| salt.session(key.0)),
             region: region.map(str::to_owned),
-            edges: edges
-                .map(|edge| (salt.prefix(edge.hash), edge.end_bytes))
+            blocks: blocks
+                .map(|block| (salt.prefix(block.hash), block.end_bytes))
                 .collect(),
             bytes: self.fingerprint.total_bytes(),
             prompt_tokens: self.prompt_tokens,

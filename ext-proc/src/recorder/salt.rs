@@ -33,7 +33,7 @@ impl Salt {
         key.map(Self).map_err(|_| NoRandomness)
     }
 
-    /// The id of a prompt's prefix, from the hash of an edge of its fingerprint.
+    /// The id of a prompt's prefix, from the hash of a block of its fingerprint.
     #[must_use]
     pub fn prefix(&self, hash: u64) -> u64 {
         self.id(PREFIX, hash)

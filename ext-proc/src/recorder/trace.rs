@@ -4,7 +4,7 @@
 //! prefix must be equally long in every prompt that has it: so one figure counts for the whole recording, its mean. The
 //! tokens of all prompts together are then what the engines counted, and one prompt's are off by what its text differs.
 //!
-//! The fingerprint ends with its last edge, and what follows (less than a block, 256 bytes or 3.6 percent) has no hash.
+//! The fingerprint ends with its last block, and what follows (less than a block, 256 bytes or 3.6 percent) has no hash.
 //! Two prompts are taken to agree in it when they agree up to there and are equally long, which is right for requests
 //! that are sent again, and so nearly right for all.
 //!
@@ -83,7 +83,7 @@ pub struct Assembler {
 /// The last prompt of a session.
 #[derive(Debug)]
 struct Turn {
-    last_edge: u64,
+    last_block: u64,
     pieces: Vec<(u64, u32)>,
     answer: (u64, u32),
 }
@@ -110,12 +110,12 @@ impl Assembler {
             .map_or(guess, |max| guess.min(max));
         let output_length = recorded.output_tokens.unwrap_or(guess);
         let answer = mix(pieces.last().map_or(0, |(id, _)| *id), ANSWER);
-        if let (Some(session), Some((last_edge, _))) = (recorded.session, recorded.edges.last()) {
+        if let (Some(session), Some((last_block, _))) = (recorded.session, recorded.blocks.last()) {
             if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&session) {
                 self.sessions.clear();
             }
             let turn = Turn {
-                last_edge: *last_edge,
+                last_block: *last_block,
                 pieces: pieces.clone(),
                 answer: (answer, output_length),
             };
@@ -136,7 +136,7 @@ impl Assembler {
 
     fn pieces(&self, recorded: &RecordedRequest, input_length: u32) -> Vec<(u64, u32)> {
         let mut prompt = Pieces::default();
-        let edges = match self.repeated(recorded, input_length) {
+        let blocks = match self.repeated(recorded, input_length) {
             Some((turn, rest)) => {
                 turn.pieces
                     .iter()
@@ -144,32 +144,33 @@ impl Assembler {
                     .for_each(|(id, tokens)| prompt.push(*id, *tokens));
                 rest
             }
-            None => &recorded.edges[..],
+            None => &recorded.blocks[..],
         };
-        for (id, end_bytes) in edges {
+        for (id, end_bytes) in blocks {
             prompt.up_to(*id, self.tokens(*end_bytes).min(input_length));
         }
-        let tail = match recorded.edges.last() {
+        let tail = match recorded.blocks.last() {
             Some((id, _)) => mix(*id, TAIL ^ (u64::from(recorded.bytes) << 8)),
-            // Too short for any edge: nothing is known of what it says.
+            // Too short for any block: nothing is known of what it says.
             None => mix(self.lines, TAIL),
         };
         prompt.up_to(tail, input_length);
         prompt.pieces
     }
 
-    /// The prompt and answer of the same session that this one begins with, and the edges behind that prompt.
+    /// The prompt and answer of the same session that this one begins with, and the blocks behind that prompt.
     fn repeated<'a>(
         &self,
         recorded: &'a RecordedRequest,
         input_length: u32,
     ) -> Option<(&Turn, &'a [(u64, u32)])> {
         let turn = self.sessions.get(&recorded.session?)?;
-        let edges = &recorded.edges;
-        let behind = edges.iter().position(|(id, _)| *id == turn.last_edge)? + 1;
+        let blocks = &recorded.blocks;
+        let behind = blocks.iter().position(|(id, _)| *id == turn.last_block)? + 1;
         let repeated = turn.pieces.iter().chain([&turn.answer]);
         let length: u64 = repeated.map(|(_, tokens)| u64::from(*tokens)).sum();
-        (length <= u64::from(input_length)).then(|| (turn, edges.get(behind..).unwrap_or_default()))
+        (length <= u64::from(input_length))
+            .then(|| (turn, blocks.get(behind..).unwrap_or_default()))
     }
 
     fn tokens(&self, bytes: u32) -> u32 {
@@ -231,9 +232,9 @@ fn mix(id: u64, with: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn prompt(edges: &[(u64, u32)], bytes: u32) -> RecordedRequest {
+    fn prompt(blocks: &[(u64, u32)], bytes: u32) -> RecordedRequest {
         RecordedRequest {
-            edges: edges.to_vec(),
+            blocks: blocks.to_vec(),
             bytes,
             ..RecordedRequest::default()
         }
@@ -306,10 +307,10 @@ mod tests {
 
     #[test]
     fn the_next_turn_has_the_answer_in_it() {
-        let turn = |edges: &[(u64, u32)], bytes, output| RecordedRequest {
+        let turn = |blocks: &[(u64, u32)], bytes, output| RecordedRequest {
             session: Some(7),
             output_tokens: Some(output),
-            ..prompt(edges, bytes)
+            ..prompt(blocks, bytes)
         };
         let lines = lines(&[
             turn(&[(1, 256)], 400, 50),

@@ -56,7 +56,7 @@ fn send(shared: &Shared, pool: &Pool, placements: Vec<SharedPlacement>) {
             SharedTarget::Peer(region) => PlacedAt::Region(region),
         },
         parent: placement.parent,
-        edges: placement.edges,
+        blocks: placement.blocks,
     });
     let said = Said::Placements(placed.collect());
     let mut core = shared.lock();
@@ -94,7 +94,7 @@ fn by_pool(table: &PoolTable, placed: Vec<Placed>) -> BTreeMap<Arc<str>, Vec<Sha
             let placement = SharedPlacement {
                 target,
                 parent: placed.parent,
-                edges: placed.edges,
+                blocks: placed.blocks,
             };
             let pool = pools.entry(Arc::clone(pool.name())).or_default();
             pool.push(placement);

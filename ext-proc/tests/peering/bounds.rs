@@ -8,7 +8,7 @@ use isotherm_ext_proc::peering::{
     Dialer, Down, LinkEvent, MESSAGE_BYTES_MAX, Own, Peer, Placed, PlacedAt, Protection, Refused,
     Said, SayError,
 };
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use tokio::sync::mpsc;
 
 use crate::raw::{self, RAW_SESSION};
@@ -18,16 +18,16 @@ fn plain(region: &str, peers: &[&str]) -> Arc<Own> {
     own_with(region, Protection::Plaintext, peers)
 }
 
-fn batch(edges: u32) -> Said {
-    let edge = |n| Edge {
+fn batch(blocks: u32) -> Said {
+    let block = |n| BlockHash {
         hash: u64::MAX - u64::from(n),
         end_bytes: n * 256,
     };
     Said::Placements(vec![Placed {
         model: "model".into(),
         at: PlacedAt::Replica("10.0.0.1:8000".into()),
-        parent: Some(edge(0)),
-        edges: (1..=edges).map(edge).collect(),
+        parent: Some(block(0)),
+        blocks: (1..=blocks).map(block).collect(),
     }])
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_ext_proc::pool::RouteRequest;
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::Scope;
 use isotherm_router::region::Standing;
 use serde_json::Value;
@@ -48,14 +48,14 @@ fn tell(first: &Node, second: &Node, peers: &[(&str, SocketAddr)], engines: &[Fa
 }
 
 fn prompt(hash: u64) -> RouteRequest {
-    let edges = (1..=4)
-        .map(|n| Edge {
+    let blocks = (1..=4)
+        .map(|n| BlockHash {
             hash: hash * 10 + n,
             end_bytes: u32::try_from(n).unwrap() * 1_024,
         })
         .collect();
     RouteRequest {
-        fingerprint: Arc::new(Fingerprint::new(edges, 4_096).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(blocks, 4_096).unwrap()),
         ..RouteRequest::default()
     }
 }

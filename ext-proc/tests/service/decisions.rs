@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 use isotherm_fingerprint::outcome::{LoadReport, Outcome};
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 
 use super::call::Answer;
 use super::{ONE_AT_A_TIME, Service, eventually};
@@ -152,11 +152,11 @@ async fn the_gateways_subset_is_kept() {
 #[tokio::test]
 async fn the_outcome_is_learned_and_kept_from_the_client() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
-    let edges = vec![Edge {
+    let blocks = vec![BlockHash {
         hash: 7,
         end_bytes: 256,
     }];
-    let fingerprint = Fingerprint::new(edges, 400).unwrap();
+    let fingerprint = Fingerprint::new(blocks, 400).unwrap();
     let mut call = service.call().await;
     call.headers(&[
         (":method", "POST"),

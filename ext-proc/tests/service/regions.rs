@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
 use isotherm_ext_proc::pool::Pool;
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::PeerReport;
 use tokio::task::JoinHandle;
 
@@ -169,7 +169,7 @@ async fn a_conversation_goes_on_where_its_beginning_went() {
     let (region, _running) = Region::full().await;
     let pool = region.service.pool();
     let fingerprint = Fingerprint::new(
-        vec![Edge {
+        vec![BlockHash {
             hash: 7,
             end_bytes: 256,
         }],

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|value: &[u8]| {
     if let Ok(fingerprint) = Fingerprint::decode(value) {
         assert_eq!(fingerprint.encode().as_bytes(), value);
-        let depth = fingerprint.edges().len();
+        let depth = fingerprint.blocks().len();
         assert!(fingerprint.bytes_at(depth) <= fingerprint.total_bytes());
         assert!((0.0..=1.0).contains(&fingerprint.share_at(depth)));
     }

@@ -14,7 +14,7 @@ use support::naive::ops::{Op, Reach, Server};
 
 /// The most operations in a run.
 const OPS_MAX: usize = 400;
-/// The most edges of a prompt.
+/// The most blocks of a prompt.
 const BLOCKS_MAX: usize = 10;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,9 +1,9 @@
 //! The fingerprint as a header value, and back.
 //!
 //! Layout, all of it base64url without padding:
-//! `version (1 byte) | total_bytes (varint) | edges (varint) | per edge: gap (varint), hash (8 bytes, little endian)`.
-//! A gap is the distance from the edge before, in blocks of [`BLOCK_BYTES`] shifted left by one where it is a whole number
-//! of blocks, else in bytes shifted left by one with the lowest bit set. On the grid that is one byte for most edges.
+//! `version (1 byte) | total_bytes (varint) | blocks (varint) | per block: gap (varint), hash (8 bytes, little endian)`.
+//! A gap is the distance from the block before, in blocks of [`BLOCK_BYTES`] shifted left by one where it is a whole number
+//! of blocks, else in bytes shifted left by one with the lowest bit set. On the grid that is one byte for most blocks.
 //!
 //! Carrying gaps rather than the section lengths that would let the reader rebuild them costs about 150 bytes, and buys a
 //! decoder that knows nothing of the grid: a filter and a service of different versions keep understanding each other.
@@ -18,8 +18,8 @@ use core::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::grid::{BLOCK_BYTES, EDGES_MAX};
-use crate::{Edge, Fingerprint};
+use crate::grid::{BLOCK_BYTES, BLOCKS_MAX};
+use crate::{BlockHash, Fingerprint};
 
 /// The version that [`Fingerprint::encode`] writes.
 pub(crate) const VERSION: u8 = 1;
@@ -40,10 +40,10 @@ pub enum DecodeError {
     UnknownVersion(u8),
     /// It ends too early, or a number in it is too large.
     Truncated,
-    /// Something follows the last edge.
+    /// Something follows the last block.
     TrailingBytes,
-    /// Its edges do not increase, lie past the end, or are too many.
-    BadEdges,
+    /// Its blocks do not increase, lie past the end, or are too many.
+    BadBlocks,
 }
 
 impl fmt::Display for DecodeError {
@@ -56,10 +56,10 @@ impl fmt::Display for DecodeError {
                 "fingerprint has version {version}, this build reads version {VERSION}: update the older of filter and service"
             ),
             Self::Truncated => write!(f, "fingerprint ends in the middle of a field"),
-            Self::TrailingBytes => write!(f, "fingerprint has bytes after its last edge"),
-            Self::BadEdges => write!(
+            Self::TrailingBytes => write!(f, "fingerprint has bytes after its last block"),
+            Self::BadBlocks => write!(
                 f,
-                "fingerprint has edges that do not increase, or lie past its end"
+                "fingerprint has blocks that do not increase, or lie past its end"
             ),
         }
     }
@@ -71,18 +71,18 @@ impl Fingerprint {
     /// The header value: at most 2,048 characters for a rendered prompt of 1 MB.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut bytes = Vec::with_capacity(16 + self.edges().len() * 10);
+        let mut bytes = Vec::with_capacity(16 + self.blocks().len() * 10);
         bytes.push(VERSION);
         push_varint(&mut bytes, u64::from(self.total_bytes()));
-        push_varint(&mut bytes, self.edges().len() as u64);
+        push_varint(&mut bytes, self.blocks().len() as u64);
         let mut previous = 0;
-        for edge in self.edges() {
+        for block in self.blocks() {
             push_varint(
                 &mut bytes,
-                pack_gap(edge.end_bytes.saturating_sub(previous)),
+                pack_gap(block.end_bytes.saturating_sub(previous)),
             );
-            bytes.extend_from_slice(&edge.hash.to_le_bytes());
-            previous = edge.end_bytes;
+            bytes.extend_from_slice(&block.hash.to_le_bytes());
+            previous = block.end_bytes;
         }
         URL_SAFE_NO_PAD.encode(bytes)
     }
@@ -104,22 +104,22 @@ impl Fingerprint {
             return Err(DecodeError::UnknownVersion(version));
         }
         let total_bytes = u32::try_from(reader.varint()?).map_err(|_| DecodeError::Truncated)?;
-        let count = usize::try_from(reader.varint()?).map_err(|_| DecodeError::BadEdges)?;
-        if count > EDGES_MAX {
-            return Err(DecodeError::BadEdges);
+        let count = usize::try_from(reader.varint()?).map_err(|_| DecodeError::BadBlocks)?;
+        if count > BLOCKS_MAX {
+            return Err(DecodeError::BadBlocks);
         }
-        let mut edges = Vec::with_capacity(count);
+        let mut blocks = Vec::with_capacity(count);
         let mut end_bytes: u32 = 0;
         for _ in 0..count {
-            let gap = unpack_gap(reader.varint()?).ok_or(DecodeError::BadEdges)?;
-            end_bytes = end_bytes.checked_add(gap).ok_or(DecodeError::BadEdges)?;
+            let gap = unpack_gap(reader.varint()?).ok_or(DecodeError::BadBlocks)?;
+            end_bytes = end_bytes.checked_add(gap).ok_or(DecodeError::BadBlocks)?;
             let hash = reader.hash()?;
-            edges.push(Edge { hash, end_bytes });
+            blocks.push(BlockHash { hash, end_bytes });
         }
         if !reader.0.is_empty() {
             return Err(DecodeError::TrailingBytes);
         }
-        Self::new(edges, total_bytes).ok_or(DecodeError::BadEdges)
+        Self::new(blocks, total_bytes).ok_or(DecodeError::BadBlocks)
     }
 }
 
@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     fn chain(ends: &[u32], total: u32) -> Fingerprint {
-        let edges = ends
+        let blocks = ends
             .iter()
-            .map(|&end_bytes| Edge {
+            .map(|&end_bytes| BlockHash {
                 hash: u64::from(end_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15),
                 end_bytes,
             })
             .collect();
-        Fingerprint::new(edges, total).unwrap()
+        Fingerprint::new(blocks, total).unwrap()
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         let header = chain(&ends, total).encode();
         assert!(
             header.len() <= 2048,
-            "{} characters for {} edges",
+            "{} characters for {} blocks",
             header.len(),
             ends.len()
         );

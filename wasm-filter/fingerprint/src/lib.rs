@@ -26,7 +26,7 @@ pub mod tokens;
 mod xxh3;
 
 pub use api::Api;
-pub use chain::{Edge, Fingerprint};
+pub use chain::{BlockHash, Fingerprint};
 pub use codec::{DecodeError, HEADER_BYTES_MAX};
 pub use extract::{Extracted, Extractor, Problem, Wanted};
-pub use grid::grid_edges;
+pub use grid::grid_block_ends;

@@ -17,7 +17,7 @@ fn assert_each_extends_the_last(api: Api, bodies: &[String]) {
     let found: Vec<_> = bodies.iter().map(|body| extract(api, body)).collect();
     for (turn, pair) in found.windows(2).enumerate() {
         let [before, after] = pair else { continue };
-        let (before, after) = (before.fingerprint.edges(), after.fingerprint.edges());
+        let (before, after) = (before.fingerprint.blocks(), after.fingerprint.blocks());
         assert!(before.len() >= 8, "turn {turn} is too short to tell");
         assert!(after.starts_with(before), "turn {turn} to the next");
     }

@@ -55,13 +55,13 @@ fn text(seed: usize, bytes: usize) -> String {
     text
 }
 
-/// How many edges two requests share.
+/// How many blocks two requests share.
 fn shared(one: &Extracted, other: &Extracted) -> usize {
     let pairs = one
         .fingerprint
-        .edges()
+        .blocks()
         .iter()
-        .zip(other.fingerprint.edges());
+        .zip(other.fingerprint.blocks());
     pairs.take_while(|(one, other)| one == other).count()
 }
 
@@ -145,8 +145,8 @@ fn the_next_turn_of_a_conversation_continues_the_chain() {
             {{"role":"assistant","content":"{answer}","refusal":null,"tool_calls":null}},{{"role":"user","content":"and?"}}],"model":"m"}}"#
     );
     let (first, second) = (chat(&first), chat(&second));
-    assert!(first.fingerprint.edges().len() >= 15);
-    assert_eq!(shared(&first, &second), first.fingerprint.edges().len());
+    assert!(first.fingerprint.blocks().len() >= 15);
+    assert_eq!(shared(&first, &second), first.fingerprint.blocks().len());
     assert!(second.fingerprint.total_bytes() > first.fingerprint.total_bytes() + 2000);
 }
 
@@ -274,7 +274,7 @@ fn a_body_that_is_cut_yields_what_was_read() {
     assert!(!cut.complete && cut.problem.is_none());
     assert_eq!(cut.model.as_deref(), Some("m"));
     assert!(shared(&cut, &whole) >= 18);
-    assert_eq!(shared(&cut, &whole), cut.fingerprint.edges().len());
+    assert_eq!(shared(&cut, &whole), cut.fingerprint.blocks().len());
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn member_names_of_any_length_stay_apart() {
     assert_eq!(shared(&one, &other), 0);
     assert_eq!(
         shared(&one, &tools(&format!("{long}\\u0061"))),
-        one.fingerprint.edges().len()
+        one.fingerprint.blocks().len()
     );
 }
 
@@ -339,7 +339,7 @@ fn the_header_of_a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
         let found = chat(&format!(
             r#"{{"tools":["{tools}"],"messages":[{{"role":"user","content":"{content}"}}]}}"#
         ));
-        assert!(found.fingerprint.edges().len() > 100);
+        assert!(found.fingerprint.blocks().len() > 100);
         assert!(
             found.fingerprint.encode().len() <= 2048,
             "{}",

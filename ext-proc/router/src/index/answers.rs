@@ -25,38 +25,38 @@ const LEARNING_RATE: f64 = 0.05;
 /// tokens is an estimate.
 const REPEATED_MIN: f64 = 0.8;
 
-/// What an answer stands behind: the last edge of a prompt, of its session. A popular opening has many answers, and each
-/// session knows its own; a first message is often too short for an edge.
+/// What an answer stands behind: the last block of a prompt, of its session. A popular opening has many answers, and each
+/// session knows its own; a first message is often too short for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Behind {
-    edge: Option<u64>,
+    block: Option<u64>,
     session: Option<SessionKey>,
 }
 
 impl Behind {
-    /// What a prompt would go on from whose first `depth` edges are known.
+    /// What a prompt would go on from whose first `depth` blocks are known.
     pub(crate) fn matched(request: &Request, depth: usize) -> Option<Self> {
-        let edges = request.fingerprint.edges();
-        let edge = match depth.checked_sub(1) {
+        let blocks = request.fingerprint.blocks();
+        let block = match depth.checked_sub(1) {
             // The same prompt again does not go on with its answer.
-            Some(last) => Some(edges.get(last).filter(|_| depth < edges.len())?.hash),
+            Some(last) => Some(blocks.get(last).filter(|_| depth < blocks.len())?.hash),
             None => None,
         };
-        Self::new(edge, request.session)
+        Self::new(block, request.session)
     }
 
     /// Behind a whole prompt.
     pub(crate) fn whole(fingerprint: &Fingerprint, session: Option<SessionKey>) -> Option<Self> {
-        let last = fingerprint.edges().last();
-        Self::new(last.map(|edge| edge.hash), session)
+        let last = fingerprint.blocks().last();
+        Self::new(last.map(|block| block.hash), session)
     }
 
     /// A prompt without either could be anybody's.
-    const fn new(edge: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
-        if edge.is_none() && session.is_none() {
+    const fn new(block: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
+        if block.is_none() && session.is_none() {
             return None;
         }
-        Some(Self { edge, session })
+        Some(Self { block, session })
     }
 }
 
@@ -72,10 +72,10 @@ pub(crate) struct Answers {
 
 impl Key for Behind {
     fn spread(&self, spread: &Spread) -> u64 {
-        // The same number as an edge and as a session are two keys, since one of them is mixed once more.
-        let edge = self.edge.map_or(0, |edge| spread.mix(edge));
+        // The same number as a block and as a session are two keys, since one of them is mixed once more.
+        let block = self.block.map_or(0, |block| spread.mix(block));
         let session = self.session.map_or(0, |session| session.0);
-        spread.mix(edge ^ session)
+        spread.mix(block ^ session)
     }
 }
 
@@ -93,10 +93,10 @@ impl Answers {
     pub(crate) fn told(&mut self, behind: Behind, replica: ReplicaId, tokens: u32) {
         self.longest = self.longest.max(tokens);
         self.behind.put(behind, (replica, tokens));
-        if behind.edge.is_some() {
-            // The session has gone on from the prompt that was too short for an edge.
+        if behind.block.is_some() {
+            // The session has gone on from the prompt that was too short for a block.
             self.behind.pop(&Behind {
-                edge: None,
+                block: None,
                 ..behind
             });
         }
@@ -142,8 +142,8 @@ mod tests {
 
     const HOME: ReplicaId = ReplicaId(1);
 
-    fn behind(edge: Option<u64>, session: Option<u64>) -> Behind {
-        Behind::new(edge, session.map(SessionKey)).unwrap()
+    fn behind(block: Option<u64>, session: Option<u64>) -> Behind {
+        Behind::new(block, session.map(SessionKey)).unwrap()
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_too_short_for_an_edge_is_known_by_its_session_until_that_goes_on() {
+    fn a_message_too_short_for_a_block_is_known_by_its_session_until_that_goes_on() {
         let mut answers = Answers::new(1);
         let short = behind(None, Some(1));
         answers.told(short, HOME, 100);

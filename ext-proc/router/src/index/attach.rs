@@ -1,6 +1,6 @@
 //! What others have recorded: the new part of a chain, put below what is known here.
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 use super::node::NodeId;
 use super::slab::NONE;
@@ -8,15 +8,20 @@ use super::{Match, PrefixIndex};
 use crate::slots::Slot;
 
 impl PrefixIndex {
-    /// A target was sent a prompt that goes on from `parent` with `edges`, says somebody who knew that it had everything
+    /// A target was sent a prompt that goes on from `parent` with `blocks`, says somebody who knew that it had everything
     /// up to there. Says whether that prefix is known here: without it, what lies below cannot be found.
     ///
     /// Where the prefix is known, but not for this target, the target gets it too: it has every shorter prefix of what
     /// it has.
-    pub(crate) fn attach(&mut self, slot: Slot, parent: Option<Edge>, edges: &[Edge]) -> bool {
+    pub(crate) fn attach(
+        &mut self,
+        slot: Slot,
+        parent: Option<BlockHash>,
+        blocks: &[BlockHash],
+    ) -> bool {
         let Some(parent) = parent else {
-            let found = self.deepest_of(edges, slot);
-            self.record(edges, slot, &found);
+            let found = self.deepest_of(blocks, slot);
+            self.record(blocks, slot, &found);
             return true;
         };
         let Some(id) = self.table.find(&self.nodes, parent.hash) else {
@@ -25,8 +30,8 @@ impl PrefixIndex {
         let (above, missing) = self.missing_above(id, slot);
         if missing.is_empty() {
             let mut chain = vec![parent];
-            chain.extend_from_slice(edges);
-            let below = self.deepest_of(edges, slot);
+            chain.extend_from_slice(blocks);
+            let below = self.deepest_of(blocks, slot);
             let found = if below.depth == 0 {
                 Match {
                     depth: 1,
@@ -42,8 +47,8 @@ impl PrefixIndex {
             return true;
         }
         // The nodes know their own length; where the last of them ends is all that the new ones need.
-        let known = missing.into_iter().map(|hash| Edge { hash, ..parent });
-        let chain: Vec<Edge> = known.chain(edges.iter().copied()).collect();
+        let known = missing.into_iter().map(|hash| BlockHash { hash, ..parent });
+        let chain: Vec<BlockHash> = known.chain(blocks.iter().copied()).collect();
         let found = Match {
             depth: 0,
             node: above,

@@ -1,6 +1,6 @@
 //! Corrections: what finished requests tell about predictions.
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 use super::{PrefixIndex, Recorded};
 use crate::slots::Slot;
@@ -10,10 +10,10 @@ const FORGOTTEN_PER_MISS_MAX: usize = 256;
 
 impl PrefixIndex {
     /// A request did not reach the target after all: takes back what recording it added.
-    pub(crate) fn retract(&mut self, edges: &[Edge], slot: Slot, recorded: &Recorded) {
-        let added = edges.get(recorded.depth_before..).unwrap_or_default();
-        for edge in added.iter().rev() {
-            let Some(id) = self.table.find(&self.nodes, edge.hash) else {
+    pub(crate) fn retract(&mut self, blocks: &[BlockHash], slot: Slot, recorded: &Recorded) {
+        let added = blocks.get(recorded.depth_before..).unwrap_or_default();
+        for block in added.iter().rev() {
+            let Some(id) = self.table.find(&self.nodes, block.hash) else {
                 continue;
             };
             let Some(entry) = self.nodes.entry(id, slot) else {
@@ -47,9 +47,9 @@ impl PrefixIndex {
     }
 
     /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
-    pub(crate) fn forget_past(&mut self, edges: &[Edge], slot: Slot, depth: usize) {
-        for edge in edges.get(depth..).unwrap_or_default().iter().rev() {
-            if let Some(id) = self.table.find(&self.nodes, edge.hash)
+    pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: Slot, depth: usize) {
+        for block in blocks.get(depth..).unwrap_or_default().iter().rev() {
+            if let Some(id) = self.table.find(&self.nodes, block.hash)
                 && let Some(entry) = self.nodes.entry(id, slot)
             {
                 if entry.children > 0 {

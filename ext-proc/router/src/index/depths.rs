@@ -3,9 +3,9 @@
 //! Most targets have nothing of a prompt, or just the system prompt that all share, and one or two have most of it. So
 //! this goes from the deepest prefix that anybody has to the next deepest that anybody else has, each a binary search.
 //! It costs as many searches as there are different depths, which are few, instead of one for each target; and never
-//! more than there are edges.
+//! more than there are blocks.
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 use super::{Match, PrefixIndex};
 use crate::slots::{Slot, SlotSet};
@@ -15,12 +15,12 @@ impl PrefixIndex {
     /// among those that have the same.
     pub(crate) fn each_deepest(
         &self,
-        edges: &[Edge],
+        blocks: &[BlockHash],
         among: &SlotSet,
         mut show: impl FnMut(Slot, &Match),
     ) {
         let mut left = among.clone();
-        let mut shorter = edges;
+        let mut shorter = blocks;
         while !left.is_empty() {
             let found = self.deepest(shorter, &left);
             if found.node.is_none() {
@@ -50,13 +50,13 @@ mod tests {
 
     const TARGETS: usize = 9;
 
-    fn edges_of(path: &[u64]) -> Vec<Edge> {
+    fn blocks_of(path: &[u64]) -> Vec<BlockHash> {
         let mut hash = 7_u64;
         (1..)
             .zip(path)
             .map(|(i, block)| {
                 hash = (hash ^ block).wrapping_mul(0x2545_f491_4f6c_dd1d);
-                Edge {
+                BlockHash {
                     hash,
                     end_bytes: i * 256,
                 }
@@ -74,19 +74,19 @@ mod tests {
             let mut index = PrefixIndex::new(IndexLimits { bytes_max: 3_000, eviction: Eviction::Lru }, 1);
             let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
             for (path, target) in sent {
-                let edges = edges_of(&path);
-                let found = index.deepest_of(&edges, slots[target]);
-                index.record(&edges, slots[target], &found);
+                let blocks = blocks_of(&path);
+                let found = index.deepest_of(&blocks, slots[target]);
+                index.record(&blocks, slots[target], &found);
             }
-            let edges = edges_of(&asked);
+            let blocks = blocks_of(&asked);
             let mut set = SlotSet::default();
             for at in &among {
                 set.set(slots[*at], true);
             }
             let mut shown = Vec::new();
-            index.each_deepest(&edges, &set, |slot, found| shown.push((slot, *found)));
+            index.each_deepest(&blocks, &set, |slot, found| shown.push((slot, *found)));
             prop_assert!(shown.is_sorted_by_key(|(slot, found)| (usize::MAX - found.depth, *slot)));
-            let mut expected: Vec<_> = set.iter().map(|slot| (slot, index.deepest_of(&edges, slot))).collect();
+            let mut expected: Vec<_> = set.iter().map(|slot| (slot, index.deepest_of(&blocks, slot))).collect();
             shown.sort_unstable_by_key(|(slot, _)| *slot);
             expected.sort_unstable_by_key(|(slot, _)| *slot);
             prop_assert_eq!(shown, expected);

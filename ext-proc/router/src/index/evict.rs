@@ -4,7 +4,7 @@ use core::hint::black_box;
 
 use super::node::NodeId;
 use super::order::RECORD_BYTES;
-use super::search::EDGES_AHEAD;
+use super::search::BLOCKS_AHEAD;
 use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
 use crate::slots::Slot;
@@ -26,7 +26,7 @@ impl PrefixIndex {
     /// Applies a target's budget, and the bound of all.
     pub(super) fn enforce(&mut self, slot: Slot) {
         while self.order.over_budget(slot, 0) {
-            let evicted = self.evict_run_of(slot, EDGES_AHEAD, |index, run| {
+            let evicted = self.evict_run_of(slot, BLOCKS_AHEAD, |index, run| {
                 !index.order.over_budget(slot, run.held)
             });
             if evicted == 0 {
@@ -46,7 +46,7 @@ impl PrefixIndex {
                 .retired()
                 .or_else(|| self.order.oldest_of_all(&self.nodes));
             let evicted = victim.map_or(0, |slot| {
-                let about = excess.div_ceil(NODE_BYTES).min(EDGES_AHEAD);
+                let about = excess.div_ceil(NODE_BYTES).min(BLOCKS_AHEAD);
                 self.evict_run_of(slot, about, |index, _| {
                     index.bytes() + RECORD_BYTES <= bytes_max
                 })
@@ -66,7 +66,7 @@ impl PrefixIndex {
     /// Forgets the oldest leaf of a target, and goes on with what that extended as long as it has become the oldest leaf and
     /// it is not `enough`; how many went. Whoever is the oldest of all when this begins stays so: what is handed on is its age.
     ///
-    /// Prompts are forgotten edge by edge from their end, so nearly always the next one is right above. Putting it in order only
+    /// Prompts are forgotten block by block from their end, so nearly always the next one is right above. Putting it in order only
     /// to take it out again was most of what forgetting cost.
     fn evict_run_of(
         &mut self,

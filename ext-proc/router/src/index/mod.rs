@@ -1,6 +1,6 @@
 //! The prefix index: which target was sent which prefix (SkyLB 3.2, SGLang's approximate tree).
 //!
-//! A prompt is a chain of hashes, each standing for the whole prefix up to it, so the tree needs no edges to walk:
+//! A prompt is a chain of hashes, each standing for the whole prefix up to it, so the tree needs no blocks to walk:
 //! it is a hash table from hash to node. Two properties carry everything here.
 //!
 //! *Subset.* A target that has a prefix has every shorter prefix of it. So "the deepest prefix with an available
@@ -29,12 +29,12 @@ mod slab;
 mod table;
 
 pub(crate) use answers::{Answers, Behind};
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 
 use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
-use self::search::EDGES_AHEAD;
+use self::search::BLOCKS_AHEAD;
 use self::slab::NONE;
 use self::table::{Found, Table};
 use crate::slots::{Slot, SlotSet};
@@ -48,7 +48,7 @@ const SHARED_ENTRY_BYTES: usize = 40;
 /// How much of a chain the index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Match {
-    /// In edges from the start of the chain.
+    /// In blocks from the start of the chain.
     pub(crate) depth: usize,
     node: Option<NodeId>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Match {
 /// What was known about a target's cache when a request was sent to it; needed to correct it afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// How many edges the target was believed to have already.
+    /// How many blocks the target was believed to have already.
     depth_before: usize,
     /// When the deepest of them had been used last, in ticks.
     used_before: u64,
@@ -137,7 +137,7 @@ impl PrefixIndex {
     }
 
     /// A target was sent this prompt. `found` is what it had of it.
-    pub(crate) fn record(&mut self, edges: &[Edge], slot: Slot, found: &Match) -> Recorded {
+    pub(crate) fn record(&mut self, blocks: &[BlockHash], slot: Slot, found: &Match) -> Recorded {
         self.purge();
         self.tick += 1;
         let stamp = self.tick;
@@ -148,7 +148,7 @@ impl PrefixIndex {
             used_before: above.map_or(0, |entry| entry.stamp),
             stamp,
         };
-        let last = self.extend(edges, found, slot, stamp);
+        let last = self.extend(blocks, found, slot, stamp);
         if last == start {
             self.touch(last, slot, stamp);
         }
@@ -189,18 +189,18 @@ impl PrefixIndex {
             + self.order.bytes()
     }
 
-    /// Adds the rest of a chain for a target that has its first `found.depth` edges; the deepest node that it has then.
+    /// Adds the rest of a chain for a target that has its first `found.depth` blocks; the deepest node that it has then.
     ///
     /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
     /// and a chain that says otherwise is recorded up to there only: so the subset property holds whatever comes.
-    fn extend(&mut self, edges: &[Edge], found: &Match, slot: Slot, stamp: u64) -> NodeId {
+    fn extend(&mut self, blocks: &[BlockHash], found: &Match, slot: Slot, stamp: u64) -> NodeId {
         let start = found.node.unwrap_or(NONE);
         let (mut last, mut added, mut held) = (start, 0, 0);
         let mut end = found
             .depth
             .checked_sub(1)
-            .and_then(|at| edges.get(at))
-            .map_or(0, |edge| edge.end_bytes);
+            .and_then(|at| blocks.get(at))
+            .map_or(0, |block| block.end_bytes);
         // Each is entered with the extension that comes next; the last one is put right below.
         let entry = Entry {
             stamp,
@@ -208,16 +208,16 @@ impl PrefixIndex {
             slot,
         };
         let mut fork = self.nodes.fork_below(start, found.depth);
-        let new = edges.get(found.depth..).unwrap_or_default();
-        'chain: for some in new.chunks(EDGES_AHEAD) {
+        let new = blocks.get(found.depth..).unwrap_or_default();
+        'chain: for some in new.chunks(BLOCKS_AHEAD) {
             let keys = self.read_new(some);
-            for (edge, key) in some.iter().zip(keys) {
-                let span = span_units(edge.end_bytes.saturating_sub(end));
-                end = edge.end_bytes;
+            for (block, key) in some.iter().zip(keys) {
+                let span = span_units(block.end_bytes.saturating_sub(end));
+                end = block.end_bytes;
                 let place = self
                     .table
-                    .find_or_insert(key, edge.hash, &mut self.nodes, |nodes| {
-                        nodes.create(edge.hash, last, span, entry, fork)
+                    .find_or_insert(key, block.hash, &mut self.nodes, |nodes| {
+                        nodes.create(block.hash, last, span, entry, fork)
                     });
                 let (id, span) = match place {
                     Found::Inserted(id) => (id, span),

@@ -55,13 +55,13 @@ impl Naive {
     }
 }
 
-fn edges_of(path: &[u8]) -> Vec<Edge> {
+fn blocks_of(path: &[u8]) -> Vec<BlockHash> {
     let mut hash = 7_u64;
     (1..)
         .zip(path)
         .map(|(i, block)| {
             hash = (hash ^ u64::from(*block)).wrapping_mul(0x2545_f491_4f6c_dd1d);
-            Edge {
+            BlockHash {
                 hash,
                 end_bytes: i * 256,
             }
@@ -88,10 +88,10 @@ fn agree(operations: &[(Vec<u8>, usize)], bytes_max: usize, eviction: Eviction) 
     let mut naive = Naive::default();
     for (i, (path, target)) in operations.iter().enumerate() {
         let slot = slots[*target];
-        let edges = edges_of(path);
-        let found = index.deepest_of(&edges, slot);
+        let blocks = blocks_of(path);
+        let found = index.deepest_of(&blocks, slot);
         assert_eq!(found.depth, naive.depth(path, slot));
-        index.record(&edges, slot, &found);
+        index.record(&blocks, slot, &found);
         naive.record(path, slot, eviction);
         assert!(index.bytes() <= bytes_max);
         // How many go depends on the memory that each takes; which ones go does not.
@@ -100,12 +100,12 @@ fn agree(operations: &[(Vec<u8>, usize)], bytes_max: usize, eviction: Eviction) 
         }
         assert_eq!(naive.held.len(), index.stats().entries);
         for (path, _) in operations.iter().skip(i % 8).step_by(8) {
-            let edges = edges_of(path);
+            let blocks = blocks_of(path);
             let depths = slots.iter().map(|slot| naive.depth(path, *slot));
-            let best = index.deepest(&edges, &all);
+            let best = index.deepest(&blocks, &all);
             assert_eq!(Some(best.depth), depths.clone().max());
             for (slot, depth) in slots.iter().zip(depths) {
-                assert_eq!(index.deepest_of(&edges, *slot).depth, depth);
+                assert_eq!(index.deepest_of(&blocks, *slot).depth, depth);
                 let is_target = index.targets(&best, &all).any(|target| target == *slot);
                 assert_eq!(is_target, best.depth > 0 && depth == best.depth);
             }

@@ -26,7 +26,7 @@ pub(super) struct Node {
     /// Its hash, which is its key.
     pub(super) hash: u64,
     stamp: u64,
-    /// The prefix one edge shorter, or [`NONE`].
+    /// The prefix one block shorter, or [`NONE`].
     pub(super) parent: NodeId,
     children: u32,
     /// Where its targets are when it has several. Else, marked with [`ALONE`], a hint: how deep the deepest prefix of it

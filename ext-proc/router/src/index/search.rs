@@ -11,7 +11,7 @@
 
 use core::hint::black_box;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use smallvec::SmallVec;
 
 use super::node::NodeId;
@@ -28,31 +28,31 @@ const DOUBLINGS_MAX: u32 = 16;
 const STEPS_AHEAD: u32 = 3;
 /// One part in so many of a chain lies in front of its landmark.
 const LANDMARK: usize = 4;
-/// How many edges that are about to be entered are read ahead.
-pub(super) const EDGES_AHEAD: usize = 16;
+/// How many blocks that are about to be entered are read ahead.
+pub(super) const BLOCKS_AHEAD: usize = 16;
 
 impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
-    pub(crate) fn known(&self, edges: &[Edge]) -> Match {
-        self.read_known(edges);
-        self.known_once_read(edges)
+    pub(crate) fn known(&self, blocks: &[BlockHash]) -> Match {
+        self.read_known(blocks);
+        self.known_once_read(blocks)
     }
 
     /// Has the memory fetch what [`Self::known_once_read`] will read first.
     #[inline]
-    pub(crate) fn read_known(&self, edges: &[Edge]) {
+    pub(crate) fn read_known(&self, blocks: &[BlockHash]) {
         // What a conversation's next turn adds is entered right afterwards, and the second round is mostly among these.
-        let ahead = edges.len().saturating_sub(EDGES_AHEAD);
-        self.peek(edges.iter().skip(ahead));
-        self.peek_not_ahead(edges, near_the_end(edges.len()));
-        self.peek(edges.get(edges.len() / LANDMARK).into_iter());
+        let ahead = blocks.len().saturating_sub(BLOCKS_AHEAD);
+        self.peek(blocks.iter().skip(ahead));
+        self.peek_not_ahead(blocks, near_the_end(blocks.len()));
+        self.peek(blocks.get(blocks.len() / LANDMARK).into_iter());
     }
 
     /// A prefix of about a quarter of the chain, where somebody has it, after [`Self::read_known`]: who asks for it before
     /// anything else has its node read along with the others.
-    pub(crate) fn landmark(&self, edges: &[Edge]) -> Option<Match> {
-        let at = edges.len() / LANDMARK;
-        self.held(edges, at, |_| true)
+    pub(crate) fn landmark(&self, blocks: &[BlockHash]) -> Option<Match> {
+        let at = blocks.len() / LANDMARK;
+        self.held(blocks, at, |_| true)
     }
 
     /// Whether any of these targets has the matched prefix.
@@ -61,44 +61,44 @@ impl PrefixIndex {
     }
 
     /// The longest prefix of the chain that anybody has, after [`Self::read_known`] and maybe something else meanwhile.
-    pub(crate) fn known_once_read(&self, edges: &[Edge]) -> Match {
+    pub(crate) fn known_once_read(&self, blocks: &[BlockHash]) -> Match {
         let mut bounds = Bounds {
             low: 0,
-            high: edges.len(),
+            high: blocks.len(),
             node: NONE,
         };
-        self.ask(edges, &mut bounds, near_the_end(edges.len()));
+        self.ask(blocks, &mut bounds, near_the_end(blocks.len()));
         while bounds.low < bounds.high {
             let probes = evenly(bounds.low, bounds.high);
-            self.peek_not_ahead(edges, probes.clone());
-            self.ask(edges, &mut bounds, probes);
+            self.peek_not_ahead(blocks, probes.clone());
+            self.ask(blocks, &mut bounds, probes);
         }
         let Bounds { low, node, .. } = bounds;
-        let deepest = low.checked_sub(1).and_then(|at| edges.get(at));
+        let deepest = low.checked_sub(1).and_then(|at| blocks.get(at));
         match deepest {
             None => Match::default(),
-            Some(edge) if self.nodes.get(node).is_some_and(|n| n.hash == edge.hash) => Match {
+            Some(block) if self.nodes.get(node).is_some_and(|n| n.hash == block.hash) => Match {
                 depth: low,
                 node: Some(node),
             },
             // Two prefixes whose keys are half the same: one in 2^40 or so.
-            Some(_) => self.bisect(edges, Match::default(), edges.len(), |_| true),
+            Some(_) => self.bisect(blocks, Match::default(), blocks.len(), |_| true),
         }
     }
 
     /// The same, where it was `hint` a while ago: mostly it still is, and two reads say so.
-    pub(crate) fn known_by(&self, edges: &[Edge], hint: Match) -> Match {
-        let last = hint.depth.checked_sub(1).and_then(|at| edges.get(at));
+    pub(crate) fn known_by(&self, blocks: &[BlockHash], hint: Match) -> Match {
+        let last = hint.depth.checked_sub(1).and_then(|at| blocks.get(at));
         let is_there = match (last, hint.node) {
-            (Some(edge), Some(id)) => self.nodes.is_of(id, edge.hash),
+            (Some(block), Some(id)) => self.nodes.is_of(id, block.hash),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        let next = edges.get(hint.depth);
-        if is_there && next.is_none_or(|edge| self.table.guess(edge.hash) == NONE) {
+        let next = blocks.get(hint.depth);
+        if is_there && next.is_none_or(|block| self.table.guess(block.hash) == NONE) {
             return hint;
         }
-        self.known(edges)
+        self.known(blocks)
     }
 
     /// Has the memory fetch what [`Self::known_by`] will read for each of these: what comes first for all of them, then what
@@ -108,10 +108,10 @@ impl PrefixIndex {
         hints: impl Iterator<Item = (&'a Fingerprint, Match)> + Clone,
     ) {
         for (fingerprint, _) in hints.clone() {
-            black_box(fingerprint.edges().len());
+            black_box(fingerprint.blocks().len());
         }
         for (fingerprint, hint) in hints.clone() {
-            black_box(fingerprint.edges().get(hint.depth));
+            black_box(fingerprint.blocks().get(hint.depth));
             black_box(
                 hint.node
                     .and_then(|id| self.nodes.get(id))
@@ -119,23 +119,23 @@ impl PrefixIndex {
             );
         }
         for (fingerprint, hint) in hints {
-            self.peek(fingerprint.edges().get(hint.depth).into_iter());
+            self.peek(fingerprint.blocks().get(hint.depth).into_iter());
         }
     }
 
     /// Reads these places, which are in order, at once; the last ones of the chain have been.
-    fn peek_not_ahead(&self, edges: &[Edge], probes: impl Iterator<Item = usize>) {
-        let ahead = edges.len().saturating_sub(EDGES_AHEAD);
+    fn peek_not_ahead(&self, blocks: &[BlockHash], probes: impl Iterator<Item = usize>) {
+        let ahead = blocks.len().saturating_sub(BLOCKS_AHEAD);
         let not_yet = probes.take_while(|at| *at < ahead);
-        self.peek(not_yet.filter_map(|at| edges.get(at)));
+        self.peek(not_yet.filter_map(|at| blocks.get(at)));
     }
 
     /// Asks at these places, which are in order and were read: the first one that is not known is a bound, and the last one
     /// that is.
-    fn ask(&self, edges: &[Edge], bounds: &mut Bounds, probes: impl Iterator<Item = usize>) {
+    fn ask(&self, blocks: &[BlockHash], bounds: &mut Bounds, probes: impl Iterator<Item = usize>) {
         for at in probes {
-            let edge = edges.get(at);
-            let id = edge.map_or(NONE, |edge| self.table.guess(edge.hash));
+            let block = blocks.get(at);
+            let id = block.map_or(NONE, |block| self.table.guess(block.hash));
             if id == NONE {
                 bounds.high = at;
                 return;
@@ -144,7 +144,7 @@ impl PrefixIndex {
         }
     }
 
-    /// The prefix that is one edge shorter.
+    /// The prefix that is one block shorter.
     pub(crate) fn shorter(&self, found: &Match) -> Match {
         let parent = found
             .node
@@ -160,32 +160,42 @@ impl PrefixIndex {
     }
 
     /// The longest prefix of the chain that one of these targets has.
-    pub(crate) fn deepest(&self, edges: &[Edge], among: &SlotSet) -> Match {
+    pub(crate) fn deepest(&self, blocks: &[BlockHash], among: &SlotSet) -> Match {
         if among.is_empty() {
             return Match::default();
         }
-        self.deepest_within(edges, &self.known(edges), among)
+        self.deepest_within(blocks, &self.known(blocks), among)
     }
 
     /// The same, when it is known to be no longer than `most`.
-    pub(crate) fn deepest_within(&self, edges: &[Edge], most: &Match, among: &SlotSet) -> Match {
+    pub(crate) fn deepest_within(
+        &self,
+        blocks: &[BlockHash],
+        most: &Match,
+        among: &SlotSet,
+    ) -> Match {
         if among.is_empty() {
             return Match::default();
         }
-        self.search(edges, most, |id| self.nodes.has_any(id, among))
+        self.search(blocks, most, |id| self.nodes.has_any(id, among))
     }
 
     /// The longest prefix of the chain that this target has.
-    pub(crate) fn deepest_of(&self, edges: &[Edge], slot: Slot) -> Match {
-        self.deepest_of_within(edges, &self.known(edges), slot)
+    pub(crate) fn deepest_of(&self, blocks: &[BlockHash], slot: Slot) -> Match {
+        self.deepest_of_within(blocks, &self.known(blocks), slot)
     }
 
     /// The same, when it is known to be no longer than `most`.
-    pub(crate) fn deepest_of_within(&self, edges: &[Edge], most: &Match, slot: Slot) -> Match {
-        self.search(edges, most, |id| self.nodes.entry(id, slot).is_some())
+    pub(crate) fn deepest_of_within(
+        &self,
+        blocks: &[BlockHash],
+        most: &Match,
+        slot: Slot,
+    ) -> Match {
+        self.search(blocks, most, |id| self.nodes.entry(id, slot).is_some())
     }
 
-    fn search(&self, edges: &[Edge], most: &Match, holds: impl Fn(NodeId) -> bool) -> Match {
+    fn search(&self, blocks: &[BlockHash], most: &Match, holds: impl Fn(NodeId) -> bool) -> Match {
         let Some(deepest) = most.node else {
             return Match::default();
         };
@@ -194,38 +204,38 @@ impl PrefixIndex {
         }
         let shorter = most.depth.saturating_sub(1);
         match self.nodes.fork(deepest) {
-            Some(fork) if fork < shorter => self.search_around(edges, fork, shorter, holds),
-            Some(_) | None => self.bisect(edges, Match::default(), shorter, holds),
+            Some(fork) if fork < shorter => self.search_around(blocks, fork, shorter, holds),
+            Some(_) | None => self.bisect(blocks, Match::default(), shorter, holds),
         }
     }
 
     /// The longest prefix shorter than `high` that somebody has, presumed to be of this length.
     fn search_around(
         &self,
-        edges: &[Edge],
+        blocks: &[BlockHash],
         presumed: usize,
         high: usize,
         holds: impl Fn(NodeId) -> bool,
     ) -> Match {
         let around = presumed.saturating_sub(1)..=presumed;
-        self.read(around.filter_map(|at| edges.get(at)));
+        self.read(around.filter_map(|at| blocks.get(at)));
         let known = match presumed.checked_sub(1) {
             None => Match::default(),
-            Some(at) => match self.held(edges, at, &holds) {
-                None => return self.bisect(edges, Match::default(), at, holds),
+            Some(at) => match self.held(blocks, at, &holds) {
+                None => return self.bisect(blocks, Match::default(), at, holds),
                 Some(found) => found,
             },
         };
-        match self.held(edges, presumed, &holds) {
+        match self.held(blocks, presumed, &holds) {
             None => known,
-            Some(longer) => self.bisect(edges, longer, high, holds),
+            Some(longer) => self.bisect(blocks, longer, high, holds),
         }
     }
 
-    /// The longest prefix of at most `high` edges that somebody has, who has the `known` one.
+    /// The longest prefix of at most `high` blocks that somebody has, who has the `known` one.
     fn bisect(
         &self,
-        edges: &[Edge],
+        blocks: &[BlockHash],
         known: Match,
         mut high: usize,
         holds: impl Fn(NodeId) -> bool,
@@ -233,7 +243,7 @@ impl PrefixIndex {
         let mut found = known;
         if found.depth == 0 && high > STEPS_AHEAD as usize {
             // Mostly they have nothing of a prompt.
-            match self.held(edges, 0, &holds) {
+            match self.held(blocks, 0, &holds) {
                 Some(first) => found = first,
                 None => return found,
             }
@@ -241,11 +251,11 @@ impl PrefixIndex {
         let mut step = 0_u32;
         while found.depth < high {
             if step.is_multiple_of(STEPS_AHEAD) {
-                self.read_ahead(edges, found.depth, high);
+                self.read_ahead(blocks, found.depth, high);
             }
             step += 1;
             let middle = usize::midpoint(found.depth, high);
-            match self.held(edges, middle, &holds) {
+            match self.held(blocks, middle, &holds) {
                 Some(longer) => found = longer,
                 None => high = middle,
             }
@@ -253,11 +263,16 @@ impl PrefixIndex {
         found
     }
 
-    /// The prefix that ends with this edge, where somebody has it.
+    /// The prefix that ends with this block, where somebody has it.
     #[inline]
-    fn held(&self, edges: &[Edge], at: usize, holds: impl Fn(NodeId) -> bool) -> Option<Match> {
-        let edge = edges.get(at)?;
-        let id = self.table.find(&self.nodes, edge.hash)?;
+    fn held(
+        &self,
+        blocks: &[BlockHash],
+        at: usize,
+        holds: impl Fn(NodeId) -> bool,
+    ) -> Option<Match> {
+        let block = blocks.get(at)?;
+        let id = self.table.find(&self.nodes, block.hash)?;
         holds(id).then_some(Match {
             depth: at + 1,
             node: Some(id),
@@ -265,7 +280,7 @@ impl PrefixIndex {
     }
 
     /// Has the memory fetch whatever the next steps of a binary search may read.
-    fn read_ahead(&self, edges: &[Edge], low: usize, high: usize) {
+    fn read_ahead(&self, blocks: &[BlockHash], low: usize, high: usize) {
         let middle = usize::midpoint(low, high);
         let left = usize::midpoint(low, middle);
         let right = usize::midpoint(middle + 1, high);
@@ -278,14 +293,14 @@ impl PrefixIndex {
             usize::midpoint(middle + 1, right),
             usize::midpoint(right + 1, high),
         ];
-        self.read(next.iter().filter_map(|at| edges.get(*at)));
+        self.read(next.iter().filter_map(|at| blocks.get(*at)));
     }
 
     /// Has the memory fetch these prefixes and their nodes, all at once.
-    fn read<'a>(&self, edges: impl Iterator<Item = &'a Edge> + Clone) {
-        self.peek(edges.clone());
+    fn read<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash> + Clone) {
+        self.peek(blocks.clone());
         let guesses: SmallVec<[NodeId; AT_ONCE]> =
-            edges.map(|edge| self.table.guess(edge.hash)).collect();
+            blocks.map(|block| self.table.guess(block.hash)).collect();
         for id in guesses {
             black_box(self.nodes.get(id).map(|node| node.hash));
         }
@@ -294,24 +309,26 @@ impl PrefixIndex {
     /// The same of prefixes that are about to be entered, each longer than the one before: where the first one is not known,
     /// none is. Says where the places of these are.
     #[inline]
-    pub(super) fn read_new(&self, edges: &[Edge]) -> SmallVec<[Key; EDGES_AHEAD]> {
-        let keys: SmallVec<[Key; EDGES_AHEAD]> =
-            edges.iter().map(|edge| self.table.key(edge.hash)).collect();
+    pub(super) fn read_new(&self, blocks: &[BlockHash]) -> SmallVec<[Key; BLOCKS_AHEAD]> {
+        let keys: SmallVec<[Key; BLOCKS_AHEAD]> = blocks
+            .iter()
+            .map(|block| self.table.key(block.hash))
+            .collect();
         for key in &keys {
             black_box(self.table.peek(*key));
         }
-        let known = |edge: &&Edge| self.table.guess(edge.hash) != NONE;
-        if edges.first().filter(known).is_some() {
-            self.read(edges.iter());
+        let known = |block: &&BlockHash| self.table.guess(block.hash) != NONE;
+        if blocks.first().filter(known).is_some() {
+            self.read(blocks.iter());
         }
         keys
     }
 
     /// Has the memory fetch where these prefixes stand in the table. Nothing here depends on what is read, so no read waits
     /// for another one: looking for each would, at a branch that is guessed wrong.
-    fn peek<'a>(&self, edges: impl Iterator<Item = &'a Edge>) {
-        for edge in edges {
-            black_box(self.table.peek(self.table.key(edge.hash)));
+    fn peek<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash>) {
+        for block in blocks {
+            black_box(self.table.peek(self.table.key(block.hash)));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Where sessions were served last: a weak hint at what the index cannot see.
 //!
-//! A fingerprint has an edge every few hundred bytes, an engine a block every 16 tokens. What a user's conversations have in
-//! common, a name and a standing instruction, may lie between two edges. A ring hash on the session profits from that
+//! A fingerprint has a block every few hundred bytes, an engine a block every 16 tokens. What a user's conversations have in
+//! common, a name and a standing instruction, may lie between two blocks. A ring hash on the session profits from that
 //! without knowing it. So: how much of what the index calls uncached is found in the cache all the same is learned twice, for
 //! requests that went where their session was last and for the others; the difference is what the hint is worth.
 

@@ -7,11 +7,11 @@ fn limits(bytes_max: usize, eviction: Eviction) -> IndexLimits {
     }
 }
 
-/// A chain from one hash per edge, each 256 bytes long.
-fn chain(hashes: &[u64]) -> Vec<Edge> {
+/// A chain from one hash per block, each 256 bytes long.
+fn chain(hashes: &[u64]) -> Vec<BlockHash> {
     (1..)
         .zip(hashes)
-        .map(|(i, hash)| Edge {
+        .map(|(i, hash)| BlockHash {
             hash: *hash,
             end_bytes: i * 256,
         })
@@ -24,9 +24,9 @@ fn index_of(targets: usize, limits: IndexLimits) -> (PrefixIndex, Vec<Slot>) {
     (index, slots)
 }
 
-fn send(index: &mut PrefixIndex, edges: &[Edge], slot: Slot) -> Recorded {
-    let found = index.deepest_of(edges, slot);
-    index.record(edges, slot, &found)
+fn send(index: &mut PrefixIndex, blocks: &[BlockHash], slot: Slot) -> Recorded {
+    let found = index.deepest_of(blocks, slot);
+    index.record(blocks, slot, &found)
 }
 
 fn set(slots: &[Slot]) -> SlotSet {
@@ -37,10 +37,10 @@ fn set(slots: &[Slot]) -> SlotSet {
     set
 }
 
-fn depths(index: &PrefixIndex, edges: &[Edge], slots: &[Slot]) -> Vec<usize> {
+fn depths(index: &PrefixIndex, blocks: &[BlockHash], slots: &[Slot]) -> Vec<usize> {
     slots
         .iter()
-        .map(|slot| index.deepest_of(edges, *slot).depth)
+        .map(|slot| index.deepest_of(blocks, *slot).depth)
         .collect()
 }
 
@@ -139,17 +139,17 @@ fn a_target_that_left_is_purged_by_the_work_of_others() {
 #[test]
 fn a_request_that_did_not_arrive_is_taken_back() {
     let (mut index, slots) = index_of(1, limits(ROOMY, Eviction::Lru));
-    let edges = chain(&[1, 2, 3, 4]);
-    send(&mut index, &edges[..2], slots[0]);
-    let recorded = send(&mut index, &edges, slots[0]);
-    index.retract(&edges, slots[0], &recorded);
-    assert_eq!(depths(&index, &edges, &slots), [2]);
+    let blocks = chain(&[1, 2, 3, 4]);
+    send(&mut index, &blocks[..2], slots[0]);
+    let recorded = send(&mut index, &blocks, slots[0]);
+    index.retract(&blocks, slots[0], &recorded);
+    assert_eq!(depths(&index, &blocks, &slots), [2]);
 
-    let recorded = send(&mut index, &edges[..3], slots[0]);
-    send(&mut index, &edges, slots[0]);
-    index.retract(&edges[..3], slots[0], &recorded);
+    let recorded = send(&mut index, &blocks[..3], slots[0]);
+    send(&mut index, &blocks, slots[0]);
+    index.retract(&blocks[..3], slots[0], &recorded);
     assert_eq!(
-        depths(&index, &edges, &slots),
+        depths(&index, &blocks, &slots),
         [4],
         "a later one keeps what it uses"
     );

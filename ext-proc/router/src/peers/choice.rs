@@ -69,7 +69,7 @@ impl Peers {
             .values()
             .filter_map(|slot| {
                 let peer = self.get(*slot)?;
-                let found = self.index.deepest_of(request.fingerprint.edges(), *slot);
+                let found = self.index.deepest_of(request.fingerprint.blocks(), *slot);
                 Some(PeerCandidate {
                     peer: peer.id,
                     name: peer.name.clone(),
@@ -110,7 +110,7 @@ impl Peers {
         if candidates.is_empty() {
             return None;
         }
-        let edges = request.fingerprint.edges();
+        let blocks = request.fingerprint.blocks();
         let (slot, reason, found) = if policy == PolicyName::ConsistentHash {
             (
                 self.ring.walk(request, candidates, &[])?,
@@ -118,7 +118,7 @@ impl Peers {
                 None,
             )
         } else {
-            let found = self.index.deepest(edges, candidates);
+            let found = self.index.deepest(blocks, candidates);
             let holders = self.index.targets(&found, candidates);
             let warm = (request.fingerprint.share_at(found.depth) >= MATCH_MIN)
                 .then(|| self.soonest(holders))
@@ -133,7 +133,7 @@ impl Peers {
             slot,
             peer: peer.id,
             reason,
-            found: found.unwrap_or_else(|| self.index.deepest_of(edges, slot)),
+            found: found.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
             estimated_ttft: peer.estimated_ttft()?,
         })
     }

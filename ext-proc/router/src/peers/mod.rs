@@ -13,7 +13,7 @@ pub(crate) use choice::Going;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 use crate::index::{PrefixIndex, Recorded};
 use crate::replica::{Evidence, Sent};
@@ -157,7 +157,7 @@ impl Peers {
     pub(crate) fn forwarded(
         &mut self,
         going: &Going,
-        edges: &[Edge],
+        blocks: &[BlockHash],
         now: Time,
     ) -> Option<(Whom, Sent, Recorded)> {
         let peer = self.get(going.slot)?;
@@ -166,7 +166,7 @@ impl Peers {
             life: peer.life,
         };
         let sent = self.change(whom.id, now, |peer| peer.forwarded(now))?;
-        let recorded = self.index.record(edges, going.slot, &going.found);
+        let recorded = self.index.record(blocks, going.slot, &going.found);
         Some((whom, sent, recorded))
     }
 
@@ -192,16 +192,16 @@ impl Peers {
     }
 
     /// A request did not reach the peer after all: takes back what recording it added.
-    pub(crate) fn retract(&mut self, whom: Whom, edges: &[Edge], recorded: &Recorded) {
+    pub(crate) fn retract(&mut self, whom: Whom, blocks: &[BlockHash], recorded: &Recorded) {
         if let Some(slot) = self.current(whom) {
-            self.index.retract(edges, slot, recorded);
+            self.index.retract(blocks, slot, recorded);
         }
     }
 
-    /// A peer's engines had as much of a prompt as was predicted, or only so many edges of it. By now one of them has
+    /// A peer's engines had as much of a prompt as was predicted, or only so many blocks of it. By now one of them has
     /// it all, so a single false prediction tells nothing about the next turn. Several in a row do: the region does
     /// not keep what it is sent, and its part of the prompt is forgotten.
-    pub(crate) fn predicted(&mut self, whom: Whom, edges: &[Edge], wrong: Option<usize>) {
+    pub(crate) fn predicted(&mut self, whom: Whom, blocks: &[BlockHash], wrong: Option<usize>) {
         let Some(slot) = self.current(whom) else {
             return;
         };
@@ -214,7 +214,7 @@ impl Peers {
         };
         peer.false_hits = peer.false_hits.saturating_add(1);
         if peer.false_hits >= FALSE_HITS_MAX {
-            self.index.forget_past(edges, slot, kept);
+            self.index.forget_past(blocks, slot, kept);
         }
     }
 
@@ -222,13 +222,13 @@ impl Peers {
     pub(crate) fn shared(
         &mut self,
         id: PeerId,
-        parent: Option<Edge>,
-        edges: &[Edge],
+        parent: Option<BlockHash>,
+        blocks: &[BlockHash],
         now: Time,
     ) -> bool {
         self.change(id, now, |peer| peer.pushed(now));
         let slot = self.slots.get(&id).copied();
-        slot.is_some_and(|slot| self.index.attach(slot, parent, edges))
+        slot.is_some_and(|slot| self.index.attach(slot, parent, blocks))
     }
 
     /// Whether some peer that was not tried has replicas for this pool, be they taken.

@@ -37,7 +37,7 @@ impl Policy for CacheAware {
         }
         let found = view
             .index
-            .deepest(request.fingerprint.edges(), view.candidates);
+            .deepest(request.fingerprint.blocks(), view.candidates);
         if request.fingerprint.share_at(found.depth) > MATCH_ABOVE
             && let Some(slot) = view
                 .index

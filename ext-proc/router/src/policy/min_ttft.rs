@@ -48,7 +48,7 @@ impl Policy for MinTtft {
 
     /// The estimated seconds, below zero.
     fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
         -view
             .fleet
             .ttft_s(slot, uncached_tokens(request, found.depth), view.now)

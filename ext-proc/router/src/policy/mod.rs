@@ -242,7 +242,7 @@ fn first_holder(found: &Match, view: &View<'_>, failed: &[Slot]) -> Option<Slot>
 
 /// The share of the prompt that a replica has, less a little for its load: what decides among equal matches.
 fn match_less_load(request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-    let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+    let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
     let load = f64::from(load_key(view, slot).0);
     request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
 }
@@ -255,9 +255,9 @@ fn cheapest(
     cost: impl Fn(Slot, f64) -> f64,
 ) -> Option<(Slot, Match)> {
     let mut best: Option<(f64, Slot, Match)> = None;
-    let edges = request.fingerprint.edges();
+    let blocks = request.fingerprint.blocks();
     view.index
-        .each_deepest(edges, view.candidates, |slot, found| {
+        .each_deepest(blocks, view.candidates, |slot, found| {
             let cost = cost(slot, uncached_tokens(request, found.depth));
             let is_better = best.is_none_or(|(least, other, _)| {
                 cost.total_cmp(&least)
@@ -302,7 +302,7 @@ fn load_score(view: &View<'_>, slot: Slot) -> f64 {
     -f64::from(load_key(view, slot).0)
 }
 
-/// How many tokens of a prompt have to be computed where its first `depth` edges are cached, by estimate.
+/// How many tokens of a prompt have to be computed where its first `depth` blocks are cached, by estimate.
 pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
     let share = request.fingerprint.share_at(depth).clamp(0.0, 1.0);
     f64::from(request.prompt_tokens) * (1.0 - share)

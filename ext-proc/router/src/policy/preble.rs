@@ -65,14 +65,14 @@ impl Policy for Preble {
         if is_most(request, &best(request, view)) {
             return match_less_load(request, slot, view);
         }
-        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
         -work_s(view, slot, uncached_tokens(request, found.depth))
     }
 }
 
 fn best(request: &Request, view: &View<'_>) -> Match {
-    let edges = request.fingerprint.edges();
-    view.index.deepest(edges, view.candidates)
+    let blocks = request.fingerprint.blocks();
+    view.index.deepest(blocks, view.candidates)
 }
 
 fn is_most(request: &Request, found: &Match) -> bool {

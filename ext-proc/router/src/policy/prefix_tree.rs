@@ -22,7 +22,7 @@ impl Policy for PrefixTree {
     fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
         let found = view
             .index
-            .deepest(request.fingerprint.edges(), view.candidates);
+            .deepest(request.fingerprint.blocks(), view.candidates);
         if request.fingerprint.share_at(found.depth) >= MATCH_MIN
             && let Some(slot) = view
                 .index

@@ -84,6 +84,6 @@ fn likeness_of(away: &Away) -> Likeness {
 }
 
 fn likeness(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) -> Likeness {
-    let last = prompt.edges().last().map(|edge| edge.hash);
+    let last = prompt.blocks().last().map(|block| block.hash);
     (peer, session, prompt.total_bytes(), last)
 }

@@ -26,10 +26,10 @@ impl Router {
             return;
         };
         let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.found.as_ref());
-        let edges = request.fingerprint.edges();
+        let blocks = request.fingerprint.blocks();
         let found = settled
             .found
-            .unwrap_or_else(|| self.index.deepest_of(edges, slot));
+            .unwrap_or_else(|| self.index.deepest_of(blocks, slot));
         let unmatched = uncached_tokens(&request, found.depth);
         let remembered = Behind::matched(&request, found.depth).map_or(0.0, |behind| {
             self.answers.remembered(behind, replica, unmatched)
@@ -43,8 +43,8 @@ impl Router {
             .session
             .and_then(|session| self.sessions.went(session, replica));
         let outstanding = self.fleet.get(slot).map_or(1, |r| r.outstanding);
-        let recorded = self.index.record(edges, slot, &found);
-        self.share(Target::Replica(replica), edges, found.depth);
+        let recorded = self.index.record(blocks, slot, &found);
+        self.share(Target::Replica(replica), blocks, found.depth);
         self.policy.placed(slot);
         let matched_bytes = request.fingerprint.bytes_at(found.depth);
         let share = request.fingerprint.share_at(found.depth);

@@ -77,7 +77,7 @@ impl Router {
             .filter(|slot| pinned.as_ref().is_none_or(|pinned| pinned.contains(slot)))
             .filter_map(|slot| {
                 let replica = self.fleet.get(slot)?;
-                let found = self.index.deepest_of(request.fingerprint.edges(), slot);
+                let found = self.index.deepest_of(request.fingerprint.blocks(), slot);
                 Some(Candidate {
                     replica: replica.id,
                     name: replica.name.clone(),

@@ -17,9 +17,9 @@ const BYTES_PER_TOKEN_RANGE: core::ops::RangeInclusive<f64> = 1.0..=16.0;
 /// How much a finished request moves the learned length of a token.
 const LEARNING_RATE: f64 = 0.02;
 /// A prediction is wrong when the engine found less than this share of it: engines' blocks and bytes per token
-/// do not fall on our edges.
+/// do not fall on our blocks.
 const FOUND_MIN: f64 = 0.9;
-/// And when at least this much is missing, in bytes: one edge.
+/// And when at least this much is missing, in bytes: one block.
 const MISSING_BYTES_MIN: f64 = 256.0;
 /// After so many wrong predictions in a row a replica is taken to keep no cache worth predicting, until one
 /// is right.
@@ -80,20 +80,20 @@ impl Router {
         } else {
             self.counters.finished_failed += 1;
         }
-        let edges = flight.fingerprint.edges();
+        let blocks = flight.fingerprint.blocks();
         let chosen = self.fleet.slot_of(flight.replica);
         if elsewhere {
             self.counters.served_elsewhere += 1;
         }
         if let Some(slot) = chosen.filter(|_| elsewhere || !ok) {
-            self.index.retract(edges, slot, &flight.recorded);
+            self.index.retract(blocks, slot, &flight.recorded);
         }
         if !ok {
             return;
         }
         if let Some(slot) = other.and_then(|id| self.fleet.slot_of(id)) {
-            let found = self.index.deepest_of(edges, slot);
-            self.index.record(edges, slot, &found);
+            let found = self.index.deepest_of(blocks, slot);
+            self.index.record(blocks, slot, &found);
         }
         let Some((prompt, cached)) = told.prompt.filter(|(prompt, _)| *prompt > 0) else {
             return;
@@ -121,7 +121,7 @@ impl Router {
         }
         let behind = Behind::whole(&flight.fingerprint, flight.session);
         if let (Some(behind), Some(completion)) = (behind, told.completion) {
-            let rest = share_of(prompt, 1.0 - flight.fingerprint.share_at(edges.len()));
+            let rest = share_of(prompt, 1.0 - flight.fingerprint.share_at(blocks.len()));
             let tokens = rest.saturating_add(completion);
             self.answers.told(behind, flight.replica, tokens);
         }
@@ -156,8 +156,8 @@ impl Router {
         self.counters.false_hits += 1;
         self.index.missed(slot, &flight.recorded);
         if self.fleet.count_false_hit(slot, true) >= FALSE_HITS_MAX {
-            let kept = edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured);
-            self.index.forget_past(edges, slot, kept);
+            let kept = blocks.partition_point(|block| f64::from(block.end_bytes) <= measured);
+            self.index.forget_past(blocks, slot, kept);
         }
     }
 

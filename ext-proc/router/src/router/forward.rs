@@ -92,8 +92,8 @@ impl Router {
             self.counters.returned += 1;
         }
         let away = self.away.came_back(from, request)?;
-        let edges = away.fingerprint.edges();
-        self.peers.retract(away.whom, edges, &away.recorded);
+        let blocks = away.fingerprint.blocks();
+        self.peers.retract(away.whom, blocks, &away.recorded);
         Some(Ticket {
             place: away.place,
             arrived: away.arrived,
@@ -149,14 +149,14 @@ impl Router {
             place,
             ..
         } = waiting;
-        let edges = request.fingerprint.edges();
-        let Some((whom, sent, recorded)) = self.peers.forwarded(going, edges, self.now) else {
+        let blocks = request.fingerprint.blocks();
+        let Some((whom, sent, recorded)) = self.peers.forwarded(going, blocks, self.now) else {
             return;
         };
         let matched_bytes = request.fingerprint.bytes_at(going.found.depth);
         let share = request.fingerprint.share_at(going.found.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(whom.id), edges, going.found.depth);
+        self.share(Target::Peer(whom.id), blocks, going.found.depth);
         self.effects.push_back(Effect::Forward {
             id: request.id,
             forwarding: Forwarding {
@@ -194,13 +194,13 @@ impl Router {
         end: End,
         tokens: Option<(u32, u32)>,
     ) {
-        let edges = away.fingerprint.edges();
+        let blocks = away.fingerprint.blocks();
         let (whom, now) = (away.whom, self.now);
         // Whoever says how it ended may not know that it came back first.
         if served != Served::Unsaid || away.came_back {
             self.peers.ended_elsewhere(whom, away.sent, away.left, now);
             if !away.came_back {
-                self.peers.retract(whom, edges, &away.recorded);
+                self.peers.retract(whom, blocks, &away.recorded);
             }
             return;
         }
@@ -211,7 +211,7 @@ impl Router {
         };
         self.peers.ended(whom, away.sent, evidence, now);
         if end != End::Answered {
-            self.peers.retract(whom, edges, &away.recorded);
+            self.peers.retract(whom, blocks, &away.recorded);
             self.counters.finished_failed += 1;
             return;
         }
@@ -226,8 +226,8 @@ impl Router {
         };
         if away.matched_bytes > 0 {
             let wrong = super::feedback::is_false_hit(away.matched_bytes, measured)
-                .then(|| edges.partition_point(|edge| f64::from(edge.end_bytes) <= measured));
-            self.peers.predicted(whom, edges, wrong);
+                .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
+            self.peers.predicted(whom, blocks, wrong);
         }
     }
 

@@ -45,7 +45,7 @@ impl Router {
         if going.reason != Reason::Prefix || free.is_empty() {
             return false;
         }
-        let here = self.index.deepest(request.fingerprint.edges(), free);
+        let here = self.index.deepest(request.fingerprint.blocks(), free);
         let saved =
             uncached_tokens(request, here.depth) - uncached_tokens(request, going.found.depth);
         self.fleet
@@ -66,7 +66,7 @@ impl Router {
         }
         let here = self
             .index
-            .deepest(request.fingerprint.edges(), self.fleet.staying());
+            .deepest(request.fingerprint.blocks(), self.fleet.staying());
         let costs = || {
             let computing_s = |depth| {
                 self.fleet

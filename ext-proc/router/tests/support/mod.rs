@@ -18,7 +18,7 @@ pub mod world;
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
 
 /// How often a waiting request may see a later one go first to a replica that could have served it.
@@ -54,26 +54,26 @@ pub const fn serves_in_order(policy: PolicyName) -> bool {
     }
 }
 
-/// Bytes between two edges.
-pub const EDGE_BYTES: u32 = 256;
+/// Bytes between two blocks.
+pub const BLOCK_BYTES: u32 = 256;
 
 /// A prompt from the numbers of its blocks: equal starts give equal chains.
 pub fn prompt(blocks: &[u64]) -> Arc<Fingerprint> {
     let mut hash = 0x1234_5678_9abc_def0_u64;
-    let edges: Vec<Edge> = (1..)
+    let blocks: Vec<BlockHash> = (1..)
         .zip(blocks)
         .map(|(i, block)| {
             hash = (hash ^ block)
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .rotate_left(29);
-            Edge {
+            BlockHash {
                 hash,
-                end_bytes: i * EDGE_BYTES,
+                end_bytes: i * BLOCK_BYTES,
             }
         })
         .collect();
-    let total = u32::try_from(edges.len()).unwrap() * EDGE_BYTES;
-    Arc::new(Fingerprint::new(edges, total).unwrap())
+    let total = u32::try_from(blocks.len()).unwrap() * BLOCK_BYTES;
+    Arc::new(Fingerprint::new(blocks, total).unwrap())
 }
 
 /// A request with this prompt.
@@ -83,7 +83,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         fingerprint: prompt(blocks),
         session: Some(SessionKey(session)),
         tier: Tier::default(),
-        prompt_tokens: u32::try_from(blocks.len()).unwrap() * EDGE_BYTES / 4,
+        prompt_tokens: u32::try_from(blocks.len()).unwrap() * BLOCK_BYTES / 4,
         output_tokens_max: None,
         subset: None,
         scope: Scope::default(),

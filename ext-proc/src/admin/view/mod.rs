@@ -198,8 +198,8 @@ pub struct RequestView {
     pub prompt_bytes: u32,
     /// The estimated length of its prompt.
     pub prompt_tokens: u32,
-    /// Block edges of its fingerprint.
-    pub edges: usize,
+    /// Number of blocks of the fingerprint.
+    pub blocks: usize,
     /// Why its prompt could not be read, or not to its end.
     pub problem: Option<String>,
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use isotherm_router::PeerReport;
 use isotherm_router::region::{
     Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Session, Sight, Stance, View,
 };
 
-use super::{EDGES_MAX, NAME_BYTES_MAX, Nonsense, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
+use super::{BLOCKS_MAX, NAME_BYTES_MAX, Nonsense, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::said::{Placed, PlacedAt};
 use crate::peering::wire;
 
@@ -105,22 +105,22 @@ pub(super) fn record(said: wire::Record) -> Result<Record, Nonsense> {
 
 pub(super) fn placed(said: wire::Placement) -> Result<Placed, Nonsense> {
     if said.hashes.len() != said.ends_bytes.len() {
-        return Err(Nonsense::Edges);
+        return Err(Nonsense::Blocks);
     }
     let ends = said.ends_bytes.into_iter();
-    let edges = bounded(said.hashes, EDGES_MAX, "edges")?.zip(ends);
+    let blocks = bounded(said.hashes, BLOCKS_MAX, "blocks")?.zip(ends);
     Ok(Placed {
         model: name(said.model)?,
         at: match said.target.ok_or(Nonsense::Missing("the target"))? {
             wire::Target::Replica(address) => PlacedAt::Replica(name(address)?),
             wire::Target::Region(region) => PlacedAt::Region(name(region)?),
         },
-        parent: said.parent.map(|edge| Edge {
-            hash: edge.hash,
-            end_bytes: edge.end_bytes,
+        parent: said.parent.map(|block| BlockHash {
+            hash: block.hash,
+            end_bytes: block.end_bytes,
         }),
-        edges: edges
-            .map(|(hash, end_bytes)| Edge { hash, end_bytes })
+        blocks: blocks
+            .map(|(hash, end_bytes)| BlockHash { hash, end_bytes })
             .collect(),
     })
 }

@@ -95,11 +95,11 @@ pub(super) fn placed(placed: &Placed) -> wire::Placement {
             PlacedAt::Replica(address) => wire::Target::Replica(address.to_string()),
             PlacedAt::Region(name) => wire::Target::Region(name.to_string()),
         }),
-        parent: placed.parent.map(|edge| wire::Edge {
-            hash: edge.hash,
-            end_bytes: edge.end_bytes,
+        parent: placed.parent.map(|block| wire::BlockHash {
+            hash: block.hash,
+            end_bytes: block.end_bytes,
         }),
-        hashes: placed.edges.iter().map(|edge| edge.hash).collect(),
-        ends_bytes: placed.edges.iter().map(|edge| edge.end_bytes).collect(),
+        hashes: placed.blocks.iter().map(|block| block.hash).collect(),
+        ends_bytes: placed.blocks.iter().map(|block| block.end_bytes).collect(),
     }
 }

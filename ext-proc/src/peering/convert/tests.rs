@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use isotherm_router::PeerReport;
 use isotherm_router::region::{
     Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Sight, Stance, View,
@@ -38,7 +38,7 @@ const HELD: Held = Held {
 };
 
 fn examples() -> Vec<Said> {
-    let edge = |n: u32| Edge {
+    let block = |n: u32| BlockHash {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
     };
@@ -46,7 +46,7 @@ fn examples() -> Vec<Said> {
         model: "llama".into(),
         at,
         parent,
-        edges: (1..300).map(edge).collect(),
+        blocks: (1..300).map(block).collect(),
     };
     let view = |sight| View {
         region: "asia".into(),
@@ -104,7 +104,7 @@ fn examples() -> Vec<Said> {
         })),
         Said::Placements(vec![
             placed(PlacedAt::Replica("10.0.0.1:8000".into()), None),
-            placed(PlacedAt::Region("eu".into()), Some(edge(0))),
+            placed(PlacedAt::Region("eu".into()), Some(block(0))),
         ]),
     ]
 }
@@ -173,11 +173,11 @@ fn nonsense_is_refused() {
             placements: vec![placement],
         }))
     };
-    assert!(placed(vec![1; EDGES_MAX], vec![1; EDGES_MAX]).is_ok());
-    assert_eq!(placed(vec![1, 2], vec![1]), Err(Nonsense::Edges));
-    let many = vec![1; EDGES_MAX + 1];
+    assert!(placed(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
+    assert_eq!(placed(vec![1, 2], vec![1]), Err(Nonsense::Blocks));
+    let many = vec![1; BLOCKS_MAX + 1];
     let refused = placed(many.clone(), vec![1; many.len()]);
-    assert!(matches!(refused, Err(Nonsense::Many { of: "edges", .. })));
+    assert!(matches!(refused, Err(Nonsense::Many { of: "blocks", .. })));
 }
 
 proptest! {

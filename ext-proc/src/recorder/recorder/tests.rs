@@ -1,21 +1,21 @@
 use std::time::Duration;
 
 use super::*;
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 fn ask() -> RouteRequest {
-    let edges = vec![
-        Edge {
+    let blocks = vec![
+        BlockHash {
             hash: 11,
             end_bytes: 256,
         },
-        Edge {
+        BlockHash {
             hash: 12,
             end_bytes: 512,
         },
     ];
     RouteRequest {
-        fingerprint: Arc::new(Fingerprint::new(edges, 600).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(blocks, 600).unwrap()),
         session: Some(SessionKey(5)),
         output_tokens_max: Some(99),
         ..RouteRequest::default()
@@ -51,7 +51,7 @@ async fn a_request_is_recorded_when_it_ends() {
         at_ms: 250,
         session: Some(salt.session(5)),
         region: Some("eu".into()),
-        edges: vec![(salt.prefix(11), 256), (salt.prefix(12), 512)],
+        blocks: vec![(salt.prefix(11), 256), (salt.prefix(12), 512)],
         bytes: 600,
         prompt_tokens: Some(150),
         output_tokens: Some(20),

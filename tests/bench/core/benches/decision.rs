@@ -106,7 +106,7 @@ fn lengths(c: &mut Criterion) {
     for kilobytes in [4, 16, 64, 256, 1_024, 4_096, 10_240] {
         let prompt = extract(&chat(kilobytes << 10), &wanted()).fingerprint;
         let tokens = u32::try_from(kilobytes << 8).unwrap();
-        let name = format!("{kilobytes} KB, {} edges", prompt.edges().len());
+        let name = format!("{kilobytes} KB, {} blocks", prompt.blocks().len());
         measure(c, "known prompt", &name, &mut load, Load::settle, |load| {
             load.asks(u64::MAX, prompt.clone(), tokens)
         });

@@ -72,7 +72,7 @@ mod tests {
             let over = body.len() - (kilobytes << 10);
             assert!(over < 2 * MESSAGE_BYTES, "{over}");
             let read = extract(&body, &wanted());
-            assert!(read.fingerprint.edges().len() >= 12, "{read:?}");
+            assert!(read.fingerprint.blocks().len() >= 12, "{read:?}");
         }
     }
 }

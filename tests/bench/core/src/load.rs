@@ -1,13 +1,13 @@
 //! A router with its index filled, and the load that goes on filling it.
 //!
-//! Prompts are turns of conversations of about 64 KB (some 100 edges) that share 16 system prompts; each turn adds
-//! eight edges. Four requests of five go on with a conversation, one starts a new one.
+//! Prompts are turns of conversations of about 64 KB (some 100 blocks) that share 16 system prompts; each turn adds
+//! eight blocks. Four requests of five go on with a conversation, one starts a new one.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
     Effect, End, Event, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
     RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig, Scope, Served,
@@ -16,14 +16,14 @@ use isotherm_router::{
 
 use crate::numbers::{Numbers, mix};
 
-const SYSTEM_EDGES: u32 = 16;
-const FIRST_EDGES: u32 = 92;
-const TURN_EDGES: u32 = 8;
+const SYSTEM_BLOCKS: u32 = 16;
+const FIRST_BLOCKS: u32 = 92;
+const TURN_BLOCKS: u32 = 8;
 /// A conversation that is this long has ended: another one takes its place.
-const EDGES_MAX: u32 = 300;
-/// Bytes and tokens between two edges.
-const EDGE_BYTES: u32 = 600;
-const EDGE_TOKENS: u32 = 150;
+const BLOCKS_MAX: u32 = 300;
+/// Bytes and tokens between two blocks.
+const BLOCK_BYTES: u32 = 600;
+const BLOCK_TOKENS: u32 = 150;
 /// Nanoseconds between two requests.
 const STEP_NS: u64 = 1_000_000;
 /// Requests under way at once.
@@ -46,7 +46,7 @@ pub enum Kind {
 struct Conversation {
     id: u64,
     /// How long its last prompt was.
-    edges: u32,
+    blocks: u32,
 }
 
 /// A router, and who talks to it.
@@ -218,27 +218,27 @@ impl Load {
             (draw / 5) as usize % known
         };
         let going_on = self.conversations.get(at);
-        let going_on = going_on.filter(|known| known.edges < EDGES_MAX).copied();
+        let going_on = going_on.filter(|known| known.blocks < BLOCKS_MAX).copied();
         let conversation = going_on.unwrap_or_else(|| {
             self.next_conversation += 1;
             Conversation {
                 id: self.next_conversation,
-                edges: SYSTEM_EDGES + FIRST_EDGES,
+                blocks: SYSTEM_BLOCKS + FIRST_BLOCKS,
             }
         });
-        let edges = conversation.edges + TURN_EDGES;
+        let blocks = conversation.blocks + TURN_BLOCKS;
         (
             at,
             Conversation {
-                edges,
+                blocks,
                 ..conversation
             },
         )
     }
 
     fn ask(&mut self, conversation: Conversation) -> Request {
-        let Conversation { id, edges } = conversation;
-        self.asks(id, chain(id, edges), edges * EDGE_TOKENS)
+        let Conversation { id, blocks } = conversation;
+        self.asks(id, chain(id, blocks), blocks * BLOCK_TOKENS)
     }
 
     /// A request with this prompt.
@@ -345,23 +345,23 @@ pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
     }
 }
 
-/// A conversation's prompt when it is this long, in edges.
-fn chain(conversation: u64, edges: u32) -> Fingerprint {
-    let edges: Vec<Edge> = (0..edges)
+/// A conversation's prompt when it is this long, in blocks.
+fn chain(conversation: u64, blocks: u32) -> Fingerprint {
+    let blocks: Vec<BlockHash> = (0..blocks)
         .map(|place| {
-            let owner = if place < SYSTEM_EDGES {
+            let owner = if place < SYSTEM_BLOCKS {
                 conversation % 16
             } else {
                 1_000 + conversation
             };
-            Edge {
+            BlockHash {
                 hash: mix(mix(owner) ^ u64::from(place)),
-                end_bytes: (place + 1) * EDGE_BYTES,
+                end_bytes: (place + 1) * BLOCK_BYTES,
             }
         })
         .collect();
-    let total = edges.last().map_or(0, |edge| edge.end_bytes + 100);
-    Fingerprint::new(edges, total).unwrap_or_default()
+    let total = blocks.last().map_or(0, |block| block.end_bytes + 100);
+    Fingerprint::new(blocks, total).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -379,7 +379,7 @@ mod tests {
         assert!((10_000..14_000).contains(&nodes), "{nodes}");
         for kind in [Kind::Turn, Kind::New, Kind::Mixed] {
             let request = load.request(kind);
-            assert!(request.fingerprint.edges().len() > 100);
+            assert!(request.fingerprint.blocks().len() > 100);
             assert!(dispatched(load.decide(request)));
             load.settle();
         }

@@ -2,7 +2,7 @@
 //!
 //! The real system is Envoy, the filter, the service and engines as processes; the simulator has the same routing core and
 //! the same engine model, and its own idea of everything between. So what is compared is that idea: when probes are
-//! read, what a message costs, where the fingerprint's edges lie.
+//! read, what a message costs, where the fingerprint's blocks lie.
 //!
 //! Both run in the time of this machine, the engines faster than life by the same factor: the router's own periods are
 //! then the same in both. What the way from the client to an engine and back costs on this machine is measured on lone

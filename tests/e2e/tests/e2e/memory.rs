@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::Ex
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
 use isotherm_e2e::{MODEL, ScriptedReplica, admin, permit, scripted};
-use isotherm_fingerprint::{Api, Edge, Extractor, Fingerprint, Wanted, names};
+use isotherm_fingerprint::{Api, BlockHash, Extractor, Fingerprint, Wanted, names};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -87,12 +87,12 @@ async fn keep_open(channel: Channel, request: ProcessingRequest) -> anyhow::Resu
 
 /// What Envoy sends for a long prompt, each request with one of its own.
 fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingRequest> {
-    let own = |edge: &Edge| Edge {
-        hash: edge.hash ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        ..*edge
+    let own = |block: &BlockHash| BlockHash {
+        hash: block.hash ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ..*block
     };
-    let edges = long.edges().iter().map(own).collect();
-    let own = Fingerprint::new(edges, long.total_bytes()).context("not a fingerprint")?;
+    let blocks = long.blocks().iter().map(own).collect();
+    let own = Fingerprint::new(blocks, long.total_bytes()).context("not a fingerprint")?;
     let session = format!("session-{number}");
     let id = format!("00000000-0000-4000-8000-{number:012}");
     let all = [

@@ -90,7 +90,7 @@ fn a_body_is_let_go_at_the_limit_with_the_fingerprint_of_its_beginning() {
     assert_eq!(set(&release, names::MODEL), Some("llama"));
     let fingerprint =
         Fingerprint::decode(set(&release, names::FINGERPRINT).unwrap().as_bytes()).unwrap();
-    assert!(!fingerprint.edges().is_empty());
+    assert!(!fingerprint.blocks().is_empty());
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub struct Extracted {
 
 /// Reads a request body.
 ///
-/// It needs the same memory for a body of any size, but for 8 bytes a block edge, and allocates a handful of times a
+/// It needs the same memory for a body of any size, but for 8 bytes a block hash, and allocates a handful of times a
 /// request. It never fails: what it cannot read ends the prompt there.
 ///
 /// The first of two members of one name counts, of two limits of output tokens the larger. Parsers take the last; which one
@@ -111,7 +111,7 @@ impl Extractor {
         let prompt_tokens = walk.prompt.tokens();
         let chain = walk.prompt.fold();
         Extracted {
-            fingerprint: Fingerprint::new(chain.edges, chain.total_bytes).unwrap_or_default(),
+            fingerprint: Fingerprint::new(chain.blocks, chain.total_bytes).unwrap_or_default(),
             model: walk.watch.model,
             session: walk.watch.session,
             tier: walk.watch.tier.map(|(_, tier)| tier),

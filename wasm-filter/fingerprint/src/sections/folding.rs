@@ -1,13 +1,13 @@
 //! Folding the blocks of all sections into one chain.
 //!
-//! A section that starts deep in the prompt brings its own fine blocks, so edges are thinned to what the grid would have
-//! there. Whether an edge stays depends on where the one before lies and on nothing behind, so equal prefixes keep equal
-//! edges. The hash goes through every block, thinned or not.
+//! A section that starts deep in the prompt brings its own fine blocks, so they are merged into blocks as long as the grid would
+//! have there. Where a merged block ends depends on what lies in front of it only, so equal prefixes keep equal block hashes.
+//! The hash goes through every block, merged or not.
 
 use alloc::vec::Vec;
 
-use crate::Edge;
-use crate::grid::{EDGES_BYTES_MAX, EDGES_MAX, width_at};
+use crate::BlockHash;
+use crate::grid::{BLOCKS_MAX, HASHED_BYTES_MAX, width_at};
 use crate::leaves::fold;
 
 /// The chain in the making.
@@ -17,17 +17,17 @@ pub(super) struct Folding {
     end_bytes: u64,
     /// What follows the last whole block of the section before: its length and its digest.
     tail: Option<(u64, u64)>,
-    edges: Vec<Edge>,
+    merged: Vec<BlockHash>,
 }
 
 impl Folding {
-    /// From a seed, with room for the edges of so many blocks.
+    /// From a seed, with room for the hashes of so many blocks.
     pub(super) fn new(seed: u64, blocks: usize) -> Self {
         Self {
             hash: seed,
             end_bytes: 0,
             tail: None,
-            edges: Vec::with_capacity(blocks.min(EDGES_MAX)),
+            merged: Vec::with_capacity(blocks.min(BLOCKS_MAX)),
         }
     }
 
@@ -42,7 +42,7 @@ impl Folding {
             offset += width_at(offset);
             self.end_bytes = start + u64::from(offset);
             self.hash = fold(self.hash, *block);
-            self.edge();
+            self.end_block();
         }
         self.tail = Some((bytes.saturating_sub(u64::from(offset)), tail));
     }
@@ -56,28 +56,28 @@ impl Folding {
         self.hash = fold(self.hash, tail);
         if bytes > 0 {
             self.end_bytes += bytes;
-            self.edge();
+            self.end_block();
         }
     }
 
-    /// Keeps the hash as an edge, unless that would lie closer to the one before than the grid has it.
-    fn edge(&mut self) {
-        let previous = self.edges.last().map_or(0, |edge| edge.end_bytes);
+    /// Ends a block here, unless it would be shorter than the grid has it.
+    fn end_block(&mut self) {
+        let previous = self.merged.last().map_or(0, |block| block.end_bytes);
         let Ok(end_bytes) = u32::try_from(self.end_bytes) else {
             return;
         };
         let near = end_bytes.saturating_sub(previous) < width_at(previous);
-        if near || end_bytes > EDGES_BYTES_MAX || self.edges.len() >= EDGES_MAX {
+        if near || end_bytes > HASHED_BYTES_MAX || self.merged.len() >= BLOCKS_MAX {
             return;
         }
-        self.edges.push(Edge {
+        self.merged.push(BlockHash {
             hash: self.hash,
             end_bytes,
         });
     }
 
-    /// The edges, shallowest first.
-    pub(super) fn edges(self) -> Vec<Edge> {
-        self.edges
+    /// The block hashes, shallowest first.
+    pub(super) fn blocks(self) -> Vec<BlockHash> {
+        self.merged
     }
 }

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 use self::folding::Folding;
 
-use crate::Edge;
-use crate::grid::{EDGES_BYTES_MAX, width_at};
+use crate::BlockHash;
+use crate::grid::{HASHED_BYTES_MAX, width_at};
 use crate::leaves::{Filled, LEAF_BYTES_MAX, Leaf, fold};
 
 /// A part of the prompt, in the order in which engines render.
@@ -80,7 +80,7 @@ struct Run {
 /// A prompt's chain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    pub(crate) edges: Vec<Edge>,
+    pub(crate) blocks: Vec<BlockHash>,
     pub(crate) total_bytes: u32,
 }
 
@@ -166,7 +166,7 @@ impl Sections {
             folding.section(number, blocks, span.bytes, span.tail);
         }
         Chain {
-            edges: folding.edges(),
+            blocks: folding.blocks(),
             total_bytes,
         }
     }
@@ -182,7 +182,7 @@ impl Run {
         if self.bytes == self.block_end {
             blocks.push(core::mem::take(&mut self.block));
             self.block_end = match u32::try_from(self.bytes) {
-                Ok(start) if start < EDGES_BYTES_MAX => self.bytes + u64::from(width_at(start)),
+                Ok(start) if start < HASHED_BYTES_MAX => self.bytes + u64::from(width_at(start)),
                 _ => 0,
             };
         }
@@ -201,7 +201,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::EDGES_MAX;
+    use crate::grid::BLOCKS_MAX;
 
     fn chain(sections: &[(Section, &[u8])]) -> Chain {
         let mut arriving = Sections::new();
@@ -226,7 +226,12 @@ mod tests {
         let text = [b'x'; 3000];
         let tools = chain(&[(Section::Tools, &text)]);
         let system = chain(&[(Section::System, &text)]);
-        assert!(tools.edges.iter().all(|edge| !system.edges.contains(edge)));
+        assert!(
+            tools
+                .blocks
+                .iter()
+                .all(|block| !system.blocks.contains(block))
+        );
     }
 
     #[test]
@@ -239,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn edges_behind_a_long_section_are_as_far_apart_as_the_grid_has_it() {
+    fn blocks_behind_a_long_section_are_as_long_as_the_grid_has_it() {
         let (tools, messages) = (alloc::vec![b't'; 100_000], alloc::vec![b'm'; 100_000]);
         let chain = chain(&[(Section::Tools, &tools), (Section::Content, &messages)]);
-        for pair in chain.edges.windows(2) {
+        for pair in chain.blocks.windows(2) {
             let gap = pair[1].end_bytes - pair[0].end_bytes;
             let width = width_at(pair[0].end_bytes);
             assert!(
@@ -254,11 +259,11 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_past_the_last_edge_counts_in_the_length() {
-        let long = alloc::vec![0; EDGES_BYTES_MAX as usize + 3_000_000];
+    fn what_lies_past_the_last_block_counts_in_the_length() {
+        let long = alloc::vec![0; HASHED_BYTES_MAX as usize + 3_000_000];
         let chain = chain(&[(Section::Tools, &long), (Section::Content, &long)]);
         assert_eq!(chain.total_bytes as usize, 2 * long.len());
-        assert!(chain.edges.len() <= EDGES_MAX);
-        assert!(chain.edges.last().unwrap().end_bytes <= EDGES_BYTES_MAX);
+        assert!(chain.blocks.len() <= BLOCKS_MAX);
+        assert!(chain.blocks.last().unwrap().end_bytes <= HASHED_BYTES_MAX);
     }
 }

@@ -69,9 +69,9 @@ fn agree_up_to_the_first_difference(
         .take_while(|(one, other)| one == other)
         .count() as u32;
     let before = |chain: &Fingerprint| {
-        let edges = chain.edges().iter().copied();
-        edges
-            .take_while(|edge| edge.end_bytes < common)
+        let blocks = chain.blocks().iter().copied();
+        blocks
+            .take_while(|block| block.end_bytes < common)
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -81,12 +81,21 @@ fn agree_up_to_the_first_difference(
     );
     let ended = common as usize == one_bytes.len().min(other_bytes.len());
     if !ended {
-        for edge in one.1.edges().iter().filter(|edge| edge.end_bytes > common) {
-            let found = other.1.edges().iter().any(|other| other.hash == edge.hash);
+        for block in one
+            .1
+            .blocks()
+            .iter()
+            .filter(|block| block.end_bytes > common)
+        {
+            let found = other
+                .1
+                .blocks()
+                .iter()
+                .any(|other| other.hash == block.hash);
             assert!(
                 !found,
                 "the difference at {common} shows at {}",
-                edge.end_bytes
+                block.end_bytes
             );
         }
     }
@@ -104,7 +113,7 @@ proptest! {
         let rendered = parse_and_render(api, &body);
         prop_assert_eq!(found.problem, None);
         prop_assert!(found.complete);
-        prop_assert_eq!(found.fingerprint.edges(), rendered.edges());
+        prop_assert_eq!(found.fingerprint.blocks(), rendered.blocks());
         prop_assert_eq!(found.fingerprint.total_bytes(), rendered.total_bytes());
         prop_assert_eq!(found.prompt_tokens, rendered.tokens());
         prop_assert_eq!(&extract(api, &body, &[1]), &found, "a byte at a time");
@@ -148,8 +157,8 @@ proptest! {
         let request = |text: &str| Value::object([("prompt", Value::text(text))]);
         let one = whole(Api::Completions, &request(&text)).fingerprint;
         let other = whole(Api::Completions, &request(std::str::from_utf8(&changed).unwrap())).fingerprint;
-        prop_assert_eq!(one.edges().len(), other.edges().len());
-        for (one, other) in one.edges().iter().zip(other.edges()) {
+        prop_assert_eq!(one.blocks().len(), other.blocks().len());
+        for (one, other) in one.blocks().iter().zip(other.blocks()) {
             prop_assert_eq!(one.hash == other.hash, one.end_bytes as usize <= at, "{} against {}", one.end_bytes, at);
         }
     }
@@ -164,9 +173,9 @@ proptest! {
         members.retain(|(member, _)| member != name);
         members.push((name.to_owned(), Value::String(value)));
         let (one, other) = (whole(api, &request).fingerprint, whole(api, &Value::Object(members)).fingerprint);
-        prop_assert_eq!(one.edges().len(), other.edges().len());
-        for edge in one.edges() {
-            prop_assert!(!other.edges().iter().any(|other| other.hash == edge.hash));
+        prop_assert_eq!(one.blocks().len(), other.blocks().len());
+        for block in one.blocks() {
+            prop_assert!(!other.blocks().iter().any(|other| other.hash == block.hash));
         }
     }
 
@@ -183,8 +192,8 @@ proptest! {
         prop_assert!(!found.complete);
         prop_assert_eq!(found.problem, None);
         if found.model.is_some() {
-            let count = found.fingerprint.edges().len();
-            prop_assert_eq!(found.fingerprint.edges(), &whole.edges()[..count]);
+            let count = found.fingerprint.blocks().len();
+            prop_assert_eq!(found.fingerprint.blocks(), &whole.blocks()[..count]);
         }
     }
 

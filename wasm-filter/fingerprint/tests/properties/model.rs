@@ -2,7 +2,7 @@
 //!
 //! Written from the description, not from the extractor: whole texts in memory, no state machine, no streaming.
 
-use isotherm_fingerprint::{Api, Edge};
+use isotherm_fingerprint::{Api, BlockHash};
 use twox_hash::XxHash3_64;
 
 use crate::json::Value;
@@ -39,13 +39,13 @@ impl Rendered {
         (text.div_ceil(4) + self.token_ids + 576 * self.media) as u32
     }
 
-    /// The chain, edge by edge.
-    pub fn edges(&self) -> Vec<Edge> {
+    /// The chain, block by block.
+    pub fn blocks(&self) -> Vec<BlockHash> {
         let mut hash = self
             .selectors
             .iter()
             .fold(0, |seed, digest| fold(seed, digest.unwrap_or(0)));
-        let mut edges: Vec<Edge> = Vec::new();
+        let mut blocks: Vec<BlockHash> = Vec::new();
         let mut start = 0;
         let present = self
             .sections
@@ -69,9 +69,9 @@ impl Rendered {
                 }
             }
             for (end, hash) in ends {
-                let previous = edges.last().map_or(0, |edge| edge.end_bytes as usize);
+                let previous = blocks.last().map_or(0, |block| block.end_bytes as usize);
                 if end - previous >= width(previous) {
-                    edges.push(Edge {
+                    blocks.push(BlockHash {
                         hash,
                         end_bytes: end as u32,
                     });
@@ -79,7 +79,7 @@ impl Rendered {
             }
             start += section.len();
         }
-        edges
+        blocks
     }
 }
 

@@ -75,7 +75,7 @@ impl DualMap {
     }
 
     fn candidate(&self, request: &Request, slot: Slot, view: &View<'_>) -> Candidate {
-        let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
         let pending_s = self.pending_s(slot, view);
         let computes_s = view
             .fleet

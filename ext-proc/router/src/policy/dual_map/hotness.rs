@@ -1,35 +1,35 @@
 //! How much of a prompt is the key: the hotness tree (`DualMap` 3.2, "how long prefix is appropriate for the hash key").
 //!
 //! Too short a key lays different conversations on the same pair of replicas; too long a one tears what shares a prefix
-//! apart. So a key begins with the first edge of the prompt, and grows by one edge wherever that prefix is *hot*: where
+//! apart. So a key begins with the first block of the prompt, and grows by one block wherever that prefix is *hot*: where
 //! more than two replicas' worth of the recent requests share it (a share above 2/n), since a pair could not serve
 //! them. It shrinks where the share falls below 1/n. Between the two it stays as it is: a prefix whose share trembles
 //! about a threshold must not change its pair with every request.
 //!
 //! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that has just become hot are counted
 //! at once from what was seen. Without that each level would have to be learned anew, and behind a system prompt of a
-//! hundred edges no key would get anywhere. Counted are only prefixes that are hot, and their children.
+//! hundred blocks no key would get anywhere. Counted are only prefixes that are hot, and their children.
 //!
-//! Differs from the paper in the unit (an edge, 64 tokens at the start, for their block of 512) and in where keys begin
-//! (one edge, for their two blocks): as short as prompts allow, since the tree makes them long where that is needed.
+//! Differs from the paper in the unit (a block, 64 tokens at the start, for their block of 512) and in where keys begin
+//! (one block, for their two blocks): as short as prompts allow, since the tree makes them long where that is needed.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 
 /// How many requests back a share is counted over.
 const WINDOW: usize = 1_024;
 /// In a smaller window, or a large pool, shares are of so many requests for each replica: a few are no trend.
 const REQUESTS_PER_REPLICA_MIN: usize = 8;
-/// No key is longer, in edges: about 20,000 tokens.
+/// No key is longer, in blocks: about 20,000 tokens.
 const DEPTH_MAX: usize = 96;
 
 /// The prefixes that many of the recent requests share.
 #[derive(Debug, Default)]
 pub(super) struct Hotness {
-    /// The last requests, oldest first: the hashes of their edges.
+    /// The last requests, oldest first: the hashes of their blocks.
     window: VecDeque<Box<[u64]>>,
-    /// How many of them have a prefix: the hot ones, their children, and the first edges.
+    /// How many of them have a prefix: the hot ones, their children, and the first blocks.
     nodes: BTreeMap<u64, Node>,
 }
 
@@ -41,12 +41,12 @@ struct Node {
 }
 
 impl Hotness {
-    /// The hash of the prefix that is the key of this prompt; none if it has no edge.
-    pub(super) fn key(&self, edges: &[Edge]) -> Option<u64> {
+    /// The hash of the prefix that is the key of this prompt; none if it has no block.
+    pub(super) fn key(&self, blocks: &[BlockHash]) -> Option<u64> {
         let mut key = None;
-        for edge in edges.iter().take(DEPTH_MAX) {
-            key = Some(edge.hash);
-            if !self.is_hot(edge.hash) {
+        for block in blocks.iter().take(DEPTH_MAX) {
+            key = Some(block.hash);
+            if !self.is_hot(block.hash) {
                 break;
             }
         }
@@ -54,8 +54,12 @@ impl Hotness {
     }
 
     /// One more request, with so many replicas.
-    pub(super) fn observe(&mut self, edges: &[Edge], replicas: usize) {
-        let path: Box<[u64]> = edges.iter().take(DEPTH_MAX).map(|edge| edge.hash).collect();
+    pub(super) fn observe(&mut self, blocks: &[BlockHash], replicas: usize) {
+        let path: Box<[u64]> = blocks
+            .iter()
+            .take(DEPTH_MAX)
+            .map(|block| block.hash)
+            .collect();
         if self.window.len() >= WINDOW
             && let Some(oldest) = self.window.pop_front()
         {
@@ -166,28 +170,28 @@ mod tests {
 
     const REPLICAS: usize = 8;
 
-    /// A prompt of this many edges of a system prompt, and some of its own.
-    fn prompt(system: u64, shared: u32, own: u64) -> Vec<Edge> {
+    /// A prompt of this many blocks of a system prompt, and some of its own.
+    fn prompt(system: u64, shared: u32, own: u64) -> Vec<BlockHash> {
         let hash = |at: u32| {
             let own = if at < shared { 0 } else { own };
             (system << 40) | (own << 8) | u64::from(at)
         };
         (0..shared + 4)
-            .map(|at| Edge {
+            .map(|at| BlockHash {
                 hash: hash(at),
                 end_bytes: (at + 1) * 256,
             })
             .collect()
     }
 
-    /// Edges in the key of a prompt.
-    fn depth(hotness: &Hotness, edges: &[Edge]) -> usize {
-        let key = hotness.key(edges).unwrap();
-        1 + edges.iter().position(|edge| edge.hash == key).unwrap()
+    /// Blocks in the key of a prompt.
+    fn depth(hotness: &Hotness, blocks: &[BlockHash]) -> usize {
+        let key = hotness.key(blocks).unwrap();
+        1 + blocks.iter().position(|block| block.hash == key).unwrap()
     }
 
     #[test]
-    fn an_unknown_prompt_has_the_key_of_its_first_edge() {
+    fn an_unknown_prompt_has_the_key_of_its_first_block() {
         let hotness = Hotness::default();
         assert_eq!(depth(&hotness, &prompt(1, 4, 1)), 1);
         assert_eq!(hotness.key(&[]), None);

@@ -80,7 +80,7 @@ impl DualMap {
 
     /// What the rings are asked for: the prefix; for a prompt too short to have one, the session.
     fn key(&self, request: &Request) -> u64 {
-        let key = self.hotness.key(request.fingerprint.edges());
+        let key = self.hotness.key(request.fingerprint.blocks());
         key.unwrap_or_else(|| {
             let key = request.session.map_or(request.id.0, |session| session.0);
             XxHash3_64::oneshot(&key.to_le_bytes())
@@ -126,7 +126,7 @@ impl Policy for DualMap {
 
     fn arrived(&mut self, request: &Request, view: &View<'_>) {
         let replicas = view.fleet.staying().len();
-        self.hotness.observe(request.fingerprint.edges(), replicas);
+        self.hotness.observe(request.fingerprint.blocks(), replicas);
         self.rehouse(view);
         self.rebalance(request, view);
     }
@@ -233,7 +233,7 @@ const fn here(place: Place, chosen: &Chosen) -> Taken {
 
 /// A candidate that is settled on, with what it has of the prompt.
 fn found_at(slot: Slot, request: &Request, view: &View<'_>) -> Chosen {
-    let found = view.index.deepest_of(request.fingerprint.edges(), slot);
+    let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
     Chosen {
         slot,
         reason: reason_of(&found),

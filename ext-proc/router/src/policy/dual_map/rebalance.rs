@@ -155,8 +155,8 @@ impl DualMap {
 
 /// What a replica would have to compute of one that waits, in tokens.
 fn at(entry: &Entry, slot: Slot, view: &View<'_>) -> f64 {
-    let edges = entry.request.fingerprint.edges();
-    uncached_tokens(&entry.request, view.index.deepest_of(edges, slot).depth)
+    let blocks = entry.request.fingerprint.blocks();
+    uncached_tokens(&entry.request, view.index.deepest_of(blocks, slot).depth)
 }
 
 fn largest_first(a: &Move, b: &Move) -> Ordering {

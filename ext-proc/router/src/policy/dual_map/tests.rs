@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 
 use crate::{
     Choice, Effect, End, Event, Load, PolicyName, Push, Reason, ReplicaId, ReplicaSpec, Request,
@@ -138,13 +138,13 @@ impl Pool {
 
 fn request(id: u64, blocks: &[u64]) -> Request {
     let mut hash = 7_u64;
-    let edges: Vec<Edge> = (1..)
+    let blocks: Vec<BlockHash> = (1..)
         .zip(blocks)
         .map(|(i, block)| {
             hash = (hash ^ block)
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .rotate_left(29);
-            Edge {
+            BlockHash {
                 hash,
                 end_bytes: i * BLOCK_TOKENS * 4,
             }
@@ -153,7 +153,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
     let count = u32::try_from(blocks.len()).unwrap();
     Request {
         id: RequestId(id),
-        fingerprint: Arc::new(Fingerprint::new(edges, count * BLOCK_TOKENS * 4).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(blocks, count * BLOCK_TOKENS * 4).unwrap()),
         session: None,
         tier: Tier::default(),
         prompt_tokens: count * BLOCK_TOKENS,

@@ -48,19 +48,19 @@ pub(super) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
-        let edges = request.fingerprint.edges();
+        let blocks = request.fingerprint.blocks();
         // All of this waits for memory, and none needs to wait for the other: where a session was last, there it mostly goes.
         if let Some(session) = request.session {
             view.sessions.read(session);
         }
-        view.index.read_known(edges);
+        view.index.read_known(blocks);
         let session_at = last_of(request, view);
         if let Some(slot) = session_at {
             view.fleet.read(slot);
             view.index.read_target(slot);
         }
-        let landmark = view.index.landmark(edges);
-        let known = view.index.known_once_read(edges);
+        let landmark = view.index.landmark(blocks);
+        let known = view.index.known_once_read(blocks);
         Self {
             request,
             patience,
@@ -74,8 +74,8 @@ impl<'a> Asked<'a> {
     pub(super) fn again(waiting: &'a Waiting, view: &View<'_>) -> Self {
         let request = &waiting.request;
         let session_at = last_of(request, view);
-        let edges = request.fingerprint.edges();
-        let known = view.index.known_by(edges, waiting.known.get());
+        let blocks = request.fingerprint.blocks();
+        let known = view.index.known_by(blocks, waiting.known.get());
         waiting.known.set(known);
         Self {
             request,

@@ -98,14 +98,14 @@ impl<'a> Best<'a> {
     /// Those that have most of the prompt, and whoever is left then; nobody, when none of those can offer less.
     fn ask_holders(&mut self) -> Option<Rest> {
         let (asked, view) = (self.asked, self.weigher.view);
-        let edges = asked.request.fingerprint.edges();
+        let blocks = asked.request.fingerprint.blocks();
         let mut rest = Rest {
             slots: view.candidates.clone(),
             most: asked.known,
         };
         let mut rounds = DEPTHS_MAX;
         'depths: while rounds > 0 {
-            let found = view.index.deepest_within(edges, &rest.most, &rest.slots);
+            let found = view.index.deepest_within(blocks, &rest.most, &rest.slots);
             rest.most = found;
             if self.is_settled(found.depth) {
                 return None;
@@ -165,8 +165,8 @@ impl<'a> Best<'a> {
             && view.candidates.contains(slot)
             && !self.asked_of.contains(&slot)
         {
-            let edges = asked.request.fingerprint.edges();
-            let found = view.index.deepest_of_within(edges, &asked.known, slot);
+            let blocks = asked.request.fingerprint.blocks();
+            let found = view.index.deepest_of_within(blocks, &asked.known, slot);
             self.consider(slot, &Having::of(found, asked, view));
         }
     }
@@ -174,12 +174,12 @@ impl<'a> Best<'a> {
     /// Those with least to do of whoever is left.
     fn ask_idle(&mut self, rest: &Rest) {
         let (asked, view) = (self.asked, self.weigher.view);
-        let edges = asked.request.fingerprint.edges();
+        let blocks = asked.request.fingerprint.blocks();
         let least = view.fleet.by_load().take(LEAST_MAX);
         let idle = least.filter(|slot| rest.slots.contains(*slot));
         let mut having: Option<Having> = None;
         for slot in idle.take(EACH_MAX) {
-            let found = view.index.deepest_of_within(edges, &rest.most, slot);
+            let found = view.index.deepest_of_within(blocks, &rest.most, slot);
             let same = having.filter(|having| having.found == found);
             let having = having.insert(same.unwrap_or_else(|| Having::of(found, asked, view)));
             self.consider(slot, having);
@@ -201,7 +201,7 @@ pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer>
     let busy = &*that_may_serve(asked.request, &weigher.busy, view);
     let found = view
         .index
-        .deepest_within(asked.request.fingerprint.edges(), &asked.known, busy);
+        .deepest_within(asked.request.fingerprint.blocks(), &asked.known, busy);
     if found.depth == 0 {
         return None;
     }

@@ -90,9 +90,9 @@ impl<'a> Weigher<'a> {
 
     /// What a replica offers of which it is not known yet what it has of the prompt.
     pub(super) fn offer(&self, asked: &Asked<'_>, slot: Slot) -> Offer {
-        let edges = asked.request.fingerprint.edges();
+        let blocks = asked.request.fingerprint.blocks();
         let index = self.view.index;
-        let found = index.deepest_of_within(edges, &asked.known, slot);
+        let found = index.deepest_of_within(blocks, &asked.known, slot);
         let having = Having::of(found, asked, self.view);
         self.offer_of(asked, slot, &having, asked.patience)
     }

@@ -87,9 +87,9 @@ impl Policy for Isotherm {
                 declined.push((place, home.slot));
                 continue;
             }
-            let edges = asked.request.fingerprint.edges();
+            let blocks = asked.request.fingerprint.blocks();
             let elsewhere = that_may_serve(asked.request, &others, view);
-            let found_elsewhere = view.index.deepest_within(edges, &asked.known, &elsewhere);
+            let found_elsewhere = view.index.deepest_within(blocks, &asked.known, &elsewhere);
             let elsewhere = weigher.offer_of_another(&asked, slot, found_elsewhere);
             let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = patience.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };

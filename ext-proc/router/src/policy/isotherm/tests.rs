@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_fingerprint::{Edge, Fingerprint};
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use proptest::prelude::*;
 
 use super::asked::{Asked, Patience};
@@ -25,7 +25,7 @@ const REPLICAS: u32 = 4;
 #[derive(Clone, Debug)]
 enum Op {
     /// It is sent this conversation, as long as that is then.
-    Sent { conversation: u64, edges: u32 },
+    Sent { conversation: u64, blocks: u32 },
     /// It was so many times as slow as others, and wrote an answer.
     Measured { slow: u32, answer: u32 },
     /// So much of its memory is in use.
@@ -35,7 +35,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0_u64..4, 1_u32..40)
-            .prop_map(|(conversation, edges)| Op::Sent { conversation, edges }),
+            .prop_map(|(conversation, blocks)| Op::Sent { conversation, blocks }),
         3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::Measured { slow, answer }),
         1 => (0.0_f32..1.0).prop_map(|usage| Op::Probed { usage }),
     ]
@@ -75,17 +75,17 @@ impl Pool {
         match *op {
             Op::Sent {
                 conversation,
-                edges,
+                blocks,
             } => {
-                let request = request(conversation, edges);
-                let chain = request.fingerprint.edges();
+                let request = request(conversation, blocks);
+                let chain = request.fingerprint.blocks();
                 let found = self.index.deepest_of(chain, slot);
                 self.fleet
-                    .dispatched(slot, f64::from(edges) * 50.0, self.now);
+                    .dispatched(slot, f64::from(blocks) * 50.0, self.now);
                 self.index.record(chain, slot, &found);
                 self.sessions.went(request.session.unwrap(), id);
                 let behind = Behind::whole(&request.fingerprint, request.session).unwrap();
-                self.answers.told(behind, id, edges * 20);
+                self.answers.told(behind, id, blocks * 20);
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
@@ -132,9 +132,9 @@ impl Pool {
     }
 }
 
-/// Conversations share their first eight edges, two by two.
-fn request(conversation: u64, edges: u32) -> Request {
-    let edge = |place: u32| Edge {
+/// Conversations share their first eight blocks, two by two.
+fn request(conversation: u64, blocks: u32) -> Request {
+    let block = |place: u32| BlockHash {
         hash: if place < 8 {
             1_000 * (conversation / 2) + u64::from(place)
         } else {
@@ -142,13 +142,13 @@ fn request(conversation: u64, edges: u32) -> Request {
         },
         end_bytes: (place + 1) * 200,
     };
-    let chain = (0..edges).map(edge).collect();
+    let chain = (0..blocks).map(block).collect();
     Request {
         id: RequestId(conversation),
-        fingerprint: Arc::new(Fingerprint::new(chain, edges * 200 + 50).unwrap()),
+        fingerprint: Arc::new(Fingerprint::new(chain, blocks * 200 + 50).unwrap()),
         session: Some(SessionKey(conversation)),
         tier: Tier::default(),
-        prompt_tokens: edges * 50 + 12,
+        prompt_tokens: blocks * 50 + 12,
         output_tokens_max: None,
         subset: None,
         scope: Scope::default(),
@@ -159,7 +159,7 @@ proptest! {
     #[test]
     fn whoever_is_not_asked_would_not_have_offered_less(
         ops in prop::collection::vec((0..REPLICAS as u16, op()), 0..120),
-        (conversation, edges) in (0_u64..4, 1_u32..60),
+        (conversation, blocks) in (0_u64..4, 1_u32..60),
         left_out in prop::option::of(0..REPLICAS as u16),
     ) {
         let mut pool = Pool::new();
@@ -172,14 +172,14 @@ proptest! {
         }
         let view = pool.view(&candidates);
         let weigher = Weigher::new(&view);
-        let request = request(conversation, edges);
+        let request = request(conversation, blocks);
         let patience = Patience { waited_s: view.waited_s, declined_s: 0.0 };
         let asked = Asked::new(&request, patience, &view);
         let best = best_now(&asked, &weigher).unwrap();
         for slot in candidates.iter() {
             let offer = weigher.offer(&asked, slot);
             prop_assert!(best.cost <= offer.cost, "{best:?} of all, but {offer:?}");
-            for depth in offer.found.depth..=edges as usize {
+            for depth in offer.found.depth..=blocks as usize {
                 let floor = weigher.floor(&asked, depth);
                 prop_assert!(floor <= offer.cost, "{floor} at {depth}, but {offer:?}");
             }

@@ -122,15 +122,15 @@ impl Naive {
 
         assert!(self.may_be_pushed(decision.replica), "{decision:?}");
         let replica = self.replicas.get_mut(&decision.replica).unwrap();
-        let edges = request.fingerprint.edges();
+        let blocks = request.fingerprint.blocks();
         assert!(
-            edges
+            blocks
                 .iter()
-                .take_while(|edge| edge.end_bytes <= decision.matched_bytes)
-                .all(|edge| replica.sent.contains(&edge.hash)),
+                .take_while(|block| block.end_bytes <= decision.matched_bytes)
+                .all(|block| replica.sent.contains(&block.hash)),
             "a match with what it was never sent"
         );
-        replica.sent.extend(edges.iter().map(|edge| edge.hash));
+        replica.sent.extend(blocks.iter().map(|block| block.hash));
         replica.outstanding += 1;
         replica.pushes.push(self.now);
         let flight = Flight {

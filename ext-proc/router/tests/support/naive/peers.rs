@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use isotherm_fingerprint::Edge;
+use isotherm_fingerprint::BlockHash;
 use isotherm_router::{
     Forwarding, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Request, RequestId,
     Scope, Time,
@@ -107,10 +107,10 @@ impl Peers {
         }
     }
 
-    pub fn sibling_forwarded(&mut self, id: PeerId, edges: &[Edge], now: Time) {
+    pub fn sibling_forwarded(&mut self, id: PeerId, blocks: &[BlockHash], now: Time) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.pushes.push(now);
-            peer.sent.extend(edges.iter().map(|edge| edge.hash));
+            peer.sent.extend(blocks.iter().map(|block| block.hash));
         }
     }
 
@@ -146,10 +146,10 @@ impl Peers {
     /// Blocks that give the prompt of a request: the models' requests have few.
     pub fn blocks_of(&self, request: &Request) -> Vec<u64> {
         let mut blocks = Vec::new();
-        for edge in request.fingerprint.edges() {
+        for hashed in request.fingerprint.blocks() {
             let next = (0..3).find(|block| {
                 let longer: Vec<u64> = blocks.iter().copied().chain([*block]).collect();
-                prompt(&longer).edges().last() == Some(edge)
+                prompt(&longer).blocks().last() == Some(hashed)
             });
             blocks.push(next.expect("a prompt of the model"));
         }
@@ -166,17 +166,17 @@ impl Peers {
     ) {
         let peer = self.peers.get_mut(&forwarding.peer).expect("a peer");
         assert!(peer.may_be_forwarded(now, rules), "{forwarding:?} {peer:?}");
-        let edges = request.fingerprint.edges();
+        let blocks = request.fingerprint.blocks();
         assert!(
-            edges
+            blocks
                 .iter()
-                .take_while(|edge| edge.end_bytes <= forwarding.matched_bytes)
-                .all(|edge| peer.sent.contains(&edge.hash)),
+                .take_while(|block| block.end_bytes <= forwarding.matched_bytes)
+                .all(|block| peer.sent.contains(&block.hash)),
             "a match with what it was never sent"
         );
         assert!(forwarding.matched_bytes <= request.fingerprint.total_bytes());
         peer.pushes.push(now);
-        peer.sent.extend(edges.iter().map(|edge| edge.hash));
+        peer.sent.extend(blocks.iter().map(|block| block.hash));
         let away = Away {
             peer: forwarding.peer,
             life: peer.life,

@@ -52,25 +52,25 @@ impl Naive {
 
     pub(super) fn shared(&mut self, to_peer: bool, which: usize, blocks: &[u64], known: usize) {
         let prompt = prompt(blocks);
-        let edges = prompt.edges();
-        let known = known.min(edges.len());
+        let blocks = prompt.blocks();
+        let known = known.min(blocks.len());
         let target = if to_peer {
             let peer = PeerId(u16::try_from(which % 4).unwrap());
-            self.peers.sibling_forwarded(peer, edges, self.now);
+            self.peers.sibling_forwarded(peer, blocks, self.now);
             Target::Peer(peer)
         } else {
             let Some(id) = self.replica(which) else {
                 return;
             };
             let replica = self.replicas.get_mut(&id).unwrap();
-            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+            replica.sent.extend(blocks.iter().map(|block| block.hash));
             replica.pushes.push(self.now);
             Target::Replica(id)
         };
         self.event(Event::Shared(Placement {
             target,
-            parent: edges[..known].last().copied(),
-            edges: edges[known..].into(),
+            parent: blocks[..known].last().copied(),
+            blocks: blocks[known..].into(),
         }));
     }
 

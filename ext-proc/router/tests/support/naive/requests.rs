@@ -121,8 +121,8 @@ impl Naive {
             && let Some(request) = request
             && let Some(replica) = self.replicas.get_mut(&served)
         {
-            let edges = request.fingerprint.edges();
-            replica.sent.extend(edges.iter().map(|edge| edge.hash));
+            let blocks = request.fingerprint.blocks();
+            replica.sent.extend(blocks.iter().map(|block| block.hash));
         }
         let cached = told.cached_percent;
         self.event(Event::Finished {
