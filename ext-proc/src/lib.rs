@@ -14,7 +14,7 @@ pub mod peering;
 pub mod pool;
 pub mod probe;
 pub mod recorder;
-pub mod region;
+pub mod regions;
 pub mod server;
 pub mod shutdown;
 pub mod source;

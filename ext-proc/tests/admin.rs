@@ -229,7 +229,7 @@ async fn regions_are_shown_as_they_are_heard() {
         (&json!("us"), &json!(true))
     );
     let peer = &now["peers"][0];
-    assert_eq!(peer["standing"], "never_heard");
+    assert_eq!(peer["state"], "never_heard");
     assert_eq!(peer["cluster"], "region-eu");
     assert!(
         peer["why"].as_str().is_some_and(|why| !why.is_empty()),
@@ -242,7 +242,7 @@ async fn regions_are_shown_as_they_are_heard() {
         .replace("name: eu", "name: us")
         .replace("name: x", "name: eu");
     let _eu = Service::start(&other).await;
-    is("standing", "heard").await;
+    is("state", "up").await;
     is("link", "up").await;
     eventually("a report is in", || {
         let pool = &service.pool_registry.pools()[0];
@@ -257,7 +257,7 @@ async fn regions_are_shown_as_they_are_heard() {
     let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
     for line in [
         "isotherm_region_link_up{region=\"eu\",state=\"up\"} 1.0",
-        "isotherm_region_standing{region=\"eu\",standing=\"heard\"} 1.0",
+        "isotherm_region_state{region=\"eu\",state=\"up\"} 1.0",
         "isotherm_region_gateway{region=\"us\"} 1.0",
     ] {
         assert!(page.contains(line), "{line}: {page}");
@@ -309,9 +309,9 @@ async fn certificates_that_cannot_be_used_are_counted() {
 #[tokio::test]
 async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
     let service = Service::start(&region(0, 1)).await;
-    let standing = || async {
+    let state = || async {
         let (_, seen) = service.ask("GET", "/api/regions", None, "").await;
-        seen["peers"][0]["standing"].clone()
+        seen["peers"][0]["state"].clone()
     };
     let path = "/api/regions/eu/lost";
     for (method, token, status) in [
@@ -321,12 +321,12 @@ async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
         ("GET", Some(TOKEN), 405),
         ("POST", Some(TOKEN), 204),
     ] {
-        assert_ne!(standing().await, "declared_lost");
+        assert_ne!(state().await, "declared_lost");
         assert_eq!(service.ask(method, path, token, "").await.0, status);
     }
-    assert_eq!(standing().await, "declared_lost");
+    assert_eq!(state().await, "declared_lost");
     assert_eq!(service.ask("DELETE", path, Some(TOKEN), "").await.0, 204);
-    assert_ne!(standing().await, "declared_lost");
+    assert_ne!(state().await, "declared_lost");
     let mars = service.ask("POST", "/api/regions/mars/lost", Some(TOKEN), "");
     let (status, body) = mars.await;
     assert_eq!(

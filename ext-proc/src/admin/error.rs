@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Json, Response};
 
 use super::view;
 use crate::pool::MembershipError;
-use crate::region::UnknownRegion;
+use crate::regions::UnknownRegion;
 use crate::source::ReloadError;
 
 /// An error as the client sees it.

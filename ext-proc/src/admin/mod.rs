@@ -45,7 +45,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::pool::PoolRegistry;
-use crate::region;
+use crate::regions::RegionsHandle;
 use crate::source::Reloader;
 use auth::Authorized;
 use error::ApiError;
@@ -63,7 +63,7 @@ pub struct Admin {
     /// The figures.
     pub registry: Arc<Registry>,
     /// The other regions, where there are any.
-    pub regions: Option<region::Handle>,
+    pub regions: Option<RegionsHandle>,
     /// What applies the configuration file again.
     pub reloader: Arc<Reloader>,
     /// Where the bearer token is.

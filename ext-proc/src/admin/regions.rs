@@ -13,10 +13,10 @@ use super::auth::Authorized;
 use super::error::ApiError;
 use super::{Admin, Shared, view};
 use crate::pool::{Member, Pool, PoolRegistry};
-use crate::region::{Handle, PeerState, SiblingState, Status};
+use crate::regions::{PeerState, RegionsHandle, RegionsStatus, SiblingState};
 
 pub(super) async fn show(State(admin): Shared) -> Json<view::RegionsView> {
-    let status = admin.regions.as_ref().map(Handle::status);
+    let status = admin.regions.as_ref().map(RegionsHandle::status);
     Json(view_of(&admin.pool_registry, status.as_ref()))
 }
 
@@ -47,7 +47,7 @@ fn alone() -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "no_regions", message)
 }
 
-fn view_of(pool_registry: &PoolRegistry, status: Option<&Status>) -> view::RegionsView {
+fn view_of(pool_registry: &PoolRegistry, status: Option<&RegionsStatus>) -> view::RegionsView {
     let pools = pool_registry.pools();
     let Some(status) = status else {
         return view::RegionsView {
@@ -124,7 +124,7 @@ fn peer_of(peer: &PeerState, pools: &[Seen<'_>]) -> view::PeerView {
         address: peer.address.clone(),
         link: peer.link.as_str().to_owned(),
         why: peer.link.why().map(str::to_owned),
-        standing: peer.standing.as_str().to_owned(),
+        state: peer.state.as_str().to_owned(),
         blocked: peer.blocked.as_ref().map(blocked),
         round_trip_ms: peer.round_trip.map(fine_ms),
         heartbeat_age_ms: peer.heartbeat_age.map(ms),

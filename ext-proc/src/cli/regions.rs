@@ -86,7 +86,7 @@ fn own_row(regions: &RegionsView, pool: &RegionPoolView) -> [String; 12] {
     let state = if regions.gateway {
         "this one"
     } else {
-        "this one, without_gateway"
+        "this one, no_gateway"
     };
     [
         or_dash(regions.name.as_ref()),
@@ -108,7 +108,7 @@ fn peer_rows(peer: &PeerView) -> Vec<[String; 12]> {
     let of_region = || {
         [
             peer.name.clone(),
-            peer.standing.clone(),
+            peer.state.clone(),
             or_dash(peer.round_trip_ms.map(|ms| format!("{ms:.1} ms"))),
             or_dash(peer.heartbeat_age_ms.map(|ms| format!("{ms} ms ago"))),
         ]
@@ -241,13 +241,13 @@ pub(super) mod tests {
             queue,
             drain_per_s: 1.5,
         };
-        let peer = |name: &str, standing: &str| PeerView {
+        let peer = |name: &str, state: &str| PeerView {
             name: name.into(),
             cluster: format!("region-{name}"),
             address: format!("{name}.example:9004"),
             link: "up".into(),
             why: None,
-            standing: standing.into(),
+            state: state.into(),
             blocked: None,
             round_trip_ms: Some(80.25),
             heartbeat_age_ms: Some(120),
@@ -275,7 +275,7 @@ pub(super) mod tests {
             gateway: true,
             heirs: vec!["eu".into()],
             pools: vec![pool(0, 5)],
-            peers: vec![peer("eu", "heard"), lost],
+            peers: vec![peer("eu", "up"), lost],
             siblings: vec![SiblingView {
                 address: "10.0.0.2:9004".into(),
                 link: "up".into(),
@@ -296,7 +296,7 @@ pub(super) mod tests {
             .collect();
         for line in [
             "us this one - - llama - 0/4 5 7 - - -",
-            "eu heard 80.2 ms 120 ms ago llama available 3/4 0 7 12 1 0",
+            "eu up 80.2 ms 120 ms ago llama available 3/4 0 7 12 1 0",
             "asia lost 80.2 ms 120 ms ago - - - - - - - -",
             "asia at asia.example:9004: the link is unreachable: connection refused",
             "asia: its replicas are not adopted here: its replicas do not answer from here",

@@ -76,8 +76,8 @@ fn requests(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
     })?;
     page.counter("queued", "Requests that had to wait", pools, |c| c.queued)?;
     page.counter(
-        "served_elsewhere",
-        "Responses of another replica than the chosen one",
+        "retried_elsewhere",
+        "Responses of a replica other than the chosen one",
         pools,
         |c| c.served_elsewhere,
     )

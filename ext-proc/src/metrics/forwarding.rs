@@ -49,7 +49,12 @@ fn sent(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
 }
 
 fn taken(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
-    page.counter("guests", "Requests of other regions", pools, |c| c.guests)?;
+    page.counter(
+        "forwarded_in",
+        "Requests forwarded to this region by a peer",
+        pools,
+        |c| c.guests,
+    )?;
     page.counter(
         "guests_refused",
         "Of these, those that were sent back because the queue was too long",
@@ -101,8 +106,8 @@ fn peers(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         |peer| Some(f64::from(peer.report?.available)),
     )?;
     page.peer_gauge(
-        "peer_room",
-        "Requests that it could start at once, as it said last",
+        "peer_free_capacity",
+        "Requests that the peer could start at once, by its last report",
         pools,
         |peer| Some(f64::from(peer.report?.room)),
     )?;

@@ -21,7 +21,7 @@
 //! | `isotherm_queued_total` | counter | `pool` | of these, those that had to wait |
 //! | `isotherm_aborted_total` | counter | `pool`, `phase` | clients that went away while `waiting` or `in_flight`; without the response filter every response ends as the latter, since Envoy then ends both in the same way |
 //! | `isotherm_finished_total` | counter | `pool`, `result` | responses that ended `ok` (status 2xx) or `failed` |
-//! | `isotherm_served_elsewhere_total` | counter | `pool` | responses of another replica than the chosen one |
+//! | `isotherm_retried_elsewhere_total` | counter | `pool` | responses of another replica than the chosen one |
 //! | `isotherm_predicted_cached_tokens_total` | counter | `pool` | prompt tokens that the index took for cached |
 //! | `isotherm_measured_cached_tokens_total` | counter | `pool` | prompt tokens that engines found in their caches, same requests |
 //! | `isotherm_prediction_error_tokens_total` | counter | `pool` | sum of the absolute differences of the two |
@@ -46,12 +46,12 @@
 //! | `isotherm_forwarded_in_flight` | gauge | `pool`, `region` | requests sent to another region and not finished |
 //! | `isotherm_forwarded_prompt_tokens_total` | counter | `pool` | prompt tokens of forwarded requests whose engine told what it found in its cache |
 //! | `isotherm_forwarded_cached_tokens_total` | counter | `pool` | what it found, same requests |
-//! | `isotherm_guests_total` | counter | `pool` | requests of other regions |
+//! | `isotherm_forwarded_in_total` | counter | `pool` | requests of other regions |
 //! | `isotherm_guests_refused_total` | counter | `pool` | of these, those that were sent back because the queue was too long |
 //! | `isotherm_adopted_replicas` | gauge | `pool`, `region` | replicas of another region that this one looks after |
 //! | `isotherm_peer_available` | gauge | `pool`, `region`, `why` | 1 when requests are forwarded there; `why` says why not |
 //! | `isotherm_peer_available_replicas` | gauge | `pool`, `region` | replicas there that take another request, as it said last |
-//! | `isotherm_peer_room` | gauge | `pool`, `region` | requests that it could start at once, as it said last |
+//! | `isotherm_peer_free_capacity` | gauge | `pool`, `region` | requests that it could start at once, as it said last |
 //! | `isotherm_peer_queue_length` | gauge | `pool`, `region` | requests that wait there, as it said last |
 //! | `isotherm_peer_index_bytes` | gauge | `pool` | memory of the index over other regions |
 //! | `isotherm_placements_sent_total` | counter | `pool` | placements that the other services of this region were told |
@@ -60,7 +60,7 @@
 //! | `isotherm_placements_unknown_total` | counter | `pool` | placements that they told, with a replica or a region that is unknown here |
 //! | `isotherm_placements_dropped_total` | counter | `pool` | placements that they were not told in time |
 //! | `isotherm_region_link_up` | gauge | `region`, `state` | 1 when the link to another region is up; `state` is `up`, `dialling`, `unreachable` or `refused` |
-//! | `isotherm_region_standing` | gauge | `region`, `standing` | 1 for what is made of it: `heard`, `without_gateway`, `never_heard`, `lost`, `refused` (it lives and must not be used), `dead` or `declared_lost` |
+//! | `isotherm_region_state` | gauge | `region`, `state` | 1 for the state of the region: `up`, `no_gateway`, `never_heard`, `lost`, `refused` (it lives and must not be used), `dead` or `declared_lost` |
 //! | `isotherm_region_round_trip_seconds` | gauge | `region` | round trip to it |
 //! | `isotherm_region_heartbeat_age_seconds` | gauge | `region` | how long ago its last heartbeat was asked for |
 //! | `isotherm_region_gateway` | gauge | `region` | 1 while an Envoy of this region (the label) is connected |
@@ -69,7 +69,7 @@
 //! | `isotherm_certificate_failures_total` | counter | | times that new files were refused; the ones before stay in use until they expire |
 //! | `isotherm_sibling_link_up` | gauge | `sibling`, `state` | 1 when the link to another service of this region is up |
 //! | `isotherm_sibling_heartbeat_age_seconds` | gauge | `sibling` | how long ago its last heartbeat was asked for |
-//! | `isotherm_callers_turned_away_total` | counter | | services that called and were turned away: no certificate or a wrong one, or nonsense |
+//! | `isotherm_peer_handshakes_rejected_total` | counter | | services that called and were turned away: no certificate or a wrong one, or nonsense |
 //! | `isotherm_heartbeats_total` | counter | | heartbeats of other regions that were believed |
 //! | `isotherm_heartbeats_refused_total` | counter | | heartbeats that were not: late, repeated, never asked for |
 //! | `isotherm_records_refused_total` | counter | | records of other regions' replicas that were not believed |

@@ -7,23 +7,23 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::page::Page;
-use crate::region::{Handle, LinkState, Status};
+use crate::regions::{LinkState, RegionsHandle, RegionsStatus};
 
 /// Reads the regions at each scrape. Where there are none, every figure is without a value.
 #[derive(Debug)]
-pub struct RegionCollector(Option<Handle>);
+pub struct RegionCollector(Option<RegionsHandle>);
 
 impl RegionCollector {
     /// A collector over the regions, where there are any.
     #[must_use]
-    pub fn new(regions: Option<Handle>) -> Self {
+    pub fn new(regions: Option<RegionsHandle>) -> Self {
         Self(regions)
     }
 }
 
 impl Collector for RegionCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let status = self.0.as_ref().map(Handle::status);
+        let status = self.0.as_ref().map(RegionsHandle::status);
         let mut page = Page::new(encoder);
         peers(&mut page, status.as_ref())?;
         siblings(&mut page, status.as_ref())?;
@@ -31,7 +31,7 @@ impl Collector for RegionCollector {
     }
 }
 
-fn peers(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
+fn peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
     let peers = || status.into_iter().flat_map(|status| &status.peers);
     let region = |name: &str| [("region", name.to_owned())];
     page.labelled(
@@ -43,11 +43,11 @@ fn peers(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
         }),
     )?;
     page.labelled(
-        "region_standing",
-        "1 for what is made of it: heard, without_gateway, never_heard, lost, refused, dead, declared_lost",
+        "region_state",
+        "1 for the state of the region: up, no_gateway, never_heard, lost, refused, dead, declared_lost",
         peers().map(|peer| {
-            let standing = ("standing", peer.standing.as_str().to_owned());
-            ([("region", peer.name.clone()), standing], 1.0)
+            let state = ("state", peer.state.as_str().to_owned());
+            ([("region", peer.name.clone()), state], 1.0)
         }),
     )?;
     page.labelled(
@@ -80,7 +80,7 @@ fn peers(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
     )
 }
 
-fn siblings(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
+fn siblings(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
     let siblings = || status.into_iter().flat_map(|status| &status.siblings);
     page.labelled(
         "sibling_link_up",
@@ -103,13 +103,13 @@ fn siblings(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
     )
 }
 
-fn counters(page: &mut Page<'_>, status: Option<&Status>) -> fmt::Result {
+fn counters(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
     let counted = status.map(|status| (status.counters, status.shared, status.certificate));
     let (counters, shared, certificate) = counted.unwrap_or_default();
     for (name, help, value) in [
         (
-            "callers_turned_away",
-            "Services that called and were turned away: no certificate or a wrong one, or nonsense",
+            "peer_handshakes_rejected",
+            "Inbound links rejected: no certificate, a wrong certificate, too many links, or a malformed message",
             status.map_or(0, |status| status.turned_away),
         ),
         (

@@ -30,7 +30,7 @@ use crate::frontends::ext_proc::ExtProc;
 use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics, RegionCollector};
 use crate::pool::{Clock, PoolRegistry};
 use crate::probe;
-use crate::region::Region;
+use crate::regions::RegionsServer;
 use crate::shutdown;
 use crate::source::Source;
 use envoys::Envoys;
@@ -61,7 +61,7 @@ pub struct Server {
     registry: Arc<Registry>,
     sockets: Vec<Socket>,
     admin: TcpListener,
-    region: Option<Region>,
+    region: Option<RegionsServer>,
 }
 
 impl Server {
@@ -89,10 +89,12 @@ impl Server {
         let admin =
             admin.with_context(|| format!("cannot listen on {} (admin)", config.admin.listen))?;
         let region = match &config.region {
-            Some(region) => Some(Region::bind(region, config.drain_max, &pool_registry).await?),
+            Some(region) => {
+                Some(RegionsServer::bind(region, config.drain_max, &pool_registry).await?)
+            }
             None => None,
         };
-        let regions = region.as_ref().map(Region::handle);
+        let regions = region.as_ref().map(RegionsServer::handle);
         registry.register_collector(Box::new(RegionCollector::new(regions)));
         Ok(Self {
             config,
@@ -127,7 +129,7 @@ impl Server {
 
     /// This service among the regions, where there are others.
     #[must_use]
-    pub fn region(&self) -> Option<&Region> {
+    pub fn region(&self) -> Option<&RegionsServer> {
         self.region.as_ref()
     }
 
@@ -157,7 +159,7 @@ impl Server {
             readiness::announce(Arc::clone(&self.pool_registry), serving, stopped.clone()).await;
 
         let envoys = Envoys::default();
-        let regions = self.region.as_ref().map(Region::handle);
+        let regions = self.region.as_ref().map(RegionsServer::handle);
         let region = self.region.map(|region| {
             let config = source.reloader().config();
             region.start(config, envoys.count())

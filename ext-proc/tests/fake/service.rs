@@ -14,7 +14,7 @@ use isotherm_ext_proc::config::{self, Config};
 use isotherm_ext_proc::metrics::{FleetCollector, Metrics, ProbeMetrics, RegionCollector};
 use isotherm_ext_proc::pool::{Clock, PoolRegistry};
 use isotherm_ext_proc::probe;
-use isotherm_ext_proc::region::{Region, Running};
+use isotherm_ext_proc::regions::{RegionsRuntime, RegionsServer};
 use isotherm_ext_proc::source::Source;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub struct Service {
     pub file: PathBuf,
     _folder: tempfile::TempDir,
     _source: Source,
-    _region: Option<Running>,
+    _region: Option<RegionsRuntime>,
 }
 
 impl Service {
@@ -59,13 +59,13 @@ impl Service {
         registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&pool_registry))));
         let region = match &config.region {
             Some(region) => Some(
-                Region::bind(region, config.drain_max, &pool_registry)
+                RegionsServer::bind(region, config.drain_max, &pool_registry)
                     .await
                     .unwrap(),
             ),
             None => None,
         };
-        let regions = region.as_ref().map(Region::handle);
+        let regions = region.as_ref().map(RegionsServer::handle);
         registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
         drop(probe::spawn(&pool_registry, probes).unwrap());
         let token_file = config.admin.token_file.clone();

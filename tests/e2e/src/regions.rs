@@ -124,16 +124,16 @@ pub async fn peer(regions: &Regions, region: &str, peer: &str) -> anyhow::Result
         .with_context(|| format!("no {peer} in {seen}"))
 }
 
-/// What `region` makes of `peer`: `heard`, `lost` and so on.
+/// State of `peer` as `region` sees it: `up`, `lost` and so on.
 ///
 /// # Errors
 /// When it does not answer, or does not know the peer.
-pub async fn standing(regions: &Regions, region: &str, of: &str) -> anyhow::Result<String> {
+pub async fn state(regions: &Regions, region: &str, of: &str) -> anyhow::Result<String> {
     let peer = peer(regions, region, of).await?;
-    let standing = peer.get("standing").and_then(Value::as_str);
-    standing
+    let state = peer.get("state").and_then(Value::as_str);
+    state
         .map(str::to_owned)
-        .with_context(|| format!("no standing in {peer}"))
+        .with_context(|| format!("no state in {peer}"))
 }
 
 /// Waits until `region` makes one of these of `peer`.
@@ -149,7 +149,7 @@ pub async fn becomes(
     let what = format!("{region} to find {peer} {wanted:?}");
     let last = Mutex::new(String::new());
     wait_for(WAIT_MAX, &what, || async {
-        let now = standing(regions, region, peer).await?;
+        let now = state(regions, region, peer).await?;
         let found = wanted.contains(&&*now).then_some(());
         *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
         Ok(found)
@@ -177,7 +177,7 @@ pub async fn meet(regions: &Regions, names: &[&str]) -> anyhow::Result<()> {
 /// # Errors
 /// When that never is so.
 pub async fn reaches(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
-    becomes(regions, region, peer, &["heard"]).await?;
+    becomes(regions, region, peer, &["up"]).await?;
     available(regions, region, peer).await?;
     let envoy = regions.region(region)?.envoy();
     let what = format!("{region} and its Envoy to be at peace with {peer}");

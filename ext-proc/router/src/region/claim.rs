@@ -1,6 +1,6 @@
 //! Where this region stands: whose replicas it would adopt, and whose it leaves to others.
 //!
-//! Standing is the rule: a region that stands and is ahead of another in both lists needs no further word from it, so it may
+//! RegionState is the rule: a region that stands and is ahead of another in both lists needs no further word from it, so it may
 //! adopt also when the other one is cut off. Yielding is said aloud, and to stand again means to ask everybody again.
 
 use super::adopt::Verdict;

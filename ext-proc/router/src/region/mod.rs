@@ -29,7 +29,7 @@ pub use message::{
     Answer, Heartbeat, Heirs, Held, Incarnation, Members, Ping, Record, RegionName, Session, Sight,
     Stance, View,
 };
-pub use status::{Blocked, PeerRegion, RegionsCounters, RegionsStatus, Standing};
+pub use status::{Blocked, PeerRegion, RegionState, RegionsCounters, RegionsStatus};
 
 use crate::{PeerId, PeerReport, Time};
 use peer::Peer;

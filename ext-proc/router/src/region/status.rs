@@ -35,7 +35,7 @@ pub struct PeerRegion {
     /// Its name.
     pub name: RegionName,
     /// How it is.
-    pub standing: Standing,
+    pub state: RegionState,
     /// Whether the link that this service dials is up; why not, where it is known.
     pub link: Result<(), Option<Broken>>,
     /// Round trip, smoothed.
@@ -62,7 +62,7 @@ pub struct PeerRegion {
 
 /// How a peer region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum RegionState {
     /// Nothing was heard of it since the start.
     NeverHeard,
     /// It is heard, with its gateway.
@@ -79,14 +79,14 @@ pub enum Standing {
     DeclaredLost,
 }
 
-impl Standing {
+impl RegionState {
     /// A short name for metrics and tables.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NeverHeard => "never_heard",
-            Self::Up => "heard",
-            Self::NoGateway => "without_gateway",
+            Self::Up => "up",
+            Self::NoGateway => "no_gateway",
             Self::Lost => "lost",
             Self::Refused => "refused",
             Self::Dead => "dead",
@@ -147,7 +147,7 @@ impl Regions {
         Some(PeerRegion {
             id,
             name: peer.name.clone(),
-            standing: self.standing(id),
+            state: self.state(id),
             link: match peer.pulse.session() {
                 Some(_) => Ok(()),
                 None => Err(peer.broken),
@@ -168,18 +168,18 @@ impl Regions {
         })
     }
 
-    fn standing(&self, id: PeerId) -> Standing {
+    fn state(&self, id: PeerId) -> RegionState {
         let Some(peer) = self.peers.get(&id) else {
-            return Standing::NeverHeard;
+            return RegionState::NeverHeard;
         };
         match peer.sight(self.now, self.silence_max()) {
-            _ if peer.broken == Some(Broken::Refused) => Standing::Refused,
-            Sight::Alive { gateway: true, .. } => Standing::Up,
-            Sight::Alive { gateway: false, .. } => Standing::NoGateway,
-            Sight::Silent if peer.declared => Standing::DeclaredLost,
-            Sight::Silent if peer.proof.proved() => Standing::Dead,
-            Sight::Silent if peer.lost => Standing::Lost,
-            Sight::Silent => Standing::NeverHeard,
+            _ if peer.broken == Some(Broken::Refused) => RegionState::Refused,
+            Sight::Alive { gateway: true, .. } => RegionState::Up,
+            Sight::Alive { gateway: false, .. } => RegionState::NoGateway,
+            Sight::Silent if peer.declared => RegionState::DeclaredLost,
+            Sight::Silent if peer.proof.proved() => RegionState::Dead,
+            Sight::Silent if peer.lost => RegionState::Lost,
+            Sight::Silent => RegionState::NeverHeard,
         }
     }
 }

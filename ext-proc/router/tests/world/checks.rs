@@ -166,7 +166,7 @@ impl World {
                 println!(
                     "  {}: {:?} {:?} age {:?} rtt {:?} record {:?} witness {:?} adopted {} held by {:?} blocked {:?}",
                     peer.name,
-                    peer.standing,
+                    peer.state,
                     peer.link,
                     peer.heartbeat_age,
                     peer.round_trip,

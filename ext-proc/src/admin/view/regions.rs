@@ -49,8 +49,8 @@ pub struct PeerView {
     pub link: String,
     /// Why the link is not up.
     pub why: Option<String>,
-    /// What is made of it: `heard`, `without_gateway`, `never_heard`, `lost`, `refused`, `dead` or `declared_lost`.
-    pub standing: String,
+    /// State of the region: `up`, `no_gateway`, `never_heard`, `lost`, `refused`, `dead` or `declared_lost`.
+    pub state: String,
     /// While it is down: why its replicas are not adopted here.
     pub blocked: Option<String>,
     /// Round trip.

@@ -99,7 +99,7 @@ fn draw_regions(frame: &mut Frame<'_>, area: Rect, rows: Vec<[String; 12]>) {
     let rows = rows.into_iter().map(|row| {
         let [_, state, ..] = &row;
         let color = match state.as_str() {
-            "this one" | "heard" => Color::Green,
+            "this one" | "up" => Color::Green,
             "never_heard" => Color::Yellow,
             _ => Color::Red,
         };

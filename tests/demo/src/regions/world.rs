@@ -191,9 +191,9 @@ async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
             let seen = regions.status(region).await?;
             let peers = seen.get("peers").and_then(Value::as_array);
             let heard = peers.into_iter().flatten().filter(|peer| {
-                let standing = peer.get("standing").and_then(Value::as_str);
+                let state = peer.get("state").and_then(Value::as_str);
                 let adopted = peer.get("adopted").and_then(Value::as_u64);
-                standing == Some("heard") && adopted == Some(0)
+                state == Some("up") && adopted == Some(0)
             });
             Ok((heard.count() == REGIONS.len() - 1).then_some(()))
         },

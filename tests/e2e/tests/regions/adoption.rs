@@ -117,7 +117,7 @@ async fn the_nearest_region_adopts_and_gives_back() -> anyhow::Result<()> {
 
         repair(&mut regions, "eu", part).await?;
 
-        becomes(&regions, "us", "eu", &["heard"]).await?;
+        becomes(&regions, "us", "eu", &["up"]).await?;
         let heard = Instant::now();
         world.at_home(&regions).await?;
         let took = heard.elapsed();

@@ -243,7 +243,11 @@ async fn a_client_cannot_say_where_its_request_comes_from() -> anyhow::Result<()
         assert_eq!((answer.status, answer.served_by()), (200, Some("eu")));
     }
     assert_eq!(forwarded(&regions, "us", "eu").await?, 4);
-    let guests = admin::metric(regions.region("us")?.service(), "isotherm_guests_total").await?;
+    let guests = admin::metric(
+        regions.region("us")?.service(),
+        "isotherm_forwarded_in_total",
+    )
+    .await?;
     assert!(guests < 0.5, "us counts {guests} guests");
 
     // And nobody without a certificate of a region gets in by the door of the regions.

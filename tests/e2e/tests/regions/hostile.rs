@@ -164,7 +164,7 @@ async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::
     let busy = tokio::spawn(async move { client.chat("busy", &chat("what keeps eu busy")).await });
     eu.wait_until_holding(1).await?;
     let service = regions.region("us")?.service();
-    let room = async || series(service, "isotherm_peer_room", &[("region", "eu")]).await;
+    let room = async || series(service, "isotherm_peer_free_capacity", &[("region", "eu")]).await;
     wait_for(WAIT_MAX, "us to hear that eu is full", || async {
         Ok(room().await?.filter(|room| *room < 0.5).map(|_| ()))
     })
@@ -185,7 +185,7 @@ async fn old_heartbeats_that_are_repeated_make_no_peer_look_better() -> anyhow::
     becomes(&regions, "us", "eu", &["lost", "dead"]).await?;
     assert!(replay.replayed() > answered);
     regions.region("eu")?.service().resume()?;
-    becomes(&regions, "us", "eu", &["heard"]).await?;
+    becomes(&regions, "us", "eu", &["up"]).await?;
     eu.release_all();
     let answer: HttpResponse = busy.await??;
     assert_eq!(answer.status, 200);

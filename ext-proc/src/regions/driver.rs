@@ -11,27 +11,27 @@ use isotherm_router::region::{
 use isotherm_router::{PeerId, Time};
 use tokio::sync::Notify;
 
-use super::adopt::Adoptions;
-use super::core::Core;
+use super::adoption::Adoptions;
 use super::links::{LinkKey, Links, broken};
 use super::pools::reports;
 use super::sibling::add_queues;
-use super::store::Store;
+use super::state::DriverState;
+use super::store::RecordStore;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::peering::{Link, LinkEvent, Said};
 use crate::pool::{Clock, PoolRegistry};
 
 /// This service among the regions.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
-    core: Mutex<Core>,
+    core: Mutex<DriverState>,
     /// Rings when the core's next timeout came nearer than the timer task knows.
     alarm: Arc<Notify>,
     this: Weak<Self>,
 }
 
-impl Shared {
+impl RegionsDriver {
     pub(super) fn new(
         pool_registry: Arc<PoolRegistry>,
         config: RegionConfig,
@@ -39,12 +39,12 @@ impl Shared {
         regions: Regions,
         links: Links,
         adoptions: Adoptions,
-        store: Store,
+        store: RecordStore,
     ) -> Arc<Self> {
         let started = pool_registry.clock().now();
         Arc::new_cyclic(|this| Self {
             pool_registry,
-            core: Mutex::new(Core::new(
+            core: Mutex::new(DriverState::new(
                 started,
                 config,
                 incarnation,
@@ -211,8 +211,8 @@ impl Shared {
     /// The replicas that are this region's own.
     pub(super) fn members(&self, pools: Vec<Members>) {
         self.drive(|core, now| {
-            if core.told.members.as_ref() != Some(&pools) {
-                core.told.members = Some(pools.clone());
+            if core.last_inputs.members.as_ref() != Some(&pools) {
+                core.last_inputs.members = Some(pools.clone());
                 core.regions.handle(now, Event::Members { pools });
             }
         });
@@ -227,7 +227,7 @@ impl Shared {
     }
 
     /// Runs one step, and does what the core wants done then.
-    pub(super) fn drive<T>(&self, step: impl FnOnce(&mut Core, Time) -> T) -> T {
+    pub(super) fn drive<T>(&self, step: impl FnOnce(&mut DriverState, Time) -> T) -> T {
         let mut core = self.lock();
         let before = core.regions.poll_timeout();
         let result = step(&mut core, self.clock().now());
@@ -242,7 +242,7 @@ impl Shared {
         result
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
         // A panic under the lock is a bug in the core; the regions must go on.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_ext_proc::pool::{RouteRequest, Submission};
-use isotherm_ext_proc::region::Status;
-use isotherm_router::region::Standing;
+use isotherm_ext_proc::regions::RegionsStatus;
+use isotherm_router::region::RegionState;
 
 use super::world::{Node, connect, connected, eventually, throughout};
 
@@ -33,7 +33,7 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
     eu.kill();
     eventually("us adopts eu's replica", || us.holds(&eu)).await;
     let seen = us.sees("eu").unwrap();
-    assert_eq!((seen.standing, seen.adopted), (Standing::Dead, 1));
+    assert_eq!((seen.state, seen.adopted), (RegionState::Dead, 1));
     eventually("requests can go there", || {
         us.pool()
             .replicas()
@@ -119,7 +119,7 @@ async fn a_region_whose_envoy_dies_is_looked_after_and_gets_its_replica_back() {
     settled(&[&us, &eu]).await;
     eu.kill_envoy();
     eventually("us adopts eu's replica", || us.holds(&eu)).await;
-    assert_eq!(us.sees("eu").unwrap().standing, Standing::NoGateway);
+    assert_eq!(us.sees("eu").unwrap().state, RegionState::NoGateway);
     eu.connect_envoy().await;
     eventually("us gives it back", || !us.holds(&eu)).await;
 }
@@ -169,18 +169,18 @@ async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost(
     let address = engine.addr;
     drop(engine);
     eventually("eu is lost", || {
-        us.sees("eu").unwrap().standing == Standing::Lost
+        us.sees("eu").unwrap().state == RegionState::Lost
     })
     .await;
     throughout("it is not dead", Duration::from_secs(3), || {
-        us.sees("eu").unwrap().standing == Standing::Lost
+        us.sees("eu").unwrap().state == RegionState::Lost
     })
     .await;
     us.handle().declare_lost("eu", true).unwrap();
     eventually("it is declared lost", || {
-        us.sees("eu").unwrap().standing == Standing::DeclaredLost
+        us.sees("eu").unwrap().state == RegionState::DeclaredLost
     })
     .await;
-    let Status { peers, .. } = us.status();
+    let RegionsStatus { peers, .. } = us.status();
     assert_eq!(peers[0].adopted, 0, "nobody answers at {address}");
 }

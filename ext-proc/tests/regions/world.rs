@@ -14,7 +14,7 @@ use isotherm_ext_proc::config::{self, Listen};
 use isotherm_ext_proc::pool::{
     InFlightGuard, Pool, PoolDecision, PoolRegistry, RouteRequest, Submission,
 };
-use isotherm_ext_proc::region::{Handle, PeerState, Status};
+use isotherm_ext_proc::regions::{PeerState, RegionsHandle, RegionsStatus};
 use isotherm_ext_proc::server::Server;
 use isotherm_router::{PeerAvailability, Scope};
 use tokio::runtime::Runtime;
@@ -45,7 +45,7 @@ pub struct Node {
 struct Running {
     runtime: Runtime,
     pool_registry: Arc<PoolRegistry>,
-    handle: Handle,
+    handle: RegionsHandle,
     links: SocketAddr,
     grpc: Listen,
     stop: oneshot::Sender<()>,
@@ -240,11 +240,11 @@ impl Node {
         self.running().pool_registry.pool_for(MODEL).unwrap()
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RegionsStatus {
         self.running().handle.status()
     }
 
-    pub fn handle(&self) -> &Handle {
+    pub fn handle(&self) -> &RegionsHandle {
         &self.running().handle
     }
 

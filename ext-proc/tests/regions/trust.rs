@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use isotherm_router::PeerAvailability;
-use isotherm_router::region::Standing;
+use isotherm_router::region::RegionState;
 
 use super::authority::Authority;
 use super::world::{Node, connect, connected, eventually, throughout};
@@ -23,7 +23,7 @@ async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one()
         })
         .await;
         eventually("asia is refused", || {
-            node.sees("asia").unwrap().standing == Standing::Refused
+            node.sees("asia").unwrap().state == RegionState::Refused
         })
         .await;
         let seen = node.sees("asia").unwrap();

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Shared;
+use super::RegionsDriver;
 use super::pools::pool_of;
 use crate::peering::{Placed, PlacedAt, Said};
 use crate::pool::{Pool, PoolTable, SharedPlacement, SharedTarget};
@@ -23,7 +23,7 @@ const BATCH_MAX: usize = 128;
 const BATCHES_MAX: usize = 8;
 
 /// Tells siblings what is placed here, until the service is gone.
-pub(super) async fn follow(shared: Weak<Shared>) {
+pub(super) async fn follow(shared: Weak<RegionsDriver>) {
     let mut pause = GATHER;
     loop {
         tokio::time::sleep(pause).await;
@@ -45,7 +45,7 @@ pub(super) async fn follow(shared: Weak<Shared>) {
     }
 }
 
-fn send(shared: &Shared, pool: &Pool, placements: Vec<SharedPlacement>) {
+fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     if placements.is_empty() {
         return;
     }
@@ -70,7 +70,7 @@ fn send(shared: &Shared, pool: &Pool, placements: Vec<SharedPlacement>) {
 }
 
 /// A sibling told what it has placed.
-pub(super) fn receive(shared: &Shared, placed: Vec<Placed>) {
+pub(super) fn receive(shared: &RegionsDriver, placed: Vec<Placed>) {
     shared.lock().counts.received += 1;
     let table = shared.pool_registry().table();
     for (name, placements) in by_pool(&table, placed) {

@@ -8,22 +8,24 @@
 //! - its replicas, without those that it has adopted;
 //! - whether it has a gateway: whether an Envoy is connected to this service or to a sibling that is heard.
 //!
-//! [`Handle`] is what the admin interface and the metrics hold.
+//! [`RegionsHandle`] is what the admin interface and the metrics hold.
 
-mod adopt;
-mod answer;
-mod core;
+mod adoption;
+mod driver;
+
 mod effects;
 mod handle;
+mod inbound;
 mod links;
+mod placements;
 mod pools;
-mod share;
-mod shared;
+mod replica_probe;
+
 mod sibling;
+mod state;
 mod status;
 mod store;
-mod witness;
-mod work;
+mod tasks;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -39,14 +41,16 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::config::{Config, RegionConfig, Security};
 use crate::peering::{Acceptor, Credentials, Link, Own, Pace, Protection};
 use crate::pool::PoolRegistry;
-use adopt::Adoptions;
-use answer::Answering;
+use adoption::Adoptions;
+use driver::{RegionsDriver, regions_config};
+use inbound::InboundLinks;
 use links::{LinkKey, Links};
-use shared::{Shared, regions_config};
-use store::{Store, Writer};
+use store::{RecordStore, RecordWriter};
 
-pub use handle::{Handle, UnknownRegion};
-pub use status::{CertificateState, LinkState, PeerState, SharedCounts, SiblingState, Status};
+pub use handle::{RegionsHandle, UnknownRegion};
+pub use status::{
+    CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
+};
 
 /// How many events of links may wait. A link whose events are not taken waits itself.
 const EVENTS_MAX: usize = 1_024;
@@ -55,26 +59,26 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// A service that is ready to take part: its socket is open, its certificates are good, its memory is read.
 #[derive(Debug)]
-pub struct Region {
-    shared: Arc<Shared>,
+pub struct RegionsServer {
+    shared: Arc<RegionsDriver>,
     own: Arc<Own>,
     config: RegionConfig,
     listener: TcpListener,
     events: mpsc::Receiver<Link<LinkKey>>,
-    writer: Writer,
+    writer: RecordWriter,
 }
 
-/// A service that takes part. It leaves when this is dropped, or better with [`Running::stop`].
+/// A service that takes part. It leaves when this is dropped, or better with [`RegionsRuntime::stop`].
 #[derive(Debug)]
-pub struct Running {
-    shared: Arc<Shared>,
+pub struct RegionsRuntime {
+    shared: Arc<RegionsDriver>,
     stopping: watch::Sender<bool>,
     acceptor: JoinHandle<()>,
     writer: JoinHandle<()>,
     tasks: Vec<AbortHandle>,
 }
 
-impl Region {
+impl RegionsServer {
     /// Prepares to take part with the pools of `pool_registry`. Must be called inside a tokio runtime.
     ///
     /// # Errors
@@ -99,7 +103,7 @@ impl Region {
         let incarnation = RandomState::new().hash_one(());
         let own = Arc::new(Own::new(&config.name, incarnation, protection));
         let incarnation = Incarnation(incarnation);
-        let (store, writer, records) = Store::open(config.state_file.clone(), &config.name);
+        let (store, writer, records) = RecordStore::open(config.state_file.clone(), &config.name);
         let table = pool_registry.table();
         let peers = table
             .peer_table()
@@ -115,7 +119,7 @@ impl Region {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let links = Links::new(Arc::clone(&own), sender);
         let adoptions = Adoptions::new(Arc::clone(pool_registry), drain_max);
-        let shared = Shared::new(
+        let shared = RegionsDriver::new(
             Arc::clone(pool_registry),
             config.clone(),
             incarnation,
@@ -145,8 +149,8 @@ impl Region {
 
     /// What the admin interface and the metrics hold.
     #[must_use]
-    pub fn handle(&self) -> Handle {
-        Handle(Arc::clone(&self.shared))
+    pub fn handle(&self) -> RegionsHandle {
+        RegionsHandle(Arc::clone(&self.shared))
     }
 
     /// Takes part: dials peers and siblings, and answers them. `config` is the whole configuration, now and whenever a
@@ -159,9 +163,9 @@ impl Region {
         self,
         mut config: watch::Receiver<Arc<Config>>,
         envoys: watch::Receiver<usize>,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RegionsRuntime> {
         let (stopping, stopped) = watch::channel(false);
-        let answering = Arc::new(Answering::new(&self.shared, &self.config.name));
+        let answering = Arc::new(InboundLinks::new(&self.shared, &self.config.name));
         let pace = Pace::of(self.config.heartbeat);
         let acceptor = Acceptor::new(Arc::clone(&self.own), self.listener, pace, answering)?;
         let acceptor = tokio::spawn(async move {
@@ -171,24 +175,24 @@ impl Region {
         });
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or_else(|| self.config.clone());
-        work::apply(&self.shared, &current);
+        tasks::apply(&self.shared, &current);
         let shared = Arc::downgrade(&self.shared);
         let certificate = shared.clone();
         let mut tasks = vec![
-            spawn(work::hear(shared.clone(), self.events)),
-            spawn(work::keep_time(shared.clone())),
-            spawn(work::beat(shared.clone())),
-            spawn(work::follow_members(shared.clone())),
-            spawn(work::follow_pools(shared.clone())),
-            spawn(work::follow_config(shared.clone(), current, config)),
-            spawn(work::follow_envoys(shared.clone(), envoys)),
-            spawn(share::follow(shared)),
+            spawn(tasks::hear(shared.clone(), self.events)),
+            spawn(tasks::keep_time(shared.clone())),
+            spawn(tasks::beat(shared.clone())),
+            spawn(tasks::follow_members(shared.clone())),
+            spawn(tasks::follow_pools(shared.clone())),
+            spawn(tasks::follow_config(shared.clone(), current, config)),
+            spawn(tasks::follow_envoys(shared.clone(), envoys)),
+            spawn(placements::follow(shared)),
         ];
         if let Protection::Tls(credentials) = self.own.protection() {
             let credentials = Arc::clone(credentials);
-            tasks.push(spawn(work::follow_certificate(certificate, credentials)));
+            tasks.push(spawn(tasks::follow_certificate(certificate, credentials)));
         }
-        Ok(Running {
+        Ok(RegionsRuntime {
             shared: self.shared,
             stopping,
             acceptor,
@@ -198,7 +202,7 @@ impl Region {
     }
 }
 
-impl Running {
+impl RegionsRuntime {
     /// Gives everything back and ends all links, so that peers notice at once. Does not wait for it.
     pub fn leave(&self) {
         self.shared.shut_down();
@@ -222,7 +226,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RegionsRuntime {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use isotherm_router::region::{Effect, RegionName};
 use isotherm_router::{PeerId, PeerReport};
 
-use super::core::{Core, Watching};
+use super::driver::RegionsDriver;
 use super::pools::pool_of;
-use super::shared::Shared;
+use super::state::{DriverState, ProbeTask};
 use crate::peering::Said;
 use crate::pool::Pool;
 
-impl Shared {
+impl RegionsDriver {
     /// No pool sends anything to a peer before it is heard again.
     pub(super) fn lost(&self, peer: PeerId) {
         for pool in self.pool_registry().table().pools() {
@@ -19,7 +19,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn carry_out(&self, core: &mut Core, effect: Effect) {
+    pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
             Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Said::Ping(ping)),
             Effect::Redial { peer } => core.links.redial(peer),
@@ -50,7 +50,7 @@ impl Shared {
                 let witnesses = core.witnesses.clone();
                 let work = witnesses.ask(self.weak(), peer, addresses, interval);
                 let task = tokio::spawn(work).abort_handle();
-                core.watched.insert(peer, Watching(task));
+                core.watched.insert(peer, ProbeTask(task));
             }
             Effect::Unwatch { peer } => drop(core.watched.remove(&peer)),
             Effect::Adopt { peer, pools } => {

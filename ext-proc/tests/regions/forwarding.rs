@@ -2,7 +2,7 @@
 
 use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_router::PeerAvailability;
-use isotherm_router::region::Standing;
+use isotherm_router::region::RegionState;
 
 use super::world::{Node, connect, connected, eventually, place};
 
@@ -25,7 +25,7 @@ async fn a_full_region_forwards_to_one_that_says_it_has_room() {
     .await;
 
     let eu_seen = us.sees("eu").unwrap();
-    assert_eq!(eu_seen.standing, Standing::Up);
+    assert_eq!(eu_seen.state, RegionState::Up);
     assert_eq!(eu_seen.replicas, 1, "by its record");
     assert!(eu_seen.round_trip.is_some() && eu_seen.heartbeat_age.is_some());
     assert_eq!(

@@ -28,13 +28,13 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 type Records = BTreeMap<RegionName, Arc<Record>>;
 
-/// What is to be on disk. Whoever holds the [`Writer`] brings it there.
+/// What is to be on disk. Whoever holds the [`RecordWriter`] brings it there.
 #[derive(Debug)]
-pub(super) struct Store(watch::Sender<Arc<Records>>);
+pub(super) struct RecordStore(watch::Sender<Arc<Records>>);
 
-impl Store {
+impl RecordStore {
     /// Reads what a file remembers for `region`. Without a file nothing is kept.
-    pub(super) fn open(file: Option<PathBuf>, region: &str) -> (Self, Writer, Vec<Record>) {
+    pub(super) fn open(file: Option<PathBuf>, region: &str) -> (Self, RecordWriter, Vec<Record>) {
         let records = file.as_deref().map(|file| read_or_set_aside(file, region));
         let records = records.unwrap_or_default();
         let known = records
@@ -42,7 +42,7 @@ impl Store {
             .map(|record| (record.region.clone(), Arc::new(record.clone())))
             .collect();
         let (sender, receiver) = watch::channel(Arc::new(known));
-        let writer = Writer {
+        let writer = RecordWriter {
             region: region.to_owned(),
             file,
             records: receiver,
@@ -65,14 +65,14 @@ impl Store {
 
 /// Writes the file whenever the records change.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct RecordWriter {
     region: String,
     file: Option<PathBuf>,
     records: watch::Receiver<Arc<Records>>,
 }
 
-impl Writer {
-    /// Runs until the [`Store`] is dropped; what was kept last is written before it ends.
+impl RecordWriter {
+    /// Runs until the [`RecordStore`] is dropped; what was kept last is written before it ends.
     pub(super) async fn run(mut self) {
         let Some(file) = self.file else { return };
         let mut failing = false;
@@ -289,7 +289,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_kept_last_is_there_after_a_restart() {
         let (_folder, file) = folder();
-        let (store, writer, records) = Store::open(Some(file.clone()), "us");
+        let (store, writer, records) = RecordStore::open(Some(file.clone()), "us");
         assert!(records.is_empty());
         for (region, version) in [("eu", 1), ("asia", 1), ("eu", 2)] {
             store.keep(Arc::new(record(region, version)), |_| true);
@@ -297,14 +297,14 @@ mod tests {
         let running = tokio::spawn(writer.run());
         drop(store);
         running.await.unwrap();
-        let (store, _, records) = Store::open(Some(file), "us");
+        let (store, _, records) = RecordStore::open(Some(file), "us");
         assert_eq!(records, [record("asia", 1), record("eu", 2)]);
         drop(store);
     }
 
     #[test]
     fn regions_that_are_gone_make_way_when_there_are_too_many() {
-        let (store, ..) = Store::open(None, "us");
+        let (store, ..) = RecordStore::open(None, "us");
         for n in 0..RECORDS_MAX {
             store.keep(Arc::new(record(&format!("r{n}"), 1)), |_| true);
         }
@@ -326,7 +326,7 @@ mod tests {
         ] {
             let (folder, file) = folder();
             std::fs::write(&file, text).unwrap();
-            let (.., records) = Store::open(Some(file.clone()), "us");
+            let (.., records) = RecordStore::open(Some(file.clone()), "us");
             assert!(records.is_empty(), "{text}");
             assert!(!file.exists(), "{text}");
             let aside = std::fs::read_to_string(folder.path().join("state.json.broken"));
@@ -336,7 +336,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_that_cannot_be_written_to_fails_nothing() {
-        let (store, writer, _) = Store::open(Some("/nowhere/at/all.json".into()), "us");
+        let (store, writer, _) = RecordStore::open(Some("/nowhere/at/all.json".into()), "us");
         store.keep(Arc::new(record("eu", 1)), |_| true);
         drop(store);
         writer.run().await;

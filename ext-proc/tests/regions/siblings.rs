@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::Scope;
-use isotherm_router::region::Standing;
+use isotherm_router::region::RegionState;
 use serde_json::Value;
 
 use super::fake::{FakeEngine, vllm};
@@ -93,7 +93,7 @@ async fn queues_add_up_and_one_envoy_is_enough() {
     let own: Vec<_> = eu.engines.iter().map(|engine| engine.addr).collect();
     eu.write(&[("us", first.links())], &[], &own);
     eventually("us has a gateway", || {
-        eu.sees("us").is_some_and(|us| us.standing == Standing::Up)
+        eu.sees("us").is_some_and(|us| us.state == RegionState::Up)
     })
     .await;
 
@@ -116,12 +116,12 @@ async fn queues_add_up_and_one_envoy_is_enough() {
 
     second.kill();
     eventually("the gateway went with it", || {
-        eu.sees("us").unwrap().standing == Standing::NoGateway
+        eu.sees("us").unwrap().state == RegionState::NoGateway
     })
     .await;
     first.connect_envoy().await;
     eventually("there is one again", || {
-        eu.sees("us").unwrap().standing == Standing::Up
+        eu.sees("us").unwrap().state == RegionState::Up
     })
     .await;
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use isotherm_router::region::Session;
 
-use super::Shared;
-use super::share;
+use super::RegionsDriver;
+use super::placements;
 use crate::peering::{Answer, Caller, Said};
 
 /// How often a caller that was turned away is logged at most; all are counted.
@@ -15,15 +15,15 @@ const WARN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the acceptor of links hands over to. It does not keep the service.
 #[derive(Debug)]
-pub(super) struct Answering {
-    shared: Weak<Shared>,
+pub(super) struct InboundLinks {
+    shared: Weak<RegionsDriver>,
     own: Arc<str>,
     /// When a caller that was turned away was last logged.
     warned: Mutex<Option<Instant>>,
 }
 
-impl Answering {
-    pub(super) fn new(shared: &Arc<Shared>, own: &str) -> Self {
+impl InboundLinks {
+    pub(super) fn new(shared: &Arc<RegionsDriver>, own: &str) -> Self {
         Self {
             shared: Arc::downgrade(shared),
             own: own.into(),
@@ -52,7 +52,7 @@ impl Answering {
             return match said {
                 Said::Ping(ping) => shared.answer_sibling(&ping),
                 Said::Placements(placed) => {
-                    share::receive(&shared, placed);
+                    placements::receive(&shared, placed);
                     Vec::new()
                 }
                 // Who calls asks; records and heartbeats are answers.
@@ -72,7 +72,7 @@ impl Answering {
     }
 }
 
-impl Answer for Answering {
+impl Answer for InboundLinks {
     fn opened(&self, caller: &Caller) {
         tracing::debug!(region = %caller.region, "region calls");
     }

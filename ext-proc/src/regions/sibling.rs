@@ -21,12 +21,12 @@ pub(super) struct Sibling {
     fresh: bool,
     /// Questions that are open, oldest first.
     asked: VecDeque<(u64, Time)>,
-    heard: Option<Heard>,
+    heard: Option<SiblingReport>,
 }
 
 /// What a sibling said last.
 #[derive(Debug)]
-struct Heard {
+struct SiblingReport {
     asked: Time,
     came: Time,
     stance: Stance,
@@ -82,7 +82,7 @@ impl Sibling {
         let Some((_, asked)) = self.asked.drain(..=open).next_back() else {
             return false;
         };
-        self.heard = Some(Heard {
+        self.heard = Some(SiblingReport {
             asked,
             came: now,
             stance: heartbeat.stance,
@@ -91,7 +91,7 @@ impl Sibling {
         true
     }
 
-    fn heard(&self, now: Time, silence_max: Duration) -> Option<&Heard> {
+    fn heard(&self, now: Time, silence_max: Duration) -> Option<&SiblingReport> {
         let heard = self.heard.as_ref();
         heard.filter(|heard| now.since(heard.came) <= silence_max)
     }

@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use isotherm_router::PeerId;
-use isotherm_router::region::{Blocked, RegionsCounters, Standing};
+use isotherm_router::region::{Blocked, RegionState, RegionsCounters};
 
 /// How the regions are now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Status {
+pub struct RegionsStatus {
     /// This region's name.
     pub name: String,
     /// Whether an Envoy of this region is connected, to this service or to a sibling that is heard.
@@ -21,7 +21,7 @@ pub struct Status {
     /// What has happened since the start.
     pub counters: RegionsCounters,
     /// What was shared with siblings since the start.
-    pub shared: SharedCounts,
+    pub shared: PlacementCounts,
     /// This region's certificate; its default where links are not protected.
     pub certificate: CertificateState,
     /// Callers that were turned away since the start: no certificate or a wrong one, too many, or nonsense.
@@ -42,7 +42,7 @@ pub struct PeerState {
     /// The link to it.
     pub link: LinkState,
     /// What that and its heartbeats make of it.
-    pub standing: Standing,
+    pub state: RegionState,
     /// Round trip, smoothed.
     pub round_trip: Option<Duration>,
     /// How long ago its last heartbeat was asked for.
@@ -87,7 +87,7 @@ pub struct CertificateState {
 
 /// Placements told to siblings, and heard from them. A message counts once for each sibling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SharedCounts {
+pub struct PlacementCounts {
     /// Messages sent.
     pub sent: u64,
     /// Messages that were not, because the link was down or behind.

@@ -6,7 +6,7 @@ use isotherm_router::PeerId;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
+use super::RegionsDriver;
 use super::links::LinkKey;
 use super::pools::own_members;
 use super::status::CertificateState;
@@ -15,7 +15,7 @@ use crate::peering::{Credentials, Followed, Link};
 use crate::pool::PoolTable;
 
 /// Takes what happens to links.
-pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<LinkKey>>) {
+pub(super) async fn hear(shared: Weak<RegionsDriver>, mut events: mpsc::Receiver<Link<LinkKey>>) {
     while let Some(event) = events.recv().await {
         let Some(shared) = shared.upgrade() else {
             return;
@@ -25,7 +25,7 @@ pub(super) async fn hear(shared: Weak<Shared>, mut events: mpsc::Receiver<Link<L
 }
 
 /// Makes time pass for the core.
-pub(super) async fn keep_time(shared: Weak<Shared>) {
+pub(super) async fn keep_time(shared: Weak<RegionsDriver>) {
     let Some(alarm) = shared.upgrade().map(|shared| shared.alarm()) else {
         return;
     };
@@ -44,7 +44,7 @@ pub(super) async fn keep_time(shared: Weak<Shared>) {
 }
 
 /// `None` when the service is gone; `Some(None)` when nothing is due.
-fn next(shared: &Weak<Shared>) -> Option<Option<Instant>> {
+fn next(shared: &Weak<RegionsDriver>) -> Option<Option<Instant>> {
     let shared = shared.upgrade()?;
     let due = shared.deadline();
     let due = due.and_then(|time| shared.clock().instant_of(time));
@@ -52,7 +52,7 @@ fn next(shared: &Weak<Shared>) -> Option<Option<Instant>> {
 }
 
 /// Loads certificates again when they change, and keeps count of it.
-pub(super) async fn follow_certificate(shared: Weak<Shared>, credentials: Arc<Credentials>) {
+pub(super) async fn follow_certificate(shared: Weak<RegionsDriver>, credentials: Arc<Credentials>) {
     let known = Arc::clone(&credentials);
     let note = move |change: fn(&mut CertificateState)| {
         if let Some(shared) = shared.upgrade() {
@@ -70,7 +70,7 @@ pub(super) async fn follow_certificate(shared: Weak<Shared>, credentials: Arc<Cr
 }
 
 /// Asks the siblings with each interval.
-pub(super) async fn beat(shared: Weak<Shared>) {
+pub(super) async fn beat(shared: Weak<RegionsDriver>) {
     loop {
         let Some(strong) = shared.upgrade() else {
             return;
@@ -83,7 +83,7 @@ pub(super) async fn beat(shared: Weak<Shared>) {
 }
 
 /// Tells the core who this region's own replicas are.
-pub(super) async fn follow_members(shared: Weak<Shared>) {
+pub(super) async fn follow_members(shared: Weak<RegionsDriver>) {
     let Some(mut revision) = shared
         .upgrade()
         .map(|shared| shared.pool_registry().revision())
@@ -106,7 +106,7 @@ pub(super) async fn follow_members(shared: Weak<Shared>) {
 }
 
 /// Takes adopted replicas into pools that come.
-pub(super) async fn follow_pools(shared: Weak<Shared>) {
+pub(super) async fn follow_pools(shared: Weak<RegionsDriver>) {
     let Some(mut table) = shared
         .upgrade()
         .map(|shared| shared.pool_registry().watch())
@@ -123,7 +123,7 @@ pub(super) async fn follow_pools(shared: Weak<Shared>) {
 
 /// Dials those that the configuration names, through reloads.
 pub(super) async fn follow_config(
-    shared: Weak<Shared>,
+    shared: Weak<RegionsDriver>,
     mut applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
 ) {
@@ -143,7 +143,7 @@ pub(super) async fn follow_config(
 }
 
 /// Dials those that a configuration names, and keeps to the rest of it, apart from what only a restart changes.
-pub(super) fn apply(shared: &Shared, config: &RegionConfig) {
+pub(super) fn apply(shared: &RegionsDriver, config: &RegionConfig) {
     let running = shared.lock().config.clone();
     let config = RegionConfig {
         name: running.name,
@@ -167,7 +167,7 @@ fn identities(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerConf
 }
 
 /// Tells the core whether an Envoy is connected.
-pub(super) async fn follow_envoys(shared: Weak<Shared>, mut envoys: watch::Receiver<usize>) {
+pub(super) async fn follow_envoys(shared: Weak<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
     loop {
         let count = *envoys.borrow_and_update();
         let Some(strong) = shared.upgrade() else {

@@ -7,11 +7,11 @@ use isotherm_router::region::{Event, Incarnation, Members, RegionName, Regions, 
 use isotherm_router::{PeerId, Time};
 use tokio::task::AbortHandle;
 
-use super::adopt::Adoptions;
+use super::adoption::Adoptions;
 use super::links::Links;
-use super::status::{CertificateState, SharedCounts};
-use super::store::Store;
-use super::witness::Witnesses;
+use super::replica_probe::ReplicaProber;
+use super::status::{CertificateState, PlacementCounts};
+use super::store::RecordStore;
 use crate::config::RegionConfig;
 use crate::peering::Said;
 
@@ -21,25 +21,25 @@ const GATEWAY_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the lock guards.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct DriverState {
     pub(super) regions: Regions,
     pub(super) config: RegionConfig,
     pub(super) links: Links,
     pub(super) adoptions: Adoptions,
-    pub(super) counts: SharedCounts,
+    pub(super) counts: PlacementCounts,
     pub(super) certificate: CertificateState,
     /// Callers that were turned away since the start.
     pub(super) turned_away: u64,
     incarnation: Incarnation,
-    pub(super) witnesses: Witnesses,
-    pub(super) watched: BTreeMap<PeerId, Watching>,
-    pub(super) store: Store,
+    pub(super) witnesses: ReplicaProber,
+    pub(super) watched: BTreeMap<PeerId, ProbeTask>,
+    pub(super) store: RecordStore,
     /// Whether an Envoy is connected to this very service.
     own_gateway: bool,
     /// Until when the first one counts as connected: the two start together, in either order.
     gateway_expected_until: Option<Time>,
     /// What the core was told last.
-    pub(super) told: Told,
+    pub(super) last_inputs: LastInputs,
     /// The number of the last question to siblings.
     seq: u64,
     /// When this service was told of these siblings.
@@ -47,7 +47,7 @@ pub(super) struct Core {
 }
 
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct LastInputs {
     leads: bool,
     gateway: bool,
     holds: BTreeSet<RegionName>,
@@ -56,15 +56,15 @@ pub(super) struct Told {
 
 /// A task that asks the replicas of a region.
 #[derive(Debug)]
-pub(super) struct Watching(pub(super) AbortHandle);
+pub(super) struct ProbeTask(pub(super) AbortHandle);
 
-impl Drop for Watching {
+impl Drop for ProbeTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Core {
+impl DriverState {
     pub(super) fn new(
         started: Time,
         config: RegionConfig,
@@ -72,23 +72,23 @@ impl Core {
         regions: Regions,
         links: Links,
         adoptions: Adoptions,
-        store: Store,
+        store: RecordStore,
     ) -> Self {
         Self {
             regions,
             config,
             links,
             adoptions,
-            counts: SharedCounts::default(),
+            counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
             turned_away: 0,
             incarnation,
-            witnesses: Witnesses::new(),
+            witnesses: ReplicaProber::new(),
             watched: BTreeMap::new(),
             store,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_STARTS_WITHIN)),
-            told: Told {
+            last_inputs: LastInputs {
                 leads: true,
                 gateway: false,
                 holds: BTreeSet::new(),
@@ -144,16 +144,16 @@ impl Core {
             || expected
             || siblings().any(|sibling| sibling.gateway(now, silence_max));
         let leads = self.leads(now);
-        if leads != self.told.leads {
-            self.told.leads = leads;
+        if leads != self.last_inputs.leads {
+            self.last_inputs.leads = leads;
             self.regions.handle(now, Event::Leads { leads });
         }
-        if holds != self.told.holds {
-            self.told.holds.clone_from(&holds);
+        if holds != self.last_inputs.holds {
+            self.last_inputs.holds.clone_from(&holds);
             self.regions.handle(now, Event::Siblings { holds });
         }
-        if gateway != self.told.gateway {
-            self.told.gateway = gateway;
+        if gateway != self.last_inputs.gateway {
+            self.last_inputs.gateway = gateway;
             self.regions.handle(now, Event::Gateway { up: gateway });
         }
     }

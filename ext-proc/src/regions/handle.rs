@@ -3,38 +3,32 @@
 use std::sync::Arc;
 
 use isotherm_router::PeerId;
-use isotherm_router::region::{Event, PeerRegion, RegionName, RegionsStatus};
+use isotherm_router::region::{Event, PeerRegion, RegionName};
 
-use super::Shared;
-use super::core::Core;
+use super::RegionsDriver;
 use super::links::{PeerLink, SiblingLink};
-use super::status::{PeerState, SiblingState, Status};
+use super::state::DriverState;
+use super::status::{PeerState, RegionsStatus, SiblingState};
 
 /// This service among the regions. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Handle(pub(super) Arc<Shared>);
+pub struct RegionsHandle(pub(super) Arc<RegionsDriver>);
 
 /// A region that is not in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a peer of this region; `isotherm regions` shows who is")]
 pub struct UnknownRegion(pub String);
 
-impl Handle {
+impl RegionsHandle {
     /// How the regions are now.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RegionsStatus {
         let core = self.0.lock();
         let now = self.0.clock().now();
         let silence_max = core.config.silence_max();
-        let RegionsStatus {
-            name,
-            gateway,
-            heirs,
-            peers,
-            counters,
-            ..
-        } = core.regions.status(now);
-        let mut peers: Vec<_> = peers
+        let status = core.regions.status(now);
+        let mut peers: Vec<_> = status
+            .peers
             .into_iter()
             .filter_map(|peer| Some(state(&core, core.links.peers.get(&peer.id)?, peer)))
             .collect();
@@ -53,13 +47,13 @@ impl Handle {
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
-        Status {
-            name: name.to_string(),
-            gateway,
-            heirs: names(&heirs),
+        RegionsStatus {
+            name: status.name.to_string(),
+            gateway: status.gateway,
+            heirs: names(&status.heirs),
             peers,
             siblings: siblings.collect(),
-            counters,
+            counters: status.counters,
             shared: core.counts,
             certificate: core.certificate,
             turned_away: core.turned_away,
@@ -82,14 +76,14 @@ impl Handle {
     }
 }
 
-fn state(core: &Core, link: &PeerLink, peer: PeerRegion) -> PeerState {
+fn state(core: &DriverState, link: &PeerLink, peer: PeerRegion) -> PeerState {
     PeerState {
         id: peer.id,
         name: peer.name.to_string(),
         address: link.config.address.to_string(),
         cluster: link.config.cluster.clone(),
         link: link.state.clone(),
-        standing: peer.standing,
+        state: peer.state,
         round_trip: peer.round_trip,
         heartbeat_age: peer.heartbeat_age,
         version: peer.version,

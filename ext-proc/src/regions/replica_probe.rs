@@ -15,7 +15,7 @@ use isotherm_router::region::Event;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::Shared;
+use super::RegionsDriver;
 use crate::probe::Knocker;
 
 /// How many replicas of one region are asked at a time.
@@ -27,12 +27,12 @@ const PATIENCE_INTERVALS: u32 = 3;
 
 /// What all witnesses share.
 #[derive(Clone, Debug)]
-pub(super) struct Witnesses {
+pub(super) struct ReplicaProber {
     knocker: Knocker,
     places: Arc<Semaphore>,
 }
 
-impl Witnesses {
+impl ReplicaProber {
     pub(super) fn new() -> Self {
         Self {
             knocker: Knocker::new(),
@@ -43,7 +43,7 @@ impl Witnesses {
     /// Asks replicas of `peer` with each interval, until the task is aborted.
     pub(super) async fn ask(
         self,
-        shared: Weak<Shared>,
+        shared: Weak<RegionsDriver>,
         peer: PeerId,
         addresses: Vec<Arc<str>>,
         interval: Duration,

@@ -19,7 +19,7 @@ use crate::pool::{MembershipError, Pool, PoolRegistry};
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A replica, with the name of its pool in this service.
-type Place = (Arc<str>, SocketAddr);
+type ReplicaKey = (Arc<str>, SocketAddr);
 
 /// Whose replicas are in the pools.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(super) struct Adoptions {
     pool_registry: Arc<PoolRegistry>,
     /// How long a replica that is given back may go on with what it has.
     drain_max: Duration,
-    held: BTreeMap<PeerId, Adopted>,
+    held: BTreeMap<PeerId, AdoptedReplicas>,
 }
 
 #[derive(Debug, Default)]
-struct Adopted {
+struct AdoptedReplicas {
     /// What the region's record says.
     wanted: Vec<Members>,
-    places: BTreeSet<Place>,
+    places: BTreeSet<ReplicaKey>,
 }
 
 impl Adoptions {
@@ -109,7 +109,7 @@ impl Adoptions {
         }
     }
 
-    fn give_back(&self, peer: PeerId, (name, address): &Place) {
+    fn give_back(&self, peer: PeerId, (name, address): &ReplicaKey) {
         let table = self.pool_registry.table();
         let Some(pool) = table.pools().iter().find(|pool| pool.name() == name) else {
             return;
