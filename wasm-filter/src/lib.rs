@@ -7,8 +7,8 @@
 //! its affinity until Envoy has made a new one.
 
 mod answer;
+mod decision_stream;
 mod host;
-mod line;
 mod metrics;
 mod request;
 mod response;

@@ -18,9 +18,9 @@ pub(crate) struct RequestMetrics {
     body_bytes: Metric,
 }
 
-/// What a line counts.
+/// What a decision stream counts.
 #[derive(Clone, Debug)]
-pub(crate) struct LineMetrics {
+pub(crate) struct DecisionStreamMetrics {
     fell_back: Metric,
 }
 
@@ -79,14 +79,14 @@ impl ResponseMetrics {
     }
 }
 
-impl LineMetrics {
+impl DecisionStreamMetrics {
     pub(crate) fn define() -> Self {
         Self {
-            fell_back: Metric::counter("isotherm_filter_line_fell_back"),
+            fell_back: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
         }
     }
 
-    /// So many requests got no answer on the line, and went on without it.
+    /// So many requests got no answer on the decision stream, and went on without it.
     pub(crate) fn fell_back(&self, requests: u64) {
         if let (Some(id), 1..) = (self.fell_back.0, requests) {
             let _ = hostcalls::increment_metric(id, i64::try_from(requests).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! The role in front of the external processor, on the host. What it asks about on its line it watches to the end itself.
+//! The role in front of the external processor, on the host. What it asks about on its decision stream it watches to the end itself.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use isotherm_wasm_filter_core::{Edit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::line::Shared;
+use crate::decision_stream::Shared;
 use crate::metrics::{RequestMetrics, ResponseMetrics};
 use crate::{answer, host};
 
@@ -24,24 +24,24 @@ pub(crate) struct RequestContext {
     metrics: Rc<Metrics>,
     /// `None` before the request's headers, and once the request has been let go.
     flow: Option<RequestFlow>,
-    line: Option<Shared>,
-    /// This context's number on the host, and the request's on the line.
+    decision_stream: Option<Shared>,
+    /// This context's number on the host, and the request's on the decision stream.
     id: u32,
-    /// Whether the line was asked about it.
+    /// Whether the decision stream was asked about it.
     is_asked: bool,
-    /// The answer to what was decided on the line, once it comes.
+    /// The answer to what was decided on the decision stream, once it comes.
     answer: Option<Box<ResponseFlow>>,
 }
 
 /// What this role counts.
 struct Metrics {
     requests: RequestMetrics,
-    /// Of requests that are decided on the line.
+    /// Of requests that are decided on the decision stream.
     answers: ResponseMetrics,
 }
 
 impl RequestContext {
-    pub(crate) fn new(config: Rc<RequestConfig>, line: Option<Shared>) -> Self {
+    pub(crate) fn new(config: Rc<RequestConfig>, decision_stream: Option<Shared>) -> Self {
         let metrics = Metrics {
             requests: RequestMetrics::define(),
             answers: ResponseMetrics::define(),
@@ -50,7 +50,7 @@ impl RequestContext {
             config,
             metrics: Rc::new(metrics),
             flow: None,
-            line,
+            decision_stream,
             id: 0,
             is_asked: false,
             answer: None,
@@ -62,7 +62,7 @@ impl RequestContext {
             config: Rc::clone(&self.config),
             metrics: Rc::clone(&self.metrics),
             flow: None,
-            line: self.line.clone(),
+            decision_stream: self.decision_stream.clone(),
             id,
             is_asked: false,
             answer: None,
@@ -84,7 +84,7 @@ impl RequestContext {
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
-    /// Lets the request go, or asks on the line where it is to go.
+    /// Lets the request go, or asks on the decision stream where it is to go.
     fn let_go(&mut self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
         self.metrics.requests.released(&release);
@@ -97,23 +97,23 @@ impl RequestContext {
         }
     }
 
-    /// Asks on the line, or gives the request's headers again.
+    /// Asks on the decision stream, or gives the request's headers again.
     fn ask(&mut self, release: Release) -> Result<(), Vec<Edit>> {
-        let (Some(line), Some(target)) = (&self.line, &release.target) else {
+        let (Some(decision_stream), Some(target)) = (&self.decision_stream, &release.target) else {
             return Err(release.edits);
         };
-        let Ok(mut line) = line.try_borrow_mut() else {
+        let Ok(mut decision_stream) = decision_stream.try_borrow_mut() else {
             return Err(release.edits);
         };
-        line.ask(self.id, target, release.edits)?;
+        decision_stream.ask(self.id, target, release.edits)?;
         self.is_asked = true;
         Ok(())
     }
 
-    /// What watches the answer, which begins to come, if the line has decided on the request.
+    /// What watches the answer, which begins to come, if the decision stream has decided on the request.
     fn decided(&self) -> Option<Box<ResponseFlow>> {
-        let line = self.line.as_ref().filter(|_| self.is_asked)?;
-        line.try_borrow_mut().ok()?.answer(self.id)
+        let decision_stream = self.decision_stream.as_ref().filter(|_| self.is_asked)?;
+        decision_stream.try_borrow_mut().ok()?.answer(self.id)
     }
 
     /// The answer has come to its end.
@@ -125,13 +125,13 @@ impl RequestContext {
         }
     }
 
-    /// Says on the line that the request is over, if that was not said.
+    /// Says on the decision stream that the request is over, if that was not said.
     fn tell_end(&self, outcome: Option<String>) {
-        if let Some(line) = &self.line
+        if let Some(decision_stream) = &self.decision_stream
             && self.is_asked
-            && let Ok(mut line) = line.try_borrow_mut()
+            && let Ok(mut decision_stream) = decision_stream.try_borrow_mut()
         {
-            line.tell_end(self.id, outcome);
+            decision_stream.tell_end(self.id, outcome);
         }
     }
 }

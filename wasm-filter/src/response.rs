@@ -1,6 +1,6 @@
 //! The role behind the external processor, on the host.
 //!
-//! What was decided on the line is watched by the role that asked there. Envoy ought not to lead such a request through
+//! What was decided on the decision stream is watched by the role that asked there. Envoy ought not to lead such a request through
 //! here at all; where it does, nothing is done with it.
 
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) struct ResponseContext {
     config: ResponseConfig,
     metrics: Rc<ResponseMetrics>,
     /// `None` before the request's headers: the proxy's own answer to a request that was never sent is not
-    /// an outcome. None either when the line has decided on the request.
+    /// an outcome. None either when the decision stream has decided on the request.
     flow: Option<ResponseFlow>,
 }
 
@@ -55,7 +55,7 @@ impl Context for ResponseContext {}
 impl HttpContext for ResponseContext {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
         let header = |name| self.get_http_request_header_bytes(name);
-        if header(names::LINE).is_some() {
+        if header(names::DECIDED).is_some() {
             return Action::Continue;
         }
         let (flow, added) = ResponseFlow::start(self.config, header, host::now(self));

@@ -7,8 +7,8 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
+use crate::decision_stream::{Shared, Wire};
 use crate::host;
-use crate::line::{Shared, Wire};
 use crate::metrics::ResponseMetrics;
 use crate::request::RequestContext;
 use crate::response::ResponseContext;
@@ -18,7 +18,7 @@ pub(crate) struct Root {
     /// Its number on the host.
     id: u32,
     role: Role,
-    line: Option<Shared>,
+    decision_stream: Option<Shared>,
 }
 
 /// What each request gets a copy of.
@@ -34,26 +34,26 @@ impl Root {
         Self {
             id,
             role: Role::Idle,
-            line: None,
+            decision_stream: None,
         }
     }
 
-    /// The line, for a moment. Nobody else has it in one of the root's callbacks.
-    fn line(&self) -> Option<RefMut<'_, Wire>> {
-        self.line.as_ref()?.try_borrow_mut().ok()
+    /// The decision stream, for a moment. Nobody else has it in one of the root's callbacks.
+    fn decision_stream(&self) -> Option<RefMut<'_, Wire>> {
+        self.decision_stream.as_ref()?.try_borrow_mut().ok()
     }
 }
 
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, stream: u32, message_bytes: usize) {
-        if let Some(mut line) = self.line() {
-            line.heard(stream, message_bytes, host::now(self));
+        if let Some(mut decision_stream) = self.decision_stream() {
+            decision_stream.heard(stream, message_bytes, host::now(self));
         }
     }
 
     fn on_grpc_stream_close(&mut self, stream: u32, _: u32) {
-        if let Some(mut line) = self.line() {
-            line.closed(stream);
+        if let Some(mut decision_stream) = self.decision_stream() {
+            decision_stream.closed(stream);
         }
     }
 }
@@ -67,9 +67,10 @@ impl RootContext for Root {
         };
         match Plugin::parse(&configuration.unwrap_or_default()) {
             Ok(Plugin::Request(config)) => {
-                let line = config.line();
-                self.line = line.map(|line| Wire::start(self.id, line, host::now(self)));
-                let context = RequestContext::new(config, self.line.clone());
+                let decision_stream = config.decision_stream();
+                self.decision_stream = decision_stream
+                    .map(|decision_stream| Wire::start(self.id, decision_stream, host::now(self)));
+                let context = RequestContext::new(config, self.decision_stream.clone());
                 self.role = Role::Request(context);
                 true
             }
@@ -79,7 +80,7 @@ impl RootContext for Root {
             }
             Err(error) => {
                 let message = format!("isotherm: the filter's configuration is refused: {error}");
-                // Where the host does not take the line, its own report of the refusal has to do.
+                // Where the host does not take the decision stream, its own report of the refusal has to do.
                 let _ = hostcalls::log(LogLevel::Error, &message);
                 false
             }
@@ -87,8 +88,8 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        if let Some(mut line) = self.line() {
-            line.fired(host::now(self));
+        if let Some(mut decision_stream) = self.decision_stream() {
+            decision_stream.fired(host::now(self));
         }
     }
 

@@ -7,7 +7,7 @@
 //! | name | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
-//! | `isotherm_lines` | gauge | | lines that are open now: one for each worker of an Envoy that asks by them, and one for its main thread |
+//! | `isotherm_decision_streams` | gauge | | open decision streams: one for each worker thread of an Envoy, and one for its main thread |
 //! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
@@ -111,7 +111,7 @@ pub struct Metrics {
     /// Requests that Envoy has open with this service.
     pub streams: Gauge,
     /// Lines that are open.
-    pub lines: Gauge,
+    pub decision_streams: Gauge,
     /// Envoys that follow the endpoints.
     pub eds_streams: Gauge,
     /// Endpoint updates sent.
@@ -182,7 +182,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             streams: Gauge::default(),
-            lines: Gauge::default(),
+            decision_streams: Gauge::default(),
             eds_streams: Gauge::default(),
             eds_pushes: Counter::default(),
             eds_nacks: Counter::default(),
@@ -198,9 +198,9 @@ impl Metrics {
             metrics.streams.clone(),
         );
         registry.register(
-            "lines",
-            "Lines that are open: one for each worker of an Envoy that asks by them, and one for its main thread",
-            metrics.lines.clone(),
+            "decision_streams",
+            "Open decision streams: one for each worker thread of an Envoy, and one for its main thread",
+            metrics.decision_streams.clone(),
         );
         registry.register(
             "answers",

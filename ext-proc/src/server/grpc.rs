@@ -13,7 +13,7 @@ use tonic_health::server::HealthService;
 use super::envoys::{Callers, Envoys, Marking, Watched};
 use super::listen::Connection;
 use crate::eds::Endpoints;
-use crate::frontends::decision_stream::Line;
+use crate::frontends::decision_stream::DecisionService;
 use crate::frontends::ext_proc::ExtProc;
 
 /// The most streams that one connection may have open. A stream lives as long as its request, so this bounds waiting
@@ -36,7 +36,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Services {
     pub(super) ext_proc: ExtProc,
-    pub(super) line: Line,
+    pub(super) decisions: DecisionService,
     pub(super) endpoints: EndpointDiscoveryServiceServer<Endpoints>,
     pub(super) health: HealthServer<HealthService>,
     /// Learns which connections are Envoys'.
@@ -69,7 +69,7 @@ fn router(services: Services) -> Router {
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(Marking::new(services.ext_proc, Callers::Envoys))
-        .add_service(Marking::new(services.line, Callers::Envoys))
+        .add_service(Marking::new(services.decisions, Callers::Envoys))
         .add_service(Marking::new(services.endpoints, Callers::Envoys))
         .add_service(Marking::new(services.health, Callers::Anybody))
 }

@@ -171,7 +171,7 @@ impl Server {
             unix_time_s(),
         );
         let services = grpc::Services {
-            line: ext_proc.line(stopped.clone()),
+            decisions: ext_proc.decisions(stopped.clone()),
             ext_proc,
             endpoints: Endpoints::server(
                 Arc::clone(&self.pool_registry),

@@ -9,11 +9,11 @@
 )]
 
 mod call;
+mod decision_stream;
 mod decisions;
 mod endpoints;
 #[path = "../fake/mod.rs"]
 pub mod fake;
-mod line;
 mod queue;
 mod regions;
 mod stop;

@@ -38,7 +38,7 @@ pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32)
 pub fn with_long_timeouts(stack: StackBuilder) -> StackBuilder {
     stack.envoy(|document| {
         envoy::edit_filter(document, "isotherm.request", |filter| {
-            filter.set("line/timeout_ms", PATIENT_MS)
+            filter.set("decision_stream/timeout_ms", PATIENT_MS)
         })?;
         let filter = "isotherm.ext_proc";
         envoy::set_in_filter(document, filter, "message_timeout", &json!(PATIENT))?;

@@ -58,9 +58,11 @@ pub fn edit_filter(
 /// When a listener's filters are not what they were.
 pub fn show_decisions(document: &mut Document) -> anyhow::Result<()> {
     edit_filter(document, RESPONSE, |filter| filter.set("decision", true))?;
-    edit_filter(document, REQUEST, |filter| match filter.get("line") {
-        Ok(_) => filter.set("line/decision", true),
-        Err(_) => Ok(()),
+    edit_filter(document, REQUEST, |filter| {
+        match filter.get("decision_stream") {
+            Ok(_) => filter.set("decision_stream/decision", true),
+            Err(_) => Ok(()),
+        }
     })
 }
 

@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 /// seen: well below Envoy's default buffer limit of 1 MiB, past which the client would get a 413.
 const BUFFER_BYTES_MAX: usize = 700 * 1024;
 
-/// How long a request waits for a word of the service on the line, in milliseconds: what `envoy/` gives external
+/// How long a request waits for a word of the service on the decision stream, in milliseconds: what `envoy/` gives external
 /// processing, too.
 const LINE_TIMEOUT_MS: u32 = 500;
 
@@ -45,12 +45,12 @@ pub struct RequestConfig {
     /// The body members that `session` and `tier` name.
     pub(crate) wanted: Wanted,
     pub(crate) trusted_origin: bool,
-    pub(crate) line: Option<LineConfig>,
+    pub(crate) decision_stream: Option<DecisionStreamConfig>,
 }
 
-/// The line on which requests are asked about.
+/// The decision stream on which requests are asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineConfig {
+pub struct DecisionStreamConfig {
     /// Envoy's cluster of the service.
     pub cluster: String,
     /// How long a request is held back without a word of the service.
@@ -121,10 +121,10 @@ impl RequestConfig {
         self.request_body_buffer_limit >= needed_bytes
     }
 
-    /// The line on which requests are asked about, where there is to be one.
+    /// The decision stream on which requests are asked about, where there is to be one.
     #[must_use]
-    pub fn line(&self) -> Option<&LineConfig> {
-        self.line.as_ref()
+    pub fn decision_stream(&self) -> Option<&DecisionStreamConfig> {
+        self.decision_stream.as_ref()
     }
 
     /// The cluster for requests that name this model.
@@ -173,7 +173,7 @@ struct RawRequest {
     session: Vec<RawSource>,
     tier: Vec<RawSource>,
     trusted_origin: bool,
-    line: Option<RawLine>,
+    decision_stream: Option<RawDecisionStream>,
 }
 
 impl Default for RawRequest {
@@ -200,22 +200,22 @@ impl Default for RawRequest {
                 body("metadata.tier"),
             ],
             trusted_origin: false,
-            line: None,
+            decision_stream: None,
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawLine {
+struct RawDecisionStream {
     cluster: String,
-    #[serde(default = "line_timeout_ms")]
+    #[serde(default = "decision_stream_timeout_ms")]
     timeout_ms: u32,
     #[serde(default)]
     decision: bool,
 }
 
-fn line_timeout_ms() -> u32 {
+fn decision_stream_timeout_ms() -> u32 {
     LINE_TIMEOUT_MS
 }
 
@@ -266,14 +266,20 @@ impl RawRequest {
         if self.buffer_bytes_max == 0 {
             errors.push("buffer_bytes_max is 0: no prompt could ever be read".to_owned());
         }
-        if let Some(line) = &self.line {
-            check_name(&line.cluster, "line.cluster", &mut errors);
-            if line.timeout_ms == 0 {
-                errors.push("line.timeout_ms is 0: no answer could ever be in time".to_owned());
+        if let Some(decision_stream) = &self.decision_stream {
+            check_name(
+                &decision_stream.cluster,
+                "decision_stream.cluster",
+                &mut errors,
+            );
+            if decision_stream.timeout_ms == 0 {
+                errors.push(
+                    "decision_stream.timeout_ms is 0: no answer could ever be in time".to_owned(),
+                );
             }
             if self.trusted_origin {
                 errors.push(
-                    "line: not where trusted_origin is set, since only external processing sends requests to regions"
+                    "decision_stream: not where trusted_origin is set, since only external processing sends requests to regions"
                         .to_owned(),
                 );
             }
@@ -320,11 +326,13 @@ impl RawRequest {
             tier: resolve(self.tier, &mut wanted.tier),
             wanted,
             trusted_origin: self.trusted_origin,
-            line: self.line.map(|line| LineConfig {
-                cluster: line.cluster,
-                timeout: Duration::from_millis(line.timeout_ms.into()),
-                decision: line.decision,
-            }),
+            decision_stream: self
+                .decision_stream
+                .map(|decision_stream| DecisionStreamConfig {
+                    cluster: decision_stream.cluster,
+                    timeout: Duration::from_millis(decision_stream.timeout_ms.into()),
+                    decision: decision_stream.decision,
+                }),
         }
     }
 }
@@ -425,19 +433,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_needs_a_cluster_and_has_half_a_second() {
-        assert_eq!(request(r#"{"role":"request"}"#).line(), None);
-        let config = request(r#"{"role":"request","line":{"cluster":"isotherm"}}"#);
-        let line = LineConfig {
+    fn a_decision_stream_needs_a_cluster_and_has_half_a_second() {
+        assert_eq!(request(r#"{"role":"request"}"#).decision_stream(), None);
+        let config = request(r#"{"role":"request","decision_stream":{"cluster":"isotherm"}}"#);
+        let decision_stream = DecisionStreamConfig {
             cluster: "isotherm".into(),
             timeout: Duration::from_millis(500),
             decision: false,
         };
-        assert_eq!(config.line(), Some(&line));
+        assert_eq!(config.decision_stream(), Some(&decision_stream));
         let error = refusal(
-            r#"{"role":"request","trusted_origin":true,"line":{"cluster":"","timeout_ms":0}}"#,
+            r#"{"role":"request","trusted_origin":true,"decision_stream":{"cluster":"","timeout_ms":0}}"#,
         );
-        for part in ["line.cluster", "line.timeout_ms", "line: not where"] {
+        for part in [
+            "decision_stream.cluster",
+            "decision_stream.timeout_ms",
+            "decision_stream: not where",
+        ] {
             assert!(error.contains(part), "{part} in {error}");
         }
     }

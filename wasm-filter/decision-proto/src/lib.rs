@@ -1,142 +1,147 @@
-//! The line: one gRPC stream between each worker of an Envoy and the service, for all requests of that worker.
+//! The decision stream: one gRPC stream between each worker of an Envoy and the service, for all requests of that worker.
 //!
-//! External processing opens a stream for every request, and sends two messages on it: that is more than half of what
-//! a request of 4 KB costs Envoy and the service together. On a line a request is one message there and one back, its
-//! end is one more that nobody waits for, and Envoy's filter for external processing is not asked at all.
+//! External processing opens a stream for each request and exchanges two messages on it. That is most of what a small
+//! request costs Envoy and the service. On the decision stream a request is one message in each direction, its end is one
+//! more that needs no answer, and Envoy's external processing filter does not run.
 //!
 //! ```text
-//! filter                                   service
-//!   |------------- (stream opens) ----------->|
-//!   |<------------ FromService {} ------------|   the line is good from here on
-//!   |-- asks [{ id, headers }] -------------->|
-//!   |<- answers [{ id, waits: ms }] ----------|   only when it has to queue
-//!   |<- answers [{ id, routed | ... }] -------|   several at once, in any order
-//!   |-- ends [{ id, outcome }] -------------->|   also for one that waits: the client went away
-//!   |<- leaving ------------------------------|   the service stops: ask nothing more, tell the ends
+//! filter                                            service
+//!   |----------------- (stream opens) ----------------->|
+//!   |<---------------- ServerMessage {} ----------------|   the stream is usable from here on
+//!   |-- requests [{ request_id, headers }] ------------>|
+//!   |<- responses [{ request_id, wait: timeout_ms }] ---|   only when the request is queued
+//!   |<- responses [{ request_id, route | ... }] --------|   several in one message, in any order
+//!   |-- ends [{ request_id, outcome }] ---------------->|   also for a queued request: its client disconnected
+//!   |<- go_away ----------------------------------------|   the service stops: no new requests, only ends
 //! ```
-//! An end waits up to a millisecond for a question that takes it along. In one message the ends come first.
+//! The filter holds an end back for up to a millisecond, so that the next request's message carries it. The service reads
+//! the ends of a message before its requests.
 //!
-//! The filter chooses the numbers; each is used once for as long as the stream lives. A stream that ends has ended all
-//! its requests, for the service as for the filter, which asks by external processing instead. So the line may break at
-//! any time, and nothing is lost but its speed.
+//! The filter chooses the request ids; each is used once in the life of the stream. A stream that closes ends all its
+//! requests, for the service as for the filter, which turns to external processing instead. So a broken stream loses no
+//! request.
 
 use prost::{Message, Oneof};
 
 /// The gRPC service.
-pub const SERVICE: &str = "isotherm.line.v1.Line";
-/// Its only method, of which both directions are streams.
-pub const METHOD: &str = "Converse";
-/// Both, as HTTP/2 has them.
-pub const PATH: &str = "/isotherm.line.v1.Line/Converse";
+pub const SERVICE: &str = "isotherm.decision.v1.Decisions";
+/// The only method of [`SERVICE`]; both directions are streams.
+pub const METHOD: &str = "StreamDecisions";
+/// The HTTP/2 path of [`METHOD`].
+pub const PATH: &str = "/isotherm.decision.v1.Decisions/StreamDecisions";
 
-/// One message of the filter's.
+/// A message of the filter.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct FromFilter {
-    /// Requests that want to know where to go.
+pub struct ClientMessage {
+    /// Requests that need a decision.
     #[prost(message, repeated, tag = "1")]
-    pub asks: Vec<Ask>,
-    /// Requests that ended before these were asked about.
+    pub requests: Vec<DecisionRequest>,
+    /// Requests that have ended; the service reads them before `requests`.
     #[prost(message, repeated, tag = "2")]
-    pub ends: Vec<End>,
+    pub ends: Vec<RequestEnd>,
 }
 
-/// A request that wants to know where to go.
+/// A request that needs a decision.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Ask {
-    /// Its number on this stream.
+pub struct DecisionRequest {
+    /// The number of the request on this stream.
     #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// What the service reads of its headers: those that the filter writes, `:method` and `:path`.
+    pub request_id: u32,
+    /// The headers that the service reads: those that the filter writes, `:method` and `:path`.
     #[prost(message, repeated, tag = "2")]
     pub headers: Vec<Header>,
 }
 
-/// A header.
+/// An HTTP header.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Header {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its value, which may hold any bytes.
+    /// The value, which may hold any bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
 
-/// A request has ended, with or without an answer.
+/// The end of a request, with or without a response.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct End {
-    /// Its number on this stream.
+pub struct RequestEnd {
+    /// The number of the request on this stream.
     #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// How, as the trailer `x-isotherm-outcome` says it; empty when nobody knows (the client went away).
+    pub request_id: u32,
+    /// The outcome, encoded as in the trailer `x-isotherm-outcome`; empty when it is unknown (the client disconnected).
     #[prost(bytes = "vec", tag = "2")]
     pub outcome: Vec<u8>,
 }
 
-/// One message of the service's. The first of a stream has nothing in it: it says that the stream is good.
+/// A message of the service. The first message of a stream is empty: it says that the stream is usable.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct FromService {
-    /// What was decided.
+pub struct ServerMessage {
+    /// Decisions.
     #[prost(message, repeated, tag = "1")]
-    pub answers: Vec<Answer>,
-    /// The service stops: what is asked from now on gets no answer.
-    #[prost(bool, tag = "2")]
-    pub leaving: bool,
+    pub responses: Vec<DecisionResponse>,
+    /// Present when the service stops.
+    #[prost(message, optional, tag = "2")]
+    pub go_away: Option<GoAway>,
 }
 
-/// What becomes of one request.
+/// The service stops: it answers no request that comes after this message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct GoAway {}
+
+/// The decision on one request.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Answer {
-    /// Its number.
+pub struct DecisionResponse {
+    /// The number of the request on this stream.
     #[prost(uint32, tag = "1")]
-    pub id: u32,
-    /// What becomes of it.
-    #[prost(oneof = "What", tags = "2, 3, 4, 5")]
-    pub what: Option<What>,
+    pub request_id: u32,
+    /// What the filter does with the request; a filter that does not know the action falls back to external processing.
+    #[prost(oneof = "Action", tags = "2, 3, 4, 5")]
+    pub action: Option<Action>,
 }
 
-/// The kinds of answers.
+/// What the filter does with a request.
 #[derive(Clone, PartialEq, Eq, Hash, Oneof)]
-pub enum What {
-    /// It goes to a replica.
+pub enum Action {
+    /// The request goes to a replica.
     #[prost(message, tag = "2")]
-    Routed(Routed),
-    /// It waits; another answer follows.
+    Route(Route),
+    /// The request is queued; another response follows.
     #[prost(message, tag = "3")]
-    Waits(Waits),
-    /// Its client gets an answer at once.
+    Wait(Wait),
+    /// The filter answers the client at once.
     #[prost(message, tag = "4")]
-    Immediate(Immediate),
-    /// It is none of the line's business: external processing has to be asked.
+    ImmediateResponse(ImmediateResponse),
+    /// External processing decides on the request.
     #[prost(message, tag = "5")]
-    Passed(Passed),
+    ExtProcFallback(ExtProcFallback),
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Routed {
+pub struct Route {
     /// `ip:port[,ip:port...]`: the replica and its fallbacks.
     #[prost(string, tag = "1")]
     pub destination: String,
     /// Envoy's cluster, where it is not the one that the filter wrote; else empty.
     #[prost(string, tag = "2")]
     pub cluster: String,
-    /// Why, for the client, where the configuration wants it told; else empty.
+    /// The value of the client's header `x-isotherm-decision`, where the configuration asks for it; else empty.
     #[prost(string, tag = "3")]
     pub decision: String,
 }
 
-/// A request waits in the queue.
+/// A request waits in the service's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Waits {
-    /// For how long the filter is to wait for the next answer.
+pub struct Wait {
+    /// How long the filter waits for the next response.
     #[prost(uint32, tag = "1")]
-    pub milliseconds: u32,
+    pub timeout_ms: u32,
 }
 
-/// An answer to the client.
+/// A response to the client.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Immediate {
+pub struct ImmediateResponse {
     /// The HTTP status.
     #[prost(uint32, tag = "1")]
     pub status: u32,
@@ -148,6 +153,6 @@ pub struct Immediate {
     pub body: Vec<u8>,
 }
 
-/// Nothing is said of the request.
+/// The service leaves the decision to external processing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Passed {}
+pub struct ExtProcFallback {}

@@ -30,8 +30,8 @@ pub const LISTENER_REGIONS: &str = "regions";
 /// Response trailer, filter to service: how the request ended. See [`crate::outcome`].
 pub const OUTCOME: &str = "x-isotherm-outcome";
 /// The filter's request role to the matchers of what Envoy need not make then: the number under which the request was decided
-/// on the line. External processing is not asked about a request that has it.
-pub const LINE: &str = "x-isotherm-decision-proto";
+/// on the decision stream. External processing is not asked about a request that has it.
+pub const DECIDED: &str = "x-isotherm-decided";
 /// Service to client, opt-in: why the request went where it went.
 pub const DECISION: &str = "x-isotherm-decision";
 /// What every internal header begins with; the edge removes all of them from what clients send.

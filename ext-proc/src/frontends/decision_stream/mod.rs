@@ -1,8 +1,8 @@
-//! The gRPC service `isotherm.line.v1.Line`: one stream for all requests of one of Envoy's workers.
+//! The gRPC service `isotherm.decision.v1.Decisions`: one stream for all requests of one of Envoy's workers.
 //!
 //! What crosses, and why there is such a thing beside external processing, is told where its messages are
-//! ([`isotherm_decision_proto`]). A line decides only what stays in this region: a request that goes to another one changes
-//! headers that belong to external processing. So where there are regions no line opens, and one that is open when a
+//! ([`isotherm_decision_proto`]). A decision stream decides only what stays in this region: a request that goes to another one changes
+//! headers that belong to external processing. So where there are regions no decision stream opens, and one that is open when a
 //! reload brings them passes everything on.
 
 mod response;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use futures_util::future::BoxFuture;
-use isotherm_decision_proto::{FromFilter, FromService, PATH, SERVICE};
+use isotherm_decision_proto::{ClientMessage, PATH, SERVICE, ServerMessage};
 use tokio::sync::watch;
 use tonic::codec::Streaming;
 use tonic::codegen::{Service, StdError, http};
@@ -29,23 +29,23 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The service; clones share everything.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct DecisionService {
     context: Arc<Context>,
     /// Turns true when the service stops.
     stopping: watch::Receiver<bool>,
 }
 
-impl Line {
+impl DecisionService {
     pub(super) fn over(context: Arc<Context>, stopping: watch::Receiver<bool>) -> Self {
         Self { context, stopping }
     }
 }
 
-impl NamedService for Line {
+impl NamedService for DecisionService {
     const NAME: &'static str = SERVICE;
 }
 
-impl<B> Service<http::Request<B>> for Line
+impl<B> Service<http::Request<B>> for DecisionService
 where
     B: tonic::codegen::Body + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
@@ -59,27 +59,27 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let converse = Converse(self.clone());
+        let method = StreamDecisions(self.clone());
         Box::pin(async move {
             if request.uri().path() != PATH {
-                return Ok(Status::unimplemented("the only method is Converse").into_http());
+                return Ok(Status::unimplemented("the only method is StreamDecisions").into_http());
             }
             let mut grpc = Grpc::new(ProstCodec::default())
                 .apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
-            Ok(grpc.streaming(converse, request).await)
+            Ok(grpc.streaming(method, request).await)
         })
     }
 }
 
-struct Converse(Line);
+struct StreamDecisions(DecisionService);
 
-impl StreamingService<FromFilter> for Converse {
-    type Response = FromService;
-    type ResponseStream = Conversation<Streaming<FromFilter>>;
+impl StreamingService<ClientMessage> for StreamDecisions {
+    type Response = ServerMessage;
+    type ResponseStream = Conversation<Streaming<ClientMessage>>;
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<FromFilter>>) -> Self::Future {
-        let Line { context, stopping } = self.0.clone();
+    fn call(&mut self, request: Request<Streaming<ClientMessage>>) -> Self::Future {
+        let DecisionService { context, stopping } = self.0.clone();
         std::future::ready(if context.pool_registry.table().peer_table().is_some() {
             Err(Status::failed_precondition(
                 "regions need external processing",

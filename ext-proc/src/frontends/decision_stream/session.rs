@@ -1,9 +1,9 @@
-//! One line: what the filter says on it, and what it hears.
+//! One decision stream: what the filter says on it, and what it hears.
 //!
-//! Whenever the line's task wakes it takes everything that is there, and says what there is to say in one message: that
+//! Whenever the decision stream's task wakes it takes everything that is there, and says what there is to say in one message: that
 //! is one frame, one write and one wake-up of Envoy's worker for all of it. It has no task of its own, like an exchange.
 //!
-//! A line that breaks may have ends on it that nobody has read yet; like an exchange it looks for them last.
+//! A decision stream that breaks may have ends on it that nobody has read yet; like an exchange it looks for them last.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,9 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt};
-use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, What};
+use isotherm_decision_proto::{
+    Action, ClientMessage, DecisionRequest, DecisionResponse, GoAway, RequestEnd, ServerMessage,
+};
 use tokio::sync::oneshot::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -27,34 +29,34 @@ use super::super::request::{Placed, RequestLifecycle};
 use super::response;
 use crate::pool::PoolDecision;
 
-/// The most requests that a line may have open: as many as a connection may have streams.
+/// The most requests that a decision stream may have open: as many as a connection may have streams.
 const OPEN_MAX: usize = 100_000;
 
 /// The most messages that are read before something else gets its turn.
 const MESSAGES_MAX: usize = 64;
 
-/// How many answers are enough for one message.
-const ANSWERS_ENOUGH: usize = 1024;
+/// The most responses in one message.
+const RESPONSES_MAX: usize = 1024;
 
 /// What the filter says.
-pub(super) trait Inbound: Stream<Item = Result<FromFilter, Status>> + Unpin {}
+pub(super) trait Inbound: Stream<Item = Result<ClientMessage, Status>> + Unpin {}
 
-impl<I: Stream<Item = Result<FromFilter, Status>> + Unpin> Inbound for I {}
+impl<I: Stream<Item = Result<ClientMessage, Status>> + Unpin> Inbound for I {}
 
-/// One line; as a stream, what the filter hears.
+/// One decision stream; as a stream, what the filter hears.
 pub(super) struct Conversation<I: Inbound> {
     context: Arc<Context>,
     inbound: I,
     /// The requests that wait or were sent.
     open: HashMap<u32, Open>,
     verdicts: FuturesUnordered<Awaited>,
-    /// The request that comes next, among all of this line.
+    /// The request that comes next, among all of this decision stream.
     next_turn: u64,
     stopping: WatchStream<bool>,
     progress: Progress,
 }
 
-/// How far the line is.
+/// How far the decision stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// Nothing was said.
@@ -93,7 +95,7 @@ impl Future for Awaited {
 impl<I: Inbound> Conversation<I> {
     /// What is said to what comes in on `inbound`. `stopping` turns true when the service stops.
     pub(super) fn new(context: Arc<Context>, stopping: watch::Receiver<bool>, inbound: I) -> Self {
-        context.metrics.lines.inc();
+        context.metrics.decision_streams.inc();
         Self {
             context,
             inbound,
@@ -105,21 +107,21 @@ impl<I: Inbound> Conversation<I> {
         }
     }
 
-    fn poll_said(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<FromService>> {
+    fn poll_said(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<ServerMessage>> {
         if self.progress == Progress::New {
             self.progress = Progress::Good;
-            return Poll::Ready(Some(FromService::default()));
+            return Poll::Ready(Some(ServerMessage::default()));
         }
-        let mut said = FromService {
-            answers: Vec::new(),
-            leaving: self.begins_to_leave(context),
+        let mut said = ServerMessage {
+            responses: Vec::new(),
+            go_away: self.begins_to_leave(context).then_some(GoAway {}),
         };
         // The verdicts first: a request that was sent on its way must not be taken for one that still waits.
-        self.take_verdicts(context, &mut said.answers);
-        self.take_messages(context, &mut said.answers);
+        self.take_verdicts(context, &mut said.responses);
+        self.take_messages(context, &mut said.responses);
         // What came in may have made room for what waits.
-        self.take_verdicts(context, &mut said.answers);
-        if said.leaving || !said.answers.is_empty() {
+        self.take_verdicts(context, &mut said.responses);
+        if said.go_away.is_some() || !said.responses.is_empty() {
             return Poll::Ready(Some(said));
         }
         match self.progress {
@@ -145,21 +147,29 @@ impl<I: Inbound> Conversation<I> {
         false
     }
 
-    fn take_verdicts(&mut self, context: &mut TaskContext<'_>, answers: &mut Vec<Answer>) {
-        while answers.len() < ANSWERS_ENOUGH
+    fn take_verdicts(
+        &mut self,
+        context: &mut TaskContext<'_>,
+        responses: &mut Vec<DecisionResponse>,
+    ) {
+        while responses.len() < RESPONSES_MAX
             && let Poll::Ready(Some((id, turn, verdict))) = self.verdicts.poll_next_unpin(context)
         {
-            self.told(id, turn, verdict, answers);
+            self.told(id, turn, verdict, responses);
         }
     }
 
-    fn take_messages(&mut self, context: &mut TaskContext<'_>, answers: &mut Vec<Answer>) {
+    fn take_messages(
+        &mut self,
+        context: &mut TaskContext<'_>,
+        responses: &mut Vec<DecisionResponse>,
+    ) {
         for _ in 0..MESSAGES_MAX {
-            if self.progress == Progress::Over || answers.len() >= ANSWERS_ENOUGH {
+            if self.progress == Progress::Over || responses.len() >= RESPONSES_MAX {
                 return;
             }
             match self.inbound.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(message))) => self.hear(&message, answers),
+                Poll::Ready(Some(Ok(message))) => self.hear(&message, responses),
                 Poll::Ready(Some(Err(_)) | None) => self.progress = Progress::Over,
                 Poll::Pending => return,
             }
@@ -168,25 +178,25 @@ impl<I: Inbound> Conversation<I> {
         context.waker().wake_by_ref();
     }
 
-    fn hear(&mut self, message: &FromFilter, answers: &mut Vec<Answer>) {
+    fn hear(&mut self, message: &ClientMessage, responses: &mut Vec<DecisionResponse>) {
         // What has ended makes room for what is asked in the same message.
         for end in &message.ends {
             self.end(end);
         }
-        for ask in &message.asks {
-            let what = self.ask(ask);
-            answers.push(response::answer(ask.id, what));
+        for ask in &message.requests {
+            let action = self.ask(ask);
+            responses.push(response::encode(ask.request_id, action));
         }
     }
 
-    fn ask(&mut self, ask: &Ask) -> What {
+    fn ask(&mut self, ask: &DecisionRequest) -> Action {
         let table = self.context.pool_registry.table();
         let is_elsewheres = self.progress != Progress::Good
             || self.open.len() >= OPEN_MAX
             || table.peer_table().is_some();
-        let entry = match self.open.entry(ask.id) {
+        let entry = match self.open.entry(ask.request_id) {
             Entry::Vacant(entry) if !is_elsewheres => entry,
-            Entry::Vacant(_) | Entry::Occupied(_) => return response::passed(),
+            Entry::Vacant(_) | Entry::Occupied(_) => return response::ext_proc_fallback(),
         };
         let headers = ask.headers.iter();
         let headers = headers.map(|header| (&*header.name, &*header.value));
@@ -204,16 +214,16 @@ impl<I: Inbound> Conversation<I> {
                 if !matches!(reply, Reply::PassThrough(_)) {
                     self.context.metrics.answered(reply.kind());
                 }
-                response::what(reply)
+                response::action(reply)
             }
             Placed::Waits { timeout, verdict } => {
                 entry.insert(Open { lifecycle, turn });
                 self.verdicts.push(Awaited {
-                    id: ask.id,
+                    id: ask.request_id,
                     turn,
                     verdict,
                 });
-                response::waits(timeout)
+                response::wait(timeout)
             }
         }
     }
@@ -223,7 +233,7 @@ impl<I: Inbound> Conversation<I> {
         id: u32,
         turn: u64,
         verdict: Result<PoolDecision, RecvError>,
-        answers: &mut Vec<Answer>,
+        responses: &mut Vec<DecisionResponse>,
     ) {
         let Entry::Occupied(mut entry) = self.open.entry(id) else {
             return;
@@ -239,12 +249,12 @@ impl<I: Inbound> Conversation<I> {
             entry.remove();
         }
         self.context.metrics.answered(reply.kind());
-        answers.push(response::answer(id, response::what(reply)));
+        responses.push(response::encode(id, response::action(reply)));
     }
 
-    fn end(&mut self, end: &End) {
+    fn end(&mut self, end: &RequestEnd) {
         // Without an outcome, or while it waits, to forget it is all: whatever it holds comes free.
-        if let Some(mut open) = self.open.remove(&end.id)
+        if let Some(mut open) = self.open.remove(&end.request_id)
             && open.lifecycle.is_sent()
             && !end.outcome.is_empty()
         {
@@ -254,7 +264,7 @@ impl<I: Inbound> Conversation<I> {
 }
 
 impl<I: Inbound> Stream for Conversation<I> {
-    type Item = Result<FromService, Status>;
+    type Item = Result<ServerMessage, Status>;
 
     fn poll_next(
         mut self: Pin<&mut Self>,
@@ -266,7 +276,7 @@ impl<I: Inbound> Stream for Conversation<I> {
 
 impl<I: Inbound> Drop for Conversation<I> {
     fn drop(&mut self) {
-        self.context.metrics.lines.dec();
+        self.context.metrics.decision_streams.dec();
         // First who waits: nobody is to be sent to a place that comes free only because all of them go.
         self.open.retain(|_, open| open.lifecycle.is_sent());
         while self.progress != Progress::Over

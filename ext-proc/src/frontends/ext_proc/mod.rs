@@ -24,7 +24,7 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use super::decision_stream::Line;
+use super::decision_stream::DecisionService;
 use super::request::{Context, Listener};
 use crate::metrics::Metrics;
 use crate::pool::PoolRegistry;
@@ -65,10 +65,10 @@ impl ExtProc {
         }
     }
 
-    /// The same service by lines, which hear of it when `stopping` turns true.
+    /// The service of decision streams; they close when `stopping` turns true.
     #[must_use]
-    pub fn line(&self, stopping: watch::Receiver<bool>) -> Line {
-        Line::over(Arc::clone(&self.context), stopping)
+    pub fn decisions(&self, stopping: watch::Receiver<bool>) -> DecisionService {
+        DecisionService::over(Arc::clone(&self.context), stopping)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct RequestHead {
     pub(crate) cluster: Option<String>,
     /// Where it comes from, as far as that is believed.
     pub(crate) origin: Origin,
-    /// The filter has its decision already, from its line.
+    /// The filter has its decision already, from its decision stream.
     pub(crate) is_decided: bool,
     /// What the answer takes away again.
     pub(crate) headers: RequestHeaders,
@@ -95,7 +95,7 @@ impl RequestHead {
                 self.ask.prompt_tokens = tokens.prompt;
                 self.ask.output_tokens_max = tokens.output_max;
             }
-            names::LINE => self.is_decided = true,
+            names::DECIDED => self.is_decided = true,
             names::FINGERPRINT => {
                 self.ask.fingerprint = Arc::new(Fingerprint::decode(value).ok()?);
             }

@@ -1,4 +1,4 @@
-//! What becomes of a request, in nobody's protocol yet: external processing and the line each say it in their own.
+//! What becomes of a request, in nobody's protocol yet: external processing and the decision stream each say it in their own.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! | request | goes to |
 //! | --- | --- |
-//! | was decided on the filter's line, and Envoy asks all the same | passed on as it is |
+//! | was decided on the filter's decision stream, and Envoy asks all the same | passed on as it is |
 //! | `GET /v1/models[/{id}]`, unless a pool serves any model | answered here |
 //! | names a model | the pool that serves it; 404 in OpenAI's form where none does |
 //! | names none, and the filter chose a cluster | the pool behind that cluster |
@@ -50,8 +50,8 @@ impl RouteTarget {
         if head.is_decided {
             TOLD.call_once(|| {
                 tracing::warn!(
-                    "Envoy asks by external processing about requests that the filter's line has decided: \
-                     it works, and costs twice. Requests with x-isotherm-decision-proto are to be led past \
+                    "Envoy asks by external processing about requests that the filter's decision stream has decided: \
+                     it works, and costs twice. Requests with x-isotherm-decided are to be led past \
                      external processing; envoy/standalone.yaml shows how"
                 );
             });
@@ -153,7 +153,7 @@ pools:
     }
 
     #[tokio::test]
-    async fn what_the_line_has_decided_is_left_alone() {
+    async fn what_the_decision_stream_has_decided_is_left_alone() {
         let config = config::parse(TWO).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());

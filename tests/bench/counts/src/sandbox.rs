@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use isotherm_bench_core::body;
 use isotherm_bench_core::units::UNITS;
-use isotherm_decision_proto::{Answer, FromFilter, FromService, Routed, What};
+use isotherm_decision_proto::{Action, ClientMessage, DecisionResponse, Route, ServerMessage};
 use isotherm_wasm_host::{Filter, Headers};
 use prost::Message as _;
 
@@ -37,7 +37,10 @@ pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts
         let name = format!("filter-request-{kilobytes}-kb");
         counts.insert(name, request(filter, kilobytes << 10)?);
     }
-    counts.insert("filter-line-4-kb".to_owned(), on_the_line(filter, 4 << 10)?);
+    counts.insert(
+        "filter-decision_stream-4-kb".to_owned(),
+        on_the_decision_stream(filter, 4 << 10)?,
+    );
     for chunks in [1, 1_000] {
         let name = format!("filter-answer-{chunks}-chunks");
         counts.insert(name, answer(filter, chunks)?);
@@ -59,26 +62,27 @@ fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     filter.executed()
 }
 
-/// The same, asked about on the line; its answer, and its end, which the timer tells.
-fn on_the_line(module: &Path, bytes: usize) -> anyhow::Result<u64> {
-    let configuration = REQUEST.replacen('{', r#"{ "line": { "cluster": "isotherm" },"#, 1);
+/// The same, asked about on the decision stream; its answer, and its end, which the timer tells.
+fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
+    let configuration =
+        REQUEST.replacen('{', r#"{ "decision_stream": { "cluster": "isotherm" },"#, 1);
     let mut filter = Filter::counting(module, &configuration)?;
     filter.tick()?;
     filter.stream_message(0, &[])?;
     filter.executed()?;
     send(&mut filter, bytes)?;
     let asked = filter.host().sent.first().context("it does not ask")?;
-    let asked = FromFilter::decode(&**asked)?;
-    let answers = asked.asks.iter().map(|ask| Answer {
-        id: ask.id,
-        what: Some(What::Routed(Routed {
+    let asked = ClientMessage::decode(&**asked)?;
+    let answers = asked.requests.iter().map(|ask| DecisionResponse {
+        request_id: ask.request_id,
+        action: Some(Action::Route(Route {
             destination: "10.0.0.1:8000,10.0.0.2:8000,10.0.0.3:8000".to_owned(),
-            ..Routed::default()
+            ..Route::default()
         })),
     });
-    let message = FromService {
-        answers: answers.collect(),
-        leaving: false,
+    let message = ServerMessage {
+        responses: answers.collect(),
+        go_away: None,
     };
     filter.stream_message(0, &message.encode_to_vec())?;
     ensure!(filter.host().resumed == 1, "it is not let go");

@@ -17,7 +17,7 @@ pub enum Row {
     Floor,
     /// Isotherm as delivered
     Isotherm,
-    /// Isotherm without the filter's line: every request is asked about by external processing
+    /// Isotherm without the filter's decision stream: every request is asked about by external processing
     IsothermExtProc,
     /// Isotherm, its service over a Unix socket
     IsothermUnix,

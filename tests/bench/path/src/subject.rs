@@ -98,7 +98,10 @@ impl Subject {
                 Ok(Self::with_service(row, stack, None))
             }
             Row::IsothermExtProc => {
-                let stack = builder(row, replicas).envoy(without_line).start().await?;
+                let stack = builder(row, replicas)
+                    .envoy(without_decision_stream)
+                    .start()
+                    .await?;
                 Ok(Self::with_service(row, stack, None))
             }
             Row::IsothermUnix => Self::isotherm_unix(replicas).await,
@@ -333,17 +336,17 @@ fn without_service(
     )
 }
 
-/// Without a line there is nothing to choose between.
+/// Without a decision stream there is nothing to choose between.
 fn all_in_the_chain(document: &mut Document) -> anyhow::Result<()> {
     always_run_filter(document, "isotherm.ext_proc")?;
     always_run_filter(document, "isotherm.response")
 }
 
 /// Leaves every question to external processing.
-fn without_line(document: &mut Document) -> anyhow::Result<()> {
+fn without_decision_stream(document: &mut Document) -> anyhow::Result<()> {
     all_in_the_chain(document)?;
     edit_filter(document, "isotherm.request", |filter| {
-        filter.remove("line").map(drop)
+        filter.remove("decision_stream").map(drop)
     })
 }
 

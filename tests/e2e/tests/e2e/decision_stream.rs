@@ -1,4 +1,4 @@
-//! The filter's line: requests are asked about on it, and by external processing when it cannot be.
+//! The filter's decision stream: requests are asked about on it, and by external processing when it cannot be.
 
 use isotherm_e2e::{
     Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, as_shipped, chat, permit,
@@ -7,8 +7,8 @@ use isotherm_harness::{Stack, StackBuilder, envoy, wait_until};
 
 /// Of the stacks here.
 const WORKERS: u16 = 2;
-/// Each worker has a line, and Envoy's main thread, on which there is never a request.
-const LINES: f64 = 3.0;
+/// Each worker has a decision stream, and Envoy's main thread, on which there is never a request.
+const STREAMS: f64 = 3.0;
 
 async fn started(name: &str, replicas: &[&ScriptedReplica]) -> anyhow::Result<Stack> {
     good(as_shipped(name, replicas, 8)).await
@@ -16,15 +16,15 @@ async fn started(name: &str, replicas: &[&ScriptedReplica]) -> anyhow::Result<St
 
 async fn good(stack: StackBuilder) -> anyhow::Result<Stack> {
     let stack = stack.workers(WORKERS).start().await?;
-    all_lines(&stack).await?;
+    wait_for_all_streams(&stack).await?;
     Ok(stack)
 }
 
-/// Waits until every thread of Envoy has its line.
-async fn all_lines(stack: &Stack) -> anyhow::Result<()> {
-    wait_until(WAIT_MAX, "a line for each thread", || async {
-        let lines = admin::metric(stack.service(), "isotherm_lines").await;
-        lines.is_ok_and(|lines| (lines - LINES).abs() < 0.5)
+/// Waits until every thread of Envoy has its decision stream.
+async fn wait_for_all_streams(stack: &Stack) -> anyhow::Result<()> {
+    wait_until(WAIT_MAX, "a decision stream for each thread", || async {
+        let streams = admin::metric(stack.service(), "isotherm_decision_streams").await;
+        streams.is_ok_and(|streams| (streams - STREAMS).abs() < 0.5)
     })
     .await
 }
@@ -38,14 +38,15 @@ async fn external(stack: &Stack) -> anyhow::Result<u64> {
 }
 
 #[tokio::test]
-async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> anyhow::Result<()> {
+async fn what_is_decided_on_the_decision_stream_is_nobody_elses_and_its_end_is_known()
+-> anyhow::Result<()> {
     const REQUESTS: u64 = 20;
     let _permit = permit::shared().await?;
     let [a, b] = [
         ScriptedReplica::start("a").await?,
         ScriptedReplica::start("b").await?,
     ];
-    let stack = started("line", &[&a, &b]).await?;
+    let stack = started("decision-stream", &[&a, &b]).await?;
     let client = Client::new(&stack.url(""))?;
     let before = external(&stack).await?;
     for number in 0..REQUESTS {
@@ -68,11 +69,11 @@ async fn what_is_decided_on_the_line_is_nobody_elses_and_its_end_is_known() -> a
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_told_on_the_line() -> anyhow::Result<()> {
+async fn a_client_that_goes_away_is_told_on_the_decision_stream() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
-    let stack = started("line-gone", &[&replica]).await?;
+    let stack = started("decision-stream-gone", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     let request = client.post("/v1/chat/completions", &chat("hello"));
     let asked = tokio::spawn(HttpResponse::to(request));
@@ -87,16 +88,16 @@ async fn a_client_that_goes_away_is_told_on_the_line() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_line_that_broke_is_opened_again() -> anyhow::Result<()> {
+async fn a_decision_stream_that_broke_is_opened_again() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let mut stack = started("line-again", &[&replica]).await?;
+    let mut stack = started("decision-stream-again", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     stack.service_mut().kill()?;
     let answer = client.chat("s", &chat("while nobody decides")).await?;
     assert_eq!(answer.status, 200);
     stack.service_mut().start().await?;
-    all_lines(&stack).await?;
+    wait_for_all_streams(&stack).await?;
     let before = external(&stack).await?;
     let answer = client.chat("s", &chat("again")).await?;
     assert_eq!(answer.status, 200);
@@ -108,7 +109,7 @@ async fn a_line_that_broke_is_opened_again() -> anyhow::Result<()> {
 async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = started("line-large", &[&replica]).await?;
+    let stack = started("decision-stream-large", &[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     let before = external(&stack).await?;
     let body = chat(&"A prompt that is longer than Envoy may buffer. ".repeat(120_000));
@@ -123,7 +124,7 @@ async fn an_envoy_that_asks_twice_gets_one_decision() -> anyhow::Result<()> {
     const REQUESTS: u64 = 5;
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = as_shipped("line-twice", &[&replica], 8).envoy(|document| {
+    let stack = as_shipped("decision-stream-twice", &[&replica], 8).envoy(|document| {
         envoy::always_run_filter(document, "isotherm.ext_proc")?;
         envoy::always_run_filter(document, "isotherm.response")
     });

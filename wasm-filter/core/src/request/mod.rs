@@ -48,7 +48,7 @@ pub struct RequestFlow {
     content_length: Option<usize>,
     /// The client's address as Envoy tells it, for when nothing better names a session.
     client_address: Option<String>,
-    /// What the request is for; `None` where there is no line to ask on.
+    /// What the request is for; `None` where there is no decision stream to ask on.
     target: Option<Target>,
 }
 
@@ -86,7 +86,7 @@ pub struct Release {
     pub body_bytes: usize,
     /// What the service gets to know of the prompt.
     pub prompt: Prompt,
-    /// What the request is for, if the line may be asked about it: all of its body is here. What is let go before its
+    /// What the request is for, if the decision stream may be asked about it: all of its body is here. What is let go before its
     /// end cannot be held back any longer, and what has no prompt is seldom worth it.
     pub target: Option<Target>,
 }
@@ -141,7 +141,7 @@ impl RequestFlow {
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
-            target: config.line().map(|_| Target::of(headers)),
+            target: config.decision_stream().map(|_| Target::of(headers)),
             config,
         }
     }

@@ -1,4 +1,4 @@
-//! An answer on its way back becomes one outcome: a trailer for the external processor, or a message on the line.
+//! An answer on its way back becomes one outcome: a trailer for the external processor, or a message on the decision stream.
 //!
 //! It tells the service how the request ended: status, time to the first byte, token counts, the engine's
 //! load and the endpoint that served. No byte of the answer itself has to cross the service's connection, so an

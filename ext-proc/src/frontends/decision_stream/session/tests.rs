@@ -1,4 +1,4 @@
-use isotherm_decision_proto::{Header, Immediate, Routed};
+use isotherm_decision_proto::{GoAway, Header, ImmediateResponse, Route};
 use isotherm_fingerprint::names;
 use isotherm_router::Load;
 use prometheus_client::registry::Registry;
@@ -10,16 +10,17 @@ use crate::config;
 use crate::metrics::Metrics;
 use crate::pool::{Clock, Pool, PoolRegistry};
 
-type Line = Conversation<Box<dyn Stream<Item = Result<FromFilter, Status>> + Send + Unpin>>;
+type DecisionStream =
+    Conversation<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send + Unpin>>;
 
-/// A line to a service with one pool, whose replicas take one request each.
+/// A decision stream to a service with one pool, whose replicas take one request each.
 struct World {
     context: Arc<Context>,
     registry: Registry,
     pool: Arc<Pool>,
-    filter: mpsc::UnboundedSender<FromFilter>,
+    filter: mpsc::UnboundedSender<ClientMessage>,
     stop: watch::Sender<bool>,
-    line: Line,
+    decision_stream: DecisionStream,
 }
 
 impl World {
@@ -44,40 +45,51 @@ impl World {
         let (filter, messages) = mpsc::unbounded_channel();
         let inbound = UnboundedReceiverStream::new(messages).map(Ok);
         let (stop, stopping) = watch::channel(false);
-        let mut line: Line = Conversation::new(Arc::clone(&context), stopping, Box::new(inbound));
-        let first = line.next().await.unwrap().unwrap();
-        assert_eq!(first, FromService::default(), "the line is good");
+        let mut decision_stream: DecisionStream =
+            Conversation::new(Arc::clone(&context), stopping, Box::new(inbound));
+        let first = decision_stream.next().await.unwrap().unwrap();
+        assert_eq!(
+            first,
+            ServerMessage::default(),
+            "the decision stream is open"
+        );
         Self {
             context,
             registry,
             pool,
             filter,
             stop,
-            line,
+            decision_stream,
         }
     }
 
-    fn say(&self, asks: impl IntoIterator<Item = u32>, ends: impl IntoIterator<Item = End>) {
-        let asks = asks.into_iter().map(ask).collect();
+    fn say(
+        &self,
+        requests: impl IntoIterator<Item = u32>,
+        ends: impl IntoIterator<Item = RequestEnd>,
+    ) {
+        let requests = requests.into_iter().map(ask).collect();
         let ends = ends.into_iter().collect();
-        self.filter.send(FromFilter { asks, ends }).unwrap();
+        self.filter.send(ClientMessage { requests, ends }).unwrap();
     }
 
-    async fn hears(&mut self) -> FromService {
-        self.line.next().await.unwrap().unwrap()
+    async fn hears(&mut self) -> ServerMessage {
+        self.decision_stream.next().await.unwrap().unwrap()
     }
 
     /// The answers of the next message.
-    async fn answers(&mut self) -> Vec<(u32, What)> {
+    async fn responses(&mut self) -> Vec<(u32, Action)> {
         let said = self.hears().await;
-        assert!(!said.leaving);
-        let answers = said.answers.into_iter();
-        answers.map(|said| (said.id, said.what.unwrap())).collect()
+        assert!(said.go_away.is_none());
+        let answers = said.responses.into_iter();
+        answers
+            .map(|said| (said.request_id, said.action.unwrap()))
+            .collect()
     }
 
     /// Whether there is nothing to hear, once everything that was said has been taken in.
     fn is_quiet(&mut self) -> bool {
-        self.line.next().now_or_never().is_none()
+        self.decision_stream.next().now_or_never().is_none()
     }
 
     fn page(&self) -> String {
@@ -91,13 +103,13 @@ impl World {
     }
 }
 
-fn ask(id: u32) -> Ask {
+fn ask(id: u32) -> DecisionRequest {
     let header = |name: &str, value: &str| Header {
         name: name.into(),
         value: value.into(),
     };
-    Ask {
-        id,
+    DecisionRequest {
+        request_id: id,
         headers: vec![
             header(":method", "POST"),
             header(":path", "/v1/chat/completions"),
@@ -107,23 +119,23 @@ fn ask(id: u32) -> Ask {
     }
 }
 
-fn end(id: u32, outcome: &str) -> End {
-    End {
-        id,
+fn end(id: u32, outcome: &str) -> RequestEnd {
+    RequestEnd {
+        request_id: id,
         outcome: outcome.into(),
     }
 }
 
-fn to(destination: &str) -> What {
-    What::Routed(Routed {
+fn to(destination: &str) -> Action {
+    Action::Route(Route {
         destination: destination.into(),
-        ..Routed::default()
+        ..Route::default()
     })
 }
 
-fn refused(what: &What) -> &Immediate {
-    match what {
-        What::Immediate(immediate) => immediate,
+fn refused(action: &Action) -> &ImmediateResponse {
+    match action {
+        Action::ImmediateResponse(immediate) => immediate,
         other => panic!("{other:?}"),
     }
 }
@@ -135,20 +147,23 @@ async fn a_request_is_asked_about_routed_and_ended() {
     let mut world = World::with_replicas(1).await;
     assert!(world.is_quiet());
     world.say([7], []);
-    assert_eq!(world.answers().await, [(7, to(FIRST))]);
+    assert_eq!(world.responses().await, [(7, to(FIRST))]);
     assert_eq!(world.pool.stats().in_flight, 1);
     assert!(world.has("ext_proc_streams 1"), "{}", world.page());
-    assert!(world.has("lines 1"));
+    assert!(world.has("decision_streams 1"));
     assert!(world.has("answers_total{answer=\"routed\"} 1"));
     world.say([], [end(7, "v=1;status=200")]);
     assert!(world.is_quiet(), "an end wants no answer");
     let stats = world.pool.stats();
     assert_eq!((stats.in_flight, stats.counters.finished_ok), (0, 1));
     assert!(world.has("ext_proc_streams 0"));
-    drop(world.line);
+    drop(world.decision_stream);
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &world.registry).unwrap();
-    assert!(page.lines().any(|line| line == "lines 0"), "{page}");
+    assert!(
+        page.lines().any(|line| line == "decision_streams 0"),
+        "{page}"
+    );
 }
 
 #[tokio::test]
@@ -160,9 +175,9 @@ async fn another_cluster_than_the_filters_is_named_and_so_is_the_reason_where_it
         .pool_registry
         .apply(&config::parse(config).unwrap());
     world.say([1], []);
-    let answers = world.answers().await;
-    let [(1, What::Routed(routed))] = &*answers else {
-        panic!("{answers:?}");
+    let responses = world.responses().await;
+    let [(1, Action::Route(routed))] = &*responses else {
+        panic!("{responses:?}");
     };
     assert_eq!((&*routed.destination, &*routed.cluster), (FIRST, "d"));
     assert!(routed.decision.starts_with("replica=127.0.0.1:1;"));
@@ -173,14 +188,14 @@ async fn what_is_asked_together_is_answered_together() {
     let mut world = World::with_replicas(3).await;
     world.say([1, 2], []);
     world.say([3], []);
-    let answers = world.answers().await;
-    let mut ids: Vec<_> = answers.iter().map(|(id, _)| *id).collect();
+    let responses = world.responses().await;
+    let mut ids: Vec<_> = responses.iter().map(|(id, _)| *id).collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 3]);
     assert!(
-        answers
+        responses
             .iter()
-            .all(|(_, what)| matches!(what, What::Routed(_)))
+            .all(|(_, action)| matches!(action, Action::Route(_)))
     );
     assert_eq!(world.pool.stats().in_flight, 3);
 }
@@ -189,16 +204,16 @@ async fn what_is_asked_together_is_answered_together() {
 async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
-    let answers = world.answers().await;
-    assert_eq!(answers.first(), Some(&(1, to(FIRST))));
-    let Some((2, What::Waits(waits))) = answers.get(1) else {
-        panic!("{answers:?}");
+    let responses = world.responses().await;
+    assert_eq!(responses.first(), Some(&(1, to(FIRST))));
+    let Some((2, Action::Wait(waits))) = responses.get(1) else {
+        panic!("{responses:?}");
     };
     let queue_ms = u32::try_from(world.pool.wait_max().as_millis()).unwrap();
-    assert_eq!(waits.milliseconds, queue_ms + 5_000);
+    assert_eq!(waits.timeout_ms, queue_ms + 5_000);
     assert!(world.is_quiet());
     world.say([], [end(1, "v=1;status=200")]);
-    assert_eq!(world.answers().await, [(2, to(FIRST))]);
+    assert_eq!(world.responses().await, [(2, to(FIRST))]);
     assert!(world.is_quiet());
     world.say([], [end(2, "v=1;status=200")]);
     assert!(world.is_quiet());
@@ -209,16 +224,20 @@ async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
 async fn what_ended_makes_room_for_what_is_asked_in_the_same_message() {
     let mut world = World::with_replicas(1).await;
     world.say([7], []);
-    assert_eq!(world.answers().await, [(7, to(FIRST))]);
+    assert_eq!(world.responses().await, [(7, to(FIRST))]);
     world.say([8], [end(7, "v=1;status=200")]);
-    assert_eq!(world.answers().await, [(8, to(FIRST))], "it need not wait");
+    assert_eq!(
+        world.responses().await,
+        [(8, to(FIRST))],
+        "it need not wait"
+    );
 }
 
 #[tokio::test]
 async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2, 3], []);
-    assert_eq!(world.answers().await.len(), 3);
+    assert_eq!(world.responses().await.len(), 3);
     world.say([], [end(2, "")]);
     assert!(world.is_quiet());
     let stats = world.pool.stats();
@@ -226,7 +245,7 @@ async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
     assert!(world.has("answers_total{answer=\"gone\"} 1"));
     // And what it held while it was in flight.
     world.say([], [end(1, "")]);
-    assert_eq!(world.answers().await, [(3, to(FIRST))]);
+    assert_eq!(world.responses().await, [(3, to(FIRST))]);
     assert_eq!(world.pool.stats().counters.aborted_in_flight, 1);
 }
 
@@ -234,7 +253,7 @@ async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
 async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
     let mut world = World::with_replicas(1).await;
     world.say([1], []);
-    assert_eq!(world.answers().await.len(), 1);
+    assert_eq!(world.responses().await.len(), 1);
     world.say([], [end(1, "?"), end(9, "v=1;status=200")]);
     assert!(world.is_quiet());
     assert_eq!(world.pool.stats().counters.finished_ok, 1);
@@ -243,16 +262,16 @@ async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() 
 }
 
 #[tokio::test]
-async fn a_line_that_ends_has_ended_all_its_requests() {
+async fn a_decision_stream_that_ends_has_ended_all_its_requests() {
     for filter_says_so in [false, true] {
         let mut world = World::with_replicas(1).await;
         world.say([1, 2], []);
-        assert_eq!(world.answers().await.len(), 2);
+        assert_eq!(world.responses().await.len(), 2);
         if filter_says_so {
             drop(world.filter);
-            assert!(world.line.next().await.is_none());
+            assert!(world.decision_stream.next().await.is_none());
         }
-        drop(world.line);
+        drop(world.decision_stream);
         let stats = world.pool.stats();
         assert_eq!((stats.in_flight, stats.queue_length), (0, 0));
         assert_eq!(stats.counters.aborted_in_flight, 1);
@@ -261,12 +280,12 @@ async fn a_line_that_ends_has_ended_all_its_requests() {
 }
 
 #[tokio::test]
-async fn ends_that_came_right_before_the_line_broke_count() {
+async fn ends_that_came_right_before_the_decision_stream_broke_count() {
     let mut world = World::with_replicas(2).await;
     world.say([1, 2], []);
-    assert_eq!(world.answers().await.len(), 2);
+    assert_eq!(world.responses().await.len(), 2);
     world.say([3], [end(1, "v=1;status=200")]);
-    drop(world.line);
+    drop(world.decision_stream);
     let counters = world.pool.stats().counters;
     assert_eq!((counters.finished_ok, counters.aborted_in_flight), (1, 1));
     assert_eq!(counters.arrived, 2, "nobody could hear what becomes of it");
@@ -276,9 +295,12 @@ async fn ends_that_came_right_before_the_line_broke_count() {
 async fn a_number_that_is_in_use_is_passed_on_and_the_first_request_is_left_alone() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
-    assert!(matches!(&*world.answers().await, [(1, What::Routed(_))]));
+    assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
     world.say([1], []);
-    assert_eq!(world.answers().await, [(1, response::passed())]);
+    assert_eq!(
+        world.responses().await,
+        [(1, response::ext_proc_fallback())]
+    );
     assert_eq!(world.pool.stats().in_flight, 1);
 }
 
@@ -286,14 +308,17 @@ async fn a_number_that_is_in_use_is_passed_on_and_the_first_request_is_left_alon
 async fn a_number_that_is_used_again_does_not_hear_of_the_request_that_had_it() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
-    assert_eq!(world.answers().await.len(), 2);
+    assert_eq!(world.responses().await.len(), 2);
     world.say([], [end(2, "")]);
     world.say([2], []);
-    let answers = world.answers().await;
-    assert!(matches!(&*answers, [(2, What::Waits(_))]), "{answers:?}");
+    let responses = world.responses().await;
+    assert!(
+        matches!(&*responses, [(2, Action::Wait(_))]),
+        "{responses:?}"
+    );
     assert!(world.is_quiet());
     world.say([], [end(1, "")]);
-    assert_eq!(world.answers().await, [(2, to(FIRST))]);
+    assert_eq!(world.responses().await, [(2, to(FIRST))]);
 }
 
 #[tokio::test]
@@ -304,23 +329,23 @@ async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
     other.headers[1].value = "/health".into();
     other.headers.truncate(2);
     let mut models = other.clone();
-    models.id = 2;
+    models.request_id = 2;
     models.headers[1].value = "/v1/models".into();
     let mut unknown = ask(3);
     unknown.headers[2].value = "n".into();
-    let asks = vec![other, models, unknown];
+    let requests = vec![other, models, unknown];
     world
         .filter
-        .send(FromFilter {
-            asks,
+        .send(ClientMessage {
+            requests,
             ends: Vec::new(),
         })
         .unwrap();
-    let answers = world.answers().await;
-    let [(1, passed), (2, models), (3, unknown)] = &*answers else {
-        panic!("{answers:?}");
+    let responses = world.responses().await;
+    let [(1, passed), (2, models), (3, unknown)] = &*responses else {
+        panic!("{responses:?}");
     };
-    assert_eq!(*passed, response::passed());
+    assert_eq!(*passed, response::ext_proc_fallback());
     assert_eq!(refused(models).status, 200);
     let unknown = refused(unknown);
     assert_eq!(unknown.status, 404);
@@ -340,43 +365,52 @@ async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
 }
 
 #[tokio::test]
-async fn a_service_that_stops_says_so_once_and_the_line_ends_with_its_last_request() {
+async fn a_service_that_stops_says_so_once_and_the_decision_stream_ends_with_its_last_request() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
-    assert_eq!(world.answers().await.len(), 2);
+    assert_eq!(world.responses().await.len(), 2);
     world.stop.send_replace(true);
-    let leaving = FromService {
-        answers: Vec::new(),
-        leaving: true,
+    let leaving = ServerMessage {
+        responses: Vec::new(),
+        go_away: Some(GoAway {}),
     };
     assert_eq!(world.hears().await, leaving);
     world.say([3], []);
-    assert_eq!(world.answers().await, [(3, response::passed())]);
+    assert_eq!(
+        world.responses().await,
+        [(3, response::ext_proc_fallback())]
+    );
     world.context.pool_registry.shut_down();
-    assert_eq!(world.answers().await, [(2, response::passed())]);
+    assert_eq!(
+        world.responses().await,
+        [(2, response::ext_proc_fallback())]
+    );
     assert!(world.has("answers_total{answer=\"passed\"} 1"));
     assert!(world.is_quiet(), "the response of the first goes on");
     world.say([], [end(1, "v=1;status=200")]);
-    assert!(world.line.next().await.is_none());
+    assert!(world.decision_stream.next().await.is_none());
     assert_eq!(world.pool.stats().counters.finished_ok, 1);
 }
 
 #[tokio::test]
-async fn a_line_on_which_nothing_is_open_ends_when_the_service_stops() {
+async fn a_decision_stream_on_which_nothing_is_open_ends_when_the_service_stops() {
     let mut world = World::with_replicas(1).await;
     world.stop.send_replace(true);
-    assert!(world.hears().await.leaving);
-    assert!(world.line.next().await.is_none());
+    assert!(world.hears().await.go_away.is_some());
+    assert!(world.decision_stream.next().await.is_none());
 }
 
 #[tokio::test]
-async fn regions_that_a_reload_brings_make_a_line_pass_everything_on() {
+async fn regions_that_a_reload_brings_make_a_decision_stream_pass_everything_on() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
-    assert!(matches!(&*world.answers().await, [(1, What::Routed(_))]));
+    assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
     world.context.pool_registry.set_regions("us", [("eu", "e")]);
     world.say([2], []);
-    assert_eq!(world.answers().await, [(2, response::passed())]);
+    assert_eq!(
+        world.responses().await,
+        [(2, response::ext_proc_fallback())]
+    );
     world.say([], [end(1, "v=1;status=200")]);
     assert!(world.is_quiet());
     assert_eq!(world.pool.stats().counters.finished_ok, 1);
@@ -386,14 +420,14 @@ async fn regions_that_a_reload_brings_make_a_line_pass_everything_on() {
 async fn more_messages_than_are_read_at_once_are_read_all_the_same() {
     let mut world = World::with_replicas(1).await;
     world.say([0], []);
-    assert_eq!(world.answers().await.len(), 1);
+    assert_eq!(world.responses().await.len(), 1);
     let many = u32::try_from(3 * MESSAGES_MAX).unwrap();
     for id in 1..=many {
         world.say([], [end(id, "")]);
     }
     world.say([], [end(0, "v=1;status=200")]);
     let pool = Arc::clone(&world.pool);
-    let line = tokio::spawn(async move { world.line.next().await.is_none() });
+    let decision_stream = tokio::spawn(async move { world.decision_stream.next().await.is_none() });
     for _ in 0..1000 {
         if pool.stats().counters.finished_ok == 1 {
             break;
@@ -401,5 +435,5 @@ async fn more_messages_than_are_read_at_once_are_read_all_the_same() {
         tokio::task::yield_now().await;
     }
     assert_eq!(pool.stats().counters.finished_ok, 1);
-    line.abort();
+    decision_stream.abort();
 }

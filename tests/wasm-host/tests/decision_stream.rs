@@ -1,4 +1,4 @@
-//! The line to the service, inside the built module.
+//! The decision stream to the service, inside the built module.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,37 +6,39 @@
     reason = "a test that fails may panic"
 )]
 
-use isotherm_decision_proto::{Answer, FromFilter, FromService, Immediate, PATH, Routed, What};
+use isotherm_decision_proto::{
+    Action, ClientMessage, DecisionResponse, ImmediateResponse, PATH, Route, ServerMessage,
+};
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_wasm_host::{Action, Filter, Headers};
+use isotherm_wasm_host::{Action as FilterAction, Filter, Headers};
 use prost::Message;
 
 const CONFIGURATION: &str =
-    r#"{"role":"request","default_cluster":"llama","line":{"cluster":"isotherm"}}"#;
+    r#"{"role":"request","default_cluster":"llama","decision_stream":{"cluster":"isotherm"}}"#;
 const BODY: &[u8] = br#"{"model":"m","messages":[{"role":"user","content":"Hello?"}]}"#;
 
-/// A filter whose line is good, with a request that it holds back.
+/// A filter whose decision stream is good, with a request that it holds back.
 fn asked() -> (Filter, u32) {
     let mut filter = Filter::configured(CONFIGURATION).unwrap();
     assert_eq!(filter.host().tick_ms, 100);
     filter.tick().unwrap();
     assert_eq!(filter.host().streams, [format!("isotherm{PATH}")]);
     filter.stream_message(0, &[]).unwrap();
-    send(&mut filter, Action::Pause);
+    send(&mut filter, FilterAction::Pause);
     let [message] = &*filter.host().sent else {
         panic!("{:?}", filter.host().sent);
     };
-    let message = FromFilter::decode(&**message).unwrap();
-    let [ask] = &*message.asks else {
+    let message = ClientMessage::decode(&**message).unwrap();
+    let [ask] = &*message.requests else {
         panic!("{message:?}");
     };
     assert_eq!(ask.headers[0].name, ":method");
     assert_eq!(ask.headers[1].value, b"/v1/chat/completions");
-    let id = ask.id;
+    let id = ask.request_id;
     (filter, id)
 }
 
-fn send(filter: &mut Filter, becomes: Action) {
+fn send(filter: &mut Filter, becomes: FilterAction) {
     let request = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),
@@ -51,13 +53,13 @@ fn headers(pairs: &[(&str, &str)]) -> Headers {
     pairs.iter().map(owned).collect()
 }
 
-fn says(filter: &mut Filter, id: u32, what: What) {
-    let message = FromService {
-        answers: vec![Answer {
-            id,
-            what: Some(what),
+fn says(filter: &mut Filter, id: u32, action: Action) {
+    let message = ServerMessage {
+        responses: vec![DecisionResponse {
+            request_id: id,
+            action: Some(action),
         }],
-        leaving: false,
+        go_away: None,
     };
     filter.stream_message(0, &message.encode_to_vec()).unwrap();
 }
@@ -71,8 +73,8 @@ fn value(filter: &Filter, name: &str) -> Option<String> {
 fn ends(filter: &Filter) -> Vec<(u32, Vec<u8>)> {
     let messages = filter.host().sent.iter();
     messages
-        .flat_map(|message| FromFilter::decode(&**message).unwrap().ends)
-        .map(|end| (end.id, end.outcome))
+        .flat_map(|message| ClientMessage::decode(&**message).unwrap().ends)
+        .map(|end| (end.request_id, end.outcome))
         .collect()
 }
 
@@ -80,11 +82,11 @@ fn ends(filter: &Filter) -> Vec<(u32, Vec<u8>)> {
 fn a_request_is_held_back_until_the_service_says_where_it_goes() {
     let (mut filter, id) = asked();
     assert_eq!(filter.host().resumed, 0);
-    let routed = Routed {
+    let routed = Route {
         destination: "10.0.0.1:8000".into(),
-        ..Routed::default()
+        ..Route::default()
     };
-    says(&mut filter, id, What::Routed(routed));
+    says(&mut filter, id, Action::Route(routed));
     assert_eq!(filter.host().resumed, 1);
     let value = |name| value(&filter, name);
     assert_eq!(
@@ -92,7 +94,7 @@ fn a_request_is_held_back_until_the_service_says_where_it_goes() {
         Some("10.0.0.1:8000")
     );
     assert_eq!(value("x-isotherm-cluster").as_deref(), Some("llama"));
-    assert_eq!(value("x-isotherm-decision-proto"), Some(id.to_string()));
+    assert_eq!(value("x-isotherm-decided"), Some(id.to_string()));
     assert_eq!(value("x-isotherm-session").as_deref(), Some("s"));
     assert_eq!(
         value("x-isotherm-fingerprint"),
@@ -114,14 +116,14 @@ fn a_request_that_is_over_is_told_to_be_so() {
 }
 
 #[test]
-fn the_answer_to_a_request_is_told_on_the_line_and_the_trailers_stay_away() {
+fn the_answer_to_a_request_is_told_on_the_decision_stream_and_the_trailers_stay_away() {
     let (mut filter, id) = asked();
     filter.host_mut().now_ns += 5_000_000;
-    let routed = Routed {
+    let routed = Route {
         destination: "10.0.0.1:8000".into(),
-        ..Routed::default()
+        ..Route::default()
     };
-    says(&mut filter, id, What::Routed(routed));
+    says(&mut filter, id, Action::Route(routed));
     assert_eq!(
         value(&filter, "endpoint-load-metrics-format").as_deref(),
         Some("TEXT")
@@ -161,7 +163,7 @@ fn the_answer_to_a_request_is_told_on_the_line_and_the_trailers_stay_away() {
 #[test]
 fn an_answer_without_a_body_has_an_outcome_too() {
     let (mut filter, id) = asked();
-    says(&mut filter, id, What::Routed(Routed::default()));
+    says(&mut filter, id, Action::Route(Route::default()));
     let head = [(":status", "500"), ("content-length", "0")];
     filter.response_headers(headers(&head), true).unwrap();
     filter.tick().unwrap();
@@ -170,11 +172,11 @@ fn an_answer_without_a_body_has_an_outcome_too() {
 }
 
 #[test]
-fn the_other_role_leaves_alone_what_was_decided_on_the_line() {
+fn the_other_role_leaves_alone_what_was_decided_on_the_decision_stream() {
     let mut filter = Filter::configured(r#"{"role":"response","decision":true}"#).unwrap();
     let request = [
         (":path", "/v1/chat/completions"),
-        ("x-isotherm-decision-proto", "7"),
+        ("x-isotherm-decided", "7"),
     ];
     let request = headers(&request);
     filter.request_headers(request.clone(), false).unwrap();
@@ -188,30 +190,35 @@ fn the_other_role_leaves_alone_what_was_decided_on_the_line() {
 #[test]
 fn the_service_can_answer_the_client() {
     let (mut filter, id) = asked();
-    let answer = Immediate {
+    let answer = ImmediateResponse {
         status: 503,
         headers: Vec::new(),
         body: b"full".to_vec(),
     };
-    says(&mut filter, id, What::Immediate(answer));
+    says(&mut filter, id, Action::ImmediateResponse(answer));
     assert_eq!(filter.host().replied, Some((503, b"full".to_vec())));
     assert_eq!(filter.host().resumed, 0);
 }
 
 #[test]
-fn a_line_that_breaks_leaves_its_requests_to_external_processing() {
+fn a_decision_stream_that_breaks_leaves_its_requests_to_external_processing() {
     let (mut filter, _) = asked();
     filter.stream_closed(0).unwrap();
     assert_eq!(filter.host().resumed, 1);
     assert!(value(&filter, "x-isotherm-fingerprint").is_some());
-    assert_eq!(value(&filter, "x-isotherm-decision-proto"), None);
-    assert_eq!(filter.host().metric("isotherm_filter_line_fell_back"), 1);
+    assert_eq!(value(&filter, "x-isotherm-decided"), None);
+    assert_eq!(
+        filter
+            .host()
+            .metric("isotherm_filter_decision_stream_fallbacks"),
+        1
+    );
 }
 
 #[test]
-fn without_a_line_yet_a_request_goes_on_at_once() {
+fn without_a_decision_stream_yet_a_request_goes_on_at_once() {
     let mut filter = Filter::configured(CONFIGURATION).unwrap();
-    send(&mut filter, Action::Continue);
+    send(&mut filter, FilterAction::Continue);
     assert!(value(&filter, "x-isotherm-fingerprint").is_some());
     assert_eq!(filter.host().sent.len(), 0);
 }

@@ -1,6 +1,6 @@
 //! The headers of a request that is let go.
 
-use isotherm_decision_proto::Routed;
+use isotherm_decision_proto::Route;
 use isotherm_fingerprint::names;
 
 use crate::headers::Edit;
@@ -12,7 +12,7 @@ pub(super) fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
         Edit::Remove(_) => true,
         Edit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
     });
-    edits.push(Edit::set(names::LINE, id.to_string()));
+    edits.push(Edit::set(names::DECIDED, id.to_string()));
     edits
 }
 
@@ -20,10 +20,10 @@ pub(super) fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
 pub(super) fn decided(
     id: u32,
     edits: Vec<Edit>,
-    routed: Routed,
+    routed: Route,
     asks_for_report: bool,
 ) -> Vec<Edit> {
-    let Routed {
+    let Route {
         destination,
         cluster,
         decision: _,

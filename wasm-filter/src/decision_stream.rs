@@ -1,4 +1,4 @@
-//! The line on the host: a stream of the plugin's root context, for the requests of this worker.
+//! The decision stream on the host: a stream of the plugin's root context, for the requests of this worker.
 //!
 //! The host gives each stream to the context that opened it. So whoever sends takes the root's place for that one call
 //! (`set_effective_context`), and the root takes a request's place to change its headers and let it go. The host
@@ -8,42 +8,42 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use isotherm_decision_proto::{Immediate, METHOD, SERVICE};
-use isotherm_wasm_filter_core::line::{Effect, Line, Pace, TICK};
+use isotherm_decision_proto::{ImmediateResponse, METHOD, SERVICE};
+use isotherm_wasm_filter_core::decision_stream::{DecisionStream, Effect, Pace, TICK};
 use isotherm_wasm_filter_core::request::Target;
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
-use isotherm_wasm_filter_core::{Edit, LineConfig};
+use isotherm_wasm_filter_core::{DecisionStreamConfig, Edit};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
-use crate::metrics::LineMetrics;
+use crate::metrics::DecisionStreamMetrics;
 
-/// A line that a root context and its requests share.
+/// A decision stream that a root context and its requests share.
 pub(crate) type Shared = Rc<RefCell<Wire>>;
 
-/// The logic of a line, and its stream.
+/// The logic of a decision stream, and its stream.
 #[derive(Debug)]
 pub(crate) struct Wire {
     /// The context that opens the stream.
     root: u32,
     cluster: String,
     stream: Option<u32>,
-    line: Line,
+    decision_stream: DecisionStream,
     pace: Pace,
-    metrics: LineMetrics,
+    metrics: DecisionStreamMetrics,
 }
 
 impl Wire {
     /// In the root's callback.
-    pub(crate) fn start(root: u32, config: &LineConfig, now: Nanoseconds) -> Shared {
+    pub(crate) fn start(root: u32, config: &DecisionStreamConfig, now: Nanoseconds) -> Shared {
         set_timer(TICK);
         Rc::new(RefCell::new(Self {
             root,
             cluster: config.cluster.clone(),
             stream: None,
-            line: Line::new(config),
+            decision_stream: DecisionStream::new(config),
             pace: Pace::new(now),
-            metrics: LineMetrics::define(),
+            metrics: DecisionStreamMetrics::define(),
         }))
     }
 
@@ -54,19 +54,19 @@ impl Wire {
         target: &Target,
         edits: Vec<Edit>,
     ) -> Result<(), Vec<Edit>> {
-        let message = self.line.ask(request, target, edits)?;
+        let message = self.decision_stream.ask(request, target, edits)?;
         self.send_for(request, &message);
         Ok(())
     }
 
     /// What watches a request's answer, which has begun to come, if the request was decided here.
     pub(crate) fn answer(&mut self, request: u32) -> Option<Box<ResponseFlow>> {
-        self.line.answer(request)
+        self.decision_stream.answer(request)
     }
 
     /// In a callback of the request: tells that it has ended.
     pub(crate) fn tell_end(&mut self, request: u32, outcome: Option<String>) {
-        if let Some(effect) = self.line.ended(request, outcome) {
+        if let Some(effect) = self.decision_stream.ended(request, outcome) {
             self.be_the_root();
             self.perform([effect]);
             let _ = hostcalls::set_effective_context(request);
@@ -80,10 +80,10 @@ impl Wire {
             set_timer(period);
         }
         if fired.is_tick {
-            let effects = self.line.tick();
+            let effects = self.decision_stream.tick();
             self.perform(effects);
         }
-        let effects = self.line.ends();
+        let effects = self.decision_stream.ends();
         self.perform(effects);
     }
 
@@ -94,7 +94,7 @@ impl Wire {
         }
         let message = hostcalls::get_buffer(BufferType::GrpcReceiveBuffer, 0, message_bytes);
         let message = message.ok().flatten().unwrap_or_default();
-        let effects = self.line.heard(&message, now);
+        let effects = self.decision_stream.heard(&message, now);
         self.perform(effects);
     }
 
@@ -102,7 +102,7 @@ impl Wire {
     pub(crate) fn closed(&mut self, stream: u32) {
         if self.stream == Some(stream) {
             self.stream = None;
-            let effects = self.line.closed();
+            let effects = self.decision_stream.closed();
             self.perform(effects);
         }
     }
@@ -138,13 +138,13 @@ impl Wire {
                 }
             }
         }
-        self.metrics.fell_back(self.line.take_given_up());
+        self.metrics.fell_back(self.decision_stream.take_given_up());
     }
 
     fn open(&mut self) {
         // The library notes who is called back about the stream: the context whose callback this is.
         self.stream = hostcalls::open_grpc_stream(&self.cluster, SERVICE, METHOD, Vec::new()).ok();
-        self.line.opened(self.stream.is_some());
+        self.decision_stream.opened(self.stream.is_some());
     }
 
     /// Sends in the root's place, from a callback of a request.
@@ -182,7 +182,7 @@ fn apply(edits: &[Edit]) {
     }
 }
 
-fn reply(answer: &Immediate) {
+fn reply(answer: &ImmediateResponse) {
     let headers = answer.headers.iter().filter_map(|header| {
         let value = str::from_utf8(&header.value).ok()?;
         Some((header.name.as_str(), value))

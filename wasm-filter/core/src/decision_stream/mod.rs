@@ -1,4 +1,4 @@
-//! The filter's end of the line (see [`isotherm_decision_proto`]): which requests are out, and what to do when no answer comes.
+//! The filter's end of the decision stream (see [`isotherm_decision_proto`]): which requests are out, and what to do when no answer comes.
 //!
 //! ```text
 //!            tick, pause over          first message            silent for a request's time
@@ -8,12 +8,12 @@
 //!  │      └──────────────────────┴─────< Leaving <────┘
 //!  └── every request that is out is let go with all its headers: external processing decides on it
 //! ```
-//! A request asks only while the line is up. Whatever else happens to the line, each request that was taken in is let go
-//! exactly once: by an answer, by its time, by the line's end, or by its own. One whose time is up is nobody's to decide
+//! A request asks only while the decision stream is up. Whatever else happens to the decision stream, each request that was taken in is let go
+//! exactly once: by an answer, by its time, by the decision stream's end, or by its own. One whose time is up is nobody's to decide
 //! any more: a service that hangs would let external processing wait as long again. Nothing here reads a clock: time is
 //! counted in ticks, which the shell makes every [`TICK`].
 //!
-//! What is decided here is watched here: the role that asked sees the answer, too ([`Line::answer`]), so that the other role
+//! What is decided here is watched here: the role that asked sees the answer, too ([`DecisionStream::answer`]), so that the other role
 //! need not be in its way at all: each instance of a filter is called again for every step of a request.
 
 mod edits;
@@ -23,12 +23,15 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
-use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, Header, Immediate, What};
+use isotherm_decision_proto::{
+    Action, ClientMessage, DecisionRequest, DecisionResponse, Header, ImmediateResponse,
+    RequestEnd, ServerMessage,
+};
 use prost::Message;
 
 pub use pace::{Fired, Pace, TICK};
 
-use crate::LineConfig;
+use crate::DecisionStreamConfig;
 use crate::headers::Edit;
 use crate::request::Target;
 use crate::response::{Nanoseconds, ResponseFlow};
@@ -40,7 +43,7 @@ const REQUESTS_MAX: usize = 65_536;
 /// So many ends are enough for a message of their own.
 const ENDS_ENOUGH: usize = 64;
 
-/// How long the line is left alone after it broke, in ticks: at first, and at most.
+/// How long the decision stream is left alone after it broke, in ticks: at first, and at most.
 const PAUSE_TICKS_MIN: u64 = 10;
 const PAUSE_TICKS_MAX: u64 = 50;
 
@@ -50,30 +53,30 @@ const SLACK_TICKS: u64 = 1;
 /// What the shell is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Open the stream; [`Line::opened`] is to be told.
+    /// Open the stream; [`DecisionStream::opened`] is to be told.
     Open,
-    /// Close the stream without another word; [`Line::closed`] need not be told.
+    /// Close the stream without another word; [`DecisionStream::closed`] need not be told.
     HangUp,
     /// Let a request go with these headers.
     LetGo(u32, Vec<Edit>),
-    /// Answer a request's client.
-    Reply(u32, Immediate),
+    /// DecisionResponse a request's client.
+    Reply(u32, ImmediateResponse),
     /// Send these bytes as one message.
     Send(Vec<u8>),
-    /// Call [`Line::ends`] soon (see [`Pace`]): what waits to be told waits no longer.
+    /// Call [`DecisionStream::ends`] soon (see [`Pace`]): what waits to be told waits no longer.
     Soon,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Line {
+pub struct DecisionStream {
     /// How long a request is held back without a word of the service, in ticks.
     patience: u64,
     tells_decisions: bool,
     state: State,
     requests: BTreeMap<u32, Request>,
     /// What has ended, and is told with the next question or soon.
-    ends: Vec<End>,
+    ends: Vec<RequestEnd>,
     now: u64,
     /// How long the next pause is, in ticks.
     pause: u64,
@@ -107,10 +110,10 @@ enum Request {
     Outlived(Option<Box<ResponseFlow>>),
 }
 
-impl Line {
-    /// A line that is down.
+impl DecisionStream {
+    /// A decision stream that is down.
     #[must_use]
-    pub fn new(config: &LineConfig) -> Self {
+    pub fn new(config: &DecisionStreamConfig) -> Self {
         let ticks = config.timeout.as_nanos().div_ceil(TICK.as_nanos());
         Self {
             patience: u64::try_from(ticks).unwrap_or(u64::MAX),
@@ -124,11 +127,11 @@ impl Line {
         }
     }
 
-    /// Takes a request in, if the line is good: `edits` are the headers that the filter writes. Returns the message to send, or
+    /// Takes a request in, if the decision stream is good: `edits` are the headers that the filter writes. Returns the message to send, or
     /// the edits again.
     ///
     /// # Errors
-    /// When the request has to go without the line.
+    /// When the request has to go without the decision stream.
     pub fn ask(
         &mut self,
         id: u32,
@@ -147,9 +150,9 @@ impl Line {
             name: name.to_owned(),
             value: value.to_owned(),
         });
-        let message = FromFilter {
-            asks: vec![Ask {
-                id,
+        let message = ClientMessage {
+            requests: vec![DecisionRequest {
+                request_id: id,
                 headers: headers.collect(),
             }],
             ends: mem::take(&mut self.ends),
@@ -178,7 +181,10 @@ impl Line {
             return None;
         }
         let outcome = outcome.unwrap_or_default().into_bytes();
-        self.ends.push(End { id, outcome });
+        self.ends.push(RequestEnd {
+            request_id: id,
+            outcome,
+        });
         match self.ends.len() {
             1 => Some(Effect::Soon),
             ENDS_ENOUGH.. => self.ends(),
@@ -189,8 +195,8 @@ impl Line {
     /// Tells the ends that wait to be told.
     pub fn ends(&mut self) -> Option<Effect> {
         let ends = mem::take(&mut self.ends);
-        let message = FromFilter {
-            asks: Vec::new(),
+        let message = ClientMessage {
+            requests: Vec::new(),
             ends,
         };
         (!message.ends.is_empty()).then(|| Effect::Send(message.encode_to_vec()))
@@ -212,7 +218,10 @@ impl Line {
             if let Some(Request::Asked { edits, .. }) = self.requests.remove(&id) {
                 effects.push(Effect::LetGo(id, undecided(id, edits)));
                 let outcome = Vec::new();
-                self.ends.push(End { id, outcome });
+                self.ends.push(RequestEnd {
+                    request_id: id,
+                    outcome,
+                });
                 self.given_up += 1;
             }
         }
@@ -234,19 +243,19 @@ impl Line {
 
     /// The service has said something; `now` is when what it let go begins to go up.
     pub fn heard(&mut self, message: &[u8], now: Nanoseconds) -> Vec<Effect> {
-        let Ok(FromService { answers, leaving }) = FromService::decode(message) else {
+        let Ok(ServerMessage { responses, go_away }) = ServerMessage::decode(message) else {
             // Another protocol: it will not get better by the next message.
             let mut effects = self.closed();
             effects.push(Effect::HangUp);
             return effects;
         };
-        if leaving {
+        if go_away.is_some() {
             self.state = State::Leaving;
         } else if self.state != State::Leaving {
             self.state = State::Up;
             self.pause = PAUSE_TICKS_MIN;
         }
-        let effects = answers
+        let effects = responses
             .into_iter()
             .filter_map(|answer| self.answered(answer, now));
         effects.collect()
@@ -284,7 +293,14 @@ impl Line {
         self.pause = (self.pause * 2).min(PAUSE_TICKS_MAX);
     }
 
-    fn answered(&mut self, Answer { id, what }: Answer, now: Nanoseconds) -> Option<Effect> {
+    fn answered(
+        &mut self,
+        DecisionResponse {
+            request_id: id,
+            action,
+        }: DecisionResponse,
+        now: Nanoseconds,
+    ) -> Option<Effect> {
         let request = self.requests.get_mut(&id)?;
         let Request::Asked {
             until,
@@ -294,28 +310,28 @@ impl Line {
         else {
             return None;
         };
-        match what {
-            Some(What::Waits(waits)) => {
-                let ticks = Duration::from_millis(waits.milliseconds.into()).as_nanos();
+        match action {
+            Some(Action::Wait(wait)) => {
+                let ticks = Duration::from_millis(wait.timeout_ms.into()).as_nanos();
                 let ticks = u64::try_from(ticks.div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX);
                 *until = self.now.saturating_add(ticks).saturating_add(SLACK_TICKS);
                 None
             }
-            Some(What::Routed(mut routed)) => {
-                let decision = mem::take(&mut routed.decision).into_bytes();
+            Some(Action::Route(mut route)) => {
+                let decision = mem::take(&mut route.decision).into_bytes();
                 let told = (self.tells_decisions && !decision.is_empty()).then_some(decision);
                 let wants_report = *wants_report;
-                let edits = decided(id, mem::take(edits), routed, !wants_report);
+                let edits = decided(id, mem::take(edits), route, !wants_report);
                 let flow = ResponseFlow::sent(now, wants_report, told);
                 *request = Request::Decided(Some(Box::new(flow)));
                 Some(Effect::LetGo(id, edits))
             }
-            Some(What::Immediate(immediate)) => {
+            Some(Action::ImmediateResponse(immediate)) => {
                 self.requests.remove(&id);
                 Some(Effect::Reply(id, immediate))
             }
             // What is not known here is a newer service's: external processing will know what to do.
-            Some(What::Passed(_)) | None => {
+            Some(Action::ExtProcFallback(_)) | None => {
                 let edits = mem::take(edits);
                 self.requests.remove(&id);
                 Some(Effect::LetGo(id, edits))

@@ -1,6 +1,9 @@
-//! Requests that ask by a line, over real sockets.
+//! Requests that ask by a decision stream, over real sockets.
 
-use isotherm_decision_proto::{Answer, Ask, End, FromFilter, FromService, Header, PATH, What};
+use isotherm_decision_proto::{
+    Action, ClientMessage, DecisionRequest, DecisionResponse, Header, PATH, RequestEnd,
+    ServerMessage,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -9,20 +12,20 @@ use tonic_prost::ProstCodec;
 
 use super::{ONE_AT_A_TIME, PATIENCE, Service, eventually};
 
-/// One worker's line. Dropping it is what the end of its Envoy is.
-struct Line {
-    to_service: mpsc::Sender<FromFilter>,
-    from_service: Streaming<FromService>,
+/// One worker's decision stream. Dropping it is what the end of its Envoy is.
+struct DecisionStream {
+    to_service: mpsc::Sender<ClientMessage>,
+    from_service: Streaming<ServerMessage>,
 }
 
-impl Line {
+impl DecisionStream {
     /// Opens one, which has not said yet that it is good.
     async fn try_open(service: &Service) -> Result<Self, Status> {
         let (to_service, messages) = mpsc::channel(16);
         let mut client = tonic::client::Grpc::new(service.channel.clone());
         client.ready().await.unwrap();
         let messages = tonic::Request::new(ReceiverStream::new(messages));
-        let codec = ProstCodec::<FromFilter, FromService>::default();
+        let codec = ProstCodec::<ClientMessage, ServerMessage>::default();
         let from_service = client
             .streaming(messages, PathAndQuery::from_static(PATH), codec)
             .await?
@@ -34,60 +37,62 @@ impl Line {
     }
 
     async fn open(service: &Service) -> Self {
-        let mut line = Self::try_open(service).await.unwrap();
-        assert_eq!(line.message().await, Some(FromService::default()));
-        line
+        let mut stream = Self::try_open(service).await.unwrap();
+        assert_eq!(stream.message().await, Some(ServerMessage::default()));
+        stream
     }
 
-    async fn message(&mut self) -> Option<FromService> {
+    async fn message(&mut self) -> Option<ServerMessage> {
         tokio::time::timeout(PATIENCE, self.from_service.message())
             .await
             .expect("a message in time")
             .unwrap()
     }
 
-    async fn say(&self, asks: &[u32], ends: &[(u32, &str)]) {
-        let asks = asks.iter().copied().map(chat).collect();
-        let ends = ends.iter().map(|(id, outcome)| End {
-            id: *id,
+    async fn say(&self, requests: &[u32], ends: &[(u32, &str)]) {
+        let requests = requests.iter().copied().map(chat).collect();
+        let ends = ends.iter().map(|(id, outcome)| RequestEnd {
+            request_id: *id,
             outcome: (*outcome).into(),
         });
         let ends = ends.collect();
         self.to_service
-            .send(FromFilter { asks, ends })
+            .send(ClientMessage { requests, ends })
             .await
             .unwrap();
     }
 
     /// The only answer of the next message.
-    async fn answer(&mut self) -> (u32, What) {
+    async fn answer(&mut self) -> (u32, Action) {
         let said = self.message().await.unwrap();
-        assert!(!said.leaving);
-        assert_eq!(said.answers.len(), 1, "{said:?}");
-        read(said.answers).remove(0)
+        assert!(said.go_away.is_none());
+        assert_eq!(said.responses.len(), 1, "{said:?}");
+        read(said.responses).remove(0)
     }
 
     /// A request that must go to a replica: which.
     async fn routed(&mut self, id: u32) -> String {
         match self.answer().await {
-            (found, What::Routed(routed)) if found == id => routed.destination,
+            (found, Action::Route(routed)) if found == id => routed.destination,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn read(answers: Vec<Answer>) -> Vec<(u32, What)> {
-    let answers = answers.into_iter();
-    answers.map(|said| (said.id, said.what.unwrap())).collect()
+fn read(responses: Vec<DecisionResponse>) -> Vec<(u32, Action)> {
+    let responses = responses.into_iter();
+    responses
+        .map(|said| (said.request_id, said.action.unwrap()))
+        .collect()
 }
 
-fn chat(id: u32) -> Ask {
+fn chat(id: u32) -> DecisionRequest {
     let header = |name: &str, value: &str| Header {
         name: name.into(),
         value: value.into(),
     };
-    Ask {
-        id,
+    DecisionRequest {
+        request_id: id,
         headers: vec![
             header(":method", "POST"),
             header(":path", "/v1/chat/completions"),
@@ -101,76 +106,80 @@ fn chat(id: u32) -> Ask {
 async fn requests_are_routed_wait_and_end_on_one_stream() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let pool = service.pool();
-    let mut line = Line::open(&service).await;
-    line.say(&[1], &[]).await;
-    assert_eq!(line.routed(1).await, service.engines[0].addr.to_string());
-    line.say(&[2, 3], &[]).await;
-    let answers = read(line.message().await.unwrap().answers);
-    for (answer, id) in answers.iter().zip([2, 3]) {
+    let mut stream = DecisionStream::open(&service).await;
+    stream.say(&[1], &[]).await;
+    assert_eq!(stream.routed(1).await, service.engines[0].addr.to_string());
+    stream.say(&[2, 3], &[]).await;
+    let responses = read(stream.message().await.unwrap().responses);
+    for (answer, id) in responses.iter().zip([2, 3]) {
         assert!(
-            matches!(answer, (found, What::Waits(waits))
-                if *found == id && waits.milliseconds > 30_000),
+            matches!(answer, (found, Action::Wait(waits))
+                if *found == id && waits.timeout_ms > 30_000),
             "{answer:?}"
         );
     }
-    assert_eq!(answers.len(), 2, "both in one message");
-    service.page_with("isotherm_lines 1").await;
+    assert_eq!(responses.len(), 2, "both in one message");
+    service.page_with("isotherm_decision_streams 1").await;
     service.page_with("isotherm_ext_proc_streams 3").await;
 
-    line.say(&[], &[(2, "")]).await;
+    stream.say(&[], &[(2, "")]).await;
     eventually("its place is free", || pool.stats().queue_length == 1).await;
-    line.say(&[], &[(1, "v=1;status=200")]).await;
-    line.routed(3).await;
+    stream.say(&[], &[(1, "v=1;status=200")]).await;
+    stream.routed(3).await;
     let counters = pool.stats().counters;
     assert_eq!((counters.finished_ok, counters.aborted_waiting), (1, 1));
 
-    // A request by external processing waits for one of the line's, and goes with the line.
+    // A request by external processing waits for one of the decision stream's, and goes with the decision stream.
     let mut call = service.chat("llama").await;
     call.waits().await;
-    drop(line);
+    drop(stream);
     call.goes_on().await;
     assert_eq!(pool.stats().counters.aborted_in_flight, 1);
-    service.page_with("isotherm_lines 0").await;
+    service.page_with("isotherm_decision_streams 0").await;
     service.page_with("isotherm_ext_proc_streams 1").await;
 }
 
 #[tokio::test]
-async fn a_stop_lets_the_queue_of_a_line_go_and_the_line_ends_with_its_last_request() {
+async fn a_stop_lets_the_queue_of_a_decision_stream_go_and_the_decision_stream_ends_with_its_last_request()
+ {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
-    let mut line = Line::open(&service).await;
-    let mut idle = Line::open(&service).await;
-    line.say(&[1], &[]).await;
-    line.routed(1).await;
-    line.say(&[2], &[]).await;
-    assert!(matches!(line.answer().await, (2, What::Waits(_))));
+    let mut stream = DecisionStream::open(&service).await;
+    let mut idle = DecisionStream::open(&service).await;
+    stream.say(&[1], &[]).await;
+    stream.routed(1).await;
+    stream.say(&[2], &[]).await;
+    assert!(matches!(stream.answer().await, (2, Action::Wait(_))));
     service.stop();
-    assert!(idle.message().await.unwrap().leaving);
+    assert!(idle.message().await.unwrap().go_away.is_some());
     assert_eq!(idle.message().await, None, "nothing is open on it");
 
-    let (mut leaving, mut answers) = (0, Vec::new());
-    while leaving == 0 || answers.is_empty() {
-        let said = line.message().await.unwrap();
-        leaving += u32::from(said.leaving);
-        answers.extend(read(said.answers));
+    let (mut leaving, mut responses) = (0, Vec::new());
+    while leaving == 0 || responses.is_empty() {
+        let said = stream.message().await.unwrap();
+        leaving += u32::from(said.go_away.is_some());
+        responses.extend(read(said.responses));
     }
     assert_eq!(leaving, 1);
-    assert!(matches!(&*answers, [(2, What::Passed(_))]), "{answers:?}");
+    assert!(
+        matches!(&*responses, [(2, Action::ExtProcFallback(_))]),
+        "{responses:?}"
+    );
     assert!(!service.ended.is_finished(), "one is still in flight");
     let pool = service.pool();
-    line.say(&[], &[(1, "v=1;status=200")]).await;
-    assert_eq!(line.message().await, None);
+    stream.say(&[], &[(1, "v=1;status=200")]).await;
+    assert_eq!(stream.message().await, None);
     assert_eq!(pool.stats().counters.finished_ok, 1);
-    drop((line, idle));
+    drop((stream, idle));
     service.ended().await;
 }
 
 #[tokio::test]
-async fn a_service_among_regions_has_no_lines() {
+async fn a_service_among_regions_has_no_decision_streams() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     service
         .pool_registry
         .set_regions("us", [("eu", "region-eu")]);
-    let refused = Line::try_open(&service).await.err().unwrap();
+    let refused = DecisionStream::try_open(&service).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(refused.message(), "regions need external processing");
     let mut call = service.chat("llama").await;
@@ -178,19 +187,19 @@ async fn a_service_among_regions_has_no_lines() {
 }
 
 #[tokio::test]
-async fn a_thousand_requests_that_come_and_go_on_a_line_leave_nothing_behind() {
+async fn a_thousand_requests_that_come_and_go_on_a_decision_stream_leave_nothing_behind() {
     let options = ONE_AT_A_TIME.replace("outstanding_max: 1", "outstanding_max: 1000");
     let service = Service::start(&options, 3).await;
-    let mut line = Line::open(&service).await;
+    let mut stream = DecisionStream::open(&service).await;
     let asked: Vec<u32> = (0..1000).collect();
-    for asks in asked.chunks(100) {
-        line.say(asks, &[]).await;
+    for requests in asked.chunks(100) {
+        stream.say(requests, &[]).await;
     }
     let mut routed = Vec::new();
     while routed.len() < asked.len() {
-        for (id, what) in read(line.message().await.unwrap().answers) {
-            match what {
-                What::Routed(_) => routed.push(id),
+        for (id, action) in read(stream.message().await.unwrap().responses) {
+            match action {
+                Action::Route(_) => routed.push(id),
                 other => panic!("{other:?}"),
             }
         }
@@ -198,7 +207,7 @@ async fn a_thousand_requests_that_come_and_go_on_a_line_leave_nothing_behind() {
     routed.sort_unstable();
     assert_eq!(routed, asked);
     let ends: Vec<_> = asked.iter().map(|id| (*id, "v=1;status=200")).collect();
-    line.say(&[], &ends).await;
+    stream.say(&[], &ends).await;
     let pool = service.pool();
     eventually("all have ended", || pool.stats().in_flight == 0).await;
     let counters = pool.stats().counters;

@@ -1,4 +1,4 @@
-//! When the timer of a line is to fire: at every tick, and sooner while the end of a request waits to be told.
+//! When the timer of a decision stream is to fire: at every tick, and sooner while the end of a request waits to be told.
 //!
 //! An end rides on the next question, which saves a message, a write and a wake-up of the service for each request: at
 //! 4 KB a seventh of the whole processor time. When nobody asks soon, the timer tells it.
@@ -13,7 +13,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How long an end waits for a question that takes it along.
 const END_WAITS_MAX: Duration = Duration::from_millis(1);
 
-/// The timer of one line.
+/// The timer of one decision stream.
 #[derive(Debug)]
 pub struct Pace {
     tick_at: Nanoseconds,
