@@ -81,7 +81,7 @@ fn every_mistake_is_reported_at_once_with_its_option_and_line() {
         .iter()
         .map(|error| {
             (
-                error.place.map_or(0, |place| place.line),
+                error.location.map_or(0, |location| location.line),
                 error.option.as_str(),
             )
         })

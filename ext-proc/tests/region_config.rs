@@ -89,7 +89,7 @@ fn every_mistake_of_the_section_is_reported_with_its_line() {
         .errors
         .iter()
         .map(|error| {
-            let line = error.place.map_or(0, |place| place.line);
+            let line = error.location.map_or(0, |location| location.line);
             (line, error.option.as_str())
         })
         .collect();

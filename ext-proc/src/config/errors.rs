@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Where something stands in a file; both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceLocation {
     /// The line.
     pub line: u64,
     /// The column, in characters.
@@ -18,7 +18,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Where it stands; `None` when the file as a whole is at fault (it cannot be read).
-    pub place: Option<Place>,
+    pub location: Option<SourceLocation>,
     /// Which option, such as `pools[1].probe.interval_ms`; empty for the file as a whole.
     pub option: String,
     /// What is wrong, and what to write instead.
@@ -27,7 +27,7 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Place { line, column }) = self.place {
+        if let Some(SourceLocation { line, column }) = self.location {
             write!(f, "line {line}, column {column}: ")?;
         }
         if !self.option.is_empty() {
@@ -71,12 +71,12 @@ impl Errors {
     /// Notes one mistake.
     pub(super) fn add(
         &mut self,
-        place: Option<Place>,
+        location: Option<SourceLocation>,
         option: impl Into<String>,
         message: impl Into<String>,
     ) {
         self.0.push(ConfigError {
-            place,
+            location,
             option: option.into(),
             message: message.into(),
         });
@@ -87,7 +87,7 @@ impl Errors {
         if self.0.is_empty() {
             return Ok(value);
         }
-        self.0.sort_by_key(|error| error.place);
+        self.0.sort_by_key(|error| error.location);
         Err(ConfigErrors {
             file: None,
             errors: self.0,

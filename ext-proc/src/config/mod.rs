@@ -30,7 +30,7 @@ use errors::Errors;
 use value::Value;
 
 pub use address::Address;
-pub use errors::{ConfigError, ConfigErrors, Place};
+pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use listen::Listen;
 pub use names::EngineKind;
 use names::PushName;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use isotherm_router::RegionRules;
 
 use super::address::Address;
-use super::errors::{Errors, Place};
+use super::errors::{Errors, SourceLocation};
 use super::raw::{RawPeer, RawRegion};
 use super::resolve::Unique;
 use super::value::{Field, Item};
@@ -112,11 +112,11 @@ pub(super) fn resolve(
 ) -> Option<RegionConfig> {
     let raw = &field.value;
     // Given as nothing, or absent: one region alone.
-    field.place?;
+    field.location?;
     let name = raw.name.value.0.as_ref().map(|name| name.0.clone());
     if name.is_none() && !raw.name.wrong && !field.wrong {
         errors.add(
-            field.place,
+            field.location,
             "region.name",
             "this region's name must be given",
         );
@@ -150,7 +150,7 @@ fn peers(
     let mut names = Unique::new("region");
     let mut addresses = Unique::new("address");
     if let Some(own) = own {
-        names.claim(own, raw.name.place, "region.name", errors);
+        names.claim(own, raw.name.location, "region.name", errors);
     }
     let peer = |peer: &Item<RawPeer>| {
         let option = |member: &str| format!("region.peers[{}].{member}", peer.index);
@@ -161,7 +161,7 @@ fn peers(
         } = &peer.value;
         let mut missing = |member: &str, wrong: bool, what: &str| {
             if !wrong {
-                errors.add(peer.place, option(member), what);
+                errors.add(peer.location, option(member), what);
             }
         };
         if name.value.0.is_none() {
@@ -176,16 +176,16 @@ fn peers(
             missing("address", address.wrong, what);
         }
         if let Some(address) = &address.value.0 {
-            let place = peer.value.address.place;
-            addresses.claim(&address.to_string(), place, &option("address"), errors);
+            let location = peer.value.address.location;
+            addresses.claim(&address.to_string(), location, &option("address"), errors);
         }
         let found = name.value.0.as_ref()?.0.clone();
-        names.claim(&found, name.place, &option("name"), errors);
+        names.claim(&found, name.location, &option("name"), errors);
         let given = cluster.value.0.as_ref().map(|cluster| cluster.0.clone());
         let resolved = given.unwrap_or_else(|| format!("region-{found}"));
         if !cluster.wrong {
-            let place = cluster.place.or(name.place);
-            clusters.claim(&resolved, place, &option("cluster"), errors);
+            let location = cluster.location.or(name.location);
+            clusters.claim(&resolved, location, &option("cluster"), errors);
         }
         Some(PeerConfig {
             name: found,
@@ -198,9 +198,9 @@ fn peers(
 
 fn siblings(raw: &RawRegion, errors: &mut Errors) -> Vec<Address> {
     let mut taken = Unique::new("address");
-    if raw.listen.place.is_some() && !raw.listen.wrong {
+    if raw.listen.location.is_some() && !raw.listen.wrong {
         let own = raw.listen.value.to_string();
-        taken.claim(&own, raw.listen.place, "region.listen", errors);
+        taken.claim(&own, raw.listen.location, "region.listen", errors);
     }
     for peer in &raw.peers.value.0 {
         if let Some(address) = &peer.value.address.value.0 {
@@ -209,7 +209,7 @@ fn siblings(raw: &RawRegion, errors: &mut Errors) -> Vec<Address> {
             let quiet = &mut Errors::default();
             taken.claim(
                 &address.to_string(),
-                peer.value.address.place,
+                peer.value.address.location,
                 &option,
                 quiet,
             );
@@ -217,7 +217,12 @@ fn siblings(raw: &RawRegion, errors: &mut Errors) -> Vec<Address> {
     }
     let sibling = |sibling: &Item<Address>| {
         let option = format!("region.siblings[{}]", sibling.index);
-        taken.claim(&sibling.value.to_string(), sibling.place, &option, errors);
+        taken.claim(
+            &sibling.value.to_string(),
+            sibling.location,
+            &option,
+            errors,
+        );
         sibling.value.clone()
     };
     raw.siblings.value.0.iter().map(sibling).collect()
@@ -235,13 +240,13 @@ fn security(field: &Field<RawRegion>, errors: &mut Errors) -> Option<Security> {
         }
         let message = "must be given: other regions are trusted by their certificate \
              (or write `plaintext: true` where every address is a loopback one)";
-        errors.add(field.place, "region.tls", message);
+        errors.add(field.location, "region.tls", message);
         return None;
     };
     let file = |name: &str, file: &Field<_>, errors: &mut Errors| {
         let super::value::Maybe(path): &super::value::Maybe<super::value::FilePath> = &file.value;
         if path.is_none() && !file.wrong {
-            errors.add(tls.place, format!("region.tls.{name}"), "must be given");
+            errors.add(tls.location, format!("region.tls.{name}"), "must be given");
         }
         path.clone().map(|path| path.0)
     };
@@ -250,7 +255,7 @@ fn security(field: &Field<RawRegion>, errors: &mut Errors) -> Option<Security> {
     let ca = file("ca", &files.ca, errors);
     if plaintext.value {
         let message = "true, and `tls` is given as well: remove one of the two";
-        errors.add(plaintext.place, "region.plaintext", message);
+        errors.add(plaintext.location, "region.plaintext", message);
     }
     Some(Security::Tls(TlsFiles {
         certificate: certificate?,
@@ -261,27 +266,27 @@ fn security(field: &Field<RawRegion>, errors: &mut Errors) -> Option<Security> {
 
 /// Without TLS whoever reaches the port is believed, so nobody else may reach it.
 fn check_loopback(raw: &RawRegion, errors: &mut Errors) {
-    let mut check = |address: &Address, place: Option<Place>, option: String| {
+    let mut check = |address: &Address, location: Option<SourceLocation>, option: String| {
         if !address.is_loopback() {
             let message = format!(
                 "{address} is not a loopback address: with `plaintext: true` nothing may leave this machine (give `tls`)"
             );
-            errors.add(place, option, message);
+            errors.add(location, option, message);
         }
     };
     if !raw.listen.wrong {
-        let place = raw.listen.place.or(raw.plaintext.place);
-        check(&raw.listen.value.into(), place, "region.listen".into());
+        let location = raw.listen.location.or(raw.plaintext.location);
+        check(&raw.listen.value.into(), location, "region.listen".into());
     }
     for peer in &raw.peers.value.0 {
         let field = &peer.value.address;
         if let Some(address) = &field.value.0 {
             let option = format!("region.peers[{}].address", peer.index);
-            check(address, field.place, option);
+            check(address, field.location, option);
         }
     }
     for sibling in &raw.siblings.value.0 {
         let option = format!("region.siblings[{}]", sibling.index);
-        check(&sibling.value, sibling.place, option);
+        check(&sibling.value, sibling.location, option);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 
 use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
 
-use super::errors::{Errors, Place};
+use super::errors::{Errors, SourceLocation};
 use super::names::PushName;
 use super::raw::{RawConfig, RawPool, RawProbe, RawReplicas};
 use super::region;
@@ -35,26 +35,31 @@ pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
         let option = format!("pools[{}]", pool.index);
         let resolved = resolve_pool(pool, &option, errors);
         let model = &pool.value.model;
-        let place = model.place.or(pool.place);
+        let location = model.location.or(pool.location);
         if !model.wrong {
-            models.claim(&resolved.model, place, &format!("{option}.model"), errors);
+            models.claim(
+                &resolved.model,
+                location,
+                &format!("{option}.model"),
+                errors,
+            );
         }
         for alias in &pool.value.aliases.value.0 {
             let option = format!("{option}.aliases[{}]", alias.index);
             if alias.value.is_any() {
                 let message = "`*` is no alias: make it the model of a pool";
-                errors.add(alias.place, option, message);
+                errors.add(alias.location, option, message);
             } else {
-                models.claim(&alias.value.0, alias.place, &option, errors);
+                models.claim(&alias.value.0, alias.location, &option, errors);
             }
         }
         let cluster = &pool.value.cluster;
-        let known = cluster.place.is_some() || !model.wrong;
+        let known = cluster.location.is_some() || !model.wrong;
         if known && !cluster.wrong {
-            let place = cluster.place.or(place);
+            let location = cluster.location.or(location);
             clusters.claim(
                 &resolved.cluster,
-                place,
+                location,
                 &format!("{option}.cluster"),
                 errors,
             );
@@ -87,7 +92,7 @@ fn listen(raw: &RawConfig, errors: &mut Errors) -> Vec<Listen> {
     let listen = &raw.listen;
     if listen.value.0.is_empty() && !listen.wrong {
         errors.add(
-            listen.place,
+            listen.location,
             "listen",
             "empty: Envoy could not reach the service",
         );
@@ -97,23 +102,28 @@ fn listen(raw: &RawConfig, errors: &mut Errors) -> Vec<Listen> {
         let free = matches!(address.value, Listen::Tcp(tcp) if tcp.port() == 0);
         if !free {
             let option = format!("listen[{}]", address.index);
-            taken.claim(&address.value.to_string(), address.place, &option, errors);
+            taken.claim(
+                &address.value.to_string(),
+                address.location,
+                &option,
+                errors,
+            );
         }
     }
     let admin = &raw.admin.value.listen;
     if admin.value.port() != 0 && !admin.wrong {
         taken.claim(
             &admin.value.to_string(),
-            admin.place,
+            admin.location,
             "admin.listen",
             errors,
         );
     }
     let region = &raw.region.value.listen;
-    if raw.region.place.is_some() && region.value.port() != 0 && !region.wrong {
+    if raw.region.location.is_some() && region.value.port() != 0 && !region.wrong {
         let address = region.value.to_string();
-        let place = region.place.or(raw.region.place);
-        taken.claim(&address, place, "region.listen", errors);
+        let location = region.location.or(raw.region.location);
+        taken.claim(&address, location, "region.listen", errors);
     }
     listen
         .value
@@ -134,7 +144,7 @@ fn resolve_pool(pool: &Item<RawPool>, option: &str, errors: &mut Errors) -> Pool
                 let message = format!(
                     "`{model}` cannot name an Envoy cluster (visible ASCII characters only): give `cluster` as well"
                 );
-                errors.add(raw.model.place, format!("{option}.model"), message);
+                errors.add(raw.model.location, format!("{option}.model"), message);
             }
             model.clone()
         }
@@ -148,13 +158,13 @@ fn resolve_pool(pool: &Item<RawPool>, option: &str, errors: &mut Errors) -> Pool
         },
     };
     let fits = raw.push.wrong || raw.push.value.0 == PushName::Outstanding;
-    if outstanding.place.is_some() && !fits {
+    if outstanding.location.is_some() && !fits {
         let message = format!(
             "has no effect with `push: {}`: remove it, or write `push: outstanding`",
             raw.push.value
         );
         errors.add(
-            outstanding.place,
+            outstanding.location,
             format!("{option}.outstanding_max"),
             message,
         );
@@ -204,8 +214,8 @@ fn check_probe(probe: &RawProbe, option: &str, errors: &mut Errors) {
         let message = format!(
             "{stale} ms is not longer than interval_ms ({interval}): every replica would go stale between two probes"
         );
-        let place = probe.stale_after_ms.place.or(probe.interval_ms.place);
-        errors.add(place, format!("{option}.probe.stale_after_ms"), message);
+        let location = probe.stale_after_ms.location.or(probe.interval_ms.location);
+        errors.add(location, format!("{option}.probe.stale_after_ms"), message);
     }
 }
 
@@ -213,15 +223,20 @@ fn sources(raw: &RawReplicas, option: &str, errors: &mut Errors) -> Sources {
     let mut addresses = Unique::new("replica");
     for address in &raw.r#static.value.0 {
         let option = format!("{option}.static[{}]", address.index);
-        addresses.claim(&address.value.to_string(), address.place, &option, errors);
+        addresses.claim(
+            &address.value.to_string(),
+            address.location,
+            &option,
+            errors,
+        );
         if address.value.port() == 0 {
-            errors.add(address.place, option, "port 0 reaches nothing");
+            errors.add(address.location, option, "port 0 reaches nothing");
         }
     }
     let dns = raw.dns.value.0.as_ref().and_then(|dns| {
         if dns.name.value.0.is_none() && !dns.name.wrong {
             let message = "the name to resolve must be given";
-            errors.add(raw.dns.place, format!("{option}.dns.name"), message);
+            errors.add(raw.dns.location, format!("{option}.dns.name"), message);
         }
         Some(DnsSource {
             name: dns.name.value.0.clone()?.0,
@@ -244,7 +259,7 @@ fn sources(raw: &RawReplicas, option: &str, errors: &mut Errors) -> Sources {
 /// Names of which each may be claimed once.
 pub(super) struct Unique {
     what: &'static str,
-    claimed: BTreeMap<String, (String, Option<Place>)>,
+    claimed: BTreeMap<String, (String, Option<SourceLocation>)>,
 }
 
 impl Unique {
@@ -258,20 +273,20 @@ impl Unique {
     pub(super) fn claim(
         &mut self,
         name: &str,
-        place: Option<Place>,
+        location: Option<SourceLocation>,
         option: &str,
         errors: &mut Errors,
     ) {
         match self.claimed.entry(name.to_owned()) {
             Entry::Vacant(entry) => {
-                entry.insert((option.to_owned(), place));
+                entry.insert((option.to_owned(), location));
             }
             Entry::Occupied(entry) => {
                 let (first, first_place) = entry.get();
-                let line =
-                    first_place.map_or_else(String::new, |place| format!(", line {}", place.line));
+                let line = first_place
+                    .map_or_else(String::new, |location| format!(", line {}", location.line));
                 let message = format!("the {} `{name}` is taken by {first}{line}", self.what);
-                errors.add(place, option, message);
+                errors.add(location, option, message);
             }
         }
     }

@@ -14,7 +14,7 @@ const SUGGESTION_EDITS_MAX: usize = 3;
 /// The members of one section, its unknown ones reported and dropped.
 pub(super) struct Members<'a> {
     section: &'a str,
-    members: &'a [(String, super::errors::Place, Node)],
+    members: &'a [(String, super::errors::SourceLocation, Node)],
 }
 
 impl<'a> Members<'a> {
@@ -34,11 +34,11 @@ impl<'a> Members<'a> {
                     known.join(", "),
                     other.describe()
                 );
-                errors.add(Some(node.place), section, message);
+                errors.add(Some(node.location), section, message);
                 return None;
             }
         };
-        for (name, place, _) in members {
+        for (name, location, _) in members {
             if !known.contains(&name.as_str()) {
                 let hint = nearest(name, known)
                     .map(|near| format!("; did you mean `{near}`?"))
@@ -47,7 +47,7 @@ impl<'a> Members<'a> {
                     "unknown option{hint} (this section has {})",
                     known.join(", ")
                 );
-                errors.add(Some(*place), join(section, name), message);
+                errors.add(Some(*location), join(section, name), message);
             }
         }
         Some(Self { section, members })
@@ -69,7 +69,7 @@ impl<'a> Members<'a> {
         Field {
             wrong: read.is_none(),
             value: read.unwrap_or_else(default),
-            place: Some(node.place),
+            location: Some(node.location),
         }
     }
 }

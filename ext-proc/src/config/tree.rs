@@ -11,13 +11,13 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Spanned, UserMessageFormatter};
 
-use super::errors::{Errors, Place};
+use super::errors::{Errors, SourceLocation};
 
 /// A value and where it stands.
 #[derive(Debug)]
 pub(super) struct Node {
     /// Where it stands.
-    pub(super) place: Place,
+    pub(super) location: SourceLocation,
     /// What it is.
     pub(super) data: Data,
 }
@@ -37,8 +37,8 @@ pub(super) enum Data {
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A section: its members in the order of the file, with the place of each name.
-    Section(Vec<(String, Place, Node)>),
+    /// A section: its members in the order of the file, with the location of each name.
+    Section(Vec<(String, SourceLocation, Node)>),
 }
 
 impl Data {
@@ -63,7 +63,7 @@ pub(super) fn read(text: &str, errors: &mut Errors) -> Option<Node> {
         Ok(node) => return Some(node),
         Err(error) => error,
     };
-    errors.add(error.location().map(place), "", message(&error));
+    errors.add(error.location().map(location), "", message(&error));
     // A member given twice is a mistake, but no reason not to look at the rest.
     let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     serde_saphyr::from_str_with_options(text, lenient).ok()
@@ -75,15 +75,15 @@ fn message(error: &serde_saphyr::Error) -> String {
         return format!("`{key}` is given twice; the file must say which one counts");
     }
     let text = error.render_with_formatter(&UserMessageFormatter);
-    // The reader adds the place, which stands in front of every message here.
+    // The reader adds the location, which stands in front of every message here.
     let text = text
         .rsplit_once(" at line ")
         .map_or(&*text, |(text, _)| text);
     text.lines().next().unwrap_or(text).to_owned()
 }
 
-fn place(location: Location) -> Place {
-    Place {
+fn location(location: Location) -> SourceLocation {
+    SourceLocation {
         line: location.line(),
         column: location.column(),
     }
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Data>::deserialize(deserializer)?;
         Ok(Self {
-            place: place(spanned.referenced),
+            location: location(spanned.referenced),
             data: spanned.value,
         })
     }
@@ -173,7 +173,7 @@ impl<'de> Visitor<'de> for DataVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Data, A::Error> {
         let mut section = Vec::new();
         while let Some((name, value)) = members.next_entry::<Spanned<String>, Node>()? {
-            section.push((name.value, place(name.referenced), value));
+            section.push((name.value, location(name.referenced), value));
         }
         Ok(Data::Section(section))
     }
@@ -202,7 +202,7 @@ mod tests {
             (item[1].0.as_str(), item[1].1.line, item[1].1.column),
             ("c", 3, 5)
         );
-        assert_eq!((item[1].2.place.line, item[1].2.place.column), (3, 8));
+        assert_eq!((item[1].2.location.line, item[1].2.location.column), (3, 8));
         assert!(matches!(&members[1].2.data, Data::OtherNumber(n) if n == "-3"));
     }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::errors::{Errors, Place};
+use super::errors::{Errors, SourceLocation};
 use super::reference::Row;
 use super::tree::{Data, Node};
 
@@ -40,7 +40,7 @@ pub(super) trait Value: Sized {
 pub(super) struct Field<T> {
     pub(super) value: T,
     /// Where it was given; `None` for a default.
-    pub(super) place: Option<Place>,
+    pub(super) location: Option<SourceLocation>,
     /// Whether it was given but wrong, so that `value` is only the default: nothing may be concluded from it.
     pub(super) wrong: bool,
 }
@@ -50,7 +50,7 @@ impl<T> Field<T> {
     pub(super) fn default_value(value: T) -> Self {
         Self {
             value,
-            place: None,
+            location: None,
             wrong: false,
         }
     }
@@ -59,7 +59,7 @@ impl<T> Field<T> {
 /// Notes that `node` is not what `T` accepts.
 pub(super) fn refuse<T: Value>(node: &Node, option: &str, errors: &mut Errors) -> Option<T> {
     let message = format!("expected {}; found {}", T::accepts(), node.data.describe());
-    errors.add(Some(node.place), option, message);
+    errors.add(Some(node.location), option, message);
     None
 }
 
@@ -98,21 +98,21 @@ impl<T: Parsed> Value for T {
                     <T as Value>::accepts(),
                     node.data.describe()
                 );
-                errors.add(Some(node.place), option, message);
+                errors.add(Some(node.location), option, message);
                 return None;
             }
             Data::Null | Data::List(_) | Data::Section(_) => return refuse(node, option, errors),
         };
         if text.len() > TEXT_BYTES_MAX {
             errors.add(
-                Some(node.place),
+                Some(node.location),
                 option,
                 format!("longer than {TEXT_BYTES_MAX} bytes"),
             );
             return None;
         }
         T::parse(text)
-            .map_err(|message| errors.add(Some(node.place), option, message))
+            .map_err(|message| errors.add(Some(node.location), option, message))
             .ok()
     }
 
@@ -228,7 +228,7 @@ pub(super) struct Item<T> {
     pub(super) index: usize,
     pub(super) value: T,
     /// Where it stands; `None` for a default.
-    pub(super) place: Option<Place>,
+    pub(super) location: Option<SourceLocation>,
 }
 
 /// A list of at most `MAX` values.
@@ -241,7 +241,7 @@ impl<T, const MAX: usize> List<T, MAX> {
         Self(vec![Item {
             index: 0,
             value,
-            place: None,
+            location: None,
         }])
     }
 }
@@ -253,7 +253,7 @@ impl<T: Value, const MAX: usize> Value for List<T, MAX> {
         };
         if items.len() > MAX {
             errors.add(
-                Some(node.place),
+                Some(node.location),
                 option,
                 format!("{} entries; at most {MAX} are allowed", items.len()),
             );
@@ -263,7 +263,7 @@ impl<T: Value, const MAX: usize> Value for List<T, MAX> {
             T::read(item, &format!("{option}[{index}]"), errors).map(|value| Item {
                 index,
                 value,
-                place: Some(item.place),
+                location: Some(item.location),
             })
         });
         Some(Self(read.collect()))

@@ -13,9 +13,9 @@ use crate::pool::PoolRegistry;
 
 /// Reads every pool of a registry at each scrape.
 #[derive(Debug)]
-pub struct FleetCollector(Arc<PoolRegistry>);
+pub struct PoolCollector(Arc<PoolRegistry>);
 
-impl FleetCollector {
+impl PoolCollector {
     /// A collector over `pool_registry`.
     #[must_use]
     pub fn new(pool_registry: Arc<PoolRegistry>) -> Self {
@@ -23,7 +23,7 @@ impl FleetCollector {
     }
 }
 
-impl Collector for FleetCollector {
+impl Collector for PoolCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let pools = self.0.pools();
         let pools: Vec<_> = pools.iter().map(|pool| Snapshot::of(pool)).collect();

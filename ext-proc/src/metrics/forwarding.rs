@@ -56,7 +56,7 @@ fn taken(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         |c| c.guests,
     )?;
     page.counter(
-        "guests_refused",
+        "forwarded_in_refused",
         "Of these, those that were sent back because the queue was too long",
         pools,
         |c| c.guests_refused,
@@ -93,7 +93,7 @@ fn peers(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
             let labels = [
                 ("pool", pool.pool.to_string()),
                 ("region", peer.name.clone()),
-                ("why", peer.availability.as_str().to_owned()),
+                ("state", peer.availability.as_str().to_owned()),
             ];
             let available = peer.availability == PeerAvailability::Available;
             (labels, f64::from(u8::from(available)))

@@ -1,14 +1,14 @@
 //! What operators watch. Every name begins with `isotherm_`.
 //!
 //! Figures that the routing cores keep anyway (decisions, queue, index, replicas) are read from them when somebody
-//! scrapes ([`FleetCollector`]): nothing is counted twice, and a replica that left is gone from the page. Only what
+//! scrapes ([`PoolCollector`]): nothing is counted twice, and a replica that left is gone from the page. Only what
 //! the cores do not know is counted here.
 //!
 //! | name | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `isotherm_ext_proc_streams` | gauge | | requests that Envoy has open with this service now |
 //! | `isotherm_decision_streams` | gauge | | open decision streams: one for each worker thread of an Envoy, and one for its main thread |
-//! | `isotherm_answers_total` | counter | `answer` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `gone` (the client left while it waited) |
+//! | `isotherm_requests_total` | counter | `result` | answers to request headers: `routed`, `forwarded`, `passed` (no pool is concerned, or the service stops), `not_found`, `bad_request`, `models`, `rejected`, `aborted` (the client left while it waited) |
 //! | `isotherm_bad_headers_total` | counter | `header` | headers of the filter that could not be read |
 //! | `isotherm_queue_wait_seconds` | histogram | `pool` | how long dispatched requests had waited here |
 //! | `isotherm_ttft_seconds` | histogram | `pool` | from the decision to the first byte of a streamed answer |
@@ -40,16 +40,16 @@
 //! | `isotherm_replica_running` | gauge | `pool`, `replica` | requests in its batch at its last probe |
 //! | `isotherm_replica_kv_usage` | gauge | `pool`, `replica` | share of its KV cache in use, 0 to 1 |
 //! | `isotherm_replica_probe_age_seconds` | gauge | `pool`, `replica` | age of its last good probe |
-//! | `isotherm_replica_available` | gauge | `pool`, `replica`, `why` | 1 when it takes another request; `why` says why not (`failing`: its requests fail, whatever its probes say) |
+//! | `isotherm_replica_available` | gauge | `pool`, `replica`, `state` | 1 when it takes another request; `state` says why not (`failing`: its requests fail, whatever its probes say) |
 //! | `isotherm_forwarded_total` | counter | `pool`, `region` | requests sent to another region |
 //! | `isotherm_returned_total` | counter | `pool`, `region` | of these, those that came back: refused, or not served there |
 //! | `isotherm_forwarded_in_flight` | gauge | `pool`, `region` | requests sent to another region and not finished |
 //! | `isotherm_forwarded_prompt_tokens_total` | counter | `pool` | prompt tokens of forwarded requests whose engine told what it found in its cache |
 //! | `isotherm_forwarded_cached_tokens_total` | counter | `pool` | what it found, same requests |
 //! | `isotherm_forwarded_in_total` | counter | `pool` | requests of other regions |
-//! | `isotherm_guests_refused_total` | counter | `pool` | of these, those that were sent back because the queue was too long |
+//! | `isotherm_forwarded_in_refused_total` | counter | `pool` | of these, those that were sent back because the queue was too long |
 //! | `isotherm_adopted_replicas` | gauge | `pool`, `region` | replicas of another region that this one looks after |
-//! | `isotherm_peer_available` | gauge | `pool`, `region`, `why` | 1 when requests are forwarded there; `why` says why not |
+//! | `isotherm_peer_available` | gauge | `pool`, `region`, `state` | 1 when requests are forwarded there; `state` says why not |
 //! | `isotherm_peer_available_replicas` | gauge | `pool`, `region` | replicas there that take another request, as it said last |
 //! | `isotherm_peer_free_capacity` | gauge | `pool`, `region` | requests that it could start at once, as it said last |
 //! | `isotherm_peer_queue_length` | gauge | `pool`, `region` | requests that wait there, as it said last |
@@ -98,7 +98,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-pub use fleet::FleetCollector;
+pub use fleet::PoolCollector;
 pub use probe::ProbeMetrics;
 pub use regions::RegionCollector;
 
@@ -109,7 +109,7 @@ pub const PREFIX: &str = "isotherm";
 #[derive(Debug)]
 pub struct Metrics {
     /// Requests that Envoy has open with this service.
-    pub streams: Gauge,
+    pub ext_proc_streams: Gauge,
     /// Lines that are open.
     pub decision_streams: Gauge,
     /// Envoys that follow the endpoints.
@@ -118,7 +118,7 @@ pub struct Metrics {
     pub eds_pushes: Counter,
     /// Endpoint updates refused.
     pub eds_nacks: Counter,
-    answers: Family<AnswerLabel, Counter>,
+    requests: Family<ResultLabel, Counter>,
     bad_headers: Family<HeaderLabel, Counter>,
     queue_wait: Family<PoolLabel, Histogram, fn() -> Histogram>,
     ttft: Family<PoolLabel, Histogram, fn() -> Histogram>,
@@ -127,7 +127,7 @@ pub struct Metrics {
 
 /// How request headers were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum RequestResult {
     /// A replica was chosen.
     Routed,
     /// Another region was chosen.
@@ -143,10 +143,10 @@ pub enum Answer {
     /// The queue refused it.
     Rejected,
     /// The client went away while it waited.
-    Gone,
+    Aborted,
 }
 
-impl Answer {
+impl RequestResult {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Routed => "routed",
@@ -156,14 +156,14 @@ impl Answer {
             Self::BadRequest => "bad_request",
             Self::Models => "models",
             Self::Rejected => "rejected",
-            Self::Gone => "gone",
+            Self::Aborted => "aborted",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabel {
-    answer: &'static str,
+struct ResultLabel {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -181,12 +181,12 @@ impl Metrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            streams: Gauge::default(),
+            ext_proc_streams: Gauge::default(),
             decision_streams: Gauge::default(),
             eds_streams: Gauge::default(),
             eds_pushes: Counter::default(),
             eds_nacks: Counter::default(),
-            answers: Family::default(),
+            requests: Family::default(),
             bad_headers: Family::default(),
             queue_wait: Family::new_with_constructor(wait_buckets),
             ttft: Family::new_with_constructor(ttft_buckets),
@@ -195,7 +195,7 @@ impl Metrics {
         registry.register(
             "ext_proc_streams",
             "Requests that Envoy has open with this service",
-            metrics.streams.clone(),
+            metrics.ext_proc_streams.clone(),
         );
         registry.register(
             "decision_streams",
@@ -203,9 +203,9 @@ impl Metrics {
             metrics.decision_streams.clone(),
         );
         registry.register(
-            "answers",
+            "requests",
             "Answers to request headers",
-            metrics.answers.clone(),
+            metrics.requests.clone(),
         );
         registry.register(
             "bad_headers",
@@ -246,15 +246,15 @@ impl Metrics {
     }
 
     /// Counts an answer to request headers.
-    pub fn answered(&self, answer: Answer) {
-        let label = AnswerLabel {
-            answer: answer.as_str(),
+    pub fn count_request(&self, result: RequestResult) {
+        let label = ResultLabel {
+            result: result.as_str(),
         };
-        self.answers.get_or_create(&label).inc();
+        self.requests.get_or_create(&label).inc();
     }
 
     /// Counts a header of the filter that could not be read.
-    pub fn bad_header(&self, header: &'static str) {
+    pub fn count_bad_header(&self, header: &'static str) {
         self.bad_headers
             .get_or_create(&HeaderLabel { header })
             .inc();

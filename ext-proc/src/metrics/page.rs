@@ -205,7 +205,7 @@ impl<'a> Page<'a> {
                 let labels = [
                     ("pool", &*pool.pool),
                     ("replica", &replica.name),
-                    ("why", replica.availability.as_str()),
+                    ("state", replica.availability.as_str()),
                 ];
                 let available = replica.availability == Availability::Available;
                 metric

@@ -230,7 +230,7 @@ impl Engine {
     }
 
     /// Whose metric this is, where it is one that tells how many requests wait.
-    pub(super) fn recognise(name: &[u8]) -> Option<Self> {
+    pub(super) fn of_metric(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|engine| {
             engine
                 .table()

@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::reading::PageError;
+use super::load::PageError;
 
 /// The largest page that is read, in bytes. vLLM's has about 50 kB for each data-parallel rank.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -6,13 +6,13 @@
 //! counts everything in flight and so says nothing of what waits, and the pages tell the cache's size as well.
 
 mod engine;
+mod exposition;
 mod fetch;
-mod knock;
-mod pace;
-mod page;
+mod liveness;
+mod load;
 mod prober;
-mod reading;
-mod target;
+mod replica;
+mod schedule;
 mod threads;
 
 use std::io;
@@ -28,8 +28,8 @@ use threads::Threads;
 
 pub use engine::Engine;
 pub use fetch::ProbeError;
-pub(crate) use knock::Knocker;
-pub use reading::{PageError, read, recognise};
+pub(crate) use liveness::LivenessProbe;
+pub use load::{PageError, detect_engine, parse_load};
 
 /// Probes every replica of every pool, through reloads, until the pool_registry is gone or the task is aborted.
 ///

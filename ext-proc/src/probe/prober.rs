@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
 use super::fetch::Fetcher;
-use super::pace::Pace;
-use super::target::Target;
+use super::replica::ReplicaProbe;
+use super::schedule::ProbeSchedule;
 use super::threads::Threads;
 use crate::config::PoolConfig;
 use crate::metrics::ProbeMetrics;
@@ -69,14 +69,14 @@ async fn probe(
     let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
         return;
     };
-    let mut target = Target::new(addr);
-    let mut pace = Pace::default();
+    let mut replica = ReplicaProbe::new(addr);
+    let mut schedule = ProbeSchedule::default();
     // The standard library keys every hash map differently.
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         let start = Instant::now();
-        let result = target.probe(&fetcher, &current).await;
+        let result = replica.probe(&fetcher, &current).await;
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
         let Some(pool) = pool.upgrade() else {
@@ -84,13 +84,13 @@ async fn probe(
         };
         match result {
             Ok(load) => {
-                if pace.succeeded() {
+                if schedule.succeeded() {
                     tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
                 }
                 pool.probed(id, load, clock.time_of(start));
             }
             Err(error) => {
-                if pace.failed() {
+                if schedule.failed() {
                     tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
                 }
                 pool.probe_failed(id);
@@ -98,9 +98,9 @@ async fn probe(
         }
         drop(pool);
         let jitter = random.random_range(JITTER);
-        let pause = pace.pause(current.probe.interval, took, jitter);
+        let pause = schedule.pause(current.probe.interval, took, jitter);
         if wait(pause, &mut config).await {
-            target.forget();
+            replica.forget();
         }
     }
 }

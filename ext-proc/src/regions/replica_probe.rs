@@ -16,27 +16,27 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RegionsDriver;
-use crate::probe::Knocker;
+use crate::probe::LivenessProbe;
 
 /// How many replicas of one region are asked at a time.
 const ADDRESSES_MAX: usize = 8;
 /// How many are asked at a time in all.
-const KNOCKS_MAX: usize = 64;
+const PROBES_MAX: usize = 64;
 /// How many intervals a replica has to answer.
 const PATIENCE_INTERVALS: u32 = 3;
 
 /// What all witnesses share.
 #[derive(Clone, Debug)]
 pub(super) struct ReplicaProber {
-    knocker: Knocker,
+    probe: LivenessProbe,
     places: Arc<Semaphore>,
 }
 
 impl ReplicaProber {
     pub(super) fn new() -> Self {
         Self {
-            knocker: Knocker::new(),
-            places: Arc::new(Semaphore::new(KNOCKS_MAX)),
+            probe: LivenessProbe::new(),
+            places: Arc::new(Semaphore::new(PROBES_MAX)),
         }
     }
 
@@ -71,14 +71,14 @@ impl ReplicaProber {
 
     /// Whether any of them answers.
     async fn any(&self, addresses: &[SocketAddr], patience: Duration) -> bool {
-        let knocks = addresses.iter().map(|address| async {
+        let probes = addresses.iter().map(|address| async {
             // The semaphore is never closed.
             let _place = self.places.acquire().await;
-            self.knocker.knock(*address, patience).await
+            self.probe.is_alive(*address, patience).await
         });
-        let mut knocks: FuturesUnordered<_> = knocks.collect();
+        let mut probes: FuturesUnordered<_> = probes.collect();
         let any = async {
-            while let Some(answered) = knocks.next().await {
+            while let Some(answered) = probes.next().await {
                 if answered {
                     return true;
                 }

@@ -27,7 +27,7 @@ use crate::admin::Admin;
 use crate::config::{Config, Listen};
 use crate::eds::Endpoints;
 use crate::frontends::ext_proc::ExtProc;
-use crate::metrics::{FleetCollector, Metrics, PREFIX, ProbeMetrics, RegionCollector};
+use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
 use crate::pool::{Clock, PoolRegistry};
 use crate::probe;
 use crate::regions::RegionsServer;
@@ -79,7 +79,7 @@ impl Server {
             Arc::clone(&metrics),
             Clock::start(),
         ));
-        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&pool_registry))));
+        registry.register_collector(Box::new(PoolCollector::new(Arc::clone(&pool_registry))));
         let mut sockets = Vec::new();
         for address in &config.listen {
             let socket = Socket::open(address).await;

@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use isotherm_ext_proc::admin::Admin;
 use isotherm_ext_proc::config::{self, Config};
-use isotherm_ext_proc::metrics::{FleetCollector, Metrics, ProbeMetrics, RegionCollector};
+use isotherm_ext_proc::metrics::{Metrics, PoolCollector, ProbeMetrics, RegionCollector};
 use isotherm_ext_proc::pool::{Clock, PoolRegistry};
 use isotherm_ext_proc::probe;
 use isotherm_ext_proc::regions::{RegionsRuntime, RegionsServer};
@@ -56,7 +56,7 @@ impl Service {
         let metrics = Arc::new(Metrics::register(&mut registry));
         let probes = ProbeMetrics::register(&mut registry);
         let pool_registry = Arc::new(PoolRegistry::new(&config, metrics, Clock::start()));
-        registry.register_collector(Box::new(FleetCollector::new(Arc::clone(&pool_registry))));
+        registry.register_collector(Box::new(PoolCollector::new(Arc::clone(&pool_registry))));
         let region = match &config.region {
             Some(region) => Some(
                 RegionsServer::bind(region, config.drain_max, &pool_registry)

@@ -132,10 +132,10 @@ async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
     .await;
     let page = region.service.metrics().await;
     for line in [
-        "isotherm_answers_total{answer=\"forwarded\"} 1",
+        "isotherm_requests_total{result=\"forwarded\"} 1",
         "isotherm_forwarded_total{pool=\"llama\",region=\"eu\"} 1",
         "isotherm_returned_total{pool=\"llama\",region=\"eu\"} 0",
-        "isotherm_peer_available{pool=\"llama\",region=\"asia\",why=\"available\"} 1.0",
+        "isotherm_peer_available{pool=\"llama\",region=\"asia\",state=\"available\"} 1.0",
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }

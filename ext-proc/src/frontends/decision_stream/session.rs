@@ -212,7 +212,7 @@ impl<I: Inbound> Conversation<I> {
                 }
                 // What is passed on is counted by external processing, which is asked next.
                 if !matches!(reply, Reply::PassThrough(_)) {
-                    self.context.metrics.answered(reply.kind());
+                    self.context.metrics.count_request(reply.kind());
                 }
                 response::action(reply)
             }
@@ -248,7 +248,7 @@ impl<I: Inbound> Conversation<I> {
         if !lifecycle.is_sent() {
             entry.remove();
         }
-        self.context.metrics.answered(reply.kind());
+        self.context.metrics.count_request(reply.kind());
         responses.push(response::encode(id, response::action(reply)));
     }
 

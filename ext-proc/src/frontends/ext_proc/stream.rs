@@ -137,7 +137,7 @@ impl<I: Inbound> Exchange<I> {
     }
 
     fn reply(&self, reply: Reply) -> ProcessingResponse {
-        self.lifecycle.context().metrics.answered(reply.kind());
+        self.lifecycle.context().metrics.count_request(reply.kind());
         response::reply(reply)
     }
 

@@ -62,7 +62,7 @@ impl RequestHead {
         for (name, value) in headers {
             head.headers.note(name, value);
             if head.take(name, value, listener).is_none() {
-                metrics.bad_header(known_name(name));
+                metrics.count_bad_header(known_name(name));
             }
         }
         head

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use describe::RequestSummary;
 use reply::{PassThroughReply, Reply};
 
-use crate::metrics::{Answer, Metrics};
+use crate::metrics::{Metrics, RequestResult};
 use crate::pool::{InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission};
 
 pub(crate) use head::RequestHead;
@@ -81,7 +81,7 @@ pub(super) enum Placed {
 impl RequestLifecycle {
     /// A request of which nothing is known yet.
     pub(super) fn new(context: Arc<Context>) -> Self {
-        context.metrics.streams.inc();
+        context.metrics.ext_proc_streams.inc();
         Self {
             context,
             stage: Stage::Fresh,
@@ -116,11 +116,11 @@ impl RequestLifecycle {
             }
             RouteTarget::ModelList => {
                 let models = openai::models(table.pools().iter(), self.context.started_unix_s);
-                self.immediate(Answer::Models, 200, models, "models")
+                self.immediate(RequestResult::Models, 200, models, "models")
             }
             RouteTarget::Model(id) => {
                 let model = openai::model(&id, self.context.started_unix_s);
-                self.immediate(Answer::Models, 200, model, "models")
+                self.immediate(RequestResult::Models, 200, model, "models")
             }
             RouteTarget::UnknownModel(id) => {
                 tracing::debug!(model = id, "no pool serves this model");
@@ -129,7 +129,7 @@ impl RequestLifecycle {
                     // The region that forwarded it knows its pool: its client must not hear that nobody does.
                     self.refused("unknown_model", body, None)
                 } else {
-                    self.immediate(Answer::NotFound, 404, body, "unknown_model")
+                    self.immediate(RequestResult::NotFound, 404, body, "unknown_model")
                 }
             }
             RouteTarget::MissingModel => {
@@ -138,7 +138,7 @@ impl RequestLifecycle {
                 if guest {
                     self.refused("no_model", body, None)
                 } else {
-                    self.immediate(Answer::BadRequest, 400, body, "no_model")
+                    self.immediate(RequestResult::BadRequest, 400, body, "no_model")
                 }
             }
         })
@@ -197,7 +197,7 @@ impl RequestLifecycle {
                     ticket.finished(&outcome);
                 }
                 Some(Err(_)) => {
-                    self.context.metrics.bad_header(names::OUTCOME);
+                    self.context.metrics.count_bad_header(names::OUTCOME);
                     ticket.ended();
                 }
                 None => ticket.ended(),
@@ -209,9 +209,9 @@ impl RequestLifecycle {
 
 impl Drop for RequestLifecycle {
     fn drop(&mut self) {
-        self.context.metrics.streams.dec();
+        self.context.metrics.ext_proc_streams.dec();
         if let Stage::Waiting(waiting) = &self.stage {
-            self.context.metrics.answered(Answer::Gone);
+            self.context.metrics.count_request(RequestResult::Aborted);
             tracing::debug!(
                 pool = %waiting.ticket.pool().name(),
                 request = waiting.ticket.id().0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isotherm_fingerprint::names;
 
-use crate::metrics::Answer;
+use crate::metrics::RequestResult;
 use crate::pool::{Forward, Pool, Route};
 
 /// What must not be there when Envoy picks the route anew: it sends what has an origin to another region. All else that
@@ -59,11 +59,11 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// What counts it.
-    pub(crate) fn kind(&self) -> Answer {
+    pub(crate) fn kind(&self) -> RequestResult {
         match self {
-            Self::Route(_) => Answer::Routed,
-            Self::Forward(_) => Answer::Forwarded,
-            Self::PassThrough(_) => Answer::Passed,
+            Self::Route(_) => RequestResult::Routed,
+            Self::Forward(_) => RequestResult::Forwarded,
+            Self::PassThrough(_) => RequestResult::Passed,
             Self::Immediate(immediate) => immediate.kind,
         }
     }
@@ -165,7 +165,7 @@ impl PassThroughReply {
 #[derive(Debug)]
 pub(crate) struct ImmediateReply {
     /// What counts it.
-    pub(crate) kind: Answer,
+    pub(crate) kind: RequestResult,
     /// The HTTP status.
     pub(crate) status: u16,
     /// The body.

@@ -10,7 +10,7 @@ use super::describe::{self, RequestSummary};
 use super::openai;
 use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
 use super::{RequestLifecycle, Stage};
-use crate::metrics::Answer;
+use crate::metrics::RequestResult;
 use crate::pool::{ANY_MODEL, Forward, InFlightGuard, PoolDecision, Route};
 
 impl RequestLifecycle {
@@ -96,7 +96,7 @@ impl RequestLifecycle {
             return self.refused(reason.as_str(), body, Some(retry_after));
         }
         self.answered(ImmediateReply {
-            kind: Answer::Rejected,
+            kind: RequestResult::Rejected,
             status: 503,
             body,
             retry_after: Some(retry_after),
@@ -113,7 +113,7 @@ impl RequestLifecycle {
         retry_after: Option<Duration>,
     ) -> Reply {
         self.answered(ImmediateReply {
-            kind: Answer::Rejected,
+            kind: RequestResult::Rejected,
             status: 503,
             body,
             retry_after,
@@ -124,7 +124,7 @@ impl RequestLifecycle {
 
     pub(super) fn immediate(
         &mut self,
-        kind: Answer,
+        kind: RequestResult,
         status: u16,
         body: Value,
         details: &'static str,

@@ -151,7 +151,7 @@ async fn a_request_is_asked_about_routed_and_ended() {
     assert_eq!(world.pool.stats().in_flight, 1);
     assert!(world.has("ext_proc_streams 1"), "{}", world.page());
     assert!(world.has("decision_streams 1"));
-    assert!(world.has("answers_total{answer=\"routed\"} 1"));
+    assert!(world.has("requests_total{result=\"routed\"} 1"));
     world.say([], [end(7, "v=1;status=200")]);
     assert!(world.is_quiet(), "an end wants no answer");
     let stats = world.pool.stats();
@@ -242,7 +242,7 @@ async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
     assert!(world.is_quiet());
     let stats = world.pool.stats();
     assert_eq!((stats.queue_length, stats.counters.aborted_waiting), (1, 1));
-    assert!(world.has("answers_total{answer=\"gone\"} 1"));
+    assert!(world.has("requests_total{result=\"aborted\"} 1"));
     // And what it held while it was in flight.
     world.say([], [end(1, "")]);
     assert_eq!(world.responses().await, [(3, to(FIRST))]);
@@ -355,8 +355,8 @@ async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
     };
     assert_eq!(unknown.headers, [json]);
     assert!(String::from_utf8_lossy(&unknown.body).contains("model_not_found"));
-    assert!(world.has("answers_total{answer=\"models\"} 1"));
-    assert!(world.has("answers_total{answer=\"not_found\"} 1"));
+    assert!(world.has("requests_total{result=\"models\"} 1"));
+    assert!(world.has("requests_total{result=\"not_found\"} 1"));
     assert!(
         !world.page().contains("answer=\"passed\""),
         "external processing counts it"
@@ -385,7 +385,7 @@ async fn a_service_that_stops_says_so_once_and_the_decision_stream_ends_with_its
         world.responses().await,
         [(2, response::ext_proc_fallback())]
     );
-    assert!(world.has("answers_total{answer=\"passed\"} 1"));
+    assert!(world.has("requests_total{result=\"passed\"} 1"));
     assert!(world.is_quiet(), "the response of the first goes on");
     world.say([], [end(1, "v=1;status=200")]);
     assert!(world.decision_stream.next().await.is_none());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use isotherm_router::Load;
 
 use super::engine::{Engine, Merge, Role, Table};
-use super::page::{Labels, Sample, samples};
+use super::exposition::{Labels, Sample, samples};
 
 /// How many data-parallel ranks one replica may have.
 const RANKS_MAX: usize = 1_024;
@@ -37,9 +37,9 @@ pub enum PageError {
 /// # Errors
 ///
 /// When it has the metrics of no engine that is known.
-pub fn recognise(page: &[u8]) -> Result<Engine, PageError> {
+pub fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
     samples(page)
-        .find_map(|sample| Engine::recognise(sample.name))
+        .find_map(|sample| Engine::of_metric(sample.name))
         .ok_or(PageError::Unknown)
 }
 
@@ -48,7 +48,7 @@ pub fn recognise(page: &[u8]) -> Result<Engine, PageError> {
 /// # Errors
 ///
 /// When it does not say how many requests wait.
-pub fn read(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
+pub fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
     let table = engine.table();
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
     for sample in samples(page) {
@@ -153,10 +153,10 @@ mod tests {
 
     fn read_as(engine: Engine, page: &str) -> Result<Load, PageError> {
         assert!(
-            matches!(recognise(page.as_bytes()), Ok(found) if found == engine),
+            matches!(detect_engine(page.as_bytes()), Ok(found) if found == engine),
             "{page}"
         );
-        read(engine, page.as_bytes())
+        parse_load(engine, page.as_bytes())
     }
 
     fn load(pending: u32, running: u32, usage: Option<f32>, tokens: Option<u64>) -> Load {
@@ -259,27 +259,30 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
 
     #[test]
     fn a_page_that_does_not_say_how_many_wait_is_no_good_news() {
-        assert_eq!(recognise(b"python_info 1\n"), Err(PageError::Unknown));
+        assert_eq!(detect_engine(b"python_info 1\n"), Err(PageError::Unknown));
         assert_eq!(
-            recognise(br#"[{"numQueuedRequests": 1}]"#),
+            detect_engine(br#"[{"numQueuedRequests": 1}]"#),
             Err(PageError::Unknown)
         );
         let missing = Err(PageError::Missing {
             engine: Engine::Vllm,
         });
         assert_eq!(
-            read(Engine::Vllm, b"vllm:num_requests_running 1\n"),
+            parse_load(Engine::Vllm, b"vllm:num_requests_running 1\n"),
             missing
         );
         assert_eq!(
-            read(Engine::Vllm, b"vllm:num_requests_waiting NaN\n"),
+            parse_load(Engine::Vllm, b"vllm:num_requests_waiting NaN\n"),
             missing
         );
         assert_eq!(
-            read(Engine::Vllm, b"vllm:num_requests_waiting -1\n"),
+            parse_load(Engine::Vllm, b"vllm:num_requests_waiting -1\n"),
             missing
         );
-        assert_eq!(read(Engine::Vllm, b"sglang:num_queue_reqs 0\n"), missing);
+        assert_eq!(
+            parse_load(Engine::Vllm, b"sglang:num_queue_reqs 0\n"),
+            missing
+        );
     }
 
     #[test]
@@ -288,7 +291,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
             .map(|rank| format!("vllm:num_requests_waiting{{engine=\"{rank}\"}} 1\n"))
             .collect();
         assert_eq!(
-            read(Engine::Vllm, page.as_bytes()),
+            parse_load(Engine::Vllm, page.as_bytes()),
             Err(PageError::TooManyRanks)
         );
     }
@@ -296,9 +299,9 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
     #[test]
     fn a_page_of_a_real_vllm_server_is_read() {
         let page = include_bytes!("../../tests/data/vllm-0.32.0-metrics-reduced.txt");
-        assert_eq!(recognise(page), Ok(Engine::Vllm));
+        assert_eq!(detect_engine(page), Ok(Engine::Vllm));
         assert_eq!(
-            read(Engine::Vllm, page),
+            parse_load(Engine::Vllm, page),
             Ok(load(0, 0, Some(0.0), Some(262_144)))
         );
     }
@@ -313,9 +316,9 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
         };
         let page = std::path::PathBuf::from(data).join("vllm-0.32.0-metrics.txt");
         let page = std::fs::read(page).unwrap();
-        assert_eq!(recognise(&page), Ok(Engine::Vllm));
+        assert_eq!(detect_engine(&page), Ok(Engine::Vllm));
         assert_eq!(
-            read(Engine::Vllm, &page),
+            parse_load(Engine::Vllm, &page),
             Ok(load(0, 0, Some(0.0), Some(262_144)))
         );
     }

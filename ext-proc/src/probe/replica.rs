@@ -6,18 +6,18 @@ use isotherm_router::Load;
 
 use super::engine::Engine;
 use super::fetch::{Fetcher, ProbeError};
-use super::reading::{PageError, read, recognise};
+use super::load::{PageError, detect_engine, parse_load};
 use crate::config::{EngineKind, PoolConfig};
 
 /// One replica, and what was found out about it.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ReplicaProbe {
     addr: SocketAddr,
     /// What it was recognised as, and at which path.
     found: Option<(Engine, String)>,
 }
 
-impl Target {
+impl ReplicaProbe {
     pub(super) fn new(addr: SocketAddr) -> Self {
         Self { addr, found: None }
     }
@@ -35,10 +35,10 @@ impl Target {
                 (engine, config.probe.path.clone().unwrap_or_else(own))
             }
             (None, Some(found)) => found.clone(),
-            (None, None) => return self.recognise(fetcher, config).await,
+            (None, None) => return self.detect(fetcher, config).await,
         };
         let read = match fetcher.get(self.addr, &path, timeout).await {
-            Ok(page) => read(engine, &page).map_err(ProbeError::from),
+            Ok(page) => parse_load(engine, &page).map_err(ProbeError::from),
             Err(error) => Err(error),
         };
         if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = read {
@@ -54,11 +54,7 @@ impl Target {
     }
 
     /// Tries the paths that engines use until one has metrics that are known.
-    async fn recognise(
-        &mut self,
-        fetcher: &Fetcher,
-        config: &PoolConfig,
-    ) -> Result<Load, ProbeError> {
+    async fn detect(&mut self, fetcher: &Fetcher, config: &PoolConfig) -> Result<Load, ProbeError> {
         let mut paths = vec![];
         match &config.probe.path {
             Some(path) => paths.push(path.clone()),
@@ -82,9 +78,9 @@ impl Target {
                 }
                 Err(error) => return Err(error),
             };
-            match recognise(&page) {
+            match detect_engine(&page) {
                 Ok(engine) => {
-                    let load = read(engine, &page)?;
+                    let load = parse_load(engine, &page)?;
                     tracing::info!(replica = %self.addr, %engine, path, "recognised the engine");
                     self.found = Some((engine, path));
                     return Ok(load);

@@ -10,15 +10,15 @@ const PATH: &str = "/metrics";
 
 /// Knocks at replicas. Clones share their connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Knocker(Fetcher);
+pub(crate) struct LivenessProbe(Fetcher);
 
-impl Knocker {
+impl LivenessProbe {
     pub(crate) fn new() -> Self {
         Self(Fetcher::new())
     }
 
     /// Whether the replica at `addr` answers at all.
-    pub(crate) async fn knock(&self, addr: SocketAddr, timeout: Duration) -> bool {
+    pub(crate) async fn is_alive(&self, addr: SocketAddr, timeout: Duration) -> bool {
         match self.0.get(addr, PATH, timeout).await {
             Ok(_) | Err(ProbeError::Status { .. } | ProbeError::TooLarge | ProbeError::Page(_)) => {
                 true

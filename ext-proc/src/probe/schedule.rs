@@ -15,11 +15,11 @@ const REST_SHARE: u32 = 2;
 
 /// The rhythm of one replica's probes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct ProbeSchedule {
     failures: u32,
 }
 
-impl Pace {
+impl ProbeSchedule {
     /// A probe succeeded. Says whether it was the first one to do so after others had failed.
     pub(super) fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
@@ -56,41 +56,41 @@ mod tests {
 
     #[test]
     fn probes_start_an_interval_apart_however_long_they_take() {
-        let pace = Pace::default();
-        assert_eq!(pace.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
-        let pause = pace.pause(INTERVAL, Duration::from_millis(30), 1.1);
+        let schedule = ProbeSchedule::default();
+        assert_eq!(schedule.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
+        let pause = schedule.pause(INTERVAL, Duration::from_millis(30), 1.1);
         assert_eq!(pause, Duration::from_millis(80));
     }
 
     #[test]
     fn a_slow_engine_gets_a_rest() {
-        let pause = Pace::default().pause(INTERVAL, Duration::from_secs(1), 1.0);
+        let pause = ProbeSchedule::default().pause(INTERVAL, Duration::from_secs(1), 1.0);
         assert_eq!(pause, INTERVAL / 2);
     }
 
     #[test]
     fn a_dead_replica_is_asked_less_often_but_at_least_once_a_second() {
-        let mut pace = Pace::default();
+        let mut schedule = ProbeSchedule::default();
         let mut pauses = Vec::new();
         for _ in 0..20 {
-            pace.failed();
-            pauses.push(pace.pause(INTERVAL, Duration::ZERO, 1.0).as_millis());
+            schedule.failed();
+            pauses.push(schedule.pause(INTERVAL, Duration::ZERO, 1.0).as_millis());
         }
         assert_eq!(pauses[..6], [100, 100, 100, 200, 400, 800]);
         assert!(
             pauses[6..].iter().all(|&pause| pause == 1_000),
             "{pauses:?}"
         );
-        assert!(pace.succeeded());
-        assert_eq!(pace.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
+        assert!(schedule.succeeded());
+        assert_eq!(schedule.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
     }
 
     #[test]
     fn only_changes_are_news() {
-        let mut pace = Pace::default();
-        assert!(!pace.succeeded());
-        assert!(pace.failed());
-        assert!(!pace.failed());
-        assert!(pace.succeeded());
+        let mut schedule = ProbeSchedule::default();
+        assert!(!schedule.succeeded());
+        assert!(schedule.failed());
+        assert!(!schedule.failed());
+        assert!(schedule.succeeded());
     }
 }
