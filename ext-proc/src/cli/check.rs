@@ -68,7 +68,7 @@ fn summary(config: &Config) -> String {
         let _ = writeln!(text, "{}", regions(region));
     }
     let header = ["MODEL", "CLUSTER", "POLICY", "PUSH", "REPLICAS"];
-    text.push_str(&table::render(header, &rows));
+    text.push_str(&table::render(header, rows));
     text
 }
 
@@ -117,7 +117,7 @@ fn regions(region: &RegionConfig) -> String {
     let _ = write!(
         text,
         "\n{}",
-        table::render(["PEER", "ADDRESS", "CLUSTER"], &rows)
+        table::render(["PEER", "ADDRESS", "CLUSTER"], rows)
     );
     text
 }

@@ -156,7 +156,7 @@ fn replicas(explained: &Explained) -> String {
         "PENDING",
         "STATE",
     ];
-    table::render(header, &rows)
+    table::render(header, rows)
 }
 
 /// Every other region as a row.
@@ -184,7 +184,7 @@ fn regions(explained: &Explained) -> String {
         })
         .collect();
     let header = ["", "REGION", "MATCHED", "BYTES", "FIRST TOKEN", "STATE"];
-    table::render(header, &rows)
+    table::render(header, rows)
 }
 
 fn mark(chosen: bool) -> String {

@@ -163,7 +163,7 @@ fn list(regions: &RegionsView) -> String {
     if regions.name.is_none() {
         return "no other regions: the configuration has no section `region`\n".to_owned();
     }
-    let mut text = table::render(HEADER, &rows(regions));
+    let mut text = table::render(HEADER, rows(regions));
     for note in notes(regions) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{note}");
@@ -171,7 +171,7 @@ fn list(regions: &RegionsView) -> String {
     if !regions.siblings.is_empty() {
         let rows: Vec<_> = regions.siblings.iter().map(sibling_row).collect();
         let header = ["SIBLING", "LINK", "ROUND TRIP", "HEARD", "QUEUE"];
-        let _ = write!(text, "\n{}", table::render(header, &rows));
+        let _ = write!(text, "\n{}", table::render(header, rows));
     }
     text
 }

@@ -121,5 +121,5 @@ pub(super) fn list(replicas: &[view::ReplicaView]) -> String {
         return "no replicas; `isotherm replicas add IP:PORT` adds one\n".to_owned();
     }
     let rows: Vec<_> = replicas.iter().map(row).collect();
-    table::render(HEADER, &rows)
+    table::render(HEADER, rows)
 }

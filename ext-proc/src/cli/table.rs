@@ -1,32 +1,24 @@
-//! Plain tables for terminals and pipes.
+//! Plain text tables for terminals and pipes.
 
-/// Lays rows out in columns under `header`; columns are as wide as what they hold.
-pub(super) fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = header.map(|cell| cell.chars().count());
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+
+/// Renders `rows` below `header`, columns separated by two spaces.
+pub(super) fn render<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
-    let mut text = String::new();
-    let header = header.map(str::to_owned);
-    for row in std::iter::once(&header).chain(rows) {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            line.push_str(&format!("{cell:<width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    table.trim_fmt() + "\n"
 }
 
-/// A value that may be unknown.
+/// Formats a value, or `-` for an unknown one.
 pub(super) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// A share from 0 to 1 as a percentage.
+/// Formats a share from 0 to 1 as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
@@ -36,10 +28,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_lines_end_where_their_text_does() {
-        let rows = [["a".into(), "1".into()], ["größer".into(), String::new()]];
+    fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
+        let rows = vec![["a".into(), "1".into()], ["größer".into(), String::new()]];
         assert_eq!(
-            render(["name", "n"], &rows),
+            render(["name", "n"], rows),
             "name    n\na       1\ngrößer\n"
         );
     }

@@ -91,28 +91,10 @@ pub(super) fn option_name(field: &'static str) -> &'static str {
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
-        .map(|candidate| (edits(name, candidate), *candidate))
+        .map(|candidate| (strsim::levenshtein(name, candidate), *candidate))
         .filter(|(edits, candidate)| *edits <= SUGGESTION_EDITS_MAX.min(candidate.len() / 2))
         .min()
         .map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein's distance; `name` is cut, since a long one is near to nothing here.
-fn edits(name: &str, candidate: &str) -> usize {
-    let name: Vec<char> = name.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=name.len()).collect();
-    for (i, c) in candidate.chars().enumerate() {
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for ((&here, &above), &diagonal) in name.iter().zip(row.iter().skip(1)).zip(&row) {
-            left = (left + 1)
-                .min(above + 1)
-                .min(diagonal + usize::from(here != c));
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
 }
 
 /// Declares a section: `name: Type = default` for each option, its meaning as the doc comment. `=> "text"` after a
@@ -201,6 +183,5 @@ mod tests {
         assert_eq!(nearest("intervall_ms", &known), Some("interval_ms"));
         assert_eq!(nearest("timeoutms", &known), Some("timeout_ms"));
         assert_eq!(nearest("colour", &known), None);
-        assert_eq!(edits("kitten", "sitting"), 3);
     }
 }

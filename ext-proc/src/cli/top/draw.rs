@@ -45,12 +45,12 @@ pub(super) fn text(window: &Window) -> String {
     let pools = window.now.pools.iter();
     let rows: Vec<_> = pools.map(|pool| pool_row(window, pool)).collect();
     let replicas = replicas::list(&window.now.replicas);
-    let pools = table::render(POOL_HEADER, &rows);
+    let pools = table::render(POOL_HEADER, rows);
     if !has_regions(window) {
         return format!("{pools}\n{replicas}");
     }
     let rows = regions::rows(&window.now.regions);
-    let mut all = table::render(regions::HEADER, &rows);
+    let mut all = table::render(regions::HEADER, rows);
     for note in regions::notes(&window.now.regions) {
         all.push_str(&note);
         all.push('\n');
