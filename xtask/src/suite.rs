@@ -175,12 +175,11 @@ fn run_steps(steps: &[Step]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs every test. The end-to-end tests start the service and the engine as programs of their own, which the same
-/// build makes.
+/// Runs every test. The end-to-end tests start the programs of the workspace, so one build makes these and the tests.
 fn run_tests(root: &Path) -> anyhow::Result<()> {
     let filter = filter::build(root, Wasm::Filter)?;
     let envoy = envoy::obtain(root)?;
-    run(cargo(root).args(["test", "--locked", "--no-run", "--quiet"]))?;
+    run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))?;
     examples::check_services(root, &target_dir(root).join("debug/isotherm"))?;
     let mut tests = cargo(root);
     tests.args(["test", "--locked", "--no-fail-fast"]);

@@ -7,6 +7,7 @@
 mod bodies;
 mod conversation;
 mod decision_stream;
+mod documents;
 mod failing;
 mod failover;
 mod headers;

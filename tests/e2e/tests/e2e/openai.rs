@@ -153,7 +153,10 @@ async fn the_openai_python_package_works() -> anyhow::Result<()> {
 }
 
 /// The interpreter of a fresh environment that has the package.
-fn python_with_openai(directory: &Path, requirements: &Path) -> anyhow::Result<std::path::PathBuf> {
+pub(crate) fn python_with_openai(
+    directory: &Path,
+    requirements: &Path,
+) -> anyhow::Result<std::path::PathBuf> {
     let environment = directory.join("python");
     let made = Command::new("python3")
         .args(["-m", "venv"])

@@ -1,0 +1,40 @@
+# Stands between the commands of a document and the programs that they name. The test sources this file, then runs a
+# block. Programs that run until a signal are asked for their check or their help instead, with the same arguments.
+# Expects: BIN, the folder of the built programs; ENVOY; CONFIG, the configuration of a running service; ROOT.
+
+isotherm() {
+  case $1 in
+    check) "$BIN/isotherm" "$@" ;;
+    serve) shift; "$BIN/isotherm" check "$@" ;;
+    replicas | regions | explain) "$BIN/isotherm" "$@" --config "$CONFIG" ;;
+    *) "$BIN/isotherm" "$@" --help >/dev/null ;; # top, record
+  esac
+}
+isotherm-engine() { "$BIN/isotherm-engine" "$@" --help >/dev/null; }
+isotherm-sim() { "$BIN/isotherm-sim" "$@" --help >/dev/null; }
+envoy() { (cd "$ROOT" && "$ENVOY" --mode validate --log-level warning "$@"); }
+certificates() { "$ROOT/examples/three-regions/certificates.sh" certificates; } # into this folder
+
+cargo() {
+  case "$1 $2" in
+    "xtask envoy") echo envoy ;;
+    "xtask experiment") isotherm-sim "${@:2}" ;;
+    "xtask demo" | "xtask up" | "xtask validate") "$BIN/isotherm-demo" "${@:2}" --help >/dev/null ;;
+    "xtask bench" | "xtask profile" | "xtask e2e") "$BIN/xtask" --help | grep -q "^  $2 " ;; # arguments of other programs
+    xtask*) "$BIN/xtask" "${@:2}" --help >/dev/null ;;
+    *) packages_exist "$@" ;;
+  esac
+}
+
+# `cargo build`, `test` and `run` name packages of the workspace.
+packages_exist() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -p | --package) command cargo pkgid --quiet --manifest-path "$ROOT/Cargo.toml" "$2" >/dev/null || return 1; shift ;;
+    esac
+    shift
+  done
+}
+
+# Needs an account.
+aws() { for argument in "$@"; do case $argument in file://*) test -f "${argument#file://}" ;; esac; done; }

@@ -1,0 +1,166 @@
+//! The documents' commands: every `sh` block runs against a running stack, every `python` block with the `openai` package.
+//!
+//! `documents.sh` stands between the blocks and the programs; it says which programs are only asked for their help.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use isotherm_e2e::permit;
+use isotherm_harness::{MODEL, Pool, Stack, Tools};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+use super::openai::python_with_openai;
+
+/// The gateway's address in the documents.
+const GATEWAY: &str = "127.0.0.1:10000";
+
+struct Block {
+    page: String,
+    language: String,
+    code: String,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_documents_work() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let stack = stack().await?;
+    let folder = playground(&stack)?;
+    let mut failures = Vec::new();
+    for block in blocks()?.iter().filter(|block| block.language == "sh") {
+        let code = block
+            .code
+            .replace(GATEWAY, &stack.envoy().address().to_string());
+        let code = code
+            .replace("target/release/", "")
+            .replace("target/dist/", "");
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c"])
+            .arg(format!("source \"$ROOT/tests/e2e/documents.sh\"\n{code}"))
+            .current_dir(&folder)
+            .env("ROOT", root())
+            .env("BIN", bin()?)
+            .env("ENVOY", Tools::find()?.envoy)
+            .env("CONFIG", stack.service().config_path())
+            .output()?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            failures.push(format!(
+                "{}: {}\n{}{stderr}",
+                block.page, output.status, block.code
+            ));
+        }
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Installing the package takes an index that not every machine reaches: then the test says so, and fails only in CI.
+#[tokio::test(flavor = "multi_thread")]
+async fn python_of_the_documents_works() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let stack = stack().await?;
+    let requirements = root().join("tests/e2e/requirements.txt");
+    let python = match python_with_openai(stack.directory(), &requirements) {
+        Ok(python) => python,
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: the openai package cannot be installed here: {error:#}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    for block in blocks()?.iter().filter(|block| block.language == "python") {
+        let code = block
+            .code
+            .replace(GATEWAY, &stack.envoy().address().to_string());
+        let output = Command::new(&python).args(["-c", &code]).output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {stderr}\n{code}", block.page);
+    }
+    Ok(())
+}
+
+async fn stack() -> anyhow::Result<Stack> {
+    let recording = serde_json::json!({ "enabled": true });
+    let stack = Stack::builder("documents").pool(Pool::new(MODEL).replicas(2));
+    stack
+        .service(|config| config.set("recording", recording))
+        .start()
+        .await
+}
+
+/// A folder with everything of the repository, and with the files that the documents presume.
+fn playground(stack: &Stack) -> anyhow::Result<PathBuf> {
+    let folder = stack.directory().join("playground");
+    fs::create_dir_all(&folder)?;
+    for entry in fs::read_dir(root())? {
+        let entry = entry?;
+        symlink(entry.path(), folder.join(entry.file_name()))?;
+    }
+    fs::copy(
+        root().join("examples/quickstart/isotherm.yaml"),
+        folder.join("isotherm.yaml"),
+    )?;
+    fs::write(folder.join("token"), stack.service().token())?;
+    let body = format!(r#"{{"model":"{MODEL}","messages":[{{"role":"user","content":"Hello"}}]}}"#);
+    fs::write(folder.join("body.json"), body)?;
+    Ok(folder)
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// The folder of the built programs.
+fn bin() -> anyhow::Result<PathBuf> {
+    let isotherm = Tools::find()?.isotherm;
+    Ok(isotherm.parent().context("no folder")?.to_path_buf())
+}
+
+/// Every code block of the documents for users.
+fn blocks() -> anyhow::Result<Vec<Block>> {
+    let mut pages = vec![
+        "README.md".to_owned(),
+        "CONTRIBUTING.md".to_owned(),
+        "envoy/README.md".to_owned(),
+        "examples/quickstart/README.md".to_owned(),
+        "examples/three-regions/README.md".to_owned(),
+        "simulator/engine/README.md".to_owned(),
+    ];
+    for folder in ["docs", "docs/design"] {
+        for entry in fs::read_dir(root().join(folder))? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            if name.ends_with(".md") {
+                pages.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    let mut blocks = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(root().join(&page)).with_context(|| page.clone())?;
+        let mut open = None;
+        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+            match event {
+                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                    let (page, language) = (page.clone(), language.into_string());
+                    open = Some(Block {
+                        page,
+                        language,
+                        code: String::new(),
+                    });
+                }
+                Event::Text(part) => {
+                    if let Some(block) = &mut open {
+                        block.code.push_str(&part);
+                    }
+                }
+                Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
+                _ => {}
+            }
+        }
+    }
+    Ok(blocks)
+}
