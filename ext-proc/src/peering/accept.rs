@@ -1,7 +1,7 @@
 //! The answering end of links: accepts connections, checks who calls, hands on what is said.
 
-mod converse;
-mod gate;
+mod limiter;
+mod stream;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,10 +16,10 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use super::address::{NotLoopback, check_loopback};
-use super::{Own, Pace, Protection, Said};
-use converse::Peering;
-use gate::Gate;
+use super::loopback::{NotLoopback, check_loopback};
+use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity};
+use limiter::ConnectionLimiter;
+use stream::Peering;
 
 /// The most streams of one connection: a service needs one, and one more while it goes from one to the next.
 const STREAMS_MAX: u32 = 2;
@@ -46,50 +46,50 @@ pub struct Caller {
 }
 
 /// Answers those who call.
-pub trait Answer: Send + Sync + 'static {
+pub trait MessageHandler: Send + Sync + 'static {
     /// A stream has begun.
-    fn opened(&self, _caller: &Caller) {}
+    fn on_open(&self, _caller: &Caller) {}
 
     /// Somebody says something; what is returned is answered, in that order. The next message of the same stream is read
     /// only when that has been sent, so whoever takes time here slows down its caller and nobody else.
     ///
     /// `session` is what the message itself names: where it is not the caller's, the message is an old one.
-    fn hear(
+    fn on_message(
         &self,
         caller: &Caller,
         session: Session,
-        said: Said,
-    ) -> impl Future<Output = Vec<Said>> + Send;
+        said: Message,
+    ) -> impl Future<Output = Vec<Message>> + Send;
 
     /// A stream has ended.
-    fn closed(&self, _caller: &Caller) {}
+    fn on_close(&self, _caller: &Caller) {}
 
     /// Somebody was turned away: no certificate or a wrong one, too many connections, nonsense.
-    fn turned_away(&self, _from: Option<SocketAddr>, _why: &str) {}
+    fn on_rejected(&self, _from: Option<SocketAddr>, _why: &str) {}
 }
 
 /// Accepts those who call.
 #[derive(Debug)]
 pub struct Acceptor<A> {
-    own: Arc<Own>,
+    own: Arc<LocalIdentity>,
     listener: TcpListener,
-    pace: Pace,
-    answer: Arc<A>,
+    pace: LinkTimeouts,
+    handler: Arc<A>,
 }
 
-impl<A: Answer> Acceptor<A> {
+impl<A: MessageHandler> Acceptor<A> {
     /// Accepts on `listener`.
     ///
     /// # Errors
     ///
     /// Without TLS, when others than this machine reach the listener.
     pub fn new(
-        own: Arc<Own>,
+        own: Arc<LocalIdentity>,
         listener: TcpListener,
-        pace: Pace,
-        answer: Arc<A>,
+        pace: LinkTimeouts,
+        handler: Arc<A>,
     ) -> Result<Self, NotLoopback> {
-        if matches!(own.protection(), Protection::Plaintext) {
+        if matches!(own.security(), TransportSecurity::Plaintext) {
             // A socket that does not know where it is bound is not known to be this machine's alone.
             let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
             check_loopback(listener.local_addr().unwrap_or(unknown))?;
@@ -98,7 +98,7 @@ impl<A: Answer> Acceptor<A> {
             own,
             listener,
             pace,
-            answer,
+            handler,
         })
     }
 
@@ -109,15 +109,15 @@ impl<A: Answer> Acceptor<A> {
     /// When the server fails.
     pub async fn run(self, stopping: watch::Receiver<bool>) -> Result<(), tonic::transport::Error> {
         let (through, incoming) = mpsc::channel(WAITING_MAX);
-        let gate = Gate::new(
+        let gate = ConnectionLimiter::new(
             Arc::clone(&self.own),
             self.pace.greeting_max,
-            Arc::clone(&self.answer),
+            Arc::clone(&self.handler),
         );
         let peering = Peering::new(
             self.own,
             self.pace.greeting_max,
-            self.answer,
+            self.handler,
             stopping.clone(),
         );
         let mut ending = stopping.clone();

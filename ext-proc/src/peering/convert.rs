@@ -3,8 +3,8 @@
 //! What comes in is checked here, so that nobody behind has to: names are not empty and not too long, lists have an
 //! end, numbers are numbers. Whoever says something else is not the program that it should be, and its stream ends.
 
-mod incoming;
-mod outgoing;
+mod decode;
+mod encode;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use isotherm_router::region::{Ping, Session};
 
-use super::said::{Placed, Said};
-use super::wire::{self, What};
-use incoming::bounded;
+use super::message::{Message, NamedPlacement};
+use super::wire::{self, Payload};
+use decode::bounded;
 
 /// The longest name of a region, a model or a replica, in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -29,7 +29,7 @@ const BLOCKS_MAX: usize = 512;
 
 /// A message that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Nonsense {
+pub(super) enum DecodeError {
     #[error("a name is empty or longer than {NAME_BYTES_MAX} bytes")]
     Name,
     #[error("more than {max} {of}")]
@@ -44,57 +44,59 @@ pub(super) enum Nonsense {
 
 /// Whether the other side will take a message of this many of everything. It would end the stream of one that has more,
 /// and of the next one again.
-pub(super) fn has_bounds(said: &Said) -> bool {
+pub(super) fn has_bounds(said: &Message) -> bool {
     match said {
-        Said::Ping(_) => true,
-        Said::Heartbeat(said) => said.pools.len() <= POOLS_MAX && said.views.len() <= REGIONS_MAX,
-        Said::Record(said) => {
+        Message::Ping(_) => true,
+        Message::Heartbeat(said) => {
+            said.pools.len() <= POOLS_MAX && said.views.len() <= REGIONS_MAX
+        }
+        Message::Record(said) => {
             let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
             replicas <= REPLICAS_MAX && said.pools.len() <= POOLS_MAX
         }
-        Said::Placements(said) => {
-            let blocks = |placed: &Placed| placed.blocks.len() <= BLOCKS_MAX;
+        Message::Placements(said) => {
+            let blocks = |placed: &NamedPlacement| placed.blocks.len() <= BLOCKS_MAX;
             said.len() <= PLACEMENTS_MAX && said.iter().all(blocks)
         }
     }
 }
 
 /// A message on the wire.
-pub(super) fn to_wire(session: u64, said: &Said) -> wire::Said {
+pub(super) fn to_wire(session: u64, said: &Message) -> wire::Envelope {
     let what = match said {
-        Said::Ping(ping) => What::Ping(wire::Ping {
+        Message::Ping(ping) => Payload::Ping(wire::Ping {
             seq: ping.seq,
-            has: Some(outgoing::held(ping.has)),
-            stance: Some(outgoing::stance(&ping.stance)),
+            has: Some(encode::held(ping.has)),
+            stance: Some(encode::stance(&ping.stance)),
         }),
-        Said::Heartbeat(heartbeat) => What::Heartbeat(outgoing::heartbeat(heartbeat)),
-        Said::Record(record) => What::Record(outgoing::record(record)),
-        Said::Placements(placements) => What::Placements(wire::Placements {
-            placements: placements.iter().map(outgoing::placed).collect(),
+        Message::Heartbeat(heartbeat) => Payload::Heartbeat(encode::heartbeat(heartbeat)),
+        Message::Record(record) => Payload::Record(encode::record(record)),
+        Message::Placements(placements) => Payload::Placements(wire::Placements {
+            placements: placements.iter().map(encode::placed).collect(),
         }),
     };
-    wire::Said {
+    wire::Envelope {
         session,
-        what: Some(what),
+        payload: Some(what),
     }
 }
 
 /// A message of the program. `None` for one that this version does not know, and for a Hello that comes late.
-pub(super) fn from_wire(said: wire::Said) -> Result<Option<Said>, Nonsense> {
+pub(super) fn from_wire(said: wire::Envelope) -> Result<Option<Message>, DecodeError> {
     let session = Session(said.session);
-    let said = match said.what {
-        None | Some(What::Hello(_)) => return Ok(None),
-        Some(What::Ping(ping)) => Said::Ping(Ping {
+    let said = match said.payload {
+        None | Some(Payload::Hello(_)) => return Ok(None),
+        Some(Payload::Ping(ping)) => Message::Ping(Ping {
             session,
             seq: ping.seq,
-            has: incoming::held(ping.has.as_ref()),
-            stance: incoming::stance(ping.stance)?,
+            has: decode::held(ping.has.as_ref()),
+            stance: decode::stance(ping.stance)?,
         }),
-        Some(What::Heartbeat(said)) => Said::Heartbeat(incoming::heartbeat(session, said)?),
-        Some(What::Record(said)) => Said::Record(Arc::new(incoming::record(said)?)),
-        Some(What::Placements(said)) => {
+        Some(Payload::Heartbeat(said)) => Message::Heartbeat(decode::heartbeat(session, said)?),
+        Some(Payload::Record(said)) => Message::Record(Arc::new(decode::record(said)?)),
+        Some(Payload::Placements(said)) => {
             let placements = bounded(said.placements, PLACEMENTS_MAX, "placements")?;
-            Said::Placements(placements.map(incoming::placed).collect::<Result<_, _>>()?)
+            Message::Placements(placements.map(decode::placed).collect::<Result<_, _>>()?)
         }
     };
     Ok(Some(said))

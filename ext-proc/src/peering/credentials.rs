@@ -7,8 +7,8 @@
 //! TLS 1.3 only: both ends are this program. No session is ever resumed, since a resumed one skips the check of
 //! certificates, and an authority that was taken out of the file would be believed until its last ticket expired.
 
-mod follow;
 mod load;
+mod reload;
 mod verify;
 
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::own::{Known, NameError};
+use super::identity::{Known, NameError};
 use crate::config::TlsFiles;
-pub use follow::Followed;
+pub use reload::ReloadResult;
 pub(super) use verify::region_of;
 
 /// Why credentials cannot be used.

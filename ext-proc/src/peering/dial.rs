@@ -1,8 +1,8 @@
 //! The calling end of a link: dials a peer, keeps the stream, dials again.
 
+mod attempt;
+mod backoff;
 mod connection;
-mod pause;
-mod reach;
 mod resolve;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,15 +14,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::convert::from_wire;
-use super::down::{Refused, Unreachable};
-use super::outbox::{Outbox, SayError};
-use super::{Down, Own, Pace, Said};
-use pause::Pause;
-use reach::{Caller, Reached};
+use super::link_error::{RefusedError, UnreachableError};
+use super::send_queue::{SendError, SendQueue};
+use super::{LinkError, LinkTimeouts, LocalIdentity, Message};
+use attempt::{Caller, Reached};
+use backoff::Backoff;
 
 /// Who is dialled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerEndpoint {
     /// The region that must answer; the own one for a sibling.
     pub region: String,
     /// Where its service listens: host:port. A name is resolved for each attempt.
@@ -31,7 +31,7 @@ pub struct Peer {
 
 /// What became of the link of `key`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Link<K> {
+pub struct KeyedLinkEvent<K> {
     /// Which link.
     pub key: K,
     /// What became of it.
@@ -52,16 +52,16 @@ pub enum LinkEvent {
     /// It broke, or one more attempt failed. Comes for *each* failed attempt.
     Down {
         /// Why.
-        why: Down,
+        why: LinkError,
         /// When the attempt began that failed, or that had made the link.
         began: Instant,
     },
     /// The other side said something.
-    Said {
+    Message {
         /// The session that the message itself names. That of another link shows that it is old.
         session: Session,
         /// What it said.
-        said: Said,
+        message: Message,
     },
 }
 
@@ -74,7 +74,7 @@ pub struct Dialer {
 
 #[derive(Debug, Default)]
 struct Shared {
-    outbox: Mutex<Option<Arc<Outbox>>>,
+    outbox: Mutex<Option<Arc<SendQueue>>>,
     redial: Notify,
 }
 
@@ -82,11 +82,11 @@ impl Dialer {
     /// Dials `peer` until it is dropped. What happens goes to `events` under `key`; while nobody takes it from there,
     /// the link waits.
     pub fn spawn<K>(
-        own: Arc<Own>,
-        peer: Peer,
-        pace: Pace,
+        own: Arc<LocalIdentity>,
+        peer: PeerEndpoint,
+        pace: LinkTimeouts,
         key: K,
-        events: mpsc::Sender<Link<K>>,
+        events: mpsc::Sender<KeyedLinkEvent<K>>,
     ) -> Self
     where
         K: Clone + Send + Sync + 'static,
@@ -114,9 +114,9 @@ impl Dialer {
     /// # Errors
     ///
     /// When there is no link, or too much waits to be said already.
-    pub fn say(&self, said: &Said) -> Result<(), SayError> {
-        let outbox = self.shared.current().ok_or(SayError::NoLink)?;
-        outbox.say(said)
+    pub fn send(&self, message: &Message) -> Result<(), SendError> {
+        let queue = self.shared.current().ok_or(SendError::NoLink)?;
+        queue.send(message)
     }
 
     /// Drops the link, if there is one, and dials now.
@@ -132,12 +132,12 @@ impl Drop for Dialer {
 }
 
 impl Shared {
-    fn current(&self) -> Option<Arc<Outbox>> {
+    fn current(&self) -> Option<Arc<SendQueue>> {
         let outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         outbox.clone()
     }
 
-    fn set(&self, outbox: Option<Arc<Outbox>>) {
+    fn set(&self, outbox: Option<Arc<SendQueue>>) {
         *self.outbox.lock().unwrap_or_else(PoisonError::into_inner) = outbox;
     }
 }
@@ -147,21 +147,21 @@ struct Deserted;
 
 /// How a link ended.
 enum End {
-    Down(Down),
+    Down(LinkError),
     Redial,
 }
 
 struct Keeper<K> {
     caller: Caller,
-    pace: Pace,
+    pace: LinkTimeouts,
     key: K,
-    events: mpsc::Sender<Link<K>>,
+    events: mpsc::Sender<KeyedLinkEvent<K>>,
     shared: Arc<Shared>,
 }
 
 impl<K: Clone> Keeper<K> {
     async fn keep(mut self) -> Result<(), Deserted> {
-        let mut pause = Pause::new(self.pace);
+        let mut pause = Backoff::new(self.pace);
         loop {
             let began = Instant::now();
             let end = tokio::select! {
@@ -201,7 +201,7 @@ impl<K: Clone> Keeper<K> {
         self.hear(reached, &outbox).await
     }
 
-    async fn hear(&self, mut reached: Reached, outbox: &Outbox) -> Result<End, Deserted> {
+    async fn hear(&self, mut reached: Reached, outbox: &SendQueue) -> Result<End, Deserted> {
         let silence_max = self.pace.silence_max;
         loop {
             let silent_at = outbox.asked().unwrap_or_else(Instant::now) + silence_max;
@@ -214,24 +214,30 @@ impl<K: Clone> Keeper<K> {
                 () = tokio::time::sleep_until(silent_at.into()) => {
                     if outbox.asked().is_some_and(|asked| asked.elapsed() >= silence_max) {
                         let after_ms = millis(silence_max);
-                        return Ok(End::Down(Down::Unreachable(Unreachable::Silent { after_ms })));
+                        return Ok(End::Down(LinkError::Unreachable(UnreachableError::Silent { after_ms })));
                     }
                     continue;
                 }
             };
             let message = match message {
                 Ok(Some(message)) => message,
-                Ok(None) => return Ok(End::Down(Down::Unreachable(Unreachable::Closed))),
+                Ok(None) => return Ok(End::Down(LinkError::Unreachable(UnreachableError::Closed))),
                 Err(status) => return Ok(End::Down(reached.why(&status))),
             };
             outbox.heard();
             let session = Session(message.session);
             match from_wire(message) {
-                Ok(Some(said)) => self.tell(LinkEvent::Said { session, said }).await?,
+                Ok(Some(said)) => {
+                    self.tell(LinkEvent::Message {
+                        session,
+                        message: said,
+                    })
+                    .await?
+                }
                 Ok(None) => {}
                 Err(nonsense) => {
-                    let why = Refused::Protocol(nonsense.to_string());
-                    return Ok(End::Down(Down::Refused(why)));
+                    let why = RefusedError::Protocol(nonsense.to_string());
+                    return Ok(End::Down(LinkError::Refused(why)));
                 }
             }
         }
@@ -239,7 +245,7 @@ impl<K: Clone> Keeper<K> {
 
     async fn tell(&self, event: LinkEvent) -> Result<(), Deserted> {
         let key = self.key.clone();
-        let sent = self.events.send(Link { key, event }).await;
+        let sent = self.events.send(KeyedLinkEvent { key, event }).await;
         sent.map_err(|_| Deserted)
     }
 }

@@ -1,11 +1,11 @@
 //! The wire between services: of different regions (*peers*), and of one region (*siblings*).
 //!
 //! Each service dials every other one and keeps one gRPC stream to it, over mutual TLS. On the stream that it dialled it
-//! asks (a [`Said::Ping`] every interval) and tells (records, placements); the other side answers. So there are two
+//! asks (a [`Message::Ping`] every interval) and tells (records, placements); the other side answers. So there are two
 //! streams between any two services, and each measures by its own clock.
 //!
 //! - [`Credentials`] are the certificate, key and authority by file; they follow the files. The name in a certificate
-//!   (`eu.isotherm`) is the only identity there is: see [`Own`].
+//!   (`eu.isotherm`) is the only identity there is: see [`LocalIdentity`].
 //! - [`Dialer`] keeps one link: it dials, dials again, and says why it could not ([`Down`]).
 //! - [`Acceptor`] is the other end: it hands what verified callers say to an [`Answer`].
 //!
@@ -16,29 +16,29 @@
 //! HTTP/2's flow control; a message has at most [`MESSAGE_BYTES_MAX`].
 
 mod accept;
-mod address;
 mod convert;
 mod credentials;
 mod dial;
-mod down;
-mod io;
-mod outbox;
-mod own;
-mod pace;
-mod said;
+mod identity;
+mod link_error;
+mod loopback;
+mod message;
+mod send_queue;
+mod timeouts;
+mod transport;
 pub mod wire;
 
 use isotherm_router::region::Session;
 
-pub use accept::{Acceptor, Answer, Caller};
-pub use address::{NotLoopback, check_loopback};
-pub use credentials::{Credentials, CredentialsError, Followed};
-pub use dial::{Dialer, Link, LinkEvent, Peer};
-pub use down::{Down, Local, Refused, Step, Unreachable};
-pub use outbox::SayError;
-pub use own::{NameError, Own, Protection, region_dns_name};
-pub use pace::Pace;
-pub use said::{Placed, PlacedAt, Said};
+pub use accept::{Acceptor, Caller, MessageHandler};
+pub use credentials::{Credentials, CredentialsError, ReloadResult};
+pub use dial::{Dialer, KeyedLinkEvent, LinkEvent, PeerEndpoint};
+pub use identity::{LocalIdentity, NameError, TransportSecurity, region_dns_name};
+pub use link_error::{ConnectPhase, LinkError, LocalError, RefusedError, UnreachableError};
+pub use loopback::{NotLoopback, check_loopback};
+pub use message::{Message, NamedPlacement, NamedTarget};
+pub use send_queue::SendError;
+pub use timeouts::LinkTimeouts;
 
 /// The longest message that is read or sent, in bytes. A record of ten thousand addresses has about 300 KB.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -51,10 +51,10 @@ const SERVICE: &str = "isotherm.peering.v1.Peering";
 const METHOD: &str = "/isotherm.peering.v1.Peering/Converse";
 
 /// The first message of each side.
-fn hello(own: &Own, session: Session) -> wire::Said {
-    wire::Said {
+fn hello(own: &LocalIdentity, session: Session) -> wire::Envelope {
+    wire::Envelope {
         session: session.0,
-        what: Some(wire::What::Hello(wire::Hello {
+        payload: Some(wire::Payload::Hello(wire::Hello {
             protocol: PROTOCOL,
             region: own.region().to_owned(),
             incarnation: own.incarnation(),

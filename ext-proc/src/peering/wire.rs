@@ -7,18 +7,18 @@ use prost::{Message, Oneof};
 
 /// One message on a stream.
 #[derive(Clone, PartialEq, Message)]
-pub struct Said {
+pub struct Envelope {
     /// The caller's number for this stream.
     #[prost(uint64, tag = "1")]
     pub session: u64,
     /// The message.
-    #[prost(oneof = "What", tags = "2, 3, 4, 5, 6")]
-    pub what: Option<What>,
+    #[prost(oneof = "Payload", tags = "2, 3, 4, 5, 6")]
+    pub payload: Option<Payload>,
 }
 
 /// The kinds of messages.
 #[derive(Clone, PartialEq, Oneof)]
-pub enum What {
+pub enum Payload {
     /// The first of each side.
     #[prost(message, tag = "2")]
     Hello(Hello),

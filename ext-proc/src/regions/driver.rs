@@ -18,7 +18,7 @@ use super::sibling::add_queues;
 use super::state::DriverState;
 use super::store::RecordStore;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::peering::{Link, LinkEvent, Said};
+use crate::peering::{KeyedLinkEvent, LinkEvent, Message};
 use crate::pool::{Clock, PoolRegistry};
 
 /// This service among the regions.
@@ -108,7 +108,7 @@ impl RegionsDriver {
     }
 
     /// Something happened to a link.
-    pub(super) fn link(&self, Link { key, event }: Link<LinkKey>) {
+    pub(super) fn link(&self, KeyedLinkEvent { key, event }: KeyedLinkEvent<LinkKey>) {
         match key {
             LinkKey::Peer(peer) => self.drive(|core, now| {
                 let Some(link) = core.links.peers.get_mut(&peer) else {
@@ -133,30 +133,30 @@ impl RegionsDriver {
                         link.sibling.link_up(session);
                         core.ask_siblings(now);
                     }
-                    LinkEvent::Said {
+                    LinkEvent::Message {
                         session,
-                        said: Said::Record(record),
+                        message: Message::Record(record),
                     } if link.sibling.is_of(session) => {
                         let record = Arc::unwrap_or_clone(record);
                         core.regions.handle(now, Event::SiblingRecord { record });
                     }
                     LinkEvent::Down { .. } => link.sibling.link_down(),
-                    LinkEvent::Said {
-                        said: Said::Heartbeat(heartbeat),
+                    LinkEvent::Message {
+                        message: Message::Heartbeat(heartbeat),
                         ..
                     } => {
                         link.sibling.hear(now, heartbeat);
                         core.heed_siblings(now);
                     }
                     // Nothing else is answered to what is asked.
-                    LinkEvent::Said { .. } => {}
+                    LinkEvent::Message { .. } => {}
                 }
             }),
         }
     }
 
     /// Answers a peer.
-    pub(super) fn answer_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Said> {
+    pub(super) fn answer_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Message> {
         let mut pools = reports(&self.pool_registry.table());
         self.drive(|core, now| {
             let silence_max = core.config.silence_max();
@@ -165,8 +165,8 @@ impl RegionsDriver {
             add_queues(&mut pools, said);
             let answer = core.regions.answer(now, peer, ping, pools);
             answer.map_or_else(Vec::new, |answer| {
-                let record = answer.record.map(Said::Record);
-                std::iter::once(Said::Heartbeat(answer.heartbeat))
+                let record = answer.record.map(Message::Record);
+                std::iter::once(Message::Heartbeat(answer.heartbeat))
                     .chain(record)
                     .collect()
             })
@@ -174,10 +174,10 @@ impl RegionsDriver {
     }
 
     /// Answers a sibling: with what is this service's own.
-    pub(super) fn answer_sibling(&self, ping: &Ping) -> Vec<Said> {
+    pub(super) fn answer_sibling(&self, ping: &Ping) -> Vec<Message> {
         let pools = reports(&self.pool_registry.table());
         let core = self.lock();
-        let heartbeat = Said::Heartbeat(Heartbeat {
+        let heartbeat = Message::Heartbeat(Heartbeat {
             session: ping.session,
             answers: ping.seq,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -188,7 +188,7 @@ impl RegionsDriver {
         let record = core.regions.own_record();
         let (has, held) = (ping.has, record.held());
         let newer = held.replicas > has.replicas || held.heirs > has.heirs;
-        let record = newer.then(|| Said::Record(Arc::clone(record)));
+        let record = newer.then(|| Message::Record(Arc::clone(record)));
         std::iter::once(heartbeat).chain(record).collect()
     }
 
@@ -272,14 +272,14 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
             why: broken(&why)?,
             began: clock.time_of(began),
         },
-        LinkEvent::Said { said, .. } => match said {
-            Said::Heartbeat(heartbeat) => Event::Heartbeat { peer, heartbeat },
-            Said::Record(record) => Event::Record {
+        LinkEvent::Message { message, .. } => match message {
+            Message::Heartbeat(heartbeat) => Event::Heartbeat { peer, heartbeat },
+            Message::Record(record) => Event::Record {
                 peer,
                 record: Arc::unwrap_or_clone(record),
             },
             // A caller asks and tells; who answers does neither.
-            Said::Ping(_) | Said::Placements(_) => return None,
+            Message::Ping(_) | Message::Placements(_) => return None,
         },
     })
 }

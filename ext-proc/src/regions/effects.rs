@@ -8,7 +8,7 @@ use isotherm_router::{PeerId, PeerReport};
 use super::driver::RegionsDriver;
 use super::pools::pool_of;
 use super::state::{DriverState, ProbeTask};
-use crate::peering::Said;
+use crate::peering::Message;
 use crate::pool::Pool;
 
 impl RegionsDriver {
@@ -21,7 +21,7 @@ impl RegionsDriver {
 
     pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
-            Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Said::Ping(ping)),
+            Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Message::Ping(ping)),
             Effect::Redial { peer } => core.links.redial(peer),
             Effect::Reported {
                 peer,

@@ -8,7 +8,7 @@ use isotherm_router::region::Session;
 
 use super::RegionsDriver;
 use super::placements;
-use crate::peering::{Answer, Caller, Said};
+use crate::peering::{Caller, Message, MessageHandler};
 
 /// How often a caller that was turned away is logged at most; all are counted.
 const WARN_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl InboundLinks {
         may
     }
 
-    fn respond(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
+    fn respond(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
         let Some(shared) = self.shared.upgrade() else {
             return Vec::new();
         };
@@ -50,42 +50,46 @@ impl InboundLinks {
         }
         if caller.region == self.own {
             return match said {
-                Said::Ping(ping) => shared.answer_sibling(&ping),
-                Said::Placements(placed) => {
+                Message::Ping(ping) => shared.answer_sibling(&ping),
+                Message::Placements(placed) => {
                     placements::receive(&shared, placed);
                     Vec::new()
                 }
                 // Who calls asks; records and heartbeats are answers.
-                Said::Heartbeat(_) | Said::Record(_) => Vec::new(),
+                Message::Heartbeat(_) | Message::Record(_) => Vec::new(),
             };
         }
         let table = shared.pool_registry().table();
         let peer_table = table.peer_table();
         let peer = peer_table.and_then(|peer_table| peer_table.named(&caller.region));
         match (peer, said) {
-            (Some(peer), Said::Ping(ping)) => shared.answer_peer(peer.id, &ping),
+            (Some(peer), Message::Ping(ping)) => shared.answer_peer(peer.id, &ping),
             // As above, and placements are between siblings.
-            (_, Said::Ping(_) | Said::Heartbeat(_) | Said::Record(_) | Said::Placements(_)) => {
-                Vec::new()
-            }
+            (
+                _,
+                Message::Ping(_)
+                | Message::Heartbeat(_)
+                | Message::Record(_)
+                | Message::Placements(_),
+            ) => Vec::new(),
         }
     }
 }
 
-impl Answer for InboundLinks {
-    fn opened(&self, caller: &Caller) {
+impl MessageHandler for InboundLinks {
+    fn on_open(&self, caller: &Caller) {
         tracing::debug!(region = %caller.region, "region calls");
     }
 
-    async fn hear(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
+    async fn on_message(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
         self.respond(caller, session, said)
     }
 
-    fn closed(&self, caller: &Caller) {
+    fn on_close(&self, caller: &Caller) {
         tracing::debug!(region = %caller.region, "region calls no more");
     }
 
-    fn turned_away(&self, from: Option<SocketAddr>, why: &str) {
+    fn on_rejected(&self, from: Option<SocketAddr>, why: &str) {
         if let Some(shared) = self.shared.upgrade() {
             shared.lock().turned_away += 1;
         }

@@ -11,7 +11,10 @@ use tokio::sync::mpsc;
 use super::sibling::Sibling;
 use super::status::LinkState;
 use crate::config::{Address, PeerConfig};
-use crate::peering::{Dialer, Down, Link, LinkEvent, Own, Pace, Peer, Said, SayError};
+use crate::peering::{
+    Dialer, KeyedLinkEvent, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message,
+    PeerEndpoint, SendError,
+};
 
 /// Which link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +28,8 @@ pub(super) enum LinkKey {
 /// All links. Dropping this cuts them.
 #[derive(Debug)]
 pub(super) struct Links {
-    own: Arc<Own>,
-    events: mpsc::Sender<Link<LinkKey>>,
+    own: Arc<LocalIdentity>,
+    events: mpsc::Sender<KeyedLinkEvent<LinkKey>>,
     heartbeat: Option<Duration>,
     pub(super) peers: BTreeMap<PeerId, PeerLink>,
     pub(super) siblings: Vec<SiblingLink>,
@@ -51,7 +54,10 @@ pub(super) struct SiblingLink {
 
 impl Links {
     /// No links yet; what happens to those that will be dialled goes to `events`.
-    pub(super) fn new(own: Arc<Own>, events: mpsc::Sender<Link<LinkKey>>) -> Self {
+    pub(super) fn new(
+        own: Arc<LocalIdentity>,
+        events: mpsc::Sender<KeyedLinkEvent<LinkKey>>,
+    ) -> Self {
         Self {
             own,
             events,
@@ -68,7 +74,7 @@ impl Links {
         siblings: &[Address],
         heartbeat: Duration,
     ) {
-        let pace = Pace::of(heartbeat);
+        let pace = LinkTimeouts::of(heartbeat);
         if self.heartbeat.replace(heartbeat) != Some(heartbeat) {
             self.clear();
         }
@@ -114,9 +120,9 @@ impl Links {
     }
 
     /// Says something to a peer. What cannot be said is as good as lost on the way.
-    pub(super) fn tell_peer(&self, peer: PeerId, said: &Said) {
+    pub(super) fn tell_peer(&self, peer: PeerId, said: &Message) {
         if let Some(link) = self.peers.get(&peer)
-            && let Err(error) = link.dialer.say(said)
+            && let Err(error) = link.dialer.send(said)
         {
             tracing::debug!(region = link.config.name, %error, "not said");
         }
@@ -139,8 +145,8 @@ impl Links {
             .find(|link| link.address == *address)
     }
 
-    fn dial(&self, region: &str, address: &Address, pace: Pace, key: LinkKey) -> Dialer {
-        let peer = Peer {
+    fn dial(&self, region: &str, address: &Address, pace: LinkTimeouts, key: LinkKey) -> Dialer {
+        let peer = PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
@@ -150,8 +156,8 @@ impl Links {
 
 impl SiblingLink {
     /// Says something.
-    pub(super) fn tell(&self, said: &Said) -> Result<(), SayError> {
-        self.dialer.say(said)
+    pub(super) fn tell(&self, said: &Message) -> Result<(), SendError> {
+        self.dialer.send(said)
     }
 }
 
@@ -161,10 +167,12 @@ impl LinkState {
         let next = match event {
             LinkEvent::Up { .. } => Self::Up,
             LinkEvent::Down { why, .. } => match why {
-                Down::Refused(_) => Self::Refused(why.to_string()),
-                Down::Unreachable(_) | Down::Local(_) => Self::Unreachable(why.to_string()),
+                LinkError::Refused(_) => Self::Refused(why.to_string()),
+                LinkError::Unreachable(_) | LinkError::Local(_) => {
+                    Self::Unreachable(why.to_string())
+                }
             },
-            LinkEvent::Said { .. } => return,
+            LinkEvent::Message { .. } => return,
         };
         if next.as_str() != self.as_str() {
             match next.why() {
@@ -177,10 +185,10 @@ impl LinkState {
 }
 
 /// What a link that is down says of the other side; `None` where the fault is this machine's own, which says nothing.
-pub(super) fn broken(why: &Down) -> Option<Broken> {
+pub(super) fn broken(why: &LinkError) -> Option<Broken> {
     match why {
-        Down::Unreachable(_) => Some(Broken::Unreachable),
-        Down::Refused(_) => Some(Broken::Refused),
-        Down::Local(_) => None,
+        LinkError::Unreachable(_) => Some(Broken::Unreachable),
+        LinkError::Refused(_) => Some(Broken::Refused),
+        LinkError::Local(_) => None,
     }
 }

@@ -39,7 +39,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::{Config, RegionConfig, Security};
-use crate::peering::{Acceptor, Credentials, Link, Own, Pace, Protection};
+use crate::peering::{
+    Acceptor, Credentials, KeyedLinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
+};
 use crate::pool::PoolRegistry;
 use adoption::Adoptions;
 use driver::{RegionsDriver, regions_config};
@@ -61,10 +63,10 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct RegionsServer {
     shared: Arc<RegionsDriver>,
-    own: Arc<Own>,
+    own: Arc<LocalIdentity>,
     config: RegionConfig,
     listener: TcpListener,
-    events: mpsc::Receiver<Link<LinkKey>>,
+    events: mpsc::Receiver<KeyedLinkEvent<LinkKey>>,
     writer: RecordWriter,
 }
 
@@ -90,10 +92,10 @@ impl RegionsServer {
         pool_registry: &Arc<PoolRegistry>,
     ) -> anyhow::Result<Self> {
         let protection = match &config.security {
-            Security::Plaintext => Protection::Plaintext,
+            Security::Plaintext => TransportSecurity::Plaintext,
             Security::Tls(files) => {
                 let credentials = Credentials::load(&config.name, files.clone());
-                Protection::Tls(Arc::new(credentials.context("region.tls")?))
+                TransportSecurity::Tls(Arc::new(credentials.context("region.tls")?))
             }
         };
         let listener = TcpListener::bind(config.listen).await;
@@ -101,7 +103,7 @@ impl RegionsServer {
             listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
         // The standard library seeds its hashers from the system.
         let incarnation = RandomState::new().hash_one(());
-        let own = Arc::new(Own::new(&config.name, incarnation, protection));
+        let own = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
         let incarnation = Incarnation(incarnation);
         let (store, writer, records) = RecordStore::open(config.state_file.clone(), &config.name);
         let table = pool_registry.table();
@@ -166,7 +168,7 @@ impl RegionsServer {
     ) -> anyhow::Result<RegionsRuntime> {
         let (stopping, stopped) = watch::channel(false);
         let answering = Arc::new(InboundLinks::new(&self.shared, &self.config.name));
-        let pace = Pace::of(self.config.heartbeat);
+        let pace = LinkTimeouts::of(self.config.heartbeat);
         let acceptor = Acceptor::new(Arc::clone(&self.own), self.listener, pace, answering)?;
         let acceptor = tokio::spawn(async move {
             if let Err(error) = acceptor.run(stopped).await {
@@ -188,7 +190,7 @@ impl RegionsServer {
             spawn(tasks::follow_envoys(shared.clone(), envoys)),
             spawn(placements::follow(shared)),
         ];
-        if let Protection::Tls(credentials) = self.own.protection() {
+        if let TransportSecurity::Tls(credentials) = self.own.security() {
             let credentials = Arc::clone(credentials);
             tasks.push(spawn(tasks::follow_certificate(certificate, credentials)));
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::RegionsDriver;
 use super::pools::pool_of;
-use crate::peering::{Placed, PlacedAt, Said};
+use crate::peering::{Message, NamedPlacement, NamedTarget};
 use crate::pool::{Pool, PoolTable, SharedPlacement, SharedTarget};
 
 /// How long placements are gathered.
@@ -49,16 +49,16 @@ fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     if placements.is_empty() {
         return;
     }
-    let placed = placements.into_iter().map(|placement| Placed {
+    let placed = placements.into_iter().map(|placement| NamedPlacement {
         model: Arc::clone(pool.name()),
         at: match placement.target {
-            SharedTarget::Replica(address) => PlacedAt::Replica(address.to_string().into()),
-            SharedTarget::Peer(region) => PlacedAt::Region(region),
+            SharedTarget::Replica(address) => NamedTarget::Replica(address.to_string().into()),
+            SharedTarget::Peer(region) => NamedTarget::Region(region),
         },
         parent: placement.parent,
         blocks: placement.blocks,
     });
-    let said = Said::Placements(placed.collect());
+    let said = Message::Placements(placed.collect());
     let mut core = shared.lock();
     let core = &mut *core;
     for link in &core.links.siblings {
@@ -70,7 +70,7 @@ fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
 }
 
 /// A sibling told what it has placed.
-pub(super) fn receive(shared: &RegionsDriver, placed: Vec<Placed>) {
+pub(super) fn receive(shared: &RegionsDriver, placed: Vec<NamedPlacement>) {
     shared.lock().counts.received += 1;
     let table = shared.pool_registry().table();
     for (name, placements) in by_pool(&table, placed) {
@@ -80,15 +80,18 @@ pub(super) fn receive(shared: &RegionsDriver, placed: Vec<Placed>) {
     }
 }
 
-fn by_pool(table: &PoolTable, placed: Vec<Placed>) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
+fn by_pool(
+    table: &PoolTable,
+    placed: Vec<NamedPlacement>,
+) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
     let mut pools: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for placed in placed {
         let target = match placed.at {
-            PlacedAt::Replica(address) => match address.parse::<SocketAddr>() {
+            NamedTarget::Replica(address) => match address.parse::<SocketAddr>() {
                 Ok(address) => SharedTarget::Replica(address),
                 Err(_) => continue,
             },
-            PlacedAt::Region(region) => SharedTarget::Peer(region),
+            NamedTarget::Region(region) => SharedTarget::Peer(region),
         };
         if let Some(pool) = pool_of(table, &placed.model) {
             let placement = SharedPlacement {

@@ -13,7 +13,7 @@ use super::replica_probe::ReplicaProber;
 use super::status::{CertificateState, PlacementCounts};
 use super::store::RecordStore;
 use crate::config::RegionConfig;
-use crate::peering::Said;
+use crate::peering::Message;
 
 /// How long after this service its Envoy may start before its region counts as one without a gateway: otherwise, when
 /// whole regions start, whoever is first adopts the replicas of all others for a while.
@@ -125,7 +125,7 @@ impl DriverState {
             self.seq += 1;
             if let Some(ping) = link.sibling.ask(now, self.seq, has, &stance) {
                 // A link that takes no question is one that gives no answer: silence tells.
-                let _ = link.tell(&Said::Ping(ping));
+                let _ = link.tell(&Message::Ping(ping));
             }
         }
     }

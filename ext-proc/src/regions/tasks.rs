@@ -11,11 +11,14 @@ use super::links::LinkKey;
 use super::pools::own_members;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
-use crate::peering::{Credentials, Followed, Link};
+use crate::peering::{Credentials, KeyedLinkEvent, ReloadResult};
 use crate::pool::PoolTable;
 
 /// Takes what happens to links.
-pub(super) async fn hear(shared: Weak<RegionsDriver>, mut events: mpsc::Receiver<Link<LinkKey>>) {
+pub(super) async fn hear(
+    shared: Weak<RegionsDriver>,
+    mut events: mpsc::Receiver<KeyedLinkEvent<LinkKey>>,
+) {
     while let Some(event) = events.recv().await {
         let Some(shared) = shared.upgrade() else {
             return;
@@ -62,7 +65,7 @@ pub(super) async fn follow_certificate(shared: Weak<RegionsDriver>, credentials:
         }
     };
     note(|_| {});
-    let counted = move |loaded: &Followed| match loaded {
+    let counted = move |loaded: &ReloadResult| match loaded {
         Ok(()) => note(|certificate| certificate.loaded += 1),
         Err(_) => note(|certificate| certificate.refused += 1),
     };

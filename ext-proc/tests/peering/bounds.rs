@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::wire::{Members, Record, Said as WireSaid, What};
+use isotherm_ext_proc::peering::wire::{Envelope, Members, Payload, Record};
 use isotherm_ext_proc::peering::{
-    Dialer, Down, LinkEvent, MESSAGE_BYTES_MAX, Own, Peer, Placed, PlacedAt, Protection, Refused,
-    Said, SayError,
+    Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, NamedPlacement,
+    NamedTarget, PeerEndpoint, RefusedError, SendError, TransportSecurity,
 };
 use isotherm_fingerprint::BlockHash;
 use tokio::sync::mpsc;
@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 use crate::raw::{self, RAW_SESSION};
 use crate::service::{Calling, Service, eventually, own_with, pace, ping};
 
-fn plain(region: &str, peers: &[&str]) -> Arc<Own> {
-    own_with(region, Protection::Plaintext, peers)
+fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
+    own_with(region, TransportSecurity::Plaintext, peers)
 }
 
-fn batch(blocks: u32) -> Said {
+fn batch(blocks: u32) -> Message {
     let block = |n| BlockHash {
         hash: u64::MAX - u64::from(n),
         end_bytes: n * 256,
     };
-    Said::Placements(vec![Placed {
+    Message::Placements(vec![NamedPlacement {
         model: "model".into(),
-        at: PlacedAt::Replica("10.0.0.1:8000".into()),
+        at: NamedTarget::Replica("10.0.0.1:8000".into()),
         parent: Some(block(0)),
         blocks: (1..=blocks).map(block).collect(),
     }])
@@ -40,9 +40,9 @@ async fn of_ten_thousand_batches_a_sibling_that_is_stuck_gets_as_many_as_it_has_
     let batch = batch(300);
     let mut said = 0;
     for _ in 0..10_000 {
-        match sibling.dialer.say(&batch) {
+        match sibling.dialer.send(&batch) {
             Ok(()) => said += 1,
-            Err(error) => assert_eq!(error, SayError::Full),
+            Err(error) => assert_eq!(error, SendError::Full),
         }
         tokio::task::yield_now().await;
     }
@@ -66,9 +66,12 @@ async fn what_the_other_side_would_not_take_is_not_said() {
     let eu = Service::start(plain("eu", &[])).await;
     let mut sibling = Calling::start(&plain("eu", &[]), "eu", eu.address, pace());
     sibling.up().await;
-    assert_eq!(sibling.dialer.say(&batch(100_000)), Err(SayError::TooLong));
-    assert_eq!(sibling.dialer.say(&batch(1_000)), Err(SayError::TooLong));
-    sibling.dialer.say(&batch(500)).unwrap();
+    assert_eq!(
+        sibling.dialer.send(&batch(100_000)),
+        Err(SendError::TooLong)
+    );
+    assert_eq!(sibling.dialer.send(&batch(1_000)), Err(SendError::TooLong));
+    sibling.dialer.send(&batch(500)).unwrap();
     eventually(|| eu.recorder.count() == 1).await;
 }
 
@@ -77,7 +80,7 @@ async fn a_caller_that_does_not_listen_is_not_answered_into_the_blue() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);
     let (tell, mut events) = mpsc::channel(1);
-    let peer = Peer {
+    let peer = PeerEndpoint {
         region: "eu".into(),
         address: eu.address.to_string(),
     };
@@ -88,7 +91,7 @@ async fn a_caller_that_does_not_listen_is_not_answered_into_the_blue() {
     };
     // Each answer has some 30 KB, so that a few hundred would be ten megabytes.
     for seq in 1..=2_000 {
-        us.say(&ping(session, seq)).unwrap();
+        us.send(&ping(session, seq)).unwrap();
         tokio::time::sleep(std::time::Duration::from_micros(500)).await;
     }
     let answered = eu.recorder.count();
@@ -103,9 +106,9 @@ async fn a_message_that_is_too_long_ends_its_stream_and_nothing_else() {
     for _ in 0..20 {
         let (say, mut answers) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
         answers.message().await.unwrap();
-        let flood = WireSaid {
+        let flood = Envelope {
             session: RAW_SESSION,
-            what: Some(What::Record(Record {
+            payload: Some(Payload::Record(Record {
                 region: "r".repeat(2 * MESSAGE_BYTES_MAX),
                 ..Record::default()
             })),
@@ -124,9 +127,9 @@ async fn a_record_of_too_many_replicas_is_refused() {
     let (say, mut answers) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
     answers.message().await.unwrap();
     // Short names: the message is not too long.
-    let record = WireSaid {
+    let record = Envelope {
         session: RAW_SESSION,
-        what: Some(What::Record(Record {
+        payload: Some(Payload::Record(Record {
             region: "us".into(),
             version: 1,
             pools: vec![Members {
@@ -164,7 +167,7 @@ async fn a_region_has_so_many_connections_and_no_more() {
     };
     assert!(open.len() >= 60, "{}", open.len());
     assert!(
-        matches!(why, Down::Refused(Refused::Status { .. })),
+        matches!(why, LinkError::Refused(RefusedError::Status { .. })),
         "{why}"
     );
     // Whoever does not care is cut off.

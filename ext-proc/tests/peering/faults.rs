@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::{Down, Step, Unreachable};
+use isotherm_ext_proc::peering::{ConnectPhase, LinkError, UnreachableError};
 use tokio::net::TcpListener;
 
 use crate::authority::{Authority, Files};
@@ -12,7 +12,7 @@ use crate::service::{Calling, Service, eventually, impatient, own, pace, ping};
 fn us() -> (
     Authority,
     Files,
-    std::sync::Arc<isotherm_ext_proc::peering::Own>,
+    std::sync::Arc<isotherm_ext_proc::peering::LocalIdentity>,
 ) {
     let authority = Authority::new();
     let files = authority.files("us");
@@ -20,10 +20,10 @@ fn us() -> (
     (authority, files, own)
 }
 
-fn unreachable(why: Down) -> Unreachable {
+fn unreachable(why: LinkError) -> UnreachableError {
     assert!(!why.may_live());
     match why {
-        Down::Unreachable(why) => why,
+        LinkError::Unreachable(why) => why,
         other => panic!("not unreachable: {other:?}"),
     }
 }
@@ -37,7 +37,7 @@ async fn nobody_listens() {
     let mut us = Calling::start(&us, "eu", address, pace());
     for _ in 0..3 {
         let why = unreachable(us.down().await);
-        assert!(matches!(why, Unreachable::Connect { .. }), "{why}");
+        assert!(matches!(why, UnreachableError::Connect { .. }), "{why}");
     }
 }
 
@@ -49,9 +49,9 @@ async fn a_peer_that_accepts_and_never_answers() {
     let mut us = Calling::start(&us, "eu", listener.local_addr().unwrap(), impatient());
     for _ in 0..2 {
         let why = unreachable(us.down().await);
-        let step = Step::Tls;
+        let step = ConnectPhase::Tls;
         assert!(
-            matches!(why, Unreachable::Timeout { step: at, .. } if at == step),
+            matches!(why, UnreachableError::Timeout { step: at, .. } if at == step),
             "{why}"
         );
     }
@@ -70,9 +70,9 @@ async fn a_peer_that_completes_tls_and_never_answers() {
     });
     let mut us = Calling::start(&us, "eu", address, impatient());
     let why = unreachable(us.down().await);
-    let step = Step::Hello;
+    let step = ConnectPhase::Hello;
     assert!(
-        matches!(why, Unreachable::Timeout { step: at, .. } if at == step),
+        matches!(why, UnreachableError::Timeout { step: at, .. } if at == step),
         "{why}"
     );
     server.abort();
@@ -86,7 +86,7 @@ async fn a_peer_that_hangs_up_in_the_middle_of_the_handshake() {
     let server = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let mut us = Calling::start(&us, "eu", address, pace());
     let why = unreachable(us.down().await);
-    assert!(matches!(why, Unreachable::Broken(_)), "{why}");
+    assert!(matches!(why, UnreachableError::Broken(_)), "{why}");
     server.abort();
 }
 
@@ -98,9 +98,9 @@ async fn a_peer_that_falls_silent_is_dialled_again() {
     let mut us = Calling::start(&us, "eu", eu.address, impatient());
     let first = us.up_again().await;
     eu.recorder.stuck.store(true, Ordering::SeqCst);
-    us.dialer.say(&ping(first, 1)).unwrap();
+    us.dialer.send(&ping(first, 1)).unwrap();
     let why = unreachable(us.down().await);
-    assert!(matches!(why, Unreachable::Silent { .. }), "{why}");
+    assert!(matches!(why, UnreachableError::Silent { .. }), "{why}");
     eu.recorder.stuck.store(false, Ordering::SeqCst);
     let second = us.up_again().await;
     assert_ne!(first, second);
@@ -129,9 +129,9 @@ async fn a_peer_that_restarts_is_found_again_at_the_same_address() {
     let first = us.up().await;
     us.asks(first, 1).await;
     eu.stop().await;
-    assert_eq!(unreachable(us.down().await), Unreachable::Closed);
+    assert_eq!(unreachable(us.down().await), UnreachableError::Closed);
     unreachable(us.down().await);
-    assert!(us.dialer.say(&ping(first, 2)).is_err());
+    assert!(us.dialer.send(&ping(first, 2)).is_err());
 
     let eu = Service::start_at(own("eu", files.paths(), &["us"]), address, pace()).await;
     let second = us.up_again().await;
@@ -153,9 +153,12 @@ async fn a_service_that_stops_lets_nobody_in_any_more() {
     let mut us = Calling::start(&us, "eu", eu.address, pace());
     us.up().await;
     eu.begin_to_stop();
-    assert_eq!(unreachable(us.down().await), Unreachable::Closed);
+    assert_eq!(unreachable(us.down().await), UnreachableError::Closed);
     // What had been accepted at that moment may still have to break.
-    while !matches!(unreachable(us.down().await), Unreachable::Connect { .. }) {}
+    while !matches!(
+        unreachable(us.down().await),
+        UnreachableError::Connect { .. }
+    ) {}
     drop(open);
     eu.stop().await;
 }

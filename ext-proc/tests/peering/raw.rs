@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{Hello, Said, What};
+use isotherm_ext_proc::peering::wire::{Envelope, Hello, Payload};
 use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -71,10 +71,10 @@ pub(crate) async fn tls_client(
 
 pub(crate) const RAW_SESSION: u64 = 5;
 
-pub(crate) fn hello(region: &str) -> Said {
-    Said {
+pub(crate) fn hello(region: &str) -> Envelope {
+    Envelope {
         session: RAW_SESSION,
-        what: Some(What::Hello(Hello {
+        payload: Some(Payload::Hello(Hello {
             protocol: PROTOCOL,
             region: region.to_owned(),
             incarnation: 99,
@@ -86,8 +86,8 @@ pub(crate) fn hello(region: &str) -> Said {
 /// A stream without TLS, that says whatever is put in.
 pub(crate) async fn stream(
     address: SocketAddr,
-    first: Said,
-) -> Result<(mpsc::Sender<Said>, Streaming<Said>), Status> {
+    first: Envelope,
+) -> Result<(mpsc::Sender<Envelope>, Streaming<Envelope>), Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap())
         .max_encoding_message_size(8 * MESSAGE_BYTES_MAX);
@@ -99,7 +99,7 @@ pub(crate) async fn stream(
         .streaming(
             Request::new(ReceiverStream::new(says)),
             path,
-            ProstCodec::<Said, Said>::default(),
+            ProstCodec::<Envelope, Envelope>::default(),
         )
         .await?;
     Ok((say, answers.into_inner()))

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use isotherm_ext_proc::peering::{Credentials, Down, Followed, Own, Protection, Refused};
+use isotherm_ext_proc::peering::{
+    Credentials, LinkError, LocalIdentity, RefusedError, ReloadResult, TransportSecurity,
+};
 use tokio::task::JoinHandle;
 
 use crate::authority::{Authority, Files, Issued, paths};
@@ -12,8 +14,8 @@ use crate::service::{Calling, Service, eventually, own, own_with, pace};
 
 /// A region whose files are followed.
 struct Follower {
-    own: Arc<Own>,
-    loads: Arc<Mutex<Vec<Followed>>>,
+    own: Arc<LocalIdentity>,
+    loads: Arc<Mutex<Vec<ReloadResult>>>,
     task: JoinHandle<()>,
 }
 
@@ -25,7 +27,7 @@ impl Follower {
         let follow = Arc::clone(&credentials)
             .follow(move |loaded| note.lock().unwrap().push(loaded.clone()));
         Self {
-            own: own_with(region, Protection::Tls(credentials), peers),
+            own: own_with(region, TransportSecurity::Tls(credentials), peers),
             loads,
             task: tokio::spawn(follow),
         }
@@ -57,7 +59,7 @@ async fn gets_through(files: &Files, eu: &Service) -> bool {
     match us.next().await {
         isotherm_ext_proc::peering::LinkEvent::Up { .. } => true,
         isotherm_ext_proc::peering::LinkEvent::Down {
-            why: Down::Refused(Refused::Tls(_)),
+            why: LinkError::Refused(RefusedError::Tls(_)),
             ..
         } => false,
         other => panic!("neither let in nor refused: {other:?}"),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use isotherm_ext_proc::config::TlsFiles;
 use isotherm_ext_proc::peering::{
-    Acceptor, Answer, Caller, Credentials, Dialer, Down, Link, LinkEvent, Own, Pace, Peer,
-    Protection, Said,
+    Acceptor, Caller, Credentials, Dialer, KeyedLinkEvent, LinkError, LinkEvent, LinkTimeouts,
+    LocalIdentity, Message, MessageHandler, PeerEndpoint, TransportSecurity,
 };
 use isotherm_router::PeerReport;
 use isotherm_router::region::{Heartbeat, Held, Ping, Session, Stance};
@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Faster than in earnest where a test waits for the bound, and no faster, so that a slow machine is not a dead one.
-pub(crate) fn pace() -> Pace {
-    Pace {
+pub(crate) fn pace() -> LinkTimeouts {
+    LinkTimeouts {
         attempt_max: Duration::from_secs(5),
         silence_max: Duration::from_secs(5),
         pause_min: Duration::from_millis(20),
@@ -32,8 +32,8 @@ pub(crate) fn pace() -> Pace {
 }
 
 /// With bounds that a test is going to wait for.
-pub(crate) fn impatient() -> Pace {
-    Pace {
+pub(crate) fn impatient() -> LinkTimeouts {
+    LinkTimeouts {
         attempt_max: Duration::from_millis(300),
         silence_max: Duration::from_millis(300),
         greeting_max: Duration::from_millis(300),
@@ -41,15 +41,19 @@ pub(crate) fn impatient() -> Pace {
     }
 }
 
-pub(crate) fn own(region: &str, files: TlsFiles, peers: &[&str]) -> Arc<Own> {
+pub(crate) fn own(region: &str, files: TlsFiles, peers: &[&str]) -> Arc<LocalIdentity> {
     let credentials = Credentials::load(region, files).unwrap();
-    own_with(region, Protection::Tls(Arc::new(credentials)), peers)
+    own_with(region, TransportSecurity::Tls(Arc::new(credentials)), peers)
 }
 
-pub(crate) fn own_with(region: &str, protection: Protection, peers: &[&str]) -> Arc<Own> {
+pub(crate) fn own_with(
+    region: &str,
+    protection: TransportSecurity,
+    peers: &[&str],
+) -> Arc<LocalIdentity> {
     static INCARNATIONS: AtomicU64 = AtomicU64::new(1);
     let incarnation = INCARNATIONS.fetch_add(1, Ordering::Relaxed);
-    let own = Own::new(region, incarnation, protection);
+    let own = LocalIdentity::new(region, incarnation, protection);
     own.set_peers(peers.iter().copied());
     Arc::new(own)
 }
@@ -57,7 +61,7 @@ pub(crate) fn own_with(region: &str, protection: Protection, peers: &[&str]) -> 
 /// Keeps what it hears, and answers pings.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    pub(crate) heard: Mutex<Vec<(Caller, Session, Said)>>,
+    pub(crate) heard: Mutex<Vec<(Caller, Session, Message)>>,
     pub(crate) turned_away: Mutex<Vec<String>>,
     pub(crate) open: Mutex<Vec<Caller>>,
     /// How many pools each heartbeat speaks of.
@@ -66,12 +70,12 @@ pub(crate) struct Recorder {
     pub(crate) stuck: AtomicBool,
 }
 
-impl Answer for Recorder {
-    fn opened(&self, caller: &Caller) {
+impl MessageHandler for Recorder {
+    fn on_open(&self, caller: &Caller) {
         self.open.lock().unwrap().push(caller.clone());
     }
 
-    async fn hear(&self, caller: &Caller, session: Session, said: Said) -> Vec<Said> {
+    async fn on_message(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
         self.heard
             .lock()
             .unwrap()
@@ -80,16 +84,16 @@ impl Answer for Recorder {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         match said {
-            Said::Ping(ping) => vec![heartbeat(&ping, self.pools.load(Ordering::SeqCst))],
+            Message::Ping(ping) => vec![heartbeat(&ping, self.pools.load(Ordering::SeqCst))],
             _ => Vec::new(),
         }
     }
 
-    fn closed(&self, caller: &Caller) {
+    fn on_close(&self, caller: &Caller) {
         self.open.lock().unwrap().retain(|open| open != caller);
     }
 
-    fn turned_away(&self, _: Option<SocketAddr>, why: &str) {
+    fn on_rejected(&self, _: Option<SocketAddr>, why: &str) {
         self.turned_away.lock().unwrap().push(why.to_owned());
     }
 }
@@ -100,8 +104,8 @@ impl Recorder {
     }
 }
 
-pub(crate) fn ping(session: Session, seq: u64) -> Said {
-    Said::Ping(Ping {
+pub(crate) fn ping(session: Session, seq: u64) -> Message {
+    Message::Ping(Ping {
         session,
         seq,
         has: Held::default(),
@@ -109,7 +113,7 @@ pub(crate) fn ping(session: Session, seq: u64) -> Said {
     })
 }
 
-fn heartbeat(ping: &Ping, pools: u64) -> Said {
+fn heartbeat(ping: &Ping, pools: u64) -> Message {
     let report = PeerReport {
         available: 3,
         replicas: 4,
@@ -117,7 +121,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Said {
         queue: 1,
         drain_per_s: 2.5,
     };
-    Said::Heartbeat(Heartbeat {
+    Message::Heartbeat(Heartbeat {
         session: ping.session,
         answers: ping.seq,
         version: "test".into(),
@@ -141,11 +145,15 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) async fn start(own: Arc<Own>) -> Self {
+    pub(crate) async fn start(own: Arc<LocalIdentity>) -> Self {
         Self::start_at(own, "127.0.0.1:0".parse().unwrap(), pace()).await
     }
 
-    pub(crate) async fn start_at(own: Arc<Own>, address: SocketAddr, pace: Pace) -> Self {
+    pub(crate) async fn start_at(
+        own: Arc<LocalIdentity>,
+        address: SocketAddr,
+        pace: LinkTimeouts,
+    ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = Arc::new(Recorder::default());
@@ -183,13 +191,18 @@ impl Drop for Service {
 /// The calling end, and what happened to it.
 pub(crate) struct Calling {
     pub(crate) dialer: Dialer,
-    pub(crate) events: mpsc::Receiver<Link<u8>>,
+    pub(crate) events: mpsc::Receiver<KeyedLinkEvent<u8>>,
 }
 
 impl Calling {
-    pub(crate) fn start(own: &Arc<Own>, region: &str, address: impl ToString, pace: Pace) -> Self {
+    pub(crate) fn start(
+        own: &Arc<LocalIdentity>,
+        region: &str,
+        address: impl ToString,
+        pace: LinkTimeouts,
+    ) -> Self {
         let (tell, events) = mpsc::channel(8);
-        let peer = Peer {
+        let peer = PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
@@ -218,7 +231,7 @@ impl Calling {
         }
     }
 
-    pub(crate) async fn down(&mut self) -> Down {
+    pub(crate) async fn down(&mut self) -> LinkError {
         match self.next().await {
             LinkEvent::Down { why, .. } => why,
             other => panic!("not down: {other:?}"),
@@ -227,10 +240,10 @@ impl Calling {
 
     /// One ping and its answer.
     pub(crate) async fn asks(&mut self, session: Session, seq: u64) -> Heartbeat {
-        self.dialer.say(&ping(session, seq)).unwrap();
+        self.dialer.send(&ping(session, seq)).unwrap();
         match self.next().await {
-            LinkEvent::Said {
-                said: Said::Heartbeat(heartbeat),
+            LinkEvent::Message {
+                message: Message::Heartbeat(heartbeat),
                 session: said_on,
             } => {
                 assert_eq!(said_on, session);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::{Credentials, CredentialsError, Down, Refused, Said};
+use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, Message, RefusedError};
 use isotherm_router::region::{Heirs, Members, Record};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,9 +17,9 @@ async fn eu(authority: &Authority) -> (Files, Service) {
     (files, service)
 }
 
-fn tls(why: &Down) -> &str {
+fn tls(why: &LinkError) -> &str {
     match why {
-        Down::Refused(Refused::Tls(why)) => why,
+        LinkError::Refused(RefusedError::Tls(why)) => why,
         other => panic!("not refused by TLS: {other:?}"),
     }
 }
@@ -72,7 +72,7 @@ async fn a_record_of_ten_thousand_replicas_travels_whole() {
     let replicas = |pool: u32| {
         (0..5_000).map(move |n| format!("[2001:db8::{pool}:{n:x}]:{}", 8000 + n).into())
     };
-    let record = Said::Record(Arc::new(Record {
+    let record = Message::Record(Arc::new(Record {
         region: "us".into(),
         version: 7,
         pools: (0..2)
@@ -87,7 +87,7 @@ async fn a_record_of_ten_thousand_replicas_travels_whole() {
             prior: Some(vec!["eu".into()]),
         },
     }));
-    us.dialer.say(&record).unwrap();
+    us.dialer.send(&record).unwrap();
     eventually(|| eu.recorder.count() == 1).await;
     assert_eq!(eu.recorder.heard.lock().unwrap()[0].2, record);
 }
@@ -165,10 +165,10 @@ async fn a_peer_is_let_in_when_it_becomes_one_and_cut_off_when_it_is_none_any_mo
     let session = us.up_again().await;
     us.asks(session, 1).await;
     eu_own.set_peers(["asia"]);
-    us.dialer.say(&crate::service::ping(session, 2)).unwrap();
+    us.dialer.send(&crate::service::ping(session, 2)).unwrap();
     let why = us.down().await;
     assert!(
-        matches!(why, Down::Refused(Refused::Status { .. })),
+        matches!(why, LinkError::Refused(RefusedError::Status { .. })),
         "{why}"
     );
     tls(&us.down().await);
@@ -235,12 +235,12 @@ async fn a_plain_client_is_refused() {
     // A service that was set up without TLS by mistake is told from one that is gone.
     let plain = own_with(
         "us",
-        isotherm_ext_proc::peering::Protection::Plaintext,
+        isotherm_ext_proc::peering::TransportSecurity::Plaintext,
         &["eu"],
     );
     let mut plain = Calling::start(&plain, "eu", eu.address, pace());
     let why = plain.down().await;
-    assert!(matches!(why, Down::Refused(_)), "{why:?}");
+    assert!(matches!(why, LinkError::Refused(_)), "{why:?}");
     assert!(eu.recorder.open.lock().unwrap().is_empty());
 }
 

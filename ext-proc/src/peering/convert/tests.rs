@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::peering::said::PlacedAt;
+use crate::peering::message::NamedTarget;
 
 const SESSION: u64 = 77;
 
-fn there_and_back(said: &Said) -> Option<Said> {
+fn there_and_back(said: &Message) -> Option<Message> {
     let bytes = to_wire(SESSION, said).encode_to_vec();
-    from_wire(wire::Said::decode(&*bytes).unwrap()).unwrap()
+    from_wire(wire::Envelope::decode(&*bytes).unwrap()).unwrap()
 }
 
 fn stance_of(regions: &[&str]) -> Stance {
@@ -37,12 +37,12 @@ const HELD: Held = Held {
     settled: true,
 };
 
-fn examples() -> Vec<Said> {
+fn examples() -> Vec<Message> {
     let block = |n: u32| BlockHash {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
     };
-    let placed = |at, parent| Placed {
+    let placed = |at, parent| NamedPlacement {
         model: "llama".into(),
         at,
         parent,
@@ -54,13 +54,13 @@ fn examples() -> Vec<Said> {
         has: HELD,
     };
     vec![
-        Said::Ping(Ping {
+        Message::Ping(Ping {
             session: Session(SESSION),
             seq: 9,
             has: HELD,
             stance: stance_of(&["asia", "eu"]),
         }),
-        Said::Heartbeat(Heartbeat {
+        Message::Heartbeat(Heartbeat {
             session: Session(SESSION),
             answers: 9,
             version: "1.2.3".into(),
@@ -83,7 +83,7 @@ fn examples() -> Vec<Said> {
                 }),
             ],
         }),
-        Said::Record(Arc::new(Record {
+        Message::Record(Arc::new(Record {
             region: "us".into(),
             version: 2,
             pools: vec![Members {
@@ -96,15 +96,15 @@ fn examples() -> Vec<Said> {
                 prior: Some(Vec::new()),
             },
         })),
-        Said::Record(Arc::new(Record {
+        Message::Record(Arc::new(Record {
             region: "us".into(),
             version: 0,
             pools: Vec::new(),
             heirs: Heirs::default(),
         })),
-        Said::Placements(vec![
-            placed(PlacedAt::Replica("10.0.0.1:8000".into()), None),
-            placed(PlacedAt::Region("eu".into()), Some(block(0))),
+        Message::Placements(vec![
+            placed(NamedTarget::Replica("10.0.0.1:8000".into()), None),
+            placed(NamedTarget::Region("eu".into()), Some(block(0))),
         ]),
     ]
 }
@@ -119,20 +119,23 @@ fn what_is_said_is_what_is_heard() {
 #[test]
 fn what_a_later_version_says_is_passed_over() {
     // Field 15, which no kind of message has.
-    let said = wire::Said::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
+    let said = wire::Envelope::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
     assert_eq!(from_wire(said), Ok(None));
 }
 
 #[test]
 fn nonsense_is_refused() {
     let said = |what| {
-        from_wire(wire::Said {
+        from_wire(wire::Envelope {
             session: 1,
-            what: Some(what),
+            payload: Some(what),
         })
     };
     let ping = wire::Ping::default();
-    assert_eq!(said(What::Ping(ping)), Err(Nonsense::Missing("the stance")));
+    assert_eq!(
+        said(Payload::Ping(ping)),
+        Err(DecodeError::Missing("the stance"))
+    );
 
     let rate = |drain_per_s| {
         let pool = wire::PoolReport {
@@ -140,7 +143,7 @@ fn nonsense_is_refused() {
             drain_per_s,
             ..wire::PoolReport::default()
         };
-        said(What::Heartbeat(wire::Heartbeat {
+        said(Payload::Heartbeat(wire::Heartbeat {
             stance: Some(wire::Stance::default()),
             pools: vec![pool],
             ..wire::Heartbeat::default()
@@ -148,18 +151,21 @@ fn nonsense_is_refused() {
     };
     assert!(rate(1.0).is_ok());
     for wrong in [f32::NAN, f32::INFINITY, -1.0] {
-        assert_eq!(rate(wrong), Err(Nonsense::Rate));
+        assert_eq!(rate(wrong), Err(DecodeError::Rate));
     }
 
     let record = |region: String| {
-        said(What::Record(wire::Record {
+        said(Payload::Record(wire::Record {
             region,
             ..wire::Record::default()
         }))
     };
     assert!(record("r".repeat(NAME_BYTES_MAX)).is_ok());
-    assert_eq!(record(String::new()), Err(Nonsense::Name));
-    assert_eq!(record("r".repeat(NAME_BYTES_MAX + 1)), Err(Nonsense::Name));
+    assert_eq!(record(String::new()), Err(DecodeError::Name));
+    assert_eq!(
+        record("r".repeat(NAME_BYTES_MAX + 1)),
+        Err(DecodeError::Name)
+    );
 
     let placed = |hashes, ends_bytes| {
         let placement = wire::Placement {
@@ -169,15 +175,18 @@ fn nonsense_is_refused() {
             hashes,
             ends_bytes,
         };
-        said(What::Placements(wire::Placements {
+        said(Payload::Placements(wire::Placements {
             placements: vec![placement],
         }))
     };
     assert!(placed(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
-    assert_eq!(placed(vec![1, 2], vec![1]), Err(Nonsense::Blocks));
+    assert_eq!(placed(vec![1, 2], vec![1]), Err(DecodeError::Blocks));
     let many = vec![1; BLOCKS_MAX + 1];
     let refused = placed(many.clone(), vec![1; many.len()]);
-    assert!(matches!(refused, Err(Nonsense::Many { of: "blocks", .. })));
+    assert!(matches!(
+        refused,
+        Err(DecodeError::Many { of: "blocks", .. })
+    ));
 }
 
 proptest! {
@@ -203,7 +212,7 @@ proptest! {
 }
 
 fn hear(bytes: &[u8]) {
-    let Ok(message) = wire::Said::decode(bytes) else {
+    let Ok(message) = wire::Envelope::decode(bytes) else {
         return;
     };
     let session = message.session;

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 use super::verify::KnownRegion;
 use super::{CredentialsError, Loaded};
 use crate::config::TlsFiles;
-use crate::peering::own::{Known, region_dns_name};
+use crate::peering::identity::{Known, region_dns_name};
 
 /// The longest file that is read, in bytes; a chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
 };
 
-use crate::peering::own::{Known, region_dns_name};
+use crate::peering::identity::{Known, region_dns_name};
 
 /// The one known region that a certificate is for.
 ///

@@ -18,9 +18,9 @@ use tonic::codegen::{Service, http};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::{Down, millis};
-use crate::peering::down::{Refused, Step, Unreachable};
-use crate::peering::io::{Fault, Io};
+use super::{LinkError, millis};
+use crate::peering::link_error::{ConnectPhase, RefusedError, UnreachableError};
+use crate::peering::transport::{Fault, Io};
 use crate::peering::{MESSAGE_BYTES_MAX, METHOD, wire};
 
 /// How much may be under way and not read, in bytes: less than a message would make a long one take many round trips,
@@ -39,7 +39,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(io: Io<()>, until: Instant, within: Duration) -> Result<Self, Down> {
+    pub(super) async fn open(
+        io: Io<()>,
+        until: Instant,
+        within: Duration,
+    ) -> Result<Self, LinkError> {
         let fault = io.fault();
         let tasks = Running(Tasks::default());
         let opening = http2::Builder::new(tasks.0.clone())
@@ -53,12 +57,16 @@ impl Connection {
         let (requests, connection) = match timeout_at(until, opening).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
-                return Err(refused_by_tls(&fault)
-                    .unwrap_or_else(|| Down::Unreachable(Unreachable::Broken(error.to_string()))));
+                return Err(refused_by_tls(&fault).unwrap_or_else(|| {
+                    LinkError::Unreachable(UnreachableError::Broken(error.to_string()))
+                }));
             }
             Err(_) => {
-                let (step, after_ms) = (Step::Hello, millis(within));
-                return Err(Down::Unreachable(Unreachable::Timeout { step, after_ms }));
+                let (step, after_ms) = (ConnectPhase::Hello, millis(within));
+                return Err(LinkError::Unreachable(UnreachableError::Timeout {
+                    step,
+                    after_ms,
+                }));
             }
         };
         let drive = async move {
@@ -76,14 +84,14 @@ impl Connection {
     /// Opens the stream.
     pub(super) async fn converse(
         &self,
-        outbound: impl Stream<Item = wire::Said> + Send + 'static,
-    ) -> Result<Streaming<wire::Said>, Down> {
+        outbound: impl Stream<Item = wire::Envelope> + Send + 'static,
+    ) -> Result<Streaming<wire::Envelope>, LinkError> {
         let origin = http::Uri::from_static("https://isotherm");
         let requests = Requests(self.requests.clone());
         let mut grpc = tonic::client::Grpc::with_origin(requests, origin)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let codec = ProstCodec::<wire::Said, wire::Said>::default();
+        let codec = ProstCodec::<wire::Envelope, wire::Envelope>::default();
         let path = http::uri::PathAndQuery::from_static(METHOD);
         let answered = grpc.streaming(Request::new(outbound), path, codec).await;
         match answered {
@@ -93,14 +101,14 @@ impl Connection {
     }
 
     /// Why a stream ended.
-    pub(super) fn why(&self, status: &Status) -> Down {
-        refused_by_tls(&self.fault).unwrap_or_else(|| Down::status(status))
+    pub(super) fn why(&self, status: &Status) -> LinkError {
+        refused_by_tls(&self.fault).unwrap_or_else(|| LinkError::status(status))
     }
 }
 
-fn refused_by_tls(fault: &Fault) -> Option<Down> {
+fn refused_by_tls(fault: &Fault) -> Option<LinkError> {
     let why = fault.get()?.to_owned();
-    Some(Down::Refused(Refused::Tls(why)))
+    Some(LinkError::Refused(RefusedError::Tls(why)))
 }
 
 /// What hyper runs for one connection. It would let the connection live until every stream has ended in good order, with

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Down;
-use crate::peering::down::Local;
+use super::LinkError;
+use crate::peering::link_error::LocalError;
 
 /// The most addresses that one attempt tries.
 const ADDRESSES_MAX: usize = 8;
@@ -24,7 +24,7 @@ impl Resolver {
         &mut self,
         address: &str,
         within: Duration,
-    ) -> Result<Vec<SocketAddr>, Down> {
+    ) -> Result<Vec<SocketAddr>, LinkError> {
         let looked_up = tokio::time::timeout(within, tokio::net::lookup_host(address)).await;
         let why = match looked_up {
             Ok(Ok(found)) => {
@@ -40,7 +40,7 @@ impl Resolver {
         };
         if self.last.is_empty() {
             let name = address.to_owned();
-            return Err(Down::Local(Local::Resolve { name, why }));
+            return Err(LinkError::Local(LocalError::Resolve { name, why }));
         }
         tracing::debug!(
             address,
@@ -60,7 +60,10 @@ mod tests {
         let within = Duration::from_secs(5);
         let mut resolver = Resolver::default();
         let failed = resolver.resolve("not.a.name.invalid:1", within).await;
-        assert!(matches!(failed, Err(Down::Local(Local::Resolve { .. }))));
+        assert!(matches!(
+            failed,
+            Err(LinkError::Local(LocalError::Resolve { .. }))
+        ));
     }
 
     #[tokio::test]

@@ -116,8 +116,11 @@ fn of_rust(text: &str) -> Fields {
 fn the_messages_are_those_of_the_proto() {
     let proto = of_proto(include_str!("../peering.proto"));
     let rust = of_rust(include_str!("../wire.rs"));
-    assert!(proto.contains("Said.session: uint64 = 1"), "{proto:?}");
-    assert!(proto.contains("Said.ping: what Ping = 3"), "{proto:?}");
+    assert!(proto.contains("Envelope.session: uint64 = 1"), "{proto:?}");
+    assert!(
+        proto.contains("Envelope.ping: payload Ping = 3"),
+        "{proto:?}"
+    );
     assert!(
         proto.contains("Placement.hashes: repeated fixed64 = 5"),
         "{proto:?}"

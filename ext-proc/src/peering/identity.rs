@@ -15,16 +15,16 @@ const DOMAIN: &str = "isotherm";
 
 /// What all links of a service share.
 #[derive(Debug)]
-pub struct Own {
+pub struct LocalIdentity {
     region: Arc<str>,
     incarnation: u64,
-    protection: Protection,
+    protection: TransportSecurity,
     known: Known,
 }
 
 /// How links are protected.
 #[derive(Clone, Debug)]
-pub enum Protection {
+pub enum TransportSecurity {
     /// Mutual TLS.
     Tls(Arc<Credentials>),
     /// Not at all, and only on loopback addresses. Who calls is believed.
@@ -49,13 +49,13 @@ pub fn region_dns_name(region: &str) -> Result<ServerName<'static>, NameError> {
     ServerName::try_from(format!("{region}.{DOMAIN}")).map_err(|_| wrong())
 }
 
-impl Own {
+impl LocalIdentity {
     /// The region `region`, of which `incarnation` is this start of this service.
     #[must_use]
-    pub fn new(region: &str, incarnation: u64, protection: Protection) -> Self {
+    pub fn new(region: &str, incarnation: u64, protection: TransportSecurity) -> Self {
         let known = match &protection {
-            Protection::Tls(credentials) => credentials.known().clone(),
-            Protection::Plaintext => Known::only(region),
+            TransportSecurity::Tls(credentials) => credentials.known().clone(),
+            TransportSecurity::Plaintext => Known::only(region),
         };
         Self {
             region: region.into(),
@@ -86,7 +86,7 @@ impl Own {
 
     /// How links are protected.
     #[must_use]
-    pub fn protection(&self) -> &Protection {
+    pub fn security(&self) -> &TransportSecurity {
         &self.protection
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_own_region_is_always_known() {
-        let own = Own::new("us", 1, Protection::Plaintext);
+        let own = LocalIdentity::new("us", 1, TransportSecurity::Plaintext);
         assert!(own.known().get("us").is_some());
         own.set_peers(["eu", "asia"]);
         assert!(own.known().get("us").is_some() && own.known().get("eu").is_some());

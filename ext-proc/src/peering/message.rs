@@ -7,7 +7,7 @@ use isotherm_router::region::{Heartbeat, Ping, Record};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum Message {
     /// The caller asks how the callee is.
     Ping(Ping),
     /// The callee answers one ping.
@@ -15,16 +15,16 @@ pub enum Said {
     /// Who a region's replicas are, and its heirs.
     Record(Arc<Record>),
     /// What a sibling has placed where.
-    Placements(Vec<Placed>),
+    Placements(Vec<NamedPlacement>),
 }
 
 /// A request that was placed. The numbers of replicas and peers differ between services, so they are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct NamedPlacement {
     /// The pool, by the name of its model.
     pub model: Arc<str>,
     /// Where it was sent.
-    pub at: PlacedAt,
+    pub at: NamedTarget,
     /// The last block that the target was known to have before.
     pub parent: Option<BlockHash>,
     /// The blocks behind it.
@@ -33,7 +33,7 @@ pub struct Placed {
 
 /// Where a request was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlacedAt {
+pub enum NamedTarget {
     /// To a replica of this region, by its address.
     Replica(Arc<str>),
     /// To another region, by its name.

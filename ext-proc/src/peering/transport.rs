@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::down::tls_error;
+use super::link_error::tls_error;
 
 /// A connection, and what its user wants to know with it.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct LinkTimeouts {
     /// How long one attempt may take to reach one address, from the TCP connection to the other's Hello.
     pub attempt_max: Duration,
     /// How long the other side may say nothing after it was asked, before the link is cut and dialled again.
@@ -27,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PAUSE_INTERVALS: u32 = 2;
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
-impl Pace {
+impl LinkTimeouts {
     /// The times that go with an interval.
     #[must_use]
     pub fn of(heartbeat: Duration) -> Self {

@@ -12,7 +12,7 @@ use prost::Message as _;
 use tokio::sync::Notify;
 
 use super::convert::{has_bounds, to_wire};
-use super::{MESSAGE_BYTES_MAX, Said, wire};
+use super::{MESSAGE_BYTES_MAX, Message, wire};
 
 /// How many messages other than pings may wait, and how long they may be together, in bytes.
 const MESSAGES_MAX: usize = 64;
@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// Why something was not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SayError {
+pub enum SendError {
     /// The link is down, or it is another one than that which a ping names.
     #[error("there is no such link")]
     NoLink,
@@ -34,7 +34,7 @@ pub enum SayError {
 
 /// What waits to be said on one link.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     session: Session,
     waiting: Mutex<Waiting>,
     ready: Notify,
@@ -42,14 +42,14 @@ pub(super) struct Outbox {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    ping: Option<wire::Said>,
-    others: VecDeque<wire::Said>,
+    ping: Option<wire::Envelope>,
+    others: VecDeque<wire::Envelope>,
     others_bytes: usize,
     /// Since when an answer is waited for.
     asked: Option<Instant>,
 }
 
-impl Outbox {
+impl SendQueue {
     pub(super) fn new(session: Session) -> Self {
         Self {
             session,
@@ -62,26 +62,26 @@ impl Outbox {
         self.session
     }
 
-    pub(super) fn say(&self, said: &Said) -> Result<(), SayError> {
-        let is_ping = match said {
-            Said::Ping(ping) if ping.session != self.session => return Err(SayError::NoLink),
-            said => matches!(said, Said::Ping(_)),
+    pub(super) fn send(&self, message: &Message) -> Result<(), SendError> {
+        let is_ping = match message {
+            Message::Ping(ping) if ping.session != self.session => return Err(SendError::NoLink),
+            other => matches!(other, Message::Ping(_)),
         };
-        let message = to_wire(self.session.0, said);
-        let bytes = message.encoded_len();
-        if bytes > MESSAGE_BYTES_MAX || !has_bounds(said) {
-            return Err(SayError::TooLong);
+        let envelope = to_wire(self.session.0, message);
+        let bytes = envelope.encoded_len();
+        if bytes > MESSAGE_BYTES_MAX || !has_bounds(message) {
+            return Err(SendError::TooLong);
         }
         let mut waiting = self.waiting();
         if is_ping {
-            waiting.ping = Some(message);
+            waiting.ping = Some(envelope);
             waiting.asked.get_or_insert_with(Instant::now);
         } else {
             if waiting.others.len() >= MESSAGES_MAX || waiting.others_bytes + bytes > BYTES_MAX {
-                return Err(SayError::Full);
+                return Err(SendError::Full);
             }
             waiting.others_bytes += bytes;
-            waiting.others.push_back(message);
+            waiting.others.push_back(envelope);
         }
         drop(waiting);
         self.ready.notify_one();
@@ -89,7 +89,7 @@ impl Outbox {
     }
 
     /// The next message; only one caller may wait for it.
-    pub(super) async fn next(&self) -> wire::Said {
+    pub(super) async fn next(&self) -> wire::Envelope {
         loop {
             // A note that nobody waits for is kept, so none is missed in between.
             if let Some(message) = self.take() {
@@ -109,7 +109,7 @@ impl Outbox {
         self.waiting().asked = None;
     }
 
-    fn take(&self) -> Option<wire::Said> {
+    fn take(&self) -> Option<wire::Envelope> {
         let mut waiting = self.waiting();
         if let Some(ping) = waiting.ping.take() {
             return Some(ping);
@@ -129,12 +129,12 @@ mod tests {
     use isotherm_router::region::{Held, Ping, Stance};
 
     use super::*;
-    use crate::peering::{Placed, PlacedAt};
+    use crate::peering::{NamedPlacement, NamedTarget};
 
     const SESSION: Session = Session(7);
 
-    fn ping(seq: u64) -> Said {
-        Said::Ping(Ping {
+    fn ping(seq: u64) -> Message {
+        Message::Ping(Ping {
             session: SESSION,
             seq,
             has: Held::default(),
@@ -142,28 +142,28 @@ mod tests {
         })
     }
 
-    fn placements(model_bytes: usize) -> Said {
-        Said::Placements(vec![Placed {
+    fn placements(model_bytes: usize) -> Message {
+        Message::Placements(vec![NamedPlacement {
             model: "m".repeat(model_bytes).into(),
-            at: PlacedAt::Region("eu".into()),
+            at: NamedTarget::Region("eu".into()),
             parent: None,
             blocks: Box::default(),
         }])
     }
 
-    fn seq(message: Option<wire::Said>) -> Option<u64> {
-        match message?.what? {
-            wire::What::Ping(ping) => Some(ping.seq),
+    fn seq(message: Option<wire::Envelope>) -> Option<u64> {
+        match message?.payload? {
+            wire::Payload::Ping(ping) => Some(ping.seq),
             _ => None,
         }
     }
 
     #[test]
     fn the_newest_ping_wins_and_goes_first() {
-        let outbox = Outbox::new(SESSION);
-        outbox.say(&placements(1)).unwrap();
+        let outbox = SendQueue::new(SESSION);
+        outbox.send(&placements(1)).unwrap();
         for seq in 1..=1000 {
-            outbox.say(&ping(seq)).unwrap();
+            outbox.send(&ping(seq)).unwrap();
         }
         assert_eq!(seq(outbox.take()), Some(1000));
         assert!(outbox.take().is_some());
@@ -172,39 +172,39 @@ mod tests {
 
     #[test]
     fn a_ping_of_another_link_is_not_said() {
-        let outbox = Outbox::new(Session(8));
-        assert_eq!(outbox.say(&ping(1)), Err(SayError::NoLink));
+        let outbox = SendQueue::new(Session(8));
+        assert_eq!(outbox.send(&ping(1)), Err(SendError::NoLink));
     }
 
     #[test]
     fn ten_thousand_batches_do_not_fit() {
-        let outbox = Outbox::new(SESSION);
-        let said = (0..10_000).filter(|_| outbox.say(&placements(10)).is_ok());
+        let outbox = SendQueue::new(SESSION);
+        let said = (0..10_000).filter(|_| outbox.send(&placements(10)).is_ok());
         assert_eq!(said.count(), MESSAGES_MAX);
-        assert_eq!(outbox.say(&placements(10)), Err(SayError::Full));
-        outbox.say(&ping(1)).unwrap();
+        assert_eq!(outbox.send(&placements(10)), Err(SendError::Full));
+        outbox.send(&ping(1)).unwrap();
         while outbox.take().is_some() {}
         assert_eq!(outbox.waiting().others_bytes, 0);
     }
 
     #[test]
     fn long_batches_do_not_fit_either() {
-        let outbox = Outbox::new(SESSION);
+        let outbox = SendQueue::new(SESSION);
         assert_eq!(
-            outbox.say(&placements(MESSAGE_BYTES_MAX)),
-            Err(SayError::TooLong)
+            outbox.send(&placements(MESSAGE_BYTES_MAX)),
+            Err(SendError::TooLong)
         );
-        let said = (0..10).filter(|_| outbox.say(&placements(MESSAGE_BYTES_MAX / 2)).is_ok());
+        let said = (0..10).filter(|_| outbox.send(&placements(MESSAGE_BYTES_MAX / 2)).is_ok());
         assert_eq!(said.count(), 3);
     }
 
     #[test]
     fn silence_is_counted_from_the_first_ping_without_an_answer() {
-        let outbox = Outbox::new(SESSION);
+        let outbox = SendQueue::new(SESSION);
         assert_eq!(outbox.asked(), None);
-        outbox.say(&ping(1)).unwrap();
+        outbox.send(&ping(1)).unwrap();
         let asked = outbox.asked().unwrap();
-        outbox.say(&ping(2)).unwrap();
+        outbox.send(&ping(2)).unwrap();
         assert_eq!(outbox.asked(), Some(asked));
         outbox.heard();
         assert_eq!(outbox.asked(), None);

@@ -6,18 +6,18 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::random;
-use crate::peering::Pace;
+use crate::peering::LinkTimeouts;
 
 /// How long to wait before the next attempt: twice as long each time, and each time somewhat less than that, so that
 /// services which lost the same peer do not come back in step.
-pub(super) struct Pause {
-    pace: Pace,
+pub(super) struct Backoff {
+    pace: LinkTimeouts,
     next: Duration,
     random: SmallRng,
 }
 
-impl Pause {
-    pub(super) fn new(pace: Pace) -> Self {
+impl Backoff {
+    pub(super) fn new(pace: LinkTimeouts) -> Self {
         Self {
             pace,
             next: pace.pause_min,
@@ -42,8 +42,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_bound_and_start_again() {
-        let pace = Pace::of(Duration::from_millis(200));
-        let mut pause = Pause::new(pace);
+        let pace = LinkTimeouts::of(Duration::from_millis(200));
+        let mut pause = Backoff::new(pace);
         for full_ms in [400, 800, 1600, 2000, 2000] {
             let full = Duration::from_millis(full_ms);
             let next = pause.next();

@@ -17,33 +17,33 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::gate::Proved;
-use super::{Answer, Caller};
+use super::limiter::Proved;
+use super::{Caller, MessageHandler};
 use crate::peering::convert::{from_wire, has_bounds, to_wire};
-use crate::peering::wire::{self, What};
-use crate::peering::{MESSAGE_BYTES_MAX, METHOD, Own, PROTOCOL, SERVICE, Said, hello};
+use crate::peering::wire::{self, Payload};
+use crate::peering::{LocalIdentity, MESSAGE_BYTES_MAX, METHOD, Message, PROTOCOL, SERVICE, hello};
 
 /// The service; clones share everything.
 pub(super) struct Peering<A>(Arc<Shared<A>>);
 
 struct Shared<A> {
-    own: Arc<Own>,
+    own: Arc<LocalIdentity>,
     greeting_max: Duration,
-    answer: Arc<A>,
+    handler: Arc<A>,
     stopping: watch::Receiver<bool>,
 }
 
 impl<A> Peering<A> {
     pub(super) fn new(
-        own: Arc<Own>,
+        own: Arc<LocalIdentity>,
         greeting_max: Duration,
-        answer: Arc<A>,
+        handler: Arc<A>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self(Arc::new(Shared {
             own,
             greeting_max,
-            answer,
+            handler,
             stopping,
         }))
     }
@@ -61,7 +61,7 @@ impl<A> NamedService for Peering<A> {
 
 impl<A, B> Service<http::Request<B>> for Peering<A>
 where
-    A: Answer,
+    A: MessageHandler,
     B: tonic::codegen::Body + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
 {
@@ -79,7 +79,7 @@ where
             if request.uri().path() != METHOD {
                 return Ok(Status::unimplemented("the only method is Converse").into_http());
             }
-            let codec = ProstCodec::<wire::Said, wire::Said>::default();
+            let codec = ProstCodec::<wire::Envelope, wire::Envelope>::default();
             let bound = Some(MESSAGE_BYTES_MAX);
             let mut grpc = Grpc::new(codec).apply_max_message_size_config(bound, bound);
             Ok(grpc.streaming(converse, request).await)
@@ -89,12 +89,12 @@ where
 
 struct Converse<A>(Arc<Shared<A>>);
 
-impl<A: Answer> StreamingService<wire::Said> for Converse<A> {
-    type Response = wire::Said;
-    type ResponseStream = BoxStream<'static, Result<wire::Said, Status>>;
+impl<A: MessageHandler> StreamingService<wire::Envelope> for Converse<A> {
+    type Response = wire::Envelope;
+    type ResponseStream = BoxStream<'static, Result<wire::Envelope, Status>>;
     type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<wire::Said>>) -> Self::Future {
+    fn call(&mut self, request: Request<Streaming<wire::Envelope>>) -> Self::Future {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let proved = request.extensions().get::<Proved>().cloned();
@@ -104,12 +104,12 @@ impl<A: Answer> StreamingService<wire::Said> for Converse<A> {
                 Ok(caller) => caller,
                 Err(status) => {
                     tracing::debug!(?from, why = status.message(), "turned away");
-                    shared.answer.turned_away(from, status.message());
+                    shared.handler.on_rejected(from, status.message());
                     return Err(status);
                 }
             };
             let first = hello(&shared.own, caller.session);
-            shared.answer.opened(&caller);
+            shared.handler.on_open(&caller);
             let conversation = Conversation {
                 shared,
                 caller,
@@ -131,7 +131,7 @@ impl<A> Shared<A> {
     async fn greet(
         &self,
         proved: Option<Proved>,
-        inbound: &mut Streaming<wire::Said>,
+        inbound: &mut Streaming<wire::Envelope>,
     ) -> Result<Caller, Status> {
         let proved = proved.ok_or_else(|| Status::internal("the connection is not known"))?;
         if !proved.has_room {
@@ -142,9 +142,9 @@ impl<A> Shared<A> {
         let first = first
             .await
             .map_err(|_| Status::deadline_exceeded("no Hello"))??;
-        let Some(wire::Said {
+        let Some(wire::Envelope {
             session,
-            what: Some(What::Hello(hello)),
+            payload: Some(Payload::Hello(hello)),
         }) = first
         else {
             return Err(Status::invalid_argument("the first message is no Hello"));
@@ -171,16 +171,16 @@ impl<A> Shared<A> {
 }
 
 /// One stream.
-struct Conversation<A: Answer> {
+struct Conversation<A: MessageHandler> {
     shared: Arc<Shared<A>>,
     caller: Caller,
-    inbound: Streaming<wire::Said>,
-    answers: VecDeque<wire::Said>,
+    inbound: Streaming<wire::Envelope>,
+    answers: VecDeque<wire::Envelope>,
     ended: bool,
 }
 
-impl<A: Answer> Conversation<A> {
-    async fn next(&mut self) -> Option<Result<wire::Said, Status>> {
+impl<A: MessageHandler> Conversation<A> {
+    async fn next(&mut self) -> Option<Result<wire::Envelope, Status>> {
         loop {
             if self.ended {
                 return None;
@@ -203,7 +203,11 @@ impl<A: Answer> Conversation<A> {
                 Ok(None) => continue,
                 Err(nonsense) => return self.end(Status::invalid_argument(nonsense.to_string())),
             };
-            let answers = self.shared.answer.hear(&self.caller, session, said).await;
+            let answers = self
+                .shared
+                .handler
+                .on_message(&self.caller, session, said)
+                .await;
             self.answers.extend(
                 answers
                     .iter()
@@ -212,21 +216,21 @@ impl<A: Answer> Conversation<A> {
         }
     }
 
-    fn end(&mut self, status: Status) -> Option<Result<wire::Said, Status>> {
+    fn end(&mut self, status: Status) -> Option<Result<wire::Envelope, Status>> {
         self.ended = true;
-        self.shared.answer.turned_away(None, status.message());
+        self.shared.handler.on_rejected(None, status.message());
         Some(Err(status))
     }
 }
 
-impl<A: Answer> Drop for Conversation<A> {
+impl<A: MessageHandler> Drop for Conversation<A> {
     fn drop(&mut self) {
-        self.shared.answer.closed(&self.caller);
+        self.shared.handler.on_close(&self.caller);
     }
 }
 
 /// An answer on the wire. One that is too long would end the stream, and the next one as well.
-fn fitting(session: Session, answer: &Said) -> Option<wire::Said> {
+fn fitting(session: Session, answer: &Message) -> Option<wire::Envelope> {
     let message = to_wire(session.0, answer);
     let bytes = message.encoded_len();
     if bytes <= MESSAGE_BYTES_MAX && has_bounds(answer) {

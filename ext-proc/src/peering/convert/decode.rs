@@ -10,8 +10,8 @@ use isotherm_router::region::{
     Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Session, Sight, Stance, View,
 };
 
-use super::{BLOCKS_MAX, NAME_BYTES_MAX, Nonsense, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
-use crate::peering::said::{Placed, PlacedAt};
+use super::{BLOCKS_MAX, DecodeError, NAME_BYTES_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
+use crate::peering::message::{NamedPlacement, NamedTarget};
 use crate::peering::wire;
 
 pub(super) fn held(held: Option<&wire::Held>) -> Held {
@@ -22,8 +22,8 @@ pub(super) fn held(held: Option<&wire::Held>) -> Held {
     })
 }
 
-pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Stance, Nonsense> {
-    let stance = stance.ok_or(Nonsense::Missing("the stance"))?;
+pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Stance, DecodeError> {
+    let stance = stance.ok_or(DecodeError::Missing("the stance"))?;
     let set = |names| regions(names)?.collect::<Result<BTreeSet<_>, _>>();
     Ok(Stance {
         incarnation: Incarnation(stance.incarnation),
@@ -35,7 +35,7 @@ pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Stance, Nonsense> {
     })
 }
 
-pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heartbeat, Nonsense> {
+pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
     let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(pool);
     let views = bounded(said.views, REGIONS_MAX, "regions")?.map(view);
     Ok(Heartbeat {
@@ -48,9 +48,9 @@ pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heart
     })
 }
 
-fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), Nonsense> {
+fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
     if !(said.drain_per_s.is_finite() && said.drain_per_s >= 0.0) {
-        return Err(Nonsense::Rate);
+        return Err(DecodeError::Rate);
     }
     let report = PeerReport {
         available: said.available,
@@ -62,7 +62,7 @@ fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), Nonsense> {
     Ok((name(said.model)?, report))
 }
 
-fn view(said: wire::View) -> Result<View, Nonsense> {
+fn view(said: wire::View) -> Result<View, DecodeError> {
     Ok(View {
         region: region(said.region)?,
         sight: said.alive.map_or(Sight::Silent, |alive| Sight::Alive {
@@ -73,10 +73,10 @@ fn view(said: wire::View) -> Result<View, Nonsense> {
     })
 }
 
-pub(super) fn record(said: wire::Record) -> Result<Record, Nonsense> {
+pub(super) fn record(said: wire::Record) -> Result<Record, DecodeError> {
     let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
     if replicas > REPLICAS_MAX {
-        return Err(Nonsense::Many {
+        return Err(DecodeError::Many {
             of: "replicas",
             max: REPLICAS_MAX,
         });
@@ -103,17 +103,17 @@ pub(super) fn record(said: wire::Record) -> Result<Record, Nonsense> {
     })
 }
 
-pub(super) fn placed(said: wire::Placement) -> Result<Placed, Nonsense> {
+pub(super) fn placed(said: wire::Placement) -> Result<NamedPlacement, DecodeError> {
     if said.hashes.len() != said.ends_bytes.len() {
-        return Err(Nonsense::Blocks);
+        return Err(DecodeError::Blocks);
     }
     let ends = said.ends_bytes.into_iter();
     let blocks = bounded(said.hashes, BLOCKS_MAX, "blocks")?.zip(ends);
-    Ok(Placed {
+    Ok(NamedPlacement {
         model: name(said.model)?,
-        at: match said.target.ok_or(Nonsense::Missing("the target"))? {
-            wire::Target::Replica(address) => PlacedAt::Replica(name(address)?),
-            wire::Target::Region(region) => PlacedAt::Region(name(region)?),
+        at: match said.target.ok_or(DecodeError::Missing("the target"))? {
+            wire::Target::Replica(address) => NamedTarget::Replica(name(address)?),
+            wire::Target::Region(region) => NamedTarget::Region(name(region)?),
         },
         parent: said.parent.map(|block| BlockHash {
             hash: block.hash,
@@ -129,26 +129,26 @@ pub(super) fn bounded<T>(
     list: Vec<T>,
     max: usize,
     of: &'static str,
-) -> Result<std::vec::IntoIter<T>, Nonsense> {
+) -> Result<std::vec::IntoIter<T>, DecodeError> {
     if list.len() > max {
-        return Err(Nonsense::Many { of, max });
+        return Err(DecodeError::Many { of, max });
     }
     Ok(list.into_iter())
 }
 
 fn regions(
     names: Vec<String>,
-) -> Result<impl Iterator<Item = Result<RegionName, Nonsense>>, Nonsense> {
+) -> Result<impl Iterator<Item = Result<RegionName, DecodeError>>, DecodeError> {
     Ok(bounded(names, REGIONS_MAX, "regions")?.map(region))
 }
 
-fn region(text: String) -> Result<RegionName, Nonsense> {
+fn region(text: String) -> Result<RegionName, DecodeError> {
     name(text).map(|name| RegionName::from(&*name))
 }
 
-fn name(text: String) -> Result<Arc<str>, Nonsense> {
+fn name(text: String) -> Result<Arc<str>, DecodeError> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX {
-        return Err(Nonsense::Name);
+        return Err(DecodeError::Name);
     }
     Ok(text.into())
 }

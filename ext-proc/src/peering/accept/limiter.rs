@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::Connected;
 
-use super::Answer;
+use super::MessageHandler;
 use crate::peering::credentials::region_of;
-use crate::peering::io::Io;
-use crate::peering::{Own, Protection};
+use crate::peering::transport::Io;
+use crate::peering::{LocalIdentity, TransportSecurity};
 
 /// Connections whose handshake is going on.
 const HANDSHAKES_MAX: usize = 128;
@@ -54,19 +54,19 @@ impl Connected for Entered {
     }
 }
 
-pub(super) struct Gate<A> {
-    own: Arc<Own>,
+pub(super) struct ConnectionLimiter<A> {
+    own: Arc<LocalIdentity>,
     greeting_max: Duration,
-    answer: Arc<A>,
+    handler: Arc<A>,
     places: Places,
 }
 
-impl<A: Answer> Gate<A> {
-    pub(super) fn new(own: Arc<Own>, greeting_max: Duration, answer: Arc<A>) -> Self {
+impl<A: MessageHandler> ConnectionLimiter<A> {
+    pub(super) fn new(own: Arc<LocalIdentity>, greeting_max: Duration, handler: Arc<A>) -> Self {
         Self {
             own,
             greeting_max,
-            answer,
+            handler,
             places: Places::default(),
         }
     }
@@ -109,7 +109,7 @@ impl<A: Answer> Gate<A> {
     async fn enter(&self, socket: TcpStream, from: SocketAddr) -> Result<Option<Entered>, String> {
         // A link lives without it, only slower.
         let _ = socket.set_nodelay(true);
-        let Protection::Tls(credentials) = self.own.protection() else {
+        let TransportSecurity::Tls(credentials) = self.own.security() else {
             let place = self.places.take(None, from)?;
             return Ok(Some(Io::plain(socket, place)));
         };
@@ -131,7 +131,7 @@ impl<A: Answer> Gate<A> {
 
     fn turn_away(&self, from: SocketAddr, why: &str) {
         tracing::debug!(%from, why, "turned away");
-        self.answer.turned_away(Some(from), why);
+        self.handler.on_rejected(Some(from), why);
     }
 }
 

@@ -12,40 +12,40 @@ use tonic::{Status, Streaming};
 
 use super::connection::Connection;
 use super::resolve::Resolver;
-use super::{Down, Outbox, Own, Pace, Peer, millis, random};
-use crate::peering::address::check_loopback;
-use crate::peering::down::{Local, Refused, Step, Unreachable};
-use crate::peering::io::Io;
-use crate::peering::own::region_dns_name;
-use crate::peering::wire::{self, What};
-use crate::peering::{PROTOCOL, Protection, hello};
+use super::{LinkError, LinkTimeouts, LocalIdentity, PeerEndpoint, SendQueue, millis, random};
+use crate::peering::identity::region_dns_name;
+use crate::peering::link_error::{ConnectPhase, LocalError, RefusedError, UnreachableError};
+use crate::peering::loopback::check_loopback;
+use crate::peering::transport::Io;
+use crate::peering::wire::{self, Payload};
+use crate::peering::{PROTOCOL, TransportSecurity, hello};
 
 /// Dials one peer.
 #[derive(Debug)]
 pub(super) struct Caller {
-    own: Arc<Own>,
-    peer: Peer,
-    pace: Pace,
+    own: Arc<LocalIdentity>,
+    peer: PeerEndpoint,
+    pace: LinkTimeouts,
     resolver: Resolver,
 }
 
 /// A stream whose other end is who it should be.
 pub(super) struct Reached {
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<SendQueue>,
     pub(super) incarnation: Incarnation,
-    pub(super) inbound: Streaming<wire::Said>,
+    pub(super) inbound: Streaming<wire::Envelope>,
     connection: Connection,
 }
 
 impl Reached {
     /// Why a stream ended.
-    pub(super) fn why(&self, status: &Status) -> Down {
+    pub(super) fn why(&self, status: &Status) -> LinkError {
         self.connection.why(status)
     }
 }
 
 impl Caller {
-    pub(super) fn new(own: Arc<Own>, peer: Peer, pace: Pace) -> Self {
+    pub(super) fn new(own: Arc<LocalIdentity>, peer: PeerEndpoint, pace: LinkTimeouts) -> Self {
         Self {
             own,
             peer,
@@ -59,10 +59,10 @@ impl Caller {
     }
 
     /// Tries each address in turn.
-    pub(super) async fn reach(&mut self) -> Result<Reached, Down> {
+    pub(super) async fn reach(&mut self) -> Result<Reached, LinkError> {
         let within = self.pace.attempt_max;
         let addresses = self.resolver.resolve(&self.peer.address, within).await?;
-        let mut failed: Option<Down> = None;
+        let mut failed: Option<LinkError> = None;
         for address in addresses {
             match self.reach_at(address).await {
                 Ok(reached) => return Ok(reached),
@@ -75,63 +75,64 @@ impl Caller {
             }
         }
         Err(failed.unwrap_or_else(|| {
-            Down::Local(Local::Resolve {
+            LinkError::Local(LocalError::Resolve {
                 name: self.peer.address.clone(),
                 why: "no addresses".into(),
             })
         }))
     }
 
-    async fn reach_at(&self, address: SocketAddr) -> Result<Reached, Down> {
+    async fn reach_at(&self, address: SocketAddr) -> Result<Reached, LinkError> {
         let until = Instant::now() + self.pace.attempt_max;
         let io = self.open(address, until).await?;
         let connection = Connection::open(io, until, self.pace.attempt_max).await?;
         let greeting = self.greet(connection);
         let greeting = timeout_at(until, greeting).await;
-        greeting.unwrap_or_else(|_| Err(self.too_long(Step::Hello)))
+        greeting.unwrap_or_else(|_| Err(self.too_long(ConnectPhase::Hello)))
     }
 
-    async fn open(&self, address: SocketAddr, until: Instant) -> Result<Io<()>, Down> {
-        let protection = self.own.protection();
-        if matches!(protection, Protection::Plaintext) {
-            check_loopback(address).map_err(|_| Down::Local(Local::NotLoopback(address)))?;
+    async fn open(&self, address: SocketAddr, until: Instant) -> Result<Io<()>, LinkError> {
+        let protection = self.own.security();
+        if matches!(protection, TransportSecurity::Plaintext) {
+            check_loopback(address)
+                .map_err(|_| LinkError::Local(LocalError::NotLoopback(address)))?;
         }
         let socket = timeout_at(until, TcpStream::connect(address))
             .await
-            .map_err(|_| self.too_long(Step::Connect))?
-            .map_err(|error| Down::connect(address, &error))?;
+            .map_err(|_| self.too_long(ConnectPhase::Connect))?
+            .map_err(|error| LinkError::connect(address, &error))?;
         // A link lives without it, only slower.
         let _ = socket.set_nodelay(true);
-        let Protection::Tls(credentials) = protection else {
+        let TransportSecurity::Tls(credentials) = protection else {
             return Ok(Io::plain(socket, ()));
         };
-        let name =
-            region_dns_name(&self.peer.region).map_err(|error| Down::Local(Local::Name(error)))?;
+        let name = region_dns_name(&self.peer.region)
+            .map_err(|error| LinkError::Local(LocalError::Name(error)))?;
         let connector = TlsConnector::from(Arc::clone(&credentials.current().client));
         let tls = timeout_at(until, connector.connect(name, socket))
             .await
-            .map_err(|_| self.too_long(Step::Tls))?
-            .map_err(|error| Down::tls(&error))?;
+            .map_err(|_| self.too_long(ConnectPhase::Tls))?
+            .map_err(|error| LinkError::tls(&error))?;
         Ok(Io::tls(tls, ()))
     }
 
-    fn too_long(&self, step: Step) -> Down {
+    fn too_long(&self, step: ConnectPhase) -> LinkError {
         let after_ms = millis(self.pace.attempt_max);
-        Down::Unreachable(Unreachable::Timeout { step, after_ms })
+        LinkError::Unreachable(UnreachableError::Timeout { step, after_ms })
     }
 
     /// Opens the stream; each side says Hello.
-    async fn greet(&self, connection: Connection) -> Result<Reached, Down> {
+    async fn greet(&self, connection: Connection) -> Result<Reached, LinkError> {
         let session = Session(random());
-        let outbox = Arc::new(Outbox::new(session));
+        let outbox = Arc::new(SendQueue::new(session));
         let outbound = says(hello(&self.own, session), Arc::clone(&outbox));
         let mut inbound = connection.converse(outbound).await?;
         let first = match inbound.message().await {
             Ok(Some(first)) => first,
-            Ok(None) => return Err(Down::Unreachable(Unreachable::Closed)),
+            Ok(None) => return Err(LinkError::Unreachable(UnreachableError::Closed)),
             Err(status) => return Err(connection.why(&status)),
         };
-        let incarnation = self.check(first).map_err(Down::Refused)?;
+        let incarnation = self.check(first).map_err(LinkError::Refused)?;
         Ok(Reached {
             outbox,
             incarnation,
@@ -140,29 +141,34 @@ impl Caller {
         })
     }
 
-    fn check(&self, first: wire::Said) -> Result<Incarnation, Refused> {
-        let Some(What::Hello(hello)) = first.what else {
-            return Err(Refused::Protocol("the first message is no Hello".into()));
+    fn check(&self, first: wire::Envelope) -> Result<Incarnation, RefusedError> {
+        let Some(Payload::Hello(hello)) = first.payload else {
+            return Err(RefusedError::Protocol(
+                "the first message is no Hello".into(),
+            ));
         };
         if hello.protocol != PROTOCOL {
             let why = format!("version {} instead of {PROTOCOL}", hello.protocol);
-            return Err(Refused::Protocol(why));
+            return Err(RefusedError::Protocol(why));
         }
         if hello.region != self.peer.region {
-            return Err(Refused::OtherRegion {
+            return Err(RefusedError::OtherRegion {
                 said: hello.region,
                 expected: self.peer.region.clone(),
             });
         }
         if hello.incarnation == self.own.incarnation() {
-            return Err(Refused::Itself);
+            return Err(RefusedError::Itself);
         }
         Ok(Incarnation(hello.incarnation))
     }
 }
 
 /// What this end says: Hello, and then what is put into the outbox.
-fn says(hello: wire::Said, outbox: Arc<Outbox>) -> impl Stream<Item = wire::Said> + Send {
+fn says(
+    hello: wire::Envelope,
+    outbox: Arc<SendQueue>,
+) -> impl Stream<Item = wire::Envelope> + Send {
     let rest = stream::unfold(outbox, |outbox| async move {
         let message = outbox.next().await;
         Some((message, outbox))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use isotherm_router::PeerReport;
 use isotherm_router::region::{Heartbeat, Held, Members, Record, RegionName, Sight, Stance, View};
 
-use crate::peering::said::{Placed, PlacedAt};
+use crate::peering::message::{NamedPlacement, NamedTarget};
 use crate::peering::wire;
 
 pub(super) fn held(held: Held) -> wire::Held {
@@ -88,12 +88,12 @@ pub(super) fn record(record: &Record) -> wire::Record {
     }
 }
 
-pub(super) fn placed(placed: &Placed) -> wire::Placement {
+pub(super) fn placed(placed: &NamedPlacement) -> wire::Placement {
     wire::Placement {
         model: placed.model.to_string(),
         target: Some(match &placed.at {
-            PlacedAt::Replica(address) => wire::Target::Replica(address.to_string()),
-            PlacedAt::Region(name) => wire::Target::Region(name.to_string()),
+            NamedTarget::Replica(address) => wire::Target::Replica(address.to_string()),
+            NamedTarget::Region(name) => wire::Target::Region(name.to_string()),
         }),
         parent: placed.parent.map(|block| wire::BlockHash {
             hash: block.hash,

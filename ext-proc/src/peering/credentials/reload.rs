@@ -8,11 +8,11 @@ use crate::config::TlsFiles;
 use crate::watched::Watched;
 
 /// What became of a change.
-pub type Followed = Result<(), CredentialsError>;
+pub type ReloadResult = Result<(), CredentialsError>;
 
 impl Credentials {
     /// Follows the files for ever, and tells `hook` of each load that was tried.
-    pub async fn follow(self: Arc<Self>, hook: impl Fn(&Followed) + Send + 'static) {
+    pub async fn follow(self: Arc<Self>, hook: impl Fn(&ReloadResult) + Send + 'static) {
         let TlsFiles {
             certificate,
             key,

@@ -10,21 +10,21 @@ use std::io;
 
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Down {
+pub enum LinkError {
     /// Nobody answers.
     #[error("unreachable: {0}")]
-    Unreachable(Unreachable),
+    Unreachable(UnreachableError),
     /// Somebody answers, and must not be used.
     #[error("refused: {0}")]
-    Refused(Refused),
+    Refused(RefusedError),
     /// It could not be tried.
     #[error("not tried: {0}")]
-    Local(Local),
+    Local(LocalError),
 }
 
 /// How nobody answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreachable {
+pub enum UnreachableError {
     /// No connection.
     #[error("no connection to {address}: {why}")]
     Connect {
@@ -37,7 +37,7 @@ pub enum Unreachable {
     #[error("{step} took longer than {after_ms} ms")]
     Timeout {
         /// What it was doing.
-        step: Step,
+        step: ConnectPhase,
         /// The bound.
         after_ms: u64,
     },
@@ -57,7 +57,7 @@ pub enum Unreachable {
 
 /// How somebody answers that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RefusedError {
     /// TLS failed: a certificate of another authority, of another name, expired; or no TLS at all.
     #[error("TLS: {0}")]
     Tls(String),
@@ -87,7 +87,7 @@ pub enum Refused {
 
 /// How it could not be tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Local {
+pub enum LocalError {
     /// The name leads nowhere, and never did.
     #[error("cannot resolve {name}: {why}")]
     Resolve {
@@ -114,7 +114,7 @@ pub enum Local {
 
 /// What an attempt does, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ConnectPhase {
     /// Opening a TCP connection.
     Connect,
     /// The TLS handshake.
@@ -123,7 +123,7 @@ pub enum Step {
     Hello,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ConnectPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connecting",
@@ -133,7 +133,7 @@ impl fmt::Display for Step {
     }
 }
 
-impl Down {
+impl LinkError {
     /// Whether somebody may live there: then nothing of it may be adopted. What is not known counts as alive.
     #[must_use]
     pub fn may_live(&self) -> bool {
@@ -153,7 +153,7 @@ impl Down {
     /// Of the failures of several addresses, the one that says most: an address that somebody answers on outweighs
     /// those where nobody does.
     pub(super) fn or(self, other: Self) -> Self {
-        let weight = |down: &Self| match down {
+        let weight = |error: &Self| match error {
             Self::Unreachable(_) => 0,
             Self::Local(_) => 1,
             Self::Refused(_) => 2,
@@ -169,16 +169,16 @@ impl Down {
     pub(super) fn connect(address: std::net::SocketAddr, error: &io::Error) -> Self {
         let why = error.to_string();
         if is_local(error) {
-            Self::Local(Local::Connect { address, why })
+            Self::Local(LocalError::Connect { address, why })
         } else {
-            Self::Unreachable(Unreachable::Connect { address, why })
+            Self::Unreachable(UnreachableError::Connect { address, why })
         }
     }
 
     pub(super) fn tls(error: &io::Error) -> Self {
         match tls_error(error) {
-            Some(tls) => Self::Refused(Refused::Tls(tls.to_string())),
-            None => Self::Unreachable(Unreachable::Broken(error.to_string())),
+            Some(tls) => Self::Refused(RefusedError::Tls(tls.to_string())),
+            None => Self::Unreachable(UnreachableError::Broken(error.to_string())),
         }
     }
 
@@ -186,19 +186,19 @@ impl Down {
     pub(super) fn status(status: &tonic::Status) -> Self {
         use tonic::Code;
         if let Some(why) = foreign(status) {
-            return Self::Refused(Refused::Protocol(why));
+            return Self::Refused(RefusedError::Protocol(why));
         }
         match status.code() {
-            Code::Ok => Self::Unreachable(Unreachable::Closed),
+            Code::Ok => Self::Unreachable(UnreachableError::Closed),
             // What a connection that breaks turns into, and a service that stops.
             Code::Unavailable
             | Code::Cancelled
             | Code::Unknown
             | Code::Internal
             | Code::DeadlineExceeded => {
-                Self::Unreachable(Unreachable::Broken(status.message().to_owned()))
+                Self::Unreachable(UnreachableError::Broken(status.message().to_owned()))
             }
-            code => Self::Refused(Refused::Status {
+            code => Self::Refused(RefusedError::Status {
                 code,
                 message: status.message().to_owned(),
             }),
