@@ -1,4 +1,4 @@
-//! Where the project is, and how its parts are built.
+//! Paths of the project, and `cargo` on its packages.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where what this project makes and names in its documents goes: Envoy, the filter, reports.
+/// The folder of everything that the documents name: Envoy, the filter, reports.
 ///
-/// Not cargo's target directory, which a person may have moved elsewhere: the paths in `envoy/standalone.yaml` and in
-/// the README hold wherever that is.
+/// It differs from cargo's target directory where a user has moved that one. The paths in `envoy/standalone.yaml` and in
+/// the README hold all the same.
 pub(crate) fn made(root: &Path) -> PathBuf {
     root.join("target")
 }
 
-/// `cargo` as this program was started by, in the root of the workspace.
+/// The `cargo` that started this program, in the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -40,7 +40,7 @@ pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<Pa
     Ok(target_dir(root).join("release"))
 }
 
-/// Builds the service as it is delivered, and returns the program.
+/// Builds the service in the profile of releases, and returns the program.
 pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
     say("building isotherm (dist)");
     let mut command = cargo(root);
@@ -49,7 +49,7 @@ pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(target_dir(root).join("dist").join("isotherm"))
 }
 
-/// Where cargo builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir(root: &Path) -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(given) => root.join(given), // an absolute one replaces the root

@@ -61,7 +61,7 @@ fn start<'a>(
     let root = root();
     let arguments: Vec<&str> = arguments.collect();
     if wants_help(&arguments) {
-        // Whoever only wants to read needs neither Envoy nor the filter nor the service.
+        // Help needs neither Envoy nor the filter nor the service.
         let binaries = build_release(&root, &[package])?;
         return hand_over(Command::new(binaries.join(program)).args(arguments));
     }

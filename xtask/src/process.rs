@@ -1,15 +1,15 @@
-//! Starting other programs, and saying so: nothing that a chore does should be a mystery to the person who waits for it.
+//! Starts other programs, and announces each step of a chore.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// Says what is being done, on standard error, so that standard output stays for results.
+/// Announces a step on standard error; standard output is for results.
 pub(crate) fn say(what: &str) {
     eprintln!("==> {what}");
 }
 
-/// Runs a program to its end with its output shown; anything but success is an error that names the command.
+/// Runs a program to its end and shows its output. A failure names the command.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = shown(command);
     let status = command
@@ -21,7 +21,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program to its end and returns its standard output; what it wrote to standard error is in the error.
+/// Runs a program to its end and returns its standard output. A failure holds its standard error.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let shown = shown(command);
     let output = command

@@ -105,7 +105,7 @@ const WHOLE: [Step; 7] = [
 /// Steps of `cargo xtask check`.
 const QUICK: [Step; 3] = [Step::Format, Step::Lints, Step::Core];
 
-/// `cargo xtask test`: every step, or those that are named.
+/// `cargo xtask test`: every step, or the named ones.
 ///
 /// # Errors
 /// Every step that failed.
@@ -130,7 +130,7 @@ pub(crate) fn list() {
     }
 }
 
-/// `cargo xtask e2e NAME`: gets and builds what the end-to-end tests need, then runs those whose names match.
+/// `cargo xtask e2e NAME`: gets and builds what the end-to-end tests need, then runs the tests whose names match.
 ///
 /// # Errors
 /// When something cannot be built, or a test fails.

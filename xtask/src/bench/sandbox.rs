@@ -1,7 +1,7 @@
-//! Units of work inside Envoy's own V8: the only runtime whose speed counts, and one that is here anyway.
+//! Times units of work inside Envoy's V8, the runtime that the filter runs in.
 //!
-//! The module runs as a service of Envoy itself (`envoy.bootstrap.wasm`), without a listener or a request: it is timed by
-//! Envoy's clock while it is configured, and says what it found in Envoy's log.
+//! The module runs as a service of Envoy (`envoy.bootstrap.wasm`), without a listener or a request. Envoy's clock times it
+//! while Envoy configures it, and the module writes the result to Envoy's log.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -12,14 +12,14 @@ use anyhow::{Context as _, bail};
 use crate::envoy;
 use crate::filter::{self, Wasm};
 
-/// What is timed there.
+/// Units that are timed.
 const UNITS: [&str; 3] = ["extract-4-kb", "extract-64-kb", "extract-400-kb"];
-/// How a line of results begins.
+/// Beginning of a line with a result.
 const MARK: &str = "isotherm-bench ";
 
-/// What one run of a unit took.
+/// Duration of one run of a unit.
 #[derive(Debug, PartialEq)]
-pub(super) struct Timed {
+pub(super) struct UnitDuration {
     pub(super) unit: String,
     pub(super) bytes: Option<f64>,
     pub(super) nanoseconds: f64,
@@ -28,8 +28,8 @@ pub(super) struct Timed {
 /// Times each unit in an Envoy of its own.
 ///
 /// # Errors
-/// When Envoy or the module is not to be had, or Envoy ends without a result.
-pub(super) fn time(root: &Path) -> anyhow::Result<Vec<Timed>> {
+/// When Envoy or the module cannot be obtained, or Envoy ends without a result.
+pub(super) fn time(root: &Path) -> anyhow::Result<Vec<UnitDuration>> {
     let module = filter::build(root, Wasm::BenchFilter)?;
     let envoy = envoy::obtain(root)?;
     UNITS
@@ -38,7 +38,7 @@ pub(super) fn time(root: &Path) -> anyhow::Result<Vec<Timed>> {
         .collect()
 }
 
-fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<Timed> {
+fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<UnitDuration> {
     let mut child = Command::new(envoy)
         .args([
             "--disable-hot-restart",
@@ -55,7 +55,7 @@ fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<Timed> {
         .spawn()
         .context("cannot start Envoy")?;
     let log = child.stderr.take().context("Envoy has no log")?;
-    let mut said = Vec::new();
+    let mut log_lines = Vec::new();
     let mut found = None;
     for line in BufReader::new(log).lines() {
         let line = line?;
@@ -63,24 +63,24 @@ fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<Timed> {
         if found.is_some() {
             break;
         }
-        said.push(line);
+        log_lines.push(line);
     }
     let _ = child.kill();
     let _ = child.wait();
     match found {
         Some(found) => Ok(found),
-        None => bail!("Envoy ended without a result:\n{}", said.join("\n")),
+        None => bail!("Envoy ended without a result:\n{}", log_lines.join("\n")),
     }
 }
 
 /// `... isotherm-bench UNIT BYTES NANOSECONDS`; no bytes are 0.
-fn parse(line: &str) -> Option<Timed> {
+fn parse(line: &str) -> Option<UnitDuration> {
     let (_, rest) = line.split_once(MARK)?;
     let mut words = rest.split_whitespace();
     let unit = words.next()?.to_owned();
     let bytes: f64 = words.next()?.parse().ok()?;
     let nanoseconds = words.next()?.parse().ok()?;
-    Some(Timed {
+    Some(UnitDuration {
         unit,
         bytes: (bytes > 0.0).then_some(bytes),
         nanoseconds,
@@ -118,9 +118,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_found_behind_whatever_envoy_writes_before_it() {
+    fn a_result_is_found_behind_the_prefix_of_envoys_log() {
         let line = "[2026-01-01][1][warning][wasm] [source] wasm log: isotherm-bench extract-4-kb 4096 2048";
-        let expected = Timed {
+        let expected = UnitDuration {
             unit: "extract-4-kb".into(),
             bytes: Some(4_096.0),
             nanoseconds: 2_048.0,
