@@ -1,4 +1,4 @@
-//! Numbers for people: three figures that matter, no more.
+//! Numbers as text: about three significant digits.
 
 /// About three significant digits, without an exponent: `0.0123`, `1.23`, `123`, `12345`.
 #[must_use]
@@ -15,6 +15,18 @@ pub fn short(value: f64) -> String {
     } else {
         format!("{value:.4}")
     }
+}
+
+/// A whole number: `1234`.
+#[must_use]
+pub fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+/// Two decimal places: `12.34`.
+#[must_use]
+pub fn hundredths(value: f64) -> String {
+    format!("{value:.2}")
 }
 
 /// A share as a percentage: `41.2 %`.
@@ -38,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_figures() {
+    fn numbers_have_three_significant_digits() {
         let all: Vec<String> = [0.0, 0.0123, 0.5, 1.2345, 12.345, 12345.6, f64::NAN]
             .map(short)
             .into();
@@ -46,6 +58,10 @@ mod tests {
         assert_eq!(
             (percent(0.4123), times(1.2704)),
             ("41.2 %".into(), "1.27 ×".into())
+        );
+        assert_eq!(
+            (whole(12.5), hundredths(0.126)),
+            ("12".into(), "0.13".into())
         );
     }
 }

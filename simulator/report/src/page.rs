@@ -1,4 +1,4 @@
-//! The frame of a report: title, style, body.
+//! Pages put together by hand. Tools that build a [`crate::Report`] do not need this module; it goes when the demo has moved.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

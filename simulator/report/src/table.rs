@@ -1,6 +1,144 @@
-//! Tables for a terminal.
+//! Tables: rows of cells under column names. A table renders itself as terminal text, as Markdown and as CSV.
 
-/// Lines of columns, the first flush left, numbers flush right, with a rule below the first line.
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement};
+use serde::Serialize;
+
+/// Rows of cells under column names. The first column is aligned left, every other one right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Table {
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// Rows from top to bottom.
+    pub rows: Vec<Row>,
+}
+
+/// One row of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Cells from left to right.
+    pub cells: Vec<Cell>,
+    /// Whether the row leads a group of rows; a page shows it in bold.
+    pub is_leading: bool,
+}
+
+/// One cell of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// Text of the cell.
+    pub text: String,
+    /// Whether a page shows the cell as an alert.
+    pub is_alert: bool,
+}
+
+impl<T: ToString> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.to_string(),
+            is_alert: false,
+        }
+    }
+}
+
+impl Cell {
+    /// A count that ought to be zero, such as failed requests; an alert when it is not.
+    #[must_use]
+    pub fn zero_expected(count: usize) -> Self {
+        Self {
+            text: count.to_string(),
+            is_alert: count > 0,
+        }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new<S: ToString>(columns: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            columns: columns.into_iter().map(|name| name.to_string()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// A table with these rows.
+    #[must_use]
+    pub fn with_rows<R, C>(mut self, rows: impl IntoIterator<Item = R>) -> Self
+    where
+        R: IntoIterator<Item = C>,
+        C: Into<Cell>,
+    {
+        for row in rows {
+            self.push(row);
+        }
+        self
+    }
+
+    /// Appends a row.
+    pub fn push<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(Row {
+            cells: cells.into_iter().map(Into::into).collect(),
+            is_leading: false,
+        });
+    }
+
+    /// Appends a row that leads the group of rows below it.
+    pub fn push_leading<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.push(cells);
+        if let Some(row) = self.rows.last_mut() {
+            row.is_leading = true;
+        }
+    }
+
+    /// Terminal text: columns as wide as their widest cell, two spaces apart, without lines.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(&self.columns);
+        for row in &self.rows {
+            table.add_row(row.cells.iter().map(|cell| cell.text.as_str()));
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+            if index > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+        lines.collect()
+    }
+
+    /// Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let escaped = cells.map(|cell| cell.replace('|', "\\|").replace('\n', " "));
+            format!("| {} |\n", escaped.collect::<Vec<_>>().join(" | "))
+        };
+        let mut text = line(&mut self.columns.iter().map(String::as_str));
+        let alignments = ["---"].into_iter().chain(core::iter::repeat("---:"));
+        text += &line(&mut alignments.take(self.columns.len()));
+        for row in &self.rows {
+            text += &line(&mut row.cells.iter().map(|cell| cell.text.as_str()));
+        }
+        text
+    }
+
+    /// Comma-separated values, quoted where needed (RFC 4180), with the column names as the first line.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = csv_line(self.columns.iter().map(String::as_str));
+        for row in &self.rows {
+            text += &csv_line(row.cells.iter().map(|cell| cell.text.as_str()));
+        }
+        text
+    }
+}
+
+/// A table as text, put together by hand; it goes when the demo has moved to [`Table`].
 #[must_use]
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N)
@@ -31,14 +169,44 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     table
 }
 
+fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
+    let quoted = |cell: &str| {
+        if cell.contains([',', '"', '\n']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.to_owned()
+        }
+    };
+    format!("{}\n", cells.map(quoted).collect::<Vec<_>>().join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn table() -> Table {
+        Table::new(["name", "ms"]).with_rows([["a", "12.5"], ["long, x|y", "7"]])
+    }
+
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["name", "ms"], ["a", "12.5"], ["long", "7"]].map(|row| row.map(String::from));
-        let table = columns(&rows);
-        assert_eq!(table, "name    ms\n----------\na     12.5\nlong     7\n");
+    fn text_columns_are_as_wide_as_their_widest_cell() {
+        let text = "name         ms\na          12.5\nlong, x|y     7\n";
+        assert_eq!(table().text(), text);
+    }
+
+    #[test]
+    fn markdown_escapes_bars_and_csv_quotes_commas() {
+        let markdown = "| name | ms |\n| --- | ---: |\n| a | 12.5 |\n| long, x\\|y | 7 |\n";
+        assert_eq!(table().markdown(), markdown);
+        assert_eq!(table().csv(), "name,ms\na,12.5\n\"long, x|y\",7\n");
+    }
+
+    #[test]
+    fn a_leading_row_and_an_unexpected_count_are_marked() {
+        let mut table = Table::new(["", "failed"]);
+        table.push_leading([Cell::from("all"), Cell::zero_expected(2)]);
+        table.push([Cell::from("one"), Cell::zero_expected(0)]);
+        assert!(table.rows[0].is_leading && table.rows[0].cells[1].is_alert);
+        assert!(!table.rows[1].is_leading && !table.rows[1].cells[1].is_alert);
     }
 }

@@ -14,11 +14,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use isotherm_report::chart::Scale;
+use isotherm_report::chart::{Chart, Scale};
 use isotherm_report::number::{percent, short, times};
 use isotherm_router::{PolicyName, Push};
 
-use super::document::{Chart, Document, Finding, Section, Table};
+use super::document::{Document, Section, Table};
 use super::dualmap::{
     CONVERSATION, DUAL_MAP, GOODPUT_SHARE, LEAST_LOADED, MIN_TTFT, PREBLE, REPLICAS, draw, goodput,
     goodput_shown, policy, setup,
@@ -28,6 +28,7 @@ use super::lab::{Case, Draw, Lab, config};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
 use crate::{Balancing, Setup};
+use isotherm_report::Finding;
 
 const PREFIX_TREE: &str = "prefix_tree";
 const SYSTEMS: [&str; 5] = [DUAL_MAP, PREBLE, MIN_TTFT, LEAST_LOADED, PREFIX_TREE];

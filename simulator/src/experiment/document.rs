@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use isotherm_report::files;
-use isotherm_report::page::{figure, key, mark, page, verdicts};
-use maud::{Markup, html};
+use isotherm_report::chart::Chart;
+use isotherm_report::{self as report, Finding, Format, Report};
 use serde::Serialize;
 
 use super::lab::CUT;
@@ -33,35 +32,6 @@ pub struct Document {
     pub rows: Rows,
 }
 
-/// A sentence, computed from the data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The sentence.
-    pub text: String,
-    /// Whether what was hoped for holds; nothing where the sentence only says what is.
-    pub holds: Option<bool>,
-}
-
-impl Finding {
-    /// What is.
-    #[must_use]
-    pub fn note(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            holds: None,
-        }
-    }
-
-    /// What was hoped for, and whether it holds.
-    #[must_use]
-    pub fn claim(text: impl Into<String>, holds: bool) -> Self {
-        Self {
-            text: text.into(),
-            holds: Some(holds),
-        }
-    }
-}
-
 /// A part of the page.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
@@ -75,17 +45,6 @@ pub struct Section {
     pub charts: Vec<Chart>,
     /// A table, when there is one.
     pub table: Option<Table>,
-}
-
-/// A chart.
-#[derive(Clone, Debug)]
-pub struct Chart {
-    /// Above it.
-    pub title: String,
-    /// Below it.
-    pub explanation: String,
-    /// Itself.
-    pub svg: String,
 }
 
 /// A table.
@@ -117,97 +76,69 @@ impl Document {
     /// # Errors
     /// When a file cannot be written.
     pub fn write(&self, output: &Path) -> anyhow::Result<PathBuf> {
-        let mut json = serde_json::to_string_pretty(self)?;
-        json.push('\n');
-        let written = [
-            ("data.csv", self.rows.csv()),
-            ("data.json", json),
-            ("report.html", self.html()),
+        let names = [
+            ("data.csv", Format::Csv),
+            ("data.json", Format::Json),
+            ("report.html", Format::Html),
         ];
-        let [_, _, page] = files::write(&output.join(self.name), written)?;
+        let [_, _, page] = self.report()?.write(&output.join(self.name), names)?;
         Ok(page)
     }
 
-    /// The page.
-    #[must_use]
-    pub fn html(&self) -> String {
-        let body = html! {
-            h1 { (self.title) }
-            @for paragraph in &self.about { p { (paragraph) } }
-            @if !self.findings.is_empty() { (claims(&self.findings)) }
-            @if !self.paper.is_empty() { (beside(&self.paper)) }
-            @for section in &self.sections { (part(section)) }
-            footer {
-                "Every run is in data.csv and data.json beside this page. `cargo xtask experiment " (self.name)
-                "` makes all three again; the same seed gives the same bytes. Simulated: the routing core as shipped, the "
-                "engine model of simulator/engine, clients and network in virtual time."
-            }
-        };
-        page(&self.title, "", &body)
-    }
-
-    /// The findings and the paper's numbers, for a terminal.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = format!("{}\n", self.title);
-        for one in &self.paper {
-            text.push_str(&format!(
-                "  {}: paper {}, here {} ({})\n",
-                one.what,
-                one.paper,
-                one.ours_shown(),
-                one.place()
-            ));
-        }
-        for finding in &self.findings {
-            text.push_str(&format!("  {}{}\n", mark(finding.holds), finding.text));
-        }
-        text
-    }
-}
-
-fn claims(findings: &[Finding]) -> Markup {
-    verdicts(
-        findings
+    /// The document as a report.
+    ///
+    /// # Errors
+    /// When a figure has no JSON form.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let about = self
+            .about
             .iter()
-            .map(|finding| (finding.holds, finding.text.as_str())),
-    )
-}
-
-fn beside(paper: &[Against]) -> Markup {
-    html! {
-        section {
-            h2 { "The paper's numbers beside ours" }
-            table {
-                thead { tr { th { "figure" } th { "paper" } th { "here" } th { "ours is" } th { "from" } } }
-                tbody { @for one in paper { tr {
-                    td { (one.what) }
-                    td { (one.paper) }
-                    td { (one.ours_shown()) }
-                    td { (one.place()) }
-                    td { (one.paper.source) }
-                } } }
-            }
-        }
+            .fold(report::Section::new(""), |section, paragraph| {
+                section.text(paragraph)
+            });
+        let paper = "The paper's numbers beside ours";
+        let report = Report::new(&self.title)
+            .section(about.findings(self.findings.clone()))
+            .section(report::Section::new(paper).table(beside(&self.paper)))
+            .sections(self.sections.iter().map(part))
+            .footer(format!(
+                "Every run is in data.csv and data.json beside this page. `cargo xtask experiment {}` makes all three again; \
+                 the same seed gives the same bytes. Simulated: the routing core as shipped, the engine model of \
+                 simulator/engine, clients and network in virtual time.",
+                self.name
+            ))
+            .with_rows(self.rows.table());
+        report.with_data(self)
     }
 }
 
-fn part(section: &Section) -> Markup {
-    html! {
-        section {
-            h2 { (section.title) }
-            @if !section.text.is_empty() { p { (section.text) } }
-            @if !section.key.is_empty() { (key(section.key.iter().map(String::as_str))) }
-            @if !section.charts.is_empty() {
-                div.charts { @for chart in &section.charts { (figure(&chart.title, &chart.explanation, &chart.svg)) } }
-            }
-            @if let Some(table) = &section.table {
-                table {
-                    thead { tr { @for head in &table.heads { th { (head) } } } }
-                    tbody { @for line in &table.lines { tr { @for cell in line { td { (cell) } } } } }
-                }
-            }
+fn beside(paper: &[Against]) -> report::Table {
+    let row = |one: &Against| {
+        [
+            one.what.clone(),
+            one.paper.to_string(),
+            one.ours_shown(),
+            one.place().to_owned(),
+            one.paper.source.to_owned(),
+        ]
+    };
+    report::Table::new(["figure", "paper", "here", "ours is", "from"])
+        .with_rows(paper.iter().map(row))
+}
+
+fn part(section: &Section) -> report::Section {
+    let mut charts = section.charts.clone();
+    if let Some(first) = charts.first_mut() {
+        first.series.clone_from(&section.key);
+    }
+    let part = report::Section::detail(&section.title)
+        .text(&section.text)
+        .charts(charts);
+    match &section.table {
+        Some(table) => {
+            part.table(report::Table::new(&table.heads).with_rows(table.lines.iter().cloned()))
         }
+        None => part,
     }
 }
 
@@ -216,17 +147,13 @@ fn part(section: &Section) -> Markup {
 /// # Errors
 /// When it cannot be written.
 pub fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<PathBuf> {
-    let body = html! {
-        h1 { "Isotherm: experiments" }
-        @for document in documents {
-            section {
-                h2 { a href={ (document.name) "/report.html" } { (document.title) } }
-                (claims(&document.findings))
-            }
-        }
+    let section = |document: &Document| {
+        report::Section::new(&document.title)
+            .text(format!("{}/report.html", document.name))
+            .findings(document.findings.clone())
     };
-    let index = page("Isotherm: experiments", "", &body);
-    let [path] = files::write(output, [("index.html", index)])?;
+    let report = Report::new("Isotherm: experiments").sections(documents.iter().map(section));
+    let [path] = report.write(output, [("index.html", Format::Html)])?;
     Ok(path)
 }
 
@@ -263,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_the_papers_numbers_beside_ours_and_what_does_not_hold() {
-        let page = document().html();
+        let page = document().report().unwrap().render(Format::Html).unwrap();
         assert!(
             page.contains("A &lt;tiny&gt; one")
                 && page.contains("1.27 ×")
@@ -274,7 +201,7 @@ mod tests {
                 && page.contains("below")
                 && page.contains("A paper, Figure 9")
         );
-        let text = document().text();
+        let text = document().report().unwrap().text();
         assert!(
             text.contains("gain: paper 1.27 ×, here 1.05 × (below)")
                 && text.contains("\n  It ran.")
@@ -290,7 +217,7 @@ mod tests {
         cut.more.insert(CUT, 1.0);
         document.rows.0.push(cut);
         document.tell_of_cut_runs();
-        let text = document.text();
+        let text = document.report().unwrap().text();
         assert!(
             text.contains("Does not hold: Every run came to its end: 1 of 2 were cut after 7 days"),
             "{text}"

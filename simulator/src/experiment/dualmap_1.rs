@@ -3,10 +3,10 @@
 //! The coefficient of variation of the replicas' pending prefill tokens (the paper's equation 1), sampled once a second, mean
 //! over the samples. It has no meaning while nothing is pending: moments without any are left out.
 
-use isotherm_report::chart::{Point, Points};
+use isotherm_report::chart::{Chart, Point, Scatter};
 use isotherm_report::number::{percent, short, times};
 
-use super::document::{Chart, Document, Finding, Section};
+use super::document::{Document, Section};
 use super::dualmap::{
     AFFINITY, BASELINES, CONVERSATION, DUAL_MAP, GROUPS, LEAST_LOADED, PUSHING, SYSTEMS, TOOLS,
     high_rates, over_rate,
@@ -16,6 +16,7 @@ use super::figure::{cv, hits};
 use super::lab::Lab;
 use super::paper::{Against, Stated};
 use super::rows::{Row, Rows};
+use isotherm_report::Finding;
 
 const SOURCE: &str = "DualMap, section 2.2, text on Figure 1";
 
@@ -80,7 +81,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
 }
 
 fn scatter(rows: &Rows, group: &str, rate: f64) -> anyhow::Result<Chart> {
-    let chart = Points {
+    let chart = Scatter {
         points: SYSTEMS
             .iter()
             .enumerate()
@@ -95,13 +96,9 @@ fn scatter(rows: &Rows, group: &str, rate: f64) -> anyhow::Result<Chart> {
             .collect(),
         x_name: "coefficient of variation of pending prefill tokens".into(),
         y_name: "cache hits, share".into(),
-        size: (520, 300),
     };
-    Ok(Chart {
-        title: format!("{group}, {} requests/s", short(rate)),
-        explanation: String::new(),
-        svg: chart.svg()?,
-    })
+    let title = format!("{group}, {} requests/s", short(rate));
+    Ok(Chart::new(title, "", chart))
 }
 
 fn findings(rows: &Rows, group: &str, rate: f64) -> Vec<Finding> {

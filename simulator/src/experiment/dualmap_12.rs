@@ -7,10 +7,10 @@
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_report::chart::{Line, Lines, Scale};
+use isotherm_report::chart::{Chart, Line, LineStyle, Lines, Scale};
 use isotherm_report::number::{percent, short};
 
-use super::document::{Chart, Document, Finding, Section};
+use super::document::{Document, Section};
 use super::dualmap::{
     AFFINITY, DUAL_MAP, GOODPUT_SHARE, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, balancing, setup,
 };
@@ -21,6 +21,7 @@ use super::rows::{Rows, Stat};
 use super::workloads;
 use crate::setup::{Action, Change};
 use crate::{Outcome, ReplicaSetup};
+use isotherm_report::Finding;
 
 const SEEDS: u64 = 1;
 const UP: &str = "4 to 8";
@@ -226,7 +227,11 @@ fn section<'a>(
             .enumerate()
             .filter_map(|(series, system)| {
                 let points = curve(of(group, system)?);
-                Some(Line { series, points })
+                Some(Line {
+                    series,
+                    points,
+                    style: LineStyle::Plain,
+                })
             })
             .collect(),
         (
@@ -260,6 +265,7 @@ fn backlogs(outcome: &Outcome) -> Vec<Line> {
     (0..u32::try_from(MANY).unwrap_or(0))
         .map(|number| Line {
             series: number as usize,
+            style: LineStyle::Plain,
             points: outcome
                 .samples
                 .iter()
@@ -285,14 +291,9 @@ fn draw(
         x_name: "seconds".into(),
         y_name: y_name.into(),
         scale: Scale::Linear,
-        mark,
-        moments: moments.to_vec(),
-        dots: false,
-        size: (520, 300),
+        reference: mark,
+        events: moments.to_vec(),
+        y_max: None,
     };
-    Ok(Chart {
-        title: title.to_owned(),
-        explanation: explanation.to_owned(),
-        svg: chart.svg()?,
-    })
+    Ok(Chart::new(title, explanation, chart))
 }

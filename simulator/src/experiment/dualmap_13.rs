@@ -4,10 +4,10 @@
 //! the fleet, as in the paper (8,000 for 8 replicas there; fewer here, so that the search stays short). The highest rate is
 //! tried first: where even that holds, goodput is said to be at least that.
 
-use isotherm_report::chart::{Line, Lines};
+use isotherm_report::chart::{Chart, Line, LineStyle, Lines};
 use isotherm_report::number::{short, times};
 
-use super::document::{Chart, Document, Finding, Section, Table};
+use super::document::{Document, Section, Table};
 use super::dualmap::{
     BASELINES, DUAL_MAP, GOODPUT_SHARE, PUSHING, SYSTEMS, TOOLS, balancing, setup,
 };
@@ -15,6 +15,7 @@ use super::lab::{Case, Lab, outcome, row};
 use super::paper::{Against, Stated};
 use super::rows::{Row, Rows};
 use super::workloads;
+use isotherm_report::Finding;
 
 const SEEDS: u64 = 2;
 const SIZES: [usize; 4] = [8, 16, 24, 32];
@@ -133,6 +134,7 @@ fn search(lab: &Lab, system: &str, size: usize, seed: u64) -> Row {
 fn chart(rows: &Rows, sizes: &[f64]) -> anyhow::Result<Chart> {
     let line = |(series, system): (usize, &&str)| Line {
         series,
+        style: LineStyle::Dotted,
         points: sizes
             .iter()
             .map(|&size| (size, rows.mean(TOOLS, system, size, goodput)))
@@ -142,17 +144,10 @@ fn chart(rows: &Rows, sizes: &[f64]) -> anyhow::Result<Chart> {
         lines: SYSTEMS.iter().enumerate().map(line).collect(),
         x_name: "replicas".into(),
         y_name: "requests/s within the SLO".into(),
-        scale: isotherm_report::chart::Scale::Linear,
-        mark: None,
-        moments: Vec::new(),
-        dots: true,
-        size: (520, 300),
+        ..Lines::default()
     };
-    Ok(Chart {
-        title: "Goodput".into(),
-        explanation: "More is better; a straight line is linear growth.".into(),
-        svg: chart.svg()?,
-    })
+    let caption = "More is better; a straight line is linear growth.";
+    Ok(Chart::new("Goodput", caption, chart))
 }
 
 fn table(rows: &Rows, sizes: &[f64]) -> Table {

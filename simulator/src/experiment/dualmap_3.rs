@@ -4,7 +4,7 @@
 use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short, times};
 
-use super::document::{Document, Finding, Section, Table};
+use super::document::{Document, Section, Table};
 use super::dualmap::{
     BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, PUSHING, REPLICAS, SYSTEMS,
     TOOLS, goodput, goodput_shown, high_rates, over_rate,
@@ -14,6 +14,7 @@ use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
 use super::rows::Rows;
+use isotherm_report::Finding;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 3";
 

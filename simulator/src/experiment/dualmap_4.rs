@@ -1,9 +1,9 @@
 //! DualMap, Figure 4: time to first token and end-to-end time over the request rate.
 
-use isotherm_report::chart::Scale;
+use isotherm_report::chart::{Chart, Scale};
 use isotherm_report::number::{percent, short};
 
-use super::document::{Chart, Document, Finding, Section};
+use super::document::{Document, Section};
 use super::dualmap::{BASELINES, DUAL_MAP, GROUPS, PUSHING, SYSTEMS, high_rates, over_rate};
 use super::explain;
 use super::figure::{p50, p90};
@@ -11,6 +11,7 @@ use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, Figure, lines};
 use super::rows::Rows;
+use isotherm_report::Finding;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 4";
 

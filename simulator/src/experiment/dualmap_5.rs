@@ -9,7 +9,7 @@ use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
 use isotherm_router::{Ablation, Selection};
 
-use super::document::{Document, Finding, Section, Table};
+use super::document::{Document, Section, Table};
 use super::dualmap::{
     CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, balancing, draw, goodput_shown, setup,
 };
@@ -19,6 +19,7 @@ use super::paper::{Against, Stated};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
 use crate::Setup;
+use isotherm_report::Finding;
 
 const AFFINITY: &str = "cache-affinity";
 const LEAST_LOADED: &str = "least-loaded";

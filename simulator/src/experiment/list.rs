@@ -125,7 +125,7 @@ pub fn run(experiments: &[&Experiment], lab: &Lab, output: &Path) -> anyhow::Res
         let mut document = (experiment.run)(lab)?;
         document.tell_of_cut_runs();
         page = document.write(output)?;
-        println!("{}", document.text());
+        println!("{}", document.report()?.text());
         eprintln!("    {:.1} s", start.elapsed().as_secs_f64());
         documents.push(document);
     }

@@ -1,12 +1,11 @@
 //! Charts of rows, as the papers draw them.
 
-use isotherm_report::chart::{Bar, Bars, BoxGroup, Boxes, Group, Line, Lines, Quantiles, Scale};
+use isotherm_report::chart::{
+    Bar, BarGroup, Bars, BoxGroup, Boxes, Chart, Line, LineStyle, Lines, Quantiles, Scale,
+};
 
-use super::document::Chart;
 use super::rows::{Row, Rows};
 use crate::summary::Summary;
-
-const SIZE: (u32, u32) = (520, 300);
 
 /// A figure of a run.
 pub type Figure = fn(&Row) -> f64;
@@ -32,19 +31,15 @@ pub fn bars(
     let chart = Bars {
         groups: groups
             .iter()
-            .map(|group| Group {
+            .map(|group| BarGroup {
                 name: (*group).to_owned(),
                 bars: systems.iter().map(|system| bar(group, system)).collect(),
             })
             .collect(),
-        size: SIZE,
-        mark: None,
+        reference: None,
+        format,
     };
-    Ok(Chart {
-        title: title.to_owned(),
-        explanation: explanation.to_owned(),
-        svg: chart.svg(format)?,
-    })
+    Ok(Chart::new(title, explanation, chart).with_series(systems.iter().copied()))
 }
 
 /// Lines over the figure that was turned, one for every system; means over the seeds.
@@ -60,6 +55,7 @@ pub fn lines(
 ) -> anyhow::Result<Chart> {
     let line = |(series, system): (usize, &&str)| Line {
         series,
+        style: LineStyle::Dotted,
         points: rows
             .xs(group)
             .into_iter()
@@ -71,16 +67,10 @@ pub fn lines(
         x_name: axes.x.to_owned(),
         y_name: axes.y.to_owned(),
         scale: axes.scale,
-        mark: axes.mark.map(|(value, name)| (value, name.to_owned())),
-        moments: Vec::new(),
-        dots: true,
-        size: SIZE,
+        reference: axes.mark.map(|(value, name)| (value, name.to_owned())),
+        ..Lines::default()
     };
-    Ok(Chart {
-        title: title.to_owned(),
-        explanation: explanation.to_owned(),
-        svg: chart.svg()?,
-    })
+    Ok(Chart::new(title, explanation, chart).with_series(systems.iter().copied()))
 }
 
 /// The axes of lines.
@@ -130,13 +120,8 @@ pub fn boxes(
             .collect(),
         y_name: "seconds".to_owned(),
         scale,
-        size: SIZE,
     };
-    Ok(Chart {
-        title: title.to_owned(),
-        explanation: explanation.to_owned(),
-        svg: chart.svg()?,
-    })
+    Ok(Chart::new(title, explanation, chart).with_series(systems.iter().copied()))
 }
 
 /// Of the times to the first token.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use isotherm_report::Table;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -131,45 +132,32 @@ impl Rows {
         xs
     }
 
-    /// As comma-separated values: a line for each run, its figures in the order of their names.
+    /// A line for each run, its figures in the order of their names.
     #[must_use]
-    pub fn csv(&self) -> String {
+    pub fn table(&self) -> Table {
         let figures: Vec<BTreeMap<String, f64>> = self.0.iter().map(Row::figures).collect();
-        let mut names: Vec<&String> = figures.iter().flat_map(BTreeMap::keys).collect();
-        names.sort();
+        let mut names: Vec<&str> = figures
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .map(String::as_str)
+            .collect();
+        names.sort_unstable();
         names.dedup();
-        let mut text = String::from("group,system,x,seed");
-        for name in &names {
-            text.push(',');
-            text.push_str(name);
-        }
-        text.push('\n');
-        for (row, figures) in self.0.iter().zip(&figures) {
-            text.push_str(&format!(
-                "{},{},{},{}",
-                quoted(&row.group),
-                quoted(&row.system),
-                row.x,
-                row.seed
-            ));
-            for name in &names {
-                text.push(',');
-                if let Some(value) = figures.get(*name) {
-                    text.push_str(&value.to_string());
-                }
-            }
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// A cell that may hold a comma or a quote.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
+        let line = |(row, figures): (&Row, &BTreeMap<String, f64>)| {
+            let cell = |name: &&str| figures.get(*name).map_or_else(String::new, f64::to_string);
+            let head = [
+                row.group.clone(),
+                row.system.clone(),
+                row.x.to_string(),
+                row.seed.to_string(),
+            ];
+            head.into_iter()
+                .chain(names.iter().map(cell))
+                .collect::<Vec<String>>()
+        };
+        let columns = ["group", "system", "x", "seed"];
+        Table::new(columns.into_iter().chain(names.iter().copied()))
+            .with_rows(self.0.iter().zip(&figures).map(line))
     }
 }
 
@@ -216,7 +204,7 @@ pub(super) mod tests {
     #[test]
     fn the_csv_has_every_figure_of_every_run() {
         let rows = Rows(vec![row("w, \"x\"", "a", 0.0, 7, 10.5)]);
-        let csv = rows.csv();
+        let csv = rows.table().csv();
         let (head, line) = csv.trim_end().split_once('\n').unwrap();
         assert!(head.starts_with("group,system,x,seed,busy_share,"));
         assert!(line.starts_with("\"w, \"\"x\"\"\",a,0,7,0.5,"));

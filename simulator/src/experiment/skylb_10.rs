@@ -7,7 +7,7 @@ use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short, times};
 use isotherm_router::{PolicyName, Push};
 
-use super::document::{Document, Finding, Section};
+use super::document::{Document, Section};
 use super::explain;
 use super::figure::{p90, tokens};
 use super::lab::{Case, Lab, config};
@@ -15,6 +15,7 @@ use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
 use super::{skylb_8, workloads};
 use crate::Balancing;
+use isotherm_report::Finding;
 
 const SEEDS: u64 = 3;
 const GROUP: &str = "120, 40 and 40 clients";

@@ -16,7 +16,7 @@ use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
 use isotherm_router::{PolicyName, Push};
 
-use super::document::{Document, Finding, Section};
+use super::document::{Document, Section};
 use super::explain;
 use super::figure::{hits, p50, p90, tokens};
 use super::lab::{Case, Draw, Lab, config};
@@ -25,6 +25,7 @@ use super::picture::{bars, boxes, e2e, ttft};
 use super::rows::{Row, Rows};
 use super::workloads;
 use crate::{Balancing, RegionSetup, Setup};
+use isotherm_report::Finding;
 
 const SEEDS: u64 = 3;
 const US: usize = 0;

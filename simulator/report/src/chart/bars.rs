@@ -1,58 +1,79 @@
-//! Grouped bars: few, large, each with its value, so that nobody has to read an axis.
+//! Grouped bars: few, large, each with its value above, so that the chart needs no vertical axis.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
+use serde::Serialize;
 
-use super::Scale;
-use super::frame::{Area, Drawn, centred, range, svg};
+use super::frame::{Area, Drawn, centred, plain, range, svg};
+use super::{Scale, name};
+use crate::number::short;
 use crate::palette::{GREY, TEXT, pick};
+use crate::table::Table;
 
 /// One bar.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// How high.
+    /// Height; a bar of `NaN` is left out.
     pub value: f64,
-    /// Between what its samples lie, when there are several.
+    /// Least and greatest sample, when there are several.
     pub spread: Option<(f64, f64)>,
 }
 
-/// Bars side by side; the first has the first colour.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    /// What stands below.
+/// Bars side by side, one for each series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BarGroup {
+    /// Name below the bars.
     pub name: String,
-    /// From left to right.
+    /// Bars from left to right, in the order of the series.
     pub bars: Vec<Bar>,
 }
 
-/// The chart.
-#[derive(Clone, Debug)]
+/// A plot of grouped bars.
+#[derive(Clone, Debug, Serialize)]
 pub struct Bars {
-    /// From left to right.
-    pub groups: Vec<Group>,
-    /// Width and height in pixels.
-    pub size: (u32, u32),
-    /// A line across, with its name.
-    pub mark: Option<(f64, String)>,
+    /// Groups from left to right.
+    pub groups: Vec<BarGroup>,
+    /// A dashed line across the plot, with its name.
+    pub reference: Option<(f64, String)>,
+    /// Formats the number above a bar.
+    #[serde(skip)]
+    pub format: fn(f64) -> String,
+}
+
+impl Default for Bars {
+    fn default() -> Self {
+        Self {
+            groups: Vec::new(),
+            reference: None,
+            format: short,
+        }
+    }
 }
 
 impl Bars {
-    /// Draws it; `format` makes the number over a bar.
-    ///
-    /// # Errors
-    /// When the backend cannot draw.
-    pub fn svg(&self, format: impl Fn(f64) -> String) -> anyhow::Result<String> {
-        svg(self.size, |area| self.draw(area, &format))
+    pub(super) fn svg(&self, size: (u32, u32)) -> anyhow::Result<String> {
+        svg(size, |area| self.draw(area))
     }
 
-    fn draw(&self, area: &Area<'_>, format: &dyn Fn(f64) -> String) -> Drawn {
+    pub(super) fn table(&self, series: &[String]) -> Table {
+        let bars = self.groups.first().map_or(0, |group| group.bars.len());
+        let names = (0..bars).map(|index| name(series, index));
+        let mut table = Table::new(core::iter::once("").chain(names));
+        for group in &self.groups {
+            let values = group.bars.iter().map(|bar| (self.format)(bar.value));
+            table.push(core::iter::once(group.name.clone()).chain(values));
+        }
+        table
+    }
+
+    fn draw(&self, area: &Area<'_>) -> Drawn {
         let all = || self.groups.iter().flat_map(|group| &group.bars);
         let highest = all()
             .map(|bar| {
                 bar.spread
                     .map_or(bar.value, |(_, high)| high.max(bar.value))
             })
-            .chain(self.mark.iter().map(|(value, _)| *value));
+            .chain(self.reference.iter().map(|(value, _)| *value));
         let (_, top) = range(Scale::Linear, highest);
         let mut chart = ChartBuilder::on(area)
             .margin(10)
@@ -86,7 +107,7 @@ impl Bars {
                     label_at = label_at.max(high);
                 }
                 let at = (middle, label_at + top * 0.015);
-                let label = Text::new(format(bar.value), at, centred(13, VPos::Bottom));
+                let label = Text::new((self.format)(bar.value), at, centred(13, VPos::Bottom));
                 chart.draw_series(std::iter::once(label))?;
             }
             let (x, y) = chart.backend_coord(&(index as f64 + 0.5, 0.0));
@@ -97,7 +118,7 @@ impl Bars {
                 centred(15, VPos::Top),
             ))?;
         }
-        if let Some((value, name)) = &self.mark {
+        if let Some((value, name)) = &self.reference {
             chart.draw_series(DashedLineSeries::new(
                 [(0.0, *value), (end, *value)],
                 5,
@@ -105,11 +126,7 @@ impl Bars {
                 GREY.into(),
             ))?;
             let (x, y) = chart.backend_coord(&(0.02, *value));
-            area.draw(&Text::new(
-                name.clone(),
-                (x, y - 14),
-                super::frame::plain(12),
-            ))?;
+            area.draw(&Text::new(name.clone(), (x, y - 14), plain(12)))?;
         }
         Ok(())
     }
@@ -131,21 +148,21 @@ mod tests {
     fn each_bar_has_its_number_and_its_height() {
         let chart = Bars {
             groups: vec![
-                Group {
+                BarGroup {
                     name: "one".into(),
                     bars: vec![bar(1.0), bar(2.0)],
                 },
-                Group {
+                BarGroup {
                     name: "two".into(),
                     bars: vec![bar(f64::NAN), bar(4.0)],
                 },
             ],
-            size: (400, 300),
-            mark: Some((3.0, "goal".into())),
+            reference: Some((3.0, "goal".into())),
+            format: |value| format!("<{value:.1}>"),
         };
-        let svg = chart.svg(|value| format!("<{value:.1}>")).unwrap();
+        let svg = chart.svg((400, 300)).unwrap();
         assert_eq!(count(&svg, "rect"), 3);
         assert!(svg.contains("goal") && svg.contains("two") && svg.contains("&lt;4.0&gt;"));
-        assert_eq!(svg, chart.svg(|value| format!("<{value:.1}>")).unwrap());
+        assert_eq!(svg, chart.svg((400, 300)).unwrap());
     }
 }

@@ -4,58 +4,66 @@
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
+use serde::Serialize;
 
-use super::Scale;
 use super::frame::{Area, Drawn, centred, plain, range, svg};
+use super::{Scale, name};
 use crate::number::short;
 use crate::palette::{GREY, TEXT, pick};
+use crate::table::Table;
 
-/// What one box shows.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The quantiles that one box shows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Lower end of the whisker.
     pub p10: f64,
     /// Lower edge of the box.
     pub p25: f64,
-    /// The line in it.
+    /// Line in the box.
     pub p50: f64,
-    /// Its upper edge.
+    /// Upper edge of the box.
     pub p75: f64,
     /// Upper end of the whisker.
     pub p90: f64,
-    /// The triangle.
+    /// Triangle.
     pub mean: f64,
 }
 
-/// Boxes side by side; the first has the first colour.
-#[derive(Clone, Debug, PartialEq)]
+/// Boxes side by side, one for each series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BoxGroup {
-    /// What stands below.
+    /// Name below the boxes.
     pub name: String,
-    /// From left to right.
+    /// Boxes from left to right, in the order of the series.
     pub boxes: Vec<Quantiles>,
 }
 
-/// The chart.
-#[derive(Clone, Debug)]
+/// A plot of grouped boxes.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Boxes {
-    /// From left to right.
+    /// Groups from left to right.
     pub groups: Vec<BoxGroup>,
-    /// Beside the axis.
+    /// Name of the vertical axis.
     pub y_name: String,
-    /// How the vertical axis is divided.
+    /// Division of the vertical axis.
     pub scale: Scale,
-    /// Width and height in pixels.
-    pub size: (u32, u32),
 }
 
 impl Boxes {
-    /// Draws it.
-    ///
-    /// # Errors
-    /// When the backend cannot draw.
-    pub fn svg(&self) -> anyhow::Result<String> {
-        svg(self.size, |area| {
+    pub(super) fn table(&self, series: &[String]) -> Table {
+        let mut table = Table::new(["", "p10", "p25", "p50", "p75", "p90", "mean"]);
+        for group in &self.groups {
+            for (index, one) in group.boxes.iter().enumerate() {
+                let values = [one.p10, one.p25, one.p50, one.p75, one.p90, one.mean].map(short);
+                let label = format!("{}, {}", group.name, name(series, index));
+                table.push(core::iter::once(label).chain(values));
+            }
+        }
+        table
+    }
+
+    pub(super) fn svg(&self, size: (u32, u32)) -> anyhow::Result<String> {
+        svg(size, |area| {
             let all = self.groups.iter().flat_map(|group| &group.boxes);
             let (low, high) = range(self.scale, all.flat_map(|one| [one.p10, one.p90, one.mean]));
             match self.scale {
@@ -143,9 +151,8 @@ mod tests {
                 }],
                 y_name: "TTFT, s".into(),
                 scale,
-                size: (400, 300),
             };
-            let svg = chart.svg().unwrap();
+            let svg = chart.svg((400, 300)).unwrap();
             assert_eq!((count(&svg, "rect"), count(&svg, "polygon")), (2, 2));
             assert!(svg.contains("ToT") && svg.contains("TTFT, s"));
         }

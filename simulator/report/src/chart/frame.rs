@@ -1,4 +1,4 @@
-//! What every chart does alike: the drawing area, fonts, and the range of an axis.
+//! Shared parts of the plots: the drawing area, fonts, and the range of an axis.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;
@@ -8,15 +8,15 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::Scale;
 use crate::palette::TEXT;
 
-/// What a drawing returns; plotters' errors are generic over the backend.
+/// Result of drawing; the errors of plotters are generic over the backend.
 pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
-/// Where it is drawn.
+/// Area that a plot draws on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A log axis shows nothing smaller than this share of its greatest value.
 const LOG_SHARE_MIN: f64 = 1e-5;
 
-/// Draws into a new SVG of this size.
+/// Draws a new SVG of this size.
 pub(super) fn svg(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Drawn,
@@ -29,7 +29,7 @@ pub(super) fn svg(
     Ok(svg)
 }
 
-/// Text in the middle of where it is put.
+/// Text centred on its position.
 pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
     ("sans-serif", size)
         .into_font()
@@ -37,7 +37,7 @@ pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
         .pos(Pos::new(HPos::Center, vertical))
 }
 
-/// Text to the right of where it is put.
+/// Text to the right of its position.
 pub(super) fn beside(size: i32) -> TextStyle<'static> {
     ("sans-serif", size)
         .into_font()
@@ -45,12 +45,12 @@ pub(super) fn beside(size: i32) -> TextStyle<'static> {
         .pos(Pos::new(HPos::Left, VPos::Center))
 }
 
-/// Plain text, for axes.
+/// Text of axes.
 pub(super) fn plain(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
 }
 
-/// From where to where an axis goes that shows these values; what is not finite is left out.
+/// Least and greatest value of an axis that shows these values. Values that are not finite are left out.
 pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (mut least, mut greatest) = (f64::INFINITY, 0.0_f64);
     for value in values.filter(|value| value.is_finite()) {

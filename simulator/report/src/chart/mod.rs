@@ -1,18 +1,58 @@
-//! Charts as SVG. Each is a plain description that draws itself; colours go by the number of a series.
+//! Charts: a title, the names of the series, and one of four plots. A chart draws itself as SVG.
+//!
+//! The first series has the first colour of [`crate::palette`], in every chart and in the legend.
 
 mod bars;
 mod boxes;
 mod frame;
 mod lines;
-mod points;
+mod scatter;
 
-pub use bars::{Bar, Bars, Group};
+use serde::Serialize;
+
+pub use bars::{Bar, BarGroup, Bars};
 pub use boxes::{BoxGroup, Boxes, Quantiles};
-pub use lines::{Line, Lines};
-pub use points::{Point, Points};
+pub use lines::{Line, LineStyle, Lines};
+pub use scatter::{Point, Scatter};
+
+use crate::table::Table;
+
+/// Two charts of this size fit side by side on a page.
+const SIZE: (u32, u32) = (520, 300);
+
+/// A plot with its title above and its caption below.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chart {
+    /// Title above the plot.
+    pub title: String,
+    /// Caption below the plot: what the figure is, and whether more of it is better.
+    pub caption: String,
+    /// Names of the series in the order of their colours; the legend of the section.
+    pub series: Vec<String>,
+    /// The plot.
+    pub plot: Plot,
+    /// Width and height in pixels.
+    #[serde(skip)]
+    pub size: (u32, u32),
+}
+
+/// The kinds of plots.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Plot {
+    /// Grouped bars.
+    Bars(Bars),
+    /// Grouped boxes with whiskers.
+    Boxes(Boxes),
+    /// Lines over a number.
+    Lines(Lines),
+    /// Named points in a plane.
+    Scatter(Scatter),
+}
 
 /// How an axis is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scale {
     /// Evenly, from zero.
     #[default]
@@ -21,10 +61,113 @@ pub enum Scale {
     Log,
 }
 
+impl Chart {
+    /// A chart of the usual size with a single series that needs no name.
+    #[must_use]
+    pub fn new(
+        title: impl Into<String>,
+        caption: impl Into<String>,
+        plot: impl Into<Plot>,
+    ) -> Self {
+        Self {
+            title: title.into(),
+            caption: caption.into(),
+            series: Vec::new(),
+            plot: plot.into(),
+            size: SIZE,
+        }
+    }
+
+    /// Names the series.
+    #[must_use]
+    pub fn with_series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.series = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets width and height in pixels.
+    #[must_use]
+    pub fn with_size(mut self, size: (u32, u32)) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Draws the plot.
+    ///
+    /// # Errors
+    /// When the SVG backend cannot draw.
+    pub fn svg(&self) -> anyhow::Result<String> {
+        match &self.plot {
+            Plot::Bars(bars) => bars.svg(self.size),
+            Plot::Boxes(boxes) => boxes.svg(self.size),
+            Plot::Lines(lines) => lines.svg(self.size),
+            Plot::Scatter(scatter) => scatter.svg(self.size),
+        }
+    }
+
+    /// The values of the plot as a table, for formats without pictures. `None` when there are too many to read.
+    #[must_use]
+    pub fn table(&self) -> Option<Table> {
+        match &self.plot {
+            Plot::Bars(bars) => Some(bars.table(&self.series)),
+            Plot::Boxes(boxes) => Some(boxes.table(&self.series)),
+            Plot::Lines(lines) => lines.table(&self.series),
+            Plot::Scatter(scatter) => Some(scatter.table()),
+        }
+    }
+}
+
+macro_rules! plot_from {
+    ($($plot:ident),*) => {$(
+        impl From<$plot> for Plot {
+            fn from(plot: $plot) -> Self {
+                Self::$plot(plot)
+            }
+        }
+    )*};
+}
+plot_from!(Bars, Boxes, Lines, Scatter);
+
+/// The name of a series; empty when the chart names none.
+fn name(series: &[String], index: usize) -> &str {
+    series.get(index).map_or("", String::as_str)
+}
+
 #[cfg(test)]
 mod tests {
-    /// The shapes of a chart, by their SVG elements.
+    use super::*;
+
+    /// Number of shapes in a chart, by their SVG element.
     pub(super) fn count(svg: &str, element: &str) -> usize {
         svg.matches(&format!("<{element} ")).count()
+    }
+
+    #[test]
+    fn every_plot_has_its_values_as_a_table() {
+        let bar = |value| Bar {
+            value,
+            spread: None,
+        };
+        let bars = Bars {
+            groups: vec![BarGroup {
+                name: "TTFT".into(),
+                bars: vec![bar(1.0), bar(2.0)],
+            }],
+            ..Bars::default()
+        };
+        let chart = Chart::new("t", "c", bars).with_series(["a", "b"]);
+        assert_eq!(chart.table().unwrap().csv(), ",a,b\nTTFT,1.00,2.00\n");
+        let line = |series, y| Line {
+            series,
+            points: vec![(1.0, y)],
+            style: LineStyle::Plain,
+        };
+        let lines = Lines {
+            lines: vec![line(0, 3.0), line(1, 4.0)],
+            x_name: "rate".into(),
+            ..Lines::default()
+        };
+        let chart = Chart::new("t", "c", lines).with_series(["a", "b"]);
+        assert_eq!(chart.table().unwrap().csv(), "rate,a,b\n1.00,3.00,4.00\n");
     }
 }

@@ -2,10 +2,10 @@
 
 use isotherm_report::number::{percent, short, times};
 
-use super::super::document::Finding;
 use super::super::rows::{Row, Rows};
 use super::verdict::{GOALS, Standing, Verdict, verdicts};
 use super::{ORACLE, OURS};
+use isotherm_report::Finding;
 
 /// As good as the best other system, but for what seeds differ by.
 const RATIO_MIN: f64 = 0.98;

@@ -1,9 +1,9 @@
 //! The ratios as bars and as a table.
 
-use isotherm_report::chart::{Bar, Bars, Group};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
 use isotherm_report::number::{short, times};
 
-use super::super::document::{Chart, Table};
+use super::super::document::Table;
 use super::super::rows::Rows;
 use super::verdict::{GOALS, verdicts};
 use super::{ORACLE, OURS};
@@ -19,7 +19,7 @@ pub(super) fn overview(
     groups
         .chunks(GROUPS_EACH)
         .map(|some| {
-            let group = |name: &&str| Group {
+            let group = |name: &&str| BarGroup {
                 name: (*name).to_owned(),
                 bars: verdicts(rows, name, others)
                     .iter()
@@ -32,14 +32,10 @@ pub(super) fn overview(
             };
             let chart = Bars {
                 groups: some.iter().map(group).collect(),
-                size: (640, 300),
-                mark: Some((1.0, "the best other".to_owned())),
+                reference: Some((1.0, "the best other".to_owned())),
+                format: short,
             };
-            Ok(Chart {
-                title: some.join(", "),
-                explanation: String::new(),
-                svg: chart.svg(short)?,
-            })
+            Ok(Chart::new(some.join(", "), "", chart).with_size((640, 300)))
         })
         .collect()
 }

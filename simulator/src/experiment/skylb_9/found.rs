@@ -2,12 +2,13 @@
 
 use isotherm_report::number::{short, times};
 
-use super::super::document::{Finding, Table};
+use super::super::document::Table;
 use super::super::explain;
 use super::super::figure::{hits, p90, tokens};
 use super::super::paper::{Against, Stated};
 use super::super::rows::{Row, Rows};
 use super::{BLIND, CHATS, LIMITED, PENDING, POLICIES, SGLANG};
+use isotherm_report::Finding;
 
 const SOURCE: &str = "SkyLB, section 5.2, text on Figure 9";
 

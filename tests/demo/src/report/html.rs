@@ -1,12 +1,10 @@
 //! The report as one page that needs nothing else: no script, no font, no network.
 
-use isotherm_report::chart::{Bar, Bars, Group};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
 use isotherm_report::page::{figure, key, page};
 use maud::{Markup, html};
 
 use super::{Report, Run};
-
-const CHART_SIZE: (u32, u32) = (520, 300);
 
 /// One group of bars: its name, and a value of each run.
 struct Of {
@@ -19,16 +17,16 @@ fn bars(runs: &[Run], groups: &[Of], format: fn(f64) -> String) -> anyhow::Resul
         value,
         spread: None,
     };
-    let group = |of: &Of| Group {
+    let group = |of: &Of| BarGroup {
         name: of.name.to_owned(),
         bars: runs.iter().map(of.value).map(bar).collect(),
     };
     let chart = Bars {
         groups: groups.iter().map(group).collect(),
-        size: CHART_SIZE,
-        mark: None,
+        reference: None,
+        format,
     };
-    chart.svg(format)
+    Chart::new("", "", chart).svg()
 }
 
 /// The page.

@@ -1,6 +1,7 @@
 //! The charts and the tables as one page that needs nothing else: no script, no font, no network.
 
-use isotherm_report::chart::{Bar, Bars, Group, Line, Lines, Scale};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Line, LineStyle, Lines};
+use isotherm_report::number::{hundredths, whole};
 use isotherm_report::page::{figure, key, page};
 use maud::{Markup, html};
 
@@ -93,9 +94,9 @@ fn chart(
         value: spread.map_or(f64::NAN, |of| of.median),
         spread: spread.map(|of| (of.min, of.max)),
     };
-    let groups: Vec<Group> = workloads
+    let groups: Vec<BarGroup> = workloads
         .iter()
-        .map(|workload| Group {
+        .map(|workload| BarGroup {
             name: workload.name.to_owned(),
             bars: report
                 .rows
@@ -110,10 +111,10 @@ fn chart(
     }
     let chart = Bars {
         groups,
-        size: SIZE,
-        mark: None,
+        reference: None,
+        format: if digits == 0 { whole } else { hundredths },
     };
-    let svg = chart.svg(|value| format!("{value:.digits$}"))?;
+    let svg = Chart::new("", "", chart).with_size(SIZE).svg()?;
     Ok(Some(figure(title, note, &svg)))
 }
 
@@ -126,6 +127,7 @@ fn memory(report: &Report) -> anyhow::Result<Option<Markup>> {
         });
         Line {
             series,
+            style: LineStyle::Plain,
             points: points.collect(),
         }
     };
@@ -137,14 +139,11 @@ fn memory(report: &Report) -> anyhow::Result<Option<Markup>> {
         lines,
         x_name: "thousand unique prompts of 4 KB".into(),
         y_name: "resident MB".into(),
-        scale: Scale::Linear,
-        mark: None,
-        moments: Vec::new(),
-        dots: false,
-        size: SIZE,
+        ..Lines::default()
     };
+    let svg = Chart::new("", "", chart).with_size(SIZE).svg()?;
     let note = "All processes of a row together. Flat is better.";
-    Ok(Some(figure("Memory", note, &chart.svg()?)))
+    Ok(Some(figure("Memory", note, &svg)))
 }
 
 #[cfg(test)]

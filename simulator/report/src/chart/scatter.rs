@@ -1,43 +1,47 @@
 //! Named points in a plane: one thing against another, as a trade-off.
 
 use plotters::prelude::*;
+use serde::Serialize;
 
 use super::Scale;
 use super::frame::{Area, Drawn, beside, plain, range, svg};
 use crate::number::short;
 use crate::palette::{GREY, pick};
+use crate::table::Table;
 
 /// One point.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// What stands beside it.
+    /// Name beside the point.
     pub name: String,
-    /// Its colour.
+    /// Index of its series, which gives the colour.
     pub series: usize,
-    /// Where it is.
+    /// Coordinates; a point that is not finite is left out.
     pub at: (f64, f64),
 }
 
-/// The chart.
-#[derive(Clone, Debug)]
-pub struct Points {
-    /// The points.
+/// A plot of named points.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Scatter {
+    /// Points in any order.
     pub points: Vec<Point>,
-    /// Below the axis.
+    /// Name of the horizontal axis.
     pub x_name: String,
-    /// Beside the axis.
+    /// Name of the vertical axis.
     pub y_name: String,
-    /// Width and height in pixels.
-    pub size: (u32, u32),
 }
 
-impl Points {
-    /// Draws it.
-    ///
-    /// # Errors
-    /// When the backend cannot draw.
-    pub fn svg(&self) -> anyhow::Result<String> {
-        svg(self.size, |area| self.draw(area))
+impl Scatter {
+    pub(super) fn svg(&self, size: (u32, u32)) -> anyhow::Result<String> {
+        svg(size, |area| self.draw(area))
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(["", &self.x_name, &self.y_name]);
+        for Point { name, at, .. } in &self.points {
+            table.push([name.clone(), short(at.0), short(at.1)]);
+        }
+        table
     }
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
@@ -84,13 +88,12 @@ mod tests {
             series: 0,
             at: (x, 0.5),
         };
-        let chart = Points {
+        let chart = Scatter {
             points: vec![point("here", 1.0), point("nowhere", f64::NAN)],
             x_name: "x".into(),
             y_name: "y".into(),
-            size: (300, 200),
         };
-        let svg = chart.svg().unwrap();
+        let svg = chart.svg((300, 200)).unwrap();
         assert_eq!(count(&svg, "circle"), 1);
         assert!(svg.contains("here") && !svg.contains("nowhere"));
     }

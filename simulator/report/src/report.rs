@@ -1,0 +1,299 @@
+//! The document model: a report, its sections, and what a section holds.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::chart::Chart;
+use crate::facts::RunFacts;
+use crate::table::Table;
+use crate::{files, render};
+
+/// The result of an experiment, a benchmark or a demo.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Title of the report.
+    pub title: String,
+    /// Circumstances of the run. A report without them depends on its input alone.
+    pub facts: Option<RunFacts>,
+    /// Sections from top to bottom.
+    pub sections: Vec<Section>,
+    /// Remark at the bottom of a page.
+    pub footer: String,
+    /// Measurements for programs, as JSON; [`Format::Json`] writes them instead of the document.
+    #[serde(skip)]
+    pub data: Option<String>,
+    /// Measurements for spreadsheets; [`Format::Csv`] writes them instead of the tables of all sections.
+    #[serde(skip)]
+    pub rows: Option<Table>,
+}
+
+/// A part of a report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Section {
+    /// Heading; a section without a title continues the one above.
+    pub title: String,
+    /// Whether the section is left out of terminal text.
+    pub is_detail: bool,
+    /// Content from top to bottom.
+    pub content: Vec<Content>,
+}
+
+/// A block of a section.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// A paragraph.
+    Text(String),
+    /// A bulleted list.
+    List(Vec<String>),
+    /// Statements computed from the data.
+    Findings(Vec<Finding>),
+    /// Charts side by side. The legend above them names the series of the first chart.
+    Charts(Vec<Chart>),
+    /// A table.
+    Table(Table),
+}
+
+/// A statement computed from the data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The statement, or the expectation that the data meet or miss.
+    pub text: String,
+    /// The figures that decide, where the statement does not contain them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<String>,
+    /// Whether the expectation holds; `None` for a statement that only describes.
+    pub holds: Option<bool>,
+}
+
+/// File formats of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One page that needs nothing else: no script, no font, no network.
+    Html,
+    /// [`Report::data`], or the document itself.
+    Json,
+    /// [`Report::rows`], or the tables of all sections.
+    Csv,
+    /// Markdown; charts are tables of their values.
+    Markdown,
+    /// Terminal text without charts and without detail sections.
+    Text,
+}
+
+impl Finding {
+    /// A statement that only describes.
+    #[must_use]
+    pub fn note(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            measured: None,
+            holds: None,
+        }
+    }
+
+    /// An expectation that the data meet or miss.
+    #[must_use]
+    pub fn claim(text: impl Into<String>, holds: bool) -> Self {
+        Self {
+            holds: Some(holds),
+            ..Self::note(text)
+        }
+    }
+
+    /// Adds the figures that decide.
+    #[must_use]
+    pub fn measured(mut self, figures: impl Into<String>) -> Self {
+        self.measured = Some(figures.into());
+        self
+    }
+
+    /// The words before the statement: whether the expectation holds.
+    #[must_use]
+    pub(crate) const fn mark(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "Holds: ",
+            Some(false) => "Does not hold: ",
+            None => "",
+        }
+    }
+
+    /// The statement with its figures.
+    pub(crate) fn statement(&self) -> String {
+        match &self.measured {
+            Some(measured) => format!("{}: {measured}", self.text),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl Section {
+    /// A section without content.
+    #[must_use]
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
+    }
+
+    /// A section that terminal text leaves out.
+    #[must_use]
+    pub fn detail(title: impl Into<String>) -> Self {
+        Self {
+            is_detail: true,
+            ..Self::new(title)
+        }
+    }
+
+    /// Adds a paragraph; an empty one is left out.
+    #[must_use]
+    pub fn text(self, paragraph: impl Into<String>) -> Self {
+        let paragraph = paragraph.into();
+        let is_empty = paragraph.is_empty();
+        self.with(Content::Text(paragraph), is_empty)
+    }
+
+    /// Adds a bulleted list; an empty one is left out.
+    #[must_use]
+    pub fn list(self, items: Vec<String>) -> Self {
+        let is_empty = items.is_empty();
+        self.with(Content::List(items), is_empty)
+    }
+
+    /// Adds findings; an empty list is left out.
+    #[must_use]
+    pub fn findings(self, findings: Vec<Finding>) -> Self {
+        let is_empty = findings.is_empty();
+        self.with(Content::Findings(findings), is_empty)
+    }
+
+    /// Adds charts side by side; an empty list is left out.
+    #[must_use]
+    pub fn charts(self, charts: Vec<Chart>) -> Self {
+        let is_empty = charts.is_empty();
+        self.with(Content::Charts(charts), is_empty)
+    }
+
+    /// Adds a table; one without rows is left out.
+    #[must_use]
+    pub fn table(self, table: Table) -> Self {
+        let is_empty = table.rows.is_empty();
+        self.with(Content::Table(table), is_empty)
+    }
+
+    fn with(mut self, content: Content, is_empty: bool) -> Self {
+        if !is_empty {
+            self.content.push(content);
+        }
+        self
+    }
+}
+
+impl Report {
+    /// A report without sections.
+    #[must_use]
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the circumstances of the run.
+    #[must_use]
+    pub fn with_facts(mut self, facts: RunFacts) -> Self {
+        self.facts = Some(facts);
+        self
+    }
+
+    /// Appends a section; one without content is left out.
+    #[must_use]
+    pub fn section(mut self, section: Section) -> Self {
+        if !section.content.is_empty() {
+            self.sections.push(section);
+        }
+        self
+    }
+
+    /// Appends sections.
+    #[must_use]
+    pub fn sections(self, sections: impl IntoIterator<Item = Section>) -> Self {
+        sections.into_iter().fold(self, Self::section)
+    }
+
+    /// Sets the remark at the bottom of a page.
+    #[must_use]
+    pub fn footer(mut self, footer: impl Into<String>) -> Self {
+        self.footer = footer.into();
+        self
+    }
+
+    /// Attaches the measurements for programs.
+    ///
+    /// # Errors
+    /// When the measurements have no JSON form.
+    pub fn with_data(mut self, data: &impl Serialize) -> anyhow::Result<Self> {
+        self.data = Some(json(data)?);
+        Ok(self)
+    }
+
+    /// Attaches the measurements for spreadsheets.
+    #[must_use]
+    pub fn with_rows(mut self, rows: Table) -> Self {
+        self.rows = Some(rows);
+        self
+    }
+
+    /// The report in a format.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn.
+    pub fn render(&self, format: Format) -> anyhow::Result<String> {
+        Ok(match format {
+            Format::Html => render::html::page(self)?,
+            Format::Json => match &self.data {
+                Some(data) => data.clone(),
+                None => json(self)?,
+            },
+            Format::Csv => match &self.rows {
+                Some(rows) => rows.csv(),
+                None => render::text::csv(self),
+            },
+            Format::Markdown => render::text::markdown(self),
+            Format::Text => self.text(),
+        })
+    }
+
+    /// The report as terminal text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        render::text::terminal(self)
+    }
+
+    /// Writes the report into a directory, which is created when it is missing; returns the paths of the files.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn or a file cannot be written.
+    pub fn write<const N: usize>(
+        &self,
+        directory: &Path,
+        names: [(&str, Format); N],
+    ) -> anyhow::Result<[PathBuf; N]> {
+        let mut contents = names.map(|(name, _)| (name, String::new()));
+        for ((name, content), (_, format)) in contents.iter_mut().zip(names) {
+            *content = self
+                .render(format)
+                .with_context(|| format!("cannot render {name}"))?;
+        }
+        files::write(directory, contents)
+    }
+}
+
+fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    Ok(text)
+}

@@ -1,0 +1,107 @@
+//! One report in every format.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test may stop it as the test itself may"
+)]
+
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
+use isotherm_report::{Cell, Finding, Format, Report, RunFacts, Section, Table};
+
+fn report() -> Report {
+    let bar = |value| Bar {
+        value,
+        spread: None,
+    };
+    let bars = Bars {
+        groups: vec![BarGroup {
+            name: "p50".into(),
+            bars: vec![bar(1.0), bar(2.0)],
+        }],
+        ..Bars::default()
+    };
+    let mut table = Table::new(["policy", "failed"]);
+    table.push([Cell::from("isotherm"), Cell::zero_expected(2)]);
+    let findings = vec![
+        Finding::claim("x > y", false).measured("1 against 2"),
+        Finding::note("z"),
+    ];
+    Report::new("A & B")
+        .with_facts(RunFacts {
+            command: "cargo xtask demo".into(),
+            commit: "abc".into(),
+            date: "2026-11-22".into(),
+            machine: "2 processors".into(),
+        })
+        .section(Section::new("").text("What ran.").findings(findings))
+        .section(
+            Section::new("TTFT")
+                .charts(vec![
+                    Chart::new("TTFT, s", "Less is better.", bars).with_series(["a<b", "c"]),
+                ])
+                .table(table),
+        )
+        .section(Section::detail("More").list(vec!["one".into()]))
+        .section(Section::new("left out: nothing in it"))
+        .footer("The end.")
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_escapes_text() {
+    let page = report().render(Format::Html).unwrap();
+    assert!(page.contains("<title>A &amp; B</title>") && page.contains("a&lt;b"));
+    assert!(page.contains("<dt>Commit</dt><dd>abc</dd>") && page.contains("The end."));
+    let missed = r#"<li class="missed"><strong>Does not hold: </strong>x &gt; y: 1 against 2</li>"#;
+    assert!(page.contains(missed) && page.contains("<strong></strong>z</li>"));
+    assert_eq!(page.matches(r#"class="missed""#).count(), 1);
+    assert!(page.contains(r#"<td class="alert">2</td>"#) && !page.contains("left out"));
+    assert_eq!(page.matches("<svg").count(), 1);
+    let links = page.matches("http").count();
+    assert_eq!(links, page.matches("http://www.w3.org").count());
+    assert!(!page.contains("<script"));
+}
+
+#[test]
+fn markdown_has_the_facts_and_the_values_of_the_charts() {
+    let markdown = report().render(Format::Markdown).unwrap();
+    assert!(markdown.starts_with("# A & B\n\n- Command: `cargo xtask demo`\n- Commit: `abc`\n"));
+    assert!(markdown.contains("- **Does not hold:** x > y: 1 against 2\n- z\n"));
+    assert!(markdown.contains("TTFT, s. Less is better.\n\n|  | a<b | c |\n"));
+    assert!(markdown.contains("| p50 | 1.00 | 2.00 |\n\n| policy | failed |\n"));
+    assert!(markdown.contains("## More\n\n- one\n"));
+}
+
+#[test]
+fn terminal_text_has_no_charts_and_no_details() {
+    let text = report().text();
+    assert!(text.starts_with("A & B\nWhat ran.\n  Does not hold: x > y: 1 against 2\n  z\n"));
+    assert!(text.ends_with("\nTTFT\npolicy    failed\nisotherm       2\n"));
+}
+
+#[test]
+fn measurements_replace_the_document_in_json_and_csv() {
+    let plain = report();
+    assert!(
+        plain
+            .render(Format::Json)
+            .unwrap()
+            .contains(r#""title": "A & B""#)
+    );
+    assert_eq!(
+        plain.render(Format::Csv).unwrap(),
+        "policy,failed\nisotherm,2\n"
+    );
+    let rows = Table::new(["x"]).with_rows([[1]]);
+    let measured = plain.with_data(&[1.5]).unwrap().with_rows(rows);
+    assert_eq!(measured.render(Format::Json).unwrap(), "[\n  1.5\n]\n");
+    assert_eq!(measured.render(Format::Csv).unwrap(), "x\n1\n");
+}
+
+#[test]
+fn files_are_written_side_by_side() {
+    let directory = std::env::temp_dir().join(format!("isotherm-report-{}", std::process::id()));
+    let names = [("a.html", Format::Html), ("a.md", Format::Markdown)];
+    let paths = report().write(&directory, names).unwrap();
+    assert!(paths.iter().all(|path| path.exists()));
+    std::fs::remove_dir_all(directory).unwrap();
+}
