@@ -1,11 +1,11 @@
 //! Reports of the demo, the benches and the experiments: one document model, one renderer.
 //!
 //! A tool describes its result as a [`Report`]: a title, the circumstances of the run ([`RunFacts`]) and sections of text,
-//! findings, charts and tables. The report renders itself as HTML, Markdown, CSV, JSON and terminal text ([`Format`]).
+//! conclusions, charts and tables. The report renders itself as HTML, Markdown, CSV, JSON and terminal text ([`Format`]).
 //!
 //! ```
 //! use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
-//! use isotherm_report::{Finding, Format, Report, RunFacts, Section, Table};
+//! use isotherm_report::{Conclusion, Format, Report, RunFacts, Section, Table};
 //!
 //! #[derive(serde::Serialize)]
 //! struct Measurements { ttft_ms: Vec<f64> }
@@ -24,7 +24,7 @@
 //!     .with_facts(RunFacts::collect("cargo xtask demo"))       // left out: the same input gives the same bytes
 //!     .section(Section::new("")                                // no heading: the introduction
 //!         .text("Eight replicas, 500 requests.")
-//!         .findings(vec![Finding::claim("isotherm is at least twice as fast", true).measured("12.5 against 50.0 ms")]))
+//!         .conclusions(vec![Conclusion::claim("isotherm is at least twice as fast", true).measured("12.5 against 50.0 ms")]))
 //!     .section(Section::new("Time to first token").charts(vec![chart]).table(table))
 //!     .section(Section::detail("Every request").text("..."))   // on the page and in Markdown, not on the terminal
 //!     .footer("Simulated engines.")
@@ -57,5 +57,5 @@ mod report;
 pub mod table;
 
 pub use facts::RunFacts;
-pub use report::{Content, Finding, Format, Report, Section};
+pub use report::{Conclusion, Content, Format, Report, Section};
 pub use table::{Cell, Row, Table};

@@ -49,8 +49,8 @@ pub enum Content {
     /// A bulleted list.
     List(Vec<String>),
     /// Statements computed from the data.
-    Findings(Vec<Finding>),
-    /// Charts side by side. The legend above them names the series of the first chart.
+    Conclusions(Vec<Conclusion>),
+    /// Charts side by side. The legend above the charts names the series of the first chart.
     Charts(Vec<Chart>),
     /// A table.
     Table(Table),
@@ -58,7 +58,7 @@ pub enum Content {
 
 /// A statement computed from the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Conclusion {
     /// The statement, or the expectation that the data meet or miss.
     pub text: String,
     /// The figures that decide, where the statement does not contain them.
@@ -83,7 +83,7 @@ pub enum Format {
     Text,
 }
 
-impl Finding {
+impl Conclusion {
     /// A statement that only describes.
     #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
@@ -163,11 +163,11 @@ impl Section {
         self.with(Content::List(items), is_empty)
     }
 
-    /// Adds findings; an empty list is left out.
+    /// Adds conclusions; an empty list is left out.
     #[must_use]
-    pub fn findings(self, findings: Vec<Finding>) -> Self {
-        let is_empty = findings.is_empty();
-        self.with(Content::Findings(findings), is_empty)
+    pub fn conclusions(self, conclusions: Vec<Conclusion>) -> Self {
+        let is_empty = conclusions.is_empty();
+        self.with(Content::Conclusions(conclusions), is_empty)
     }
 
     /// Adds charts side by side; an empty list is left out.

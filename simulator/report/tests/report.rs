@@ -6,7 +6,7 @@
 )]
 
 use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
-use isotherm_report::{Cell, Finding, Format, Report, RunFacts, Section, Table};
+use isotherm_report::{Cell, Conclusion, Format, Report, RunFacts, Section, Table};
 
 fn report() -> Report {
     let bar = |value| Bar {
@@ -22,9 +22,9 @@ fn report() -> Report {
     };
     let mut table = Table::new(["policy", "failed"]);
     table.push([Cell::from("isotherm"), Cell::zero_expected(2)]);
-    let findings = vec![
-        Finding::claim("x > y", false).measured("1 against 2"),
-        Finding::note("z"),
+    let conclusions = vec![
+        Conclusion::claim("x > y", false).measured("1 against 2"),
+        Conclusion::note("z"),
     ];
     Report::new("A & B")
         .with_facts(RunFacts {
@@ -33,7 +33,7 @@ fn report() -> Report {
             date: "2026-11-22".into(),
             machine: "2 processors".into(),
         })
-        .section(Section::new("").text("What ran.").findings(findings))
+        .section(Section::new("").text("What ran.").conclusions(conclusions))
         .section(
             Section::new("TTFT")
                 .charts(vec![

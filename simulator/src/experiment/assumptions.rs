@@ -28,7 +28,7 @@ use super::lab::{Case, Draw, Lab, config};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
 use crate::{Balancing, Setup};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const PREFIX_TREE: &str = "prefix_tree";
 const SYSTEMS: [&str; 5] = [DUAL_MAP, PREBLE, MIN_TTFT, LEAST_LOADED, PREFIX_TREE];
@@ -194,12 +194,12 @@ fn best_below(rows: &Rows, group: &str) -> (&'static str, f64) {
         .unwrap_or((DUAL_MAP, f64::NAN))
 }
 
-fn findings(rows: &Rows) -> Vec<Finding> {
+fn findings(rows: &Rows) -> Vec<Conclusion> {
     let mut findings = Vec::new();
     for turned in &TURNED {
         let ours = goodput(rows, turned.name, DUAL_MAP);
         let (best, theirs) = best_below(rows, turned.name);
-        findings.push(Finding::claim(
+        findings.push(Conclusion::claim(
             format!(
                 "{}: the paper's order holds: DualMap's goodput is {} requests/s, that of the best of {}, {best}, is {} ({}).",
                 turned.name,
@@ -212,7 +212,7 @@ fn findings(rows: &Rows) -> Vec<Finding> {
         ));
     }
     for turned in &TURNED {
-        findings.push(Finding::note(found(rows, turned)));
+        findings.push(Conclusion::note(found(rows, turned)));
     }
     findings
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use isotherm_report::chart::Chart;
-use isotherm_report::{self as report, Finding, Format, Report};
+use isotherm_report::{self as report, Conclusion, Format, Report};
 use serde::Serialize;
 
 use super::lab::CUT;
@@ -24,7 +24,7 @@ pub struct Document {
     /// The paper's numbers beside ours.
     pub paper: Vec<Against>,
     /// What the data say.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Conclusion>,
     /// Charts and tables.
     #[serde(skip)]
     pub sections: Vec<Section>,
@@ -67,7 +67,7 @@ impl Document {
                 self.rows.0.len(),
                 LIMIT.as_secs() / (24 * 3_600)
             );
-            self.findings.insert(0, Finding::claim(text, false));
+            self.findings.insert(0, Conclusion::claim(text, false));
         }
     }
 
@@ -98,7 +98,7 @@ impl Document {
             });
         let paper = "The paper's numbers beside ours";
         let report = Report::new(&self.title)
-            .section(about.findings(self.findings.clone()))
+            .section(about.conclusions(self.findings.clone()))
             .section(report::Section::new(paper).table(beside(&self.paper)))
             .sections(self.sections.iter().map(part))
             .footer(format!(
@@ -150,7 +150,7 @@ pub fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<Path
     let section = |document: &Document| {
         report::Section::new(&document.title)
             .text(format!("{}/report.html", document.name))
-            .findings(document.findings.clone())
+            .conclusions(document.findings.clone())
     };
     let report = Report::new("Isotherm: experiments").sections(documents.iter().map(section));
     let [path] = report.write(output, [("index.html", Format::Html)])?;
@@ -175,7 +175,10 @@ mod tests {
                 Stated::times(1.27, "A paper, Figure 9"),
                 1.05,
             )],
-            findings: vec![Finding::claim("It gains.", false), Finding::note("It ran.")],
+            findings: vec![
+                Conclusion::claim("It gains.", false),
+                Conclusion::note("It ran."),
+            ],
             sections: vec![Section {
                 title: "Numbers".into(),
                 table: Some(Table {
@@ -202,10 +205,7 @@ mod tests {
                 && page.contains("A paper, Figure 9")
         );
         let text = document().report().unwrap().text();
-        assert!(
-            text.contains("gain: paper 1.27 ×, here 1.05 × (below)")
-                && text.contains("\n  It ran.")
-        );
+        assert!(text.contains("1.27 ×  1.05 ×    below") && text.contains("\n  It ran."));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::figure::{cv, hits};
 use super::lab::Lab;
 use super::paper::{Against, Stated};
 use super::rows::{Row, Rows};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SOURCE: &str = "DualMap, section 2.2, text on Figure 1";
 
@@ -101,7 +101,7 @@ fn scatter(rows: &Rows, group: &str, rate: f64) -> anyhow::Result<Chart> {
     Ok(Chart::new(title, "", chart))
 }
 
-fn findings(rows: &Rows, group: &str, rate: f64) -> Vec<Finding> {
+fn findings(rows: &Rows, group: &str, rate: f64) -> Vec<Conclusion> {
     let mean = |system, figure: fn(&Row) -> f64| rows.mean(group, system, rate, figure);
     let (low, high) = (mean(LEAST_LOADED, hits), mean(AFFINITY, hits));
     let between = BASELINES
@@ -109,7 +109,7 @@ fn findings(rows: &Rows, group: &str, rate: f64) -> Vec<Finding> {
         .filter(|system| !matches!(**system, AFFINITY | LEAST_LOADED))
         .all(|system| (low..=high).contains(&mean(system, hits)));
     vec![
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "{group}: Cache Affinity hits more than Least Loaded ({} against {}, {}) and is less even (CV {} against {}).",
                 percent(high),
@@ -120,11 +120,11 @@ fn findings(rows: &Rows, group: &str, rate: f64) -> Vec<Finding> {
             ),
             high > low && mean(AFFINITY, cv) > mean(LEAST_LOADED, cv),
         ),
-        Finding::claim(
+        Conclusion::claim(
             format!("{group}: Min TTFT and Preble hit between the two."),
             between,
         ),
-        Finding::note(format!(
+        Conclusion::note(format!(
             "{group}: DualMap hits {} with a CV of {}: {} of what Cache Affinity hits.",
             percent(mean(DUAL_MAP, hits)),
             short(mean(DUAL_MAP, cv)),

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_report::chart::{Chart, Line, LineStyle, Lines, Scale};
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Scale};
 use isotherm_report::number::{percent, short};
 
 use super::document::{Document, Section};
@@ -21,7 +21,7 @@ use super::rows::{Rows, Stat};
 use super::workloads;
 use crate::setup::{Action, Change};
 use crate::{Outcome, ReplicaSetup};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SEEDS: u64 = 1;
 const UP: &str = "4 to 8";
@@ -80,26 +80,26 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
     let all = |system| share(DOWN, system, Duration::ZERO, LENGTH);
     let mut findings = Vec::new();
     for system in SYSTEMS {
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "{UP}, {system}: {} within the SLO before the replicas came, {} in the 60 s after, {} once settled.",
             percent(share(UP, system, Duration::ZERO, MORE_AT)),
             percent(share(UP, system, MORE_AT, MORE_AT + Duration::from_secs(60))),
             percent(after(system))
         )));
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "{DOWN}, {system}: {} within the SLO over the whole run, {} after the last replica had gone.",
             percent(all(system)),
             percent(share(DOWN, system, LESS_AT + LESS_EACH * 4, LENGTH))
         )));
     }
     for system in [DUAL_MAP, ISOTHERM] {
-        findings.push(Finding::claim(
+        findings.push(Conclusion::claim(
             format!("{DOWN}: {system} keeps 90 % within the SLO."),
             all(system) >= GOODPUT_SHARE,
         ));
     }
     if seeds.len() > 1 {
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "Shares are means of {} seeds; the curves are those of the first.",
             seeds.len()
         )));
@@ -227,10 +227,10 @@ fn section<'a>(
             .enumerate()
             .filter_map(|(series, system)| {
                 let points = curve(of(group, system)?);
-                Some(Line {
+                Some(Curve {
                     series,
                     points,
-                    style: LineStyle::Plain,
+                    style: CurveStyle::Plain,
                 })
             })
             .collect(),
@@ -261,11 +261,11 @@ fn section<'a>(
     })
 }
 
-fn backlogs(outcome: &Outcome) -> Vec<Line> {
+fn backlogs(outcome: &Outcome) -> Vec<Curve> {
     (0..u32::try_from(MANY).unwrap_or(0))
-        .map(|number| Line {
+        .map(|number| Curve {
             series: number as usize,
-            style: LineStyle::Plain,
+            style: CurveStyle::Plain,
             points: outcome
                 .samples
                 .iter()
@@ -283,7 +283,7 @@ type Frame<'a> = (&'a str, &'a [(f64, String)], Option<(f64, String)>);
 
 fn draw(
     (title, explanation): (&str, &str),
-    lines: Vec<Line>,
+    lines: Vec<Curve>,
     (y_name, moments, mark): Frame<'_>,
 ) -> anyhow::Result<Chart> {
     let chart = Lines {

@@ -4,7 +4,7 @@
 //! the fleet, as in the paper (8,000 for 8 replicas there; fewer here, so that the search stays short). The highest rate is
 //! tried first: where even that holds, goodput is said to be at least that.
 
-use isotherm_report::chart::{Chart, Line, LineStyle, Lines};
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
 use isotherm_report::number::{short, times};
 
 use super::document::{Document, Section, Table};
@@ -15,7 +15,7 @@ use super::lab::{Case, Lab, outcome, row};
 use super::paper::{Against, Stated};
 use super::rows::{Row, Rows};
 use super::workloads;
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SEEDS: u64 = 2;
 const SIZES: [usize; 4] = [8, 16, 24, 32];
@@ -132,9 +132,9 @@ fn search(lab: &Lab, system: &str, size: usize, seed: u64) -> Row {
 }
 
 fn chart(rows: &Rows, sizes: &[f64]) -> anyhow::Result<Chart> {
-    let line = |(series, system): (usize, &&str)| Line {
+    let line = |(series, system): (usize, &&str)| Curve {
         series,
-        style: LineStyle::Dotted,
+        style: CurveStyle::Dotted,
         points: sizes
             .iter()
             .map(|&size| (size, rows.mean(TOOLS, system, size, goodput)))
@@ -173,9 +173,9 @@ fn table(rows: &Rows, sizes: &[f64]) -> Table {
     }
 }
 
-fn findings(rows: &Rows, sizes: &[f64]) -> Vec<Finding> {
+fn findings(rows: &Rows, sizes: &[f64]) -> Vec<Conclusion> {
     let mean = |system, size| rows.mean(TOOLS, system, size, goodput);
-    let mut findings: Vec<Finding> = sizes
+    let mut findings: Vec<Conclusion> = sizes
         .iter()
         .map(|&size| {
             let best = BASELINES
@@ -183,7 +183,7 @@ fn findings(rows: &Rows, sizes: &[f64]) -> Vec<Finding> {
                 .max_by(|a, b| mean(a, size).total_cmp(&mean(b, size)))
                 .unwrap_or(DUAL_MAP);
             let ratio = mean(DUAL_MAP, size) / mean(best, size);
-            Finding::claim(
+            Conclusion::claim(
                 format!(
                     "{size} replicas: DualMap's goodput is {} that of {best}, the best of the paper's baselines ({} against {} requests/s).",
                     times(ratio),
@@ -197,7 +197,7 @@ fn findings(rows: &Rows, sizes: &[f64]) -> Vec<Finding> {
     for system in SYSTEMS {
         if let (Some(&first), Some(&last)) = (sizes.first(), sizes.last()) {
             let growth = mean(system, last) / mean(system, first);
-            findings.push(Finding::note(format!(
+            findings.push(Conclusion::note(format!(
                 "{system}: {} the goodput with {} times the replicas.",
                 times(growth),
                 short(last / first)

@@ -14,7 +14,7 @@ use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
 use super::rows::Rows;
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 3";
 
@@ -154,11 +154,11 @@ fn paper(rows: &Rows, group: &str) -> Vec<Against> {
     ]
 }
 
-fn findings(rows: &Rows, group: &str) -> Vec<Finding> {
+fn findings(rows: &Rows, group: &str) -> Vec<Conclusion> {
     let (best, theirs) = best_goodput(rows, group);
     let ours = goodput(rows, group, DUAL_MAP);
     let mut findings = vec![
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "{group}: DualMap's goodput is at least that of the best baseline, {best}: {} against {} requests/s.",
                 goodput_shown(rows, group, DUAL_MAP),
@@ -166,7 +166,7 @@ fn findings(rows: &Rows, group: &str) -> Vec<Finding> {
             ),
             theirs > 0.0 && ours >= theirs,
         ),
-        Finding::note(format!(
+        Conclusion::note(format!(
             "{group}: isotherm's goodput is {} requests/s, {} that of DualMap.",
             goodput_shown(rows, group, ISOTHERM),
             times(goodput(rows, group, ISOTHERM) / ours)
@@ -182,7 +182,7 @@ fn findings(rows: &Rows, group: &str) -> Vec<Finding> {
                 )
             })
             .collect();
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "{group} at {} requests/s, within the SLO: {}.",
             short(rate),
             shares.join(", ")

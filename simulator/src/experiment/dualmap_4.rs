@@ -11,7 +11,7 @@ use super::lab::Lab;
 use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, Figure, lines};
 use super::rows::Rows;
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SOURCE: &str = "DualMap, section 4.2, text on Figure 4";
 
@@ -102,7 +102,7 @@ fn savings(rows: &Rows, group: &str, rates: &[f64], figure: Figure) -> Vec<f64> 
         .collect()
 }
 
-fn sentence(rows: &Rows, group: &str, rate: f64) -> Finding {
+fn sentence(rows: &Rows, group: &str, rate: f64) -> Conclusion {
     let best = BASELINES
         .into_iter()
         .min_by(|a, b| {
@@ -112,7 +112,7 @@ fn sentence(rows: &Rows, group: &str, rate: f64) -> Finding {
         .unwrap_or(DUAL_MAP);
     let hits = |system| percent(rows.mean(group, system, rate, |row| row.summary.hit_ratio));
     let cv = |system| short(rows.mean(group, system, rate, |row| row.summary.load_cv));
-    Finding::note(format!(
+    Conclusion::note(format!(
         "{group} at {} requests/s: p90 TTFT {} s with DualMap, {} s with {best}, the best baseline there. Cache hits {} against {}, CV of the load {} against {}.",
         short(rate),
         short(rows.mean(group, DUAL_MAP, rate, p90)),

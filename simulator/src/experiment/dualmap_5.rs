@@ -19,7 +19,7 @@ use super::paper::{Against, Stated};
 use super::picture::{Axes, lines};
 use super::rows::{Row, Rows};
 use crate::Setup;
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const AFFINITY: &str = "cache-affinity";
 const LEAST_LOADED: &str = "least-loaded";
@@ -209,7 +209,7 @@ fn paper(rows: &Rows, rate: f64) -> Vec<Against> {
     ]
 }
 
-fn findings(rows: &Rows, rate: f64) -> Vec<Finding> {
+fn findings(rows: &Rows, rate: f64) -> Vec<Conclusion> {
     let mean =
         |system: &str, figure: fn(&Row) -> f64| rows.mean(CONVERSATION, system, rate, figure);
     let of = |figure: fn(&Row) -> f64, format: fn(f64) -> String| {
@@ -223,16 +223,16 @@ fn findings(rows: &Rows, rate: f64) -> Vec<Finding> {
             .unwrap_or(WHOLE)
     };
     let mut findings = vec![
-        Finding::note(format!(
+        Conclusion::note(format!(
             "At {} requests/s, cache hits: {}.",
             short(rate),
             of(hits, percent)
         )),
-        Finding::claim(
+        Conclusion::claim(
             "The objective as the criterion is better than the lowest time to the first token for each request: more within it.",
             mean(NO_REBALANCE, attainment) > mean(MIN_TTFT, attainment),
         ),
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "As in the paper, cache-affinity has the highest p90 TTFT ({}).",
                 of(p90, seconds)
@@ -244,7 +244,7 @@ fn findings(rows: &Rows, rate: f64) -> Vec<Finding> {
         let share = |system: &str| rows.mean(CONVERSATION, system, x, attainment);
         let p90 = |system: &str| rows.mean(CONVERSATION, system, x, p90);
         let hits = |system: &str| rows.mean(CONVERSATION, system, x, hits);
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "Rebalancing at {} requests/s: {} within 5 s against {} without, p90 TTFT {} against {}, cache hits {} against {}.",
             short(x),
             percent(share(WHOLE)),

@@ -1,7 +1,7 @@
 //! Charts of rows, as the papers draw them.
 
 use isotherm_report::chart::{
-    Bar, BarGroup, Bars, BoxGroup, Boxes, Chart, Line, LineStyle, Lines, Quantiles, Scale,
+    Bar, BarGroup, Bars, BoxGroup, Boxes, Chart, Curve, CurveStyle, Lines, Quantiles, Scale,
 };
 
 use super::rows::{Row, Rows};
@@ -53,9 +53,9 @@ pub fn lines(
     axes: &Axes,
     figure: Figure,
 ) -> anyhow::Result<Chart> {
-    let line = |(series, system): (usize, &&str)| Line {
+    let line = |(series, system): (usize, &&str)| Curve {
         series,
-        style: LineStyle::Dotted,
+        style: CurveStyle::Dotted,
         points: rows
             .xs(group)
             .into_iter()

@@ -15,7 +15,7 @@ use super::paper::{Against, Stated, Unit};
 use super::picture::{Axes, lines};
 use super::{skylb_8, workloads};
 use crate::Balancing;
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SEEDS: u64 = 3;
 const GROUP: &str = "120, 40 and 40 clients";
@@ -68,11 +68,11 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
             figure,
         )
     };
-    let mut findings: Vec<Finding> = rows
+    let mut findings: Vec<Conclusion> = rows
         .xs(GROUP)
         .iter()
         .map(|&x| {
-            Finding::note(format!(
+            Conclusion::note(format!(
                 "{x} replicas: {} of answered requests were forwarded. {}",
                 percent(rows.mean(GROUP, FORWARDING, x, |row| row.summary.forwarded_share)),
                 explain::beside(&rows, GROUP, x, (FORWARDING, LOCAL))
@@ -81,7 +81,7 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
         .collect();
     findings.insert(
         0,
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "Forwarding with 9 replicas has about the throughput of region-local serving with 12: {} tokens/s against {}, {}.",
                 short(rows.mean(GROUP, FORWARDING, 9.0, tokens)),

@@ -25,7 +25,7 @@ use super::picture::{bars, boxes, e2e, ttft};
 use super::rows::{Row, Rows};
 use super::workloads;
 use crate::{Balancing, RegionSetup, Setup};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SEEDS: u64 = 3;
 const US: usize = 0;
@@ -286,7 +286,7 @@ fn paper(rows: &Rows) -> Vec<Against> {
     ]
 }
 
-fn findings(rows: &Rows) -> Vec<Finding> {
+fn findings(rows: &Rows) -> Vec<Conclusion> {
     let mut findings = Vec::new();
     for group in GROUPS {
         let best = SYSTEMS
@@ -297,7 +297,7 @@ fn findings(rows: &Rows) -> Vec<Finding> {
                     .total_cmp(&rows.mean(group, b, 0.0, tokens))
             })
             .unwrap_or("LL");
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "The best baseline is {best}. {}",
             explain::beside(rows, group, 0.0, ("SkyLB", best))
         )));

@@ -15,19 +15,19 @@ const TABLE_ROWS_MAX: usize = 24;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct Curve {
     /// Index of its series, which gives the colour.
     pub series: usize,
     /// Points from left to right; a point that is not finite is left out.
     pub points: Vec<(f64, f64)>,
     /// How the points are joined.
-    pub style: LineStyle,
+    pub style: CurveStyle,
 }
 
 /// How the points of a line are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LineStyle {
+pub enum CurveStyle {
     /// By a line alone, for many points.
     #[default]
     Plain,
@@ -41,7 +41,7 @@ pub enum LineStyle {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Lines {
     /// Lines, from back to front.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Curve>,
     /// Name of the horizontal axis.
     pub x_name: String,
     /// Name of the vertical axis.
@@ -79,7 +79,7 @@ impl Lines {
         let names = self.lines.iter().map(|line| name(series, line.series));
         let mut table = Table::new(core::iter::once(self.x_name.as_str()).chain(names));
         for x in xs {
-            let value = |line: &Line| {
+            let value = |line: &Curve| {
                 let point = line.points.iter().find(|point| point.0 == x);
                 point.map_or_else(String::new, |point| short(point.1))
             };
@@ -149,12 +149,12 @@ impl Lines {
                 .collect();
             let colour = pick(line.series);
             match line.style {
-                LineStyle::Plain => {}
-                LineStyle::Dotted => {
+                CurveStyle::Plain => {}
+                CurveStyle::Dotted => {
                     let dots = points.iter().map(|&at| Circle::new(at, 3, colour.filled()));
                     chart.draw_series(dots)?;
                 }
-                LineStyle::Area => {
+                CurveStyle::Area => {
                     let ends = points.first().zip(points.last());
                     let base = ends.map(|(first, last)| [(last.0, bottom), (first.0, bottom)]);
                     let outline = points.iter().copied().chain(base.into_iter().flatten());
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn chart(scale: Scale) -> Lines {
-        let line = |series, points: &[(f64, f64)], style| Line {
+        let line = |series, points: &[(f64, f64)], style| Curve {
             series,
             points: points.into(),
             style,
@@ -192,10 +192,10 @@ mod tests {
                 line(
                     0,
                     &[(1.0, 0.1), (2.0, 10.0), (3.0, f64::NAN)],
-                    LineStyle::Dotted,
+                    CurveStyle::Dotted,
                 ),
-                line(1, &[(1.0, 0.0), (2.0, 1.0)], LineStyle::Dotted),
-                line(1, &[(1.0, 0.5), (2.0, 1.0)], LineStyle::Area),
+                line(1, &[(1.0, 0.0), (2.0, 1.0)], CurveStyle::Dotted),
+                line(1, &[(1.0, 0.5), (2.0, 1.0)], CurveStyle::Area),
             ],
             x_name: "requests/s".into(),
             y_name: "seconds".into(),

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use bars::{Bar, BarGroup, Bars};
 pub use boxes::{BoxGroup, Boxes, Quantiles};
-pub use lines::{Line, LineStyle, Lines};
+pub use lines::{Curve, CurveStyle, Lines};
 pub use scatter::{Point, Scatter};
 
 use crate::table::Table;
@@ -157,10 +157,10 @@ mod tests {
         };
         let chart = Chart::new("t", "c", bars).with_series(["a", "b"]);
         assert_eq!(chart.table().unwrap().csv(), ",a,b\nTTFT,1.00,2.00\n");
-        let line = |series, y| Line {
+        let line = |series, y| Curve {
             series,
             points: vec![(1.0, y)],
-            style: LineStyle::Plain,
+            style: CurveStyle::Plain,
         };
         let lines = Lines {
             lines: vec![line(0, 3.0), line(1, 4.0)],

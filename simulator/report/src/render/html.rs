@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
 use crate::palette::css;
-use crate::report::{Content, Finding, Report, Section};
+use crate::report::{Conclusion, Content, Report, Section};
 use crate::table::Table;
 
 const STYLE: &str = "
@@ -26,9 +26,9 @@ th, td { text-align: right; padding: .35rem .5rem; border-bottom: 1px solid #e3e
 th:first-child, td:first-child { text-align: left; }
 tr.leading td { font-weight: 600; border-top: 2px solid #bbb; }
 .alert { color: #b00020; font-weight: 600; }
-ul.findings { list-style: none; padding: 0; }
-ul.findings li { padding: .35rem 1rem; margin: .3rem 0; border-left: 4px solid #009e73; background: #eef7f3; }
-ul.findings li.missed { border-color: #b00020; background: #fbeef0; }
+ul.conclusions { list-style: none; padding: 0; }
+ul.conclusions li { padding: .35rem 1rem; margin: .3rem 0; border-left: 4px solid #009e73; background: #eef7f3; }
+ul.conclusions li.missed { border-color: #b00020; background: #fbeef0; }
 section { margin-top: 2.2rem; }
 footer { color: #666; font-size: .88rem; }
 ";
@@ -79,8 +79,8 @@ fn block(content: &Content) -> anyhow::Result<Markup> {
     Ok(match content {
         Content::Text(paragraph) => html! { p { (paragraph) } },
         Content::List(items) => html! { ul { @for item in items { li { (item) } } } },
-        Content::Findings(findings) => html! {
-            ul.findings { @for one in findings { (finding(one)) } }
+        Content::Conclusions(conclusions) => html! {
+            ul.conclusions { @for one in conclusions { (conclusion(one)) } }
         },
         Content::Charts(charts) => {
             let figures = charts
@@ -96,9 +96,9 @@ fn block(content: &Content) -> anyhow::Result<Markup> {
     })
 }
 
-fn finding(finding: &Finding) -> Markup {
+fn conclusion(conclusion: &Conclusion) -> Markup {
     html! {
-        li.missed[finding.holds == Some(false)] { strong { (finding.mark()) } (finding.statement()) }
+        li.missed[conclusion.holds == Some(false)] { strong { (conclusion.mark()) } (conclusion.statement()) }
     }
 }
 

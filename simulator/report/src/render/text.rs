@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use crate::chart::Chart;
-use crate::report::{Content, Finding, Report};
+use crate::report::{Conclusion, Content, Report};
 
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = format!("# {}\n", report.title);
@@ -24,12 +24,12 @@ pub(crate) fn markdown(report: &Report) -> String {
                     let _ = writeln!(text, "{paragraph}");
                 }
                 Content::List(items) => push_list(&mut text, "- ", items.iter().cloned()),
-                Content::Findings(findings) => {
-                    let line = |one: &Finding| match one.mark() {
+                Content::Conclusions(conclusions) => {
+                    let line = |one: &Conclusion| match one.mark() {
                         "" => one.statement(),
                         mark => format!("**{}** {}", mark.trim_end(), one.statement()),
                     };
-                    push_list(&mut text, "- ", findings.iter().map(line));
+                    push_list(&mut text, "- ", conclusions.iter().map(line));
                 }
                 Content::Charts(charts) => {
                     let tables = charts.iter().filter_map(chart_as_table);
@@ -57,9 +57,9 @@ pub(crate) fn terminal(report: &Report) -> String {
                     let _ = writeln!(text, "{paragraph}");
                 }
                 Content::List(items) => push_list(&mut text, "  ", items.iter().cloned()),
-                Content::Findings(findings) => {
-                    let line = |one: &Finding| format!("{}{}", one.mark(), one.statement());
-                    push_list(&mut text, "  ", findings.iter().map(line));
+                Content::Conclusions(conclusions) => {
+                    let line = |one: &Conclusion| format!("{}{}", one.mark(), one.statement());
+                    push_list(&mut text, "  ", conclusions.iter().map(line));
                 }
                 Content::Charts(_) => {}
                 Content::Table(table) => text += &table.text(),

@@ -5,12 +5,12 @@ use isotherm_report::number::{percent, short, times};
 use super::super::rows::{Row, Rows};
 use super::verdict::{GOALS, Standing, Verdict, verdicts};
 use super::{ORACLE, OURS};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 /// As good as the best other system, but for what seeds differ by.
 const RATIO_MIN: f64 = 0.98;
 
-pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Finding> {
+pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Conclusion> {
     let all: Vec<(&str, Vec<Verdict>)> = groups
         .iter()
         .map(|group| (*group, verdicts(rows, group, others)))
@@ -46,7 +46,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
     let nearly = better_and(|verdict| verdict.ratio >= RATIO_MIN);
     let on_all = better_and(|verdict| verdict.standing == Standing::Better);
     let mut findings = vec![
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "isotherm has at least {RATIO_MIN} of the best other system on every workload and every figure: {held} of {}.{}",
                 all.len() * GOALS.len(),
@@ -58,7 +58,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
             ),
             behind.is_empty(),
         ),
-        Finding::claim(
+        Conclusion::claim(
             format!(
                 "On at least half of the workloads it is strictly better than every other policy on some figure and behind none of them on any, as far as seeds can tell: {} of {} ({}).",
                 better.len(),
@@ -67,13 +67,13 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
             ),
             better.len() * 2 >= all.len(),
         ),
-        Finding::note(format!(
+        Conclusion::note(format!(
             "Strictly better on some figure, and at least {RATIO_MIN} on the others: {} of {} ({}).",
             nearly.len(),
             all.len(),
             nearly.join(", ")
         )),
-        Finding::note(format!(
+        Conclusion::note(format!(
             "Strictly better on all three figures at once: {} of {} ({}).",
             on_all.len(),
             all.len(),
@@ -86,7 +86,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
         .copied()
         .collect();
     if !refused.is_empty() {
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "Times are of answered requests, and isotherm refused some on {}: see the tables.",
             refused.join(", ")
         )));
@@ -115,7 +115,7 @@ pub(super) fn findings(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<F
             .join(", ");
         let hits =
             |system: &str| percent(rows.mean(group, system, 0.0, |row| row.summary.hit_ratio));
-        findings.push(Finding::note(format!(
+        findings.push(Conclusion::note(format!(
             "{group}: {}. Against the oracle: {oracle}. Cache hits {}, the oracle's {}.",
             said.join("; "),
             hits(OURS),

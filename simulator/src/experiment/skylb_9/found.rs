@@ -8,7 +8,7 @@ use super::super::figure::{hits, p90, tokens};
 use super::super::paper::{Against, Stated};
 use super::super::rows::{Row, Rows};
 use super::{BLIND, CHATS, LIMITED, PENDING, POLICIES, SGLANG};
-use isotherm_report::Finding;
+use isotherm_report::Conclusion;
 
 const SOURCE: &str = "SkyLB, section 5.2, text on Figure 9";
 
@@ -94,7 +94,12 @@ pub(super) fn paper(rows: &Rows) -> Vec<Against> {
     against
 }
 
-pub(super) fn findings(trees: &Rows, chosen: u32, thoughts: &Rows, lengths: &Rows) -> Vec<Finding> {
+pub(super) fn findings(
+    trees: &Rows,
+    chosen: u32,
+    thoughts: &Rows,
+    lengths: &Rows,
+) -> Vec<Conclusion> {
     let mut findings = Vec::new();
     for (group, _) in POLICIES {
         let ratio = |pair, figure: fn(&Row) -> f64| trees.ratio(group, pair, 0.0, figure);
@@ -102,15 +107,15 @@ pub(super) fn findings(trees: &Rows, chosen: u32, thoughts: &Rows, lengths: &Row
         let limited = ratio((PENDING, LIMITED), tokens);
         let sooner = ratio((BLIND, PENDING), p90);
         findings.extend([
-            Finding::claim(
+            Conclusion::claim(
                 format!("{group}: SP-P has at least {GAIN_MIN} times the throughput of BP: {}.", times(blind)),
                 blind >= GAIN_MIN,
             ),
-            Finding::claim(
+            Conclusion::claim(
                 format!("{group}: SP-P's p90 TTFT is lower than BP's by at least {P90_GAIN_MIN} times: {}.", times(sooner)),
                 sooner >= P90_GAIN_MIN,
             ),
-            Finding::claim(
+            Conclusion::claim(
                 format!(
                     "{group}: SP-P has at least {GAIN_MIN} times the throughput of SP-O with the limit that is best for {} ({chosen}): {}.",
                     CHATS[0].0,
@@ -121,20 +126,20 @@ pub(super) fn findings(trees: &Rows, chosen: u32, thoughts: &Rows, lengths: &Row
         ]);
     }
     for (group, _) in POLICIES {
-        findings.push(Finding::note(explain::beside(
+        findings.push(Conclusion::note(explain::beside(
             trees,
             group,
             0.0,
             (PENDING, BLIND),
         )));
-        findings.push(Finding::note(explain::beside(
+        findings.push(Conclusion::note(explain::beside(
             trees,
             group,
             0.0,
             (PENDING, LIMITED),
         )));
-        findings.push(Finding::note(over(group, thoughts, "tokens a thought")));
-        findings.push(Finding::note(over(group, lengths, "s of run")));
+        findings.push(Conclusion::note(over(group, thoughts, "tokens a thought")));
+        findings.push(Conclusion::note(over(group, lengths, "s of run")));
     }
     findings
 }

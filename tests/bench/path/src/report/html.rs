@@ -1,6 +1,6 @@
 //! The charts and the tables as one page that needs nothing else: no script, no font, no network.
 
-use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Line, LineStyle, Lines};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Curve, CurveStyle, Lines};
 use isotherm_report::number::{hundredths, whole};
 use isotherm_report::page::{figure, key, page};
 use maud::{Markup, html};
@@ -125,13 +125,13 @@ fn memory(report: &Report) -> anyhow::Result<Option<Markup>> {
             let bytes: u64 = memory.resident_bytes.values().sum();
             (memory.prompts as f64 / 1e3, bytes as f64 / 1e6)
         });
-        Line {
+        Curve {
             series,
-            style: LineStyle::Plain,
+            style: CurveStyle::Plain,
             points: points.collect(),
         }
     };
-    let lines: Vec<Line> = report.rows.iter().enumerate().map(line).collect();
+    let lines: Vec<Curve> = report.rows.iter().enumerate().map(line).collect();
     if lines.iter().all(|line| line.points.is_empty()) {
         return Ok(None);
     }
