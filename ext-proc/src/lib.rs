@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod eds;
 pub mod frontends;
@@ -15,6 +16,7 @@ pub mod pool;
 pub mod probe;
 pub mod recorder;
 pub mod regions;
+mod sans_io;
 pub mod server;
 pub mod shutdown;
 pub mod source;

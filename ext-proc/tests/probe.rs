@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake::{Answer, FakeEngine, eventually, vllm};
+use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
-use isotherm_ext_proc::pool::{Clock, Pool, PoolRegistry};
+use isotherm_ext_proc::pool::{Pool, PoolRegistry};
 use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;

@@ -106,9 +106,9 @@ fn traffic(pool: &Arc<Pool>) {
     let (second, _) = pool.submit(&ask("alice", &[101, 102, 103, 104], 1_100));
     std::thread::sleep(Duration::from_millis(5));
     let (third, _) = pool.submit(&ask("bob", &[101, 105], 600));
-    third.finished(&outcome(120, 7));
-    second.finished(&outcome(220, 9));
-    first.finished(&outcome(120, 40));
+    third.finish(&outcome(120, 7));
+    second.finish(&outcome(220, 9));
+    first.finish(&outcome(120, 40));
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn it_ends_with_its_time_and_keeps_what_has_ended() {
     let recorder = pool.recorder();
     eventually("the time is over", || !recorder.is_on()).await;
     drop(pool.submit(&ask("late", &[1], 300)));
-    ticket.finished(&outcome(75, 5));
+    ticket.finish(&outcome(75, 5));
     let output = ended(child).await;
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("the time is over"));
@@ -271,7 +271,7 @@ async fn it_ends_when_it_is_not_allowed_any_more_and_says_what_it_could_not_have
     // The client goes away: nobody tells how long the answer was.
     drop(pool.submit(&ask("alice", &[1], 300)));
     let (failed, _) = pool.submit(&ask("alice", &[1], 300));
-    failed.finished(&Outcome {
+    failed.finish(&Outcome {
         status: 500,
         ..Outcome::default()
     });

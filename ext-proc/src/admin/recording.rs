@@ -21,8 +21,8 @@ use super::error::ApiError;
 use super::server::{Held, Open};
 use super::{Shared, pools, view};
 use crate::config::Config;
+use crate::recorder::RecordReader;
 use crate::recorder::event::{EndReason, RecordingEvent, RecordingSummary};
-use crate::recorder::recorder::Recording;
 use crate::recorder::salt::Salt;
 
 /// The most requests of one recording.
@@ -64,7 +64,7 @@ pub(super) async fn record(
         ));
     }
     let pool = pools::find(&admin.pool_registry, new.pool.as_deref())?;
-    let salt = Salt::fresh().map_err(ApiError::broken)?;
+    let salt = Salt::random().map_err(ApiError::broken)?;
     let table = admin.pool_registry.table();
     let started = pool.recorder().start(pool.clock().now(), new.requests);
     let recording = started.map_err(|_| {
@@ -108,7 +108,7 @@ fn line(said: &RecordingEvent) -> Result<Bytes, serde_json::Error> {
 /// A recording on its way to the client.
 struct Answer {
     pool: Arc<str>,
-    recording: Recording,
+    recording: RecordReader,
     salt: Salt,
     region: Option<String>,
     closes: Instant,

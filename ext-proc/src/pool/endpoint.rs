@@ -1,11 +1,11 @@
-//! Where a replica listens, and how that is written.
+//! The address of a replica and its text form.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where a replica listens. Its text is made once, when it joins: each answer to Envoy names several, and to write an
-/// address anew takes nearly as many instructions as to decide which one of a few replicas it is to be.
+/// The address of a replica. The text is formatted once, when the replica joins: each reply to Envoy names several
+/// replicas, and formatting an address costs nearly as many instructions as a decision in a small pool.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     addr: SocketAddr,
@@ -13,13 +13,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The address.
+    /// The socket address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `ip:port`, as Envoy reads it.
+    /// The address as `ip:port`, the form that Envoy reads.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

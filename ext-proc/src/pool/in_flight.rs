@@ -1,7 +1,7 @@
-//! The place of one request in a pool: waiting, or in flight.
+//! The guard of one request in a pool, queued or in flight.
 //!
-//! Envoy drops the gRPC stream the moment that the client goes away, and the stream's state owns the ticket. So
-//! giving the place back when the ticket is dropped is all the bookkeeping of aborted requests, wherever they were.
+//! Envoy resets the gRPC stream as soon as the client leaves, and the state of the stream owns the guard. Dropping the
+//! guard therefore releases an aborted request, wherever it was.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,123 +9,105 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{End, Event, Load, ReplicaId, RequestId, Served, Time};
-use tokio::sync::oneshot;
 
 use super::Pool;
-use super::state::{PoolDecision, Route};
-use crate::recorder::recorder::RecordingEntry;
+use super::decision::Route;
+use crate::recorder::RecordingEntry;
 
-/// An engine writes its load report a little before the first byte reaches the filter. What was pushed within this
-/// time may be missing from the report, so the report counts as that much older.
+/// Age of a load report when the first byte of its response reaches the filter. The report may miss requests that were
+/// pushed within this time, so it counts as that much older.
 const REPORT_AGE: Duration = Duration::from_millis(2);
 
-/// The state of a request right after its submission to a pool.
-#[derive(Debug)]
-pub enum Submission {
-    /// The pool decided at once.
-    Decided(PoolDecision),
-    /// The request is queued; the receiver yields the decision.
-    Queued(oneshot::Receiver<PoolDecision>),
-}
-
-/// See the module's documentation.
+/// Holds a request in its pool until the response has ended.
 #[derive(Debug)]
 pub struct InFlightGuard {
     pool: Arc<Pool>,
     id: RequestId,
-    sent: Option<(Time, ReplicaId)>,
-    /// It went to another region.
-    forwarded: bool,
-    /// Nothing more is to be told of this request.
-    closed: bool,
-    /// What a recording gets of it, when it ends in whatever way.
-    recorded: Option<Box<RecordingEntry>>,
+    dispatched: Option<(Time, ReplicaId)>,
+    is_forwarded: bool,
+    /// The pool has released the request.
+    is_closed: bool,
+    /// Entry of the request in a running recording.
+    entry: Option<Box<RecordingEntry>>,
 }
 
 impl InFlightGuard {
-    pub(crate) fn new(
-        pool: Arc<Pool>,
-        id: RequestId,
-        recorded: Option<Box<RecordingEntry>>,
-    ) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, id: RequestId, entry: Option<Box<RecordingEntry>>) -> Self {
         Self {
             pool,
             id,
-            sent: None,
-            forwarded: false,
-            closed: false,
-            recorded,
+            dispatched: None,
+            is_forwarded: false,
+            is_closed: false,
+            entry,
         }
     }
 
-    /// The pool that it is in.
+    /// The pool of the request.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The request's number in its pool.
+    /// Id of the request in its pool.
     #[must_use]
     pub fn id(&self) -> RequestId {
         self.id
     }
 
-    /// The request goes where `route` says.
-    pub fn sent(&mut self, route: &Route) {
-        self.sent = Some((self.pool.clock().now(), route.decision.replica));
+    /// Records that Envoy sends the request along `route`.
+    pub fn dispatch(&mut self, route: &Route) {
+        self.dispatched = Some((self.pool.clock().now(), route.decision.replica));
     }
 
-    /// The request goes to another region.
-    pub fn forwarded(&mut self) {
-        self.forwarded = true;
+    /// Records that Envoy sends the request to another region.
+    pub fn forward(&mut self) {
+        self.is_forwarded = true;
     }
 
-    /// The request was refused: the core has forgotten it already.
-    pub fn refused(mut self) {
-        self.closed = true;
+    /// Closes a rejected request, which the router has released already.
+    pub fn reject(mut self) {
+        self.is_closed = true;
     }
 
-    /// The response ended, and nobody said how.
-    pub fn ended(mut self) {
-        self.closed = true;
-        self.pool.request_event(Event::Finished {
-            id: self.id,
-            served: Served::Unsaid,
-            end: End::Answered,
-            ttft_us: None,
-            prompt_tokens: None,
-            cached_tokens: None,
-            completion_tokens: None,
-        });
+    /// Releases a request whose response ended without a readable outcome.
+    pub fn finish_without_outcome(mut self) {
+        self.release(&Outcome::default(), Served::Unsaid, End::Answered);
     }
 
-    /// The response ended as `outcome` says. An engine's load report in it counts as a probe.
-    pub fn finished(mut self, outcome: &Outcome) {
-        self.closed = true;
-        if let Some(recorded) = &mut self.recorded {
-            recorded.finished(outcome);
+    /// Releases a request whose response ended with `outcome`. The engine's load report in it counts as a probe.
+    pub fn finish(mut self, outcome: &Outcome) {
+        if let Some(entry) = &mut self.entry {
+            entry.finish(outcome);
         }
         let served = self.served(outcome);
+        self.release(outcome, served, End::of_status(outcome.status));
+        self.pool.observe(outcome);
+        if let Some((replica, load, sent)) = self.load_report(served, outcome) {
+            self.pool.probed(replica, load, sent);
+        }
+    }
+
+    fn release(&mut self, outcome: &Outcome, served: Served, end: End) {
+        self.is_closed = true;
         self.pool.request_event(Event::Finished {
             id: self.id,
             served,
-            end: End::of_status(outcome.status),
+            end,
             ttft_us: outcome.first_token_us(),
             prompt_tokens: outcome.prompt_tokens,
             cached_tokens: outcome.cached_tokens,
             completion_tokens: outcome.completion_tokens,
         });
-        self.pool.observe(outcome);
-        self.report(served, outcome);
     }
 
-    /// Who served. What was forwarded is served by a gateway, whose address only Envoy knows; unless it came back, and
-    /// then the address is that of this Envoy's own listener for such requests, which has no port.
+    /// The replica that served the response. Another region's gateway serves a forwarded request, and only Envoy knows
+    /// its address. A forwarded request that came back names this Envoy's own listener, whose address has no port.
     fn served(&self, outcome: &Outcome) -> Served {
         let Some(at) = outcome.served.as_deref() else {
             return Served::Unsaid;
         };
-        match (at.parse::<SocketAddr>(), self.forwarded) {
+        match (at.parse::<SocketAddr>(), self.is_forwarded) {
             (Ok(_), true) | (Err(_), false) => Served::Unsaid,
             (Err(_), true) => Served::Stranger,
             (Ok(addr), false) => self
@@ -135,33 +117,29 @@ impl InFlightGuard {
         }
     }
 
-    /// Feeds the load report, which is as old as the response's first byte. Where that is unknown the report
-    /// could be of any age, and says nothing.
-    fn report(&self, served: Served, outcome: &Outcome) {
-        let (Some(report), Some((sent, chosen)), Some(ttft_us)) =
-            (outcome.load, self.sent, outcome.ttft_us)
-        else {
-            return;
-        };
-        let served = match served {
+    /// The load report of the outcome, with the replica and the time that it holds for. The report is as old as the first
+    /// byte of the response; without that time its age is unknown, and the report is ignored.
+    fn load_report(&self, served: Served, outcome: &Outcome) -> Option<(ReplicaId, Load, Time)> {
+        let (report, (sent, chosen)) = (outcome.load?, self.dispatched?);
+        let replica = match served {
             Served::Unsaid => chosen,
             Served::By(replica) => replica,
-            Served::Stranger => return,
+            Served::Stranger => return None,
         };
-        let age = Duration::from_micros(ttft_us).saturating_sub(REPORT_AGE);
+        let age = Duration::from_micros(outcome.ttft_us?).saturating_sub(REPORT_AGE);
         let load = Load {
             pending: report.waiting,
             running: report.running,
             kv_usage: report.kv_usage,
             kv_capacity_tokens: None,
         };
-        self.pool.probed(served, load, sent.after(age));
+        Some((replica, load, sent.after(age)))
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        if !self.closed {
+        if !self.is_closed {
             self.pool.request_event(Event::Aborted { id: self.id });
         }
     }

@@ -1,7 +1,7 @@
-//! Who is in a pool: addresses, and the identities that the router knows them by.
+//! Membership of a pool: addresses, and the replica ids that the router uses.
 //!
-//! An address that leaves and returns gets a new [`ReplicaId`]: what the router learned of the old process
-//! (its cache, its headroom, its requests in flight) says nothing about the new one.
+//! An address that leaves and returns gets a new [`ReplicaId`]. What the router learned of the old process (its cache,
+//! its admission headroom, its requests in flight) says nothing about the new one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,49 +10,49 @@ use isotherm_router::{PeerId, ReplicaId};
 
 use super::endpoint::Endpoint;
 
-/// The most replicas that one pool holds.
+/// Limit of replicas of one pool.
 pub const REPLICAS_MAX: usize = 10_000;
 
-/// One replica of a pool.
+/// A replica of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What the router knows it by.
+    /// Id of the replica in the router.
     pub id: ReplicaId,
-    /// Where it listens.
+    /// Address of the replica.
     pub addr: SocketAddr,
-    /// It finishes what it has, and gets nothing new.
+    /// Whether the replica drains: it finishes its requests and gets no new ones.
     pub draining: bool,
-    /// The region that it belongs to, where this one only looks after it.
+    /// The region that owns the replica, if this region has adopted it.
     pub adopted_from: Option<PeerId>,
 }
 
-/// Why the membership of a pool could not be changed.
+/// Error of a change of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
-    /// The address is in the pool already.
+    /// The pool has a replica at this address.
     #[error("replica {0} is in the pool already")]
     Exists(SocketAddr),
-    /// The address is not in the pool.
-    #[error("replica {0} is not in the pool; `isotherm replicas list` shows who is")]
+    /// The pool has no replica at this address.
+    #[error("replica {0} is not in the pool; `isotherm replicas list` shows its replicas")]
     Unknown(SocketAddr),
-    /// The address is in the pool, and does not belong to that region.
+    /// The replica was not adopted from the given region.
     #[error("replica {0} is not adopted from that region")]
     NotAdopted(SocketAddr),
-    /// The pool holds as many replicas as it may.
-    #[error("the pool holds {REPLICAS_MAX} replicas, which is the most it may; remove one first")]
+    /// The pool has as many replicas as it may have.
+    #[error("the pool has {REPLICAS_MAX} replicas, which is its limit; remove one first")]
     Full,
 }
 
-/// The replicas of one pool, by address and by identity.
+/// The replicas of one pool, by address and by id.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     by_addr: BTreeMap<SocketAddr, Member>,
-    endpoint_of: BTreeMap<ReplicaId, Endpoint>,
+    endpoints: BTreeMap<ReplicaId, Endpoint>,
     next_id: u32,
 }
 
 impl Membership {
-    /// Takes an address in, under a new identity.
+    /// Adds an address under a new id.
     pub(crate) fn add(
         &mut self,
         addr: SocketAddr,
@@ -64,30 +64,28 @@ impl Membership {
         if self.by_addr.len() >= REPLICAS_MAX {
             return Err(MembershipError::Full);
         }
-        // Four thousand million replicas come and go before this runs out: then the pool counts as full.
+        // A pool that has used up 2^32 ids counts as full.
         let id = ReplicaId(self.next_id);
         self.next_id = self.next_id.checked_add(1).ok_or(MembershipError::Full)?;
-        self.by_addr.insert(
+        let member = Member {
+            id,
             addr,
-            Member {
-                id,
-                addr,
-                draining: false,
-                adopted_from,
-            },
-        );
-        self.endpoint_of.insert(id, addr.into());
+            draining: false,
+            adopted_from,
+        };
+        self.by_addr.insert(addr, member);
+        self.endpoints.insert(id, addr.into());
         Ok(id)
     }
 
-    /// Makes an adopted address this region's own; `None` where it is not adopted.
+    /// Turns an adopted replica into one of this region; `None` if it is not adopted.
     pub(crate) fn keep(&mut self, addr: SocketAddr) -> Option<ReplicaId> {
         let member = self.by_addr.get_mut(&addr)?;
         member.adopted_from.take()?;
         Some(member.id)
     }
 
-    /// Lets an address go that was adopted from `peer`.
+    /// Removes an address that was adopted from `peer`.
     pub(crate) fn release(
         &mut self,
         addr: SocketAddr,
@@ -100,43 +98,38 @@ impl Membership {
         }
     }
 
-    /// Lets an address go.
+    /// Removes an address.
     pub(crate) fn remove(&mut self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
-        let member = self
-            .by_addr
-            .remove(&addr)
-            .ok_or(MembershipError::Unknown(addr))?;
-        self.endpoint_of.remove(&member.id);
+        let member = self.by_addr.remove(&addr);
+        let member = member.ok_or(MembershipError::Unknown(addr))?;
+        self.endpoints.remove(&member.id);
         Ok(member.id)
     }
 
-    /// Marks an address as draining; says who it is, and whether that is news.
+    /// Marks an address as draining. Returns its id, and whether it was not draining before.
     pub(crate) fn drain(&mut self, addr: SocketAddr) -> Result<(ReplicaId, bool), MembershipError> {
-        let member = self
-            .by_addr
-            .get_mut(&addr)
-            .ok_or(MembershipError::Unknown(addr))?;
-        let news = !member.draining;
-        member.draining = true;
-        Ok((member.id, news))
+        let member = self.by_addr.get_mut(&addr);
+        let member = member.ok_or(MembershipError::Unknown(addr))?;
+        let was_draining = std::mem::replace(&mut member.draining, true);
+        Ok((member.id, !was_draining))
     }
 
-    /// Where a replica listens.
+    /// Returns the address of a replica.
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
         self.endpoint_of(id).map(Endpoint::addr)
     }
 
-    /// The same, with its text.
+    /// Returns the endpoint of a replica.
     pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<&Endpoint> {
-        self.endpoint_of.get(&id)
+        self.endpoints.get(&id)
     }
 
-    /// Who listens there.
+    /// Returns the id of the replica at an address.
     pub(crate) fn id_of(&self, addr: SocketAddr) -> Option<ReplicaId> {
         self.by_addr.get(&addr).map(|member| member.id)
     }
 
-    /// Everyone, in order of address.
+    /// Returns all members in the order of their addresses.
     pub(crate) fn members(&self) -> Vec<Member> {
         self.by_addr.values().copied().collect()
     }
@@ -151,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_returns_is_somebody_new() {
+    fn an_address_that_returns_gets_a_new_id() {
         let mut membership = Membership::default();
         let first = membership.add(addr(1), None).unwrap();
         assert_eq!(
@@ -171,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn draining_is_news_once() {
+    fn the_first_drain_of_a_replica_is_reported_and_the_second_is_not() {
         let mut membership = Membership::default();
         let id = membership.add(addr(1), None).unwrap();
         assert_eq!(membership.drain(addr(1)), Ok((id, true)));
@@ -188,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_region_that_an_address_was_adopted_from_takes_it_back() {
+    fn an_adopted_replica_is_released_to_the_region_that_owns_it_only() {
         let mut membership = Membership::default();
         let (eu, asia) = (PeerId(0), PeerId(1));
         let own = membership.add(addr(1), None).unwrap();
@@ -201,11 +194,7 @@ mod tests {
 
         let kept = membership.add(addr(2), Some(eu)).unwrap();
         assert_eq!(membership.keep(addr(2)), Some(kept));
-        assert_eq!(
-            membership.keep(addr(2)),
-            None,
-            "it is this region's already"
-        );
+        assert_eq!(membership.keep(addr(2)), None, "it is not adopted any more");
         assert_eq!(membership.release(addr(2), eu), not_adopted(2));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
-use isotherm_router::{Availability, Load, PeerReport, Scope};
+use isotherm_router::{Availability, Load, PeerId, PeerReport, Scope};
 use prometheus_client::registry::Registry;
 
 use super::*;
@@ -143,9 +143,9 @@ async fn what_one_sibling_places_the_other_one_knows() {
             pool.probed(id, Load::default(), pool.clock().now());
         }
     }
-    let (_running, progress) = here.submit(&prompt());
-    let Submission::Decided(PoolDecision::Dispatch(route)) = progress else {
-        panic!("{progress:?}");
+    let (_running, submission) = here.submit(&prompt());
+    let Submission::Decided(PoolDecision::Dispatch(route)) = submission else {
+        panic!("{submission:?}");
     };
     let placements = here.take_placements(10);
     assert_eq!(placements.len(), 1);
@@ -154,7 +154,7 @@ async fn what_one_sibling_places_the_other_one_knows() {
         SharedTarget::Replica(route.chosen.addr())
     );
     assert!(here.take_placements(10).is_empty(), "told once");
-    there.shared(placements);
+    there.apply_placements(placements);
     let candidates = there.explain(&prompt()).candidates;
     let matched = candidates.iter().map(|candidate| {
         let chosen = candidate.name == route.chosen.as_str();
@@ -174,16 +174,16 @@ async fn what_one_sibling_forwards_the_other_one_knows() {
         pool.peer_reported(peer, ROOM, pool.clock().now(), Duration::ZERO);
     };
     report(&here, "asia");
-    let (_running, progress) = here.submit(&prompt());
-    let Submission::Decided(PoolDecision::Forward(forward)) = progress else {
-        panic!("{progress:?}");
+    let (_running, submission) = here.submit(&prompt());
+    let Submission::Decided(PoolDecision::Forward(forward)) = submission else {
+        panic!("{submission:?}");
     };
     assert_eq!(&*forward.peer.name, "asia");
     let placements = here.take_placements(10);
     let target = SharedTarget::Peer("asia".into());
     assert_eq!(placements.first().map(|p| &p.target), Some(&target));
     report(&there, "asia");
-    there.shared(placements);
+    there.apply_placements(placements);
     let regions = there.explain(&prompt()).peers;
     let asia = regions.iter().find(|region| region.name == "asia").unwrap();
     assert_eq!(asia.matched_bytes, 1024);
@@ -201,6 +201,25 @@ async fn a_placement_with_somebody_unknown_is_dropped() {
         SharedTarget::Replica(addr(9)),
         SharedTarget::Peer("mars".into()),
     ];
-    pool.shared(strangers.map(placement));
+    pool.apply_placements(strangers.map(placement));
     assert_eq!(pool.stats().counters.shared_received, 0);
+}
+
+#[tokio::test]
+async fn only_the_first_arrival_of_a_request_is_recorded() {
+    let (_registry, pool) = pool();
+    let reader = pool.recorder().start(pool.clock().now(), 10).unwrap();
+    let tried = [PeerId(0)].into_iter().collect();
+    for (scope, recorded) in [
+        (Scope::Guest, 0),
+        (Scope::Regions { tried }, 0),
+        (Scope::Home, 1),
+    ] {
+        let request = RouteRequest {
+            scope,
+            ..RouteRequest::default()
+        };
+        let _submitted = pool.submit(&request);
+        assert_eq!(reader.open(), recorded);
+    }
 }

@@ -1,5 +1,4 @@
-//! A pool among regions: what it hears of its peers and tells them, what it shares with its siblings, and whose replicas
-//! it looks after.
+//! A pool among regions: the reports of its peers, the placements of its siblings, and the replicas that it adopts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,44 +6,44 @@ use std::time::Duration;
 
 use isotherm_router::{Event, PeerId, PeerReport, PeerSpec, PeerStatus, ReplicaId, Time};
 
+use super::Pool;
 use super::membership::MembershipError;
-use super::peers::PeerTable;
+use super::peer_table::PeerTable;
 use super::shared_placement::SharedPlacement;
-use super::state::PendingReplies;
-use super::{Pool, join};
+use crate::sans_io::Driver;
 
 impl Pool {
-    /// Takes a replica in that belongs to a region that is lost, until it is released.
+    /// Adds a replica of a lost region, until it is released.
     ///
     /// # Errors
     ///
-    /// When it is there already, or the pool is full.
+    /// When the pool has the replica already, or is full.
     pub fn adopt_replica(
         &self,
         addr: SocketAddr,
         from: PeerId,
     ) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|core, now| join(core, now, addr, Some(from)))
+        self.change_members(|state, now| state.add_replica(now, addr, Some(from)))
     }
 
-    /// Gives a replica back to the region that it was adopted from. What it has in flight ends as it ends.
+    /// Returns a replica to the region that it was adopted from. Its requests in flight still end as usual.
     ///
     /// # Errors
     ///
-    /// When it is not in the pool, or is not adopted from that region.
+    /// When the pool does not have the replica, or has not adopted it from that region.
     pub fn release_replica(
         &self,
         addr: SocketAddr,
         to: PeerId,
     ) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|core, now| {
-            let replica = core.membership.release(addr, to)?;
-            core.unprobed.remove(&replica);
-            Ok((replica, core.handle(now, Event::Removed { replica })))
+        self.change_members(|state, now| {
+            let replica = state.membership.release(addr, to)?;
+            state.on_replica_removed(now, replica);
+            Ok(replica)
         })
     }
 
-    /// What a peer said of its pool of this model at `as_of`, when it was asked. News of an unknown peer is dropped.
+    /// Reports a peer's state of its pool of this model at `as_of`. An unknown peer is ignored.
     pub fn peer_reported(
         &self,
         peer: PeerId,
@@ -52,112 +51,106 @@ impl Pool {
         as_of: Time,
         round_trip: Duration,
     ) {
-        self.peer_event(
+        let event = Event::PeerReported {
             peer,
-            Event::PeerReported {
-                peer,
-                report,
-                as_of,
-                round_trip,
-            },
-        );
+            report,
+            as_of,
+            round_trip,
+        };
+        self.peer_event(peer, event);
     }
 
-    /// A peer is not heard any more, or does not serve this model.
+    /// Reports that a peer is unreachable, or does not serve this model.
     pub fn peer_lost(&self, peer: PeerId) {
         self.peer_event(peer, Event::PeerLost { peer });
     }
 
-    /// What this pool tells peers of itself.
+    /// The state of this pool, for the peers.
     #[must_use]
     pub fn report(&self) -> PeerReport {
-        let core = self.lock();
-        core.router.report(self.clock.now())
+        let state = self.state.lock();
+        state.router.report(self.clock().now())
     }
 
-    /// What the core knows of each peer.
+    /// The router's view of each peer.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerStatus> {
-        let core = self.lock();
-        core.router.peers(self.clock.now()).collect()
+        let state = self.state.lock();
+        state.router.peers(self.clock().now()).collect()
     }
 
-    /// The regions that this pool knows, where there are others.
+    /// The regions that the pool knows, if there are others.
     #[must_use]
     pub fn peer_table(&self) -> Option<Arc<PeerTable>> {
-        self.lock().peer_table.clone()
+        self.state.lock().peer_table.clone()
     }
 
-    /// What siblings have to hear of placements made here, oldest first; `max` of them at most.
+    /// Takes up to `max` placements that the siblings have to learn of, oldest first.
     #[must_use]
     pub fn take_placements(&self, max: usize) -> Vec<SharedPlacement> {
-        let mut core = self.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let (membership, peer_table) = (&state.membership, state.peer_table.as_deref());
         let mut taken = Vec::new();
         while taken.len() < max
-            && let Some(placement) = core.router.poll_placement()
+            && let Some(placement) = state.router.poll_placement()
         {
-            // Whoever has left in the meantime is not worth telling of.
-            taken.extend(SharedPlacement::name(
-                placement,
-                &core.membership,
-                core.peer_table.as_deref(),
+            taken.extend(SharedPlacement::from_router(
+                placement, membership, peer_table,
             ));
         }
         taken
     }
 
-    /// Placements that a sibling made. Those that name a replica or a region that is unknown here are dropped.
-    pub fn shared(&self, placements: impl IntoIterator<Item = SharedPlacement>) {
-        self.drive(|core, now| {
-            let mut replies = PendingReplies::default();
+    /// Applies placements of a sibling. A placement with an unknown replica or region is ignored.
+    pub fn apply_placements(&self, placements: impl IntoIterator<Item = SharedPlacement>) {
+        self.drive(|state, now| {
             for placement in placements {
-                match placement.resolve(&core.membership, core.peer_table.as_deref()) {
-                    Some(placement) => {
-                        replies.append(core.handle(now, Event::Shared(placement)));
-                    }
+                match placement.into_router(&state.membership, state.peer_table.as_deref()) {
+                    Some(placement) => state.router.handle(now, Event::Shared(placement)),
                     None => self.metrics.unknown_placement(),
                 }
             }
-            ((), replies)
         });
     }
 
-    /// The regions are these from now on.
+    /// Replaces the table of regions.
     pub(crate) fn set_peer_table(&self, peer_table: Option<Arc<PeerTable>>) {
-        self.drive(|core, now| {
-            let mut replies = PendingReplies::default();
-            let known = |in_it: &Option<Arc<PeerTable>>, peer| {
-                in_it.as_ref().is_some_and(|it| it.get(peer).is_some())
+        self.drive(|state, now| {
+            let before = state.peer_table.clone();
+            let is_in = |table: &Option<Arc<PeerTable>>, peer| {
+                table
+                    .as_ref()
+                    .is_some_and(|table| table.get(peer).is_some())
             };
-            let before = core.peer_table.clone();
-            for gone in before.iter().flat_map(|it| it.peers()) {
-                if !known(&peer_table, gone.id) {
-                    let event = Event::PeerRemoved { peer: gone.id };
-                    replies.append(core.handle(now, event));
+            for left in before.iter().flat_map(|table| table.peers()) {
+                if !is_in(&peer_table, left.id) {
+                    state
+                        .router
+                        .handle(now, Event::PeerRemoved { peer: left.id });
                 }
             }
-            core.peer_table.clone_from(&peer_table);
-            for come in peer_table.iter().flat_map(|it| it.peers()) {
-                if !known(&before, come.id) {
+            // Decisions so far refer to the table before.
+            state.collect_replies(None);
+            state.peer_table.clone_from(&peer_table);
+            for joined in peer_table.iter().flat_map(|table| table.peers()) {
+                if !is_in(&before, joined.id) {
                     let spec = PeerSpec {
-                        name: come.name.to_string(),
+                        name: joined.name.to_string(),
                     };
-                    let peer = come.id;
-                    replies.append(core.handle(now, Event::PeerAdded { peer, spec }));
+                    let peer = joined.id;
+                    state.router.handle(now, Event::PeerAdded { peer, spec });
                 }
             }
-            ((), replies)
         });
     }
 
     fn peer_event(&self, peer: PeerId, event: Event) {
-        self.drive(|core, now| {
-            let known = core.peer_table.as_ref().and_then(|it| it.get(peer));
-            let replies = match known {
-                Some(_) => core.handle(now, event),
-                None => PendingReplies::default(),
-            };
-            ((), replies)
+        self.drive(|state, now| {
+            let known = state.peer_table.as_ref().and_then(|table| table.get(peer));
+            if known.is_some() {
+                state.router.handle(now, event);
+            }
         });
     }
 }

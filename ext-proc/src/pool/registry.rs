@@ -1,8 +1,7 @@
-//! All pools of this service, by the names that requests and Envoy know them by.
+//! All pools of the service, by the names that requests and Envoy use.
 //!
-//! The table of pools is replaced as a whole when the configuration changes, so that a request sees either the old
-//! table or the new one. A pool is known by its model: when only its options change, it keeps its replicas, its
-//! queue and its index.
+//! A reload replaces the table of pools as a whole, so a request sees either the old table or the new one. The registry
+//! identifies a pool by its model: when only its options change, the pool keeps its replicas, its queue and its index.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,45 +11,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use super::Pool;
-use super::clock::Clock;
-use super::peers::PeerTable;
-use super::timer;
-use crate::config::{Config, RegionConfig};
+use super::peer_table::PeerTable;
+use crate::clock::Clock;
+use crate::config::{Config, PoolConfig, RegionConfig};
 use crate::metrics::Metrics;
+use crate::sans_io::run_timer;
 
-/// The model name of the pool that serves every model which no other pool names.
+/// Model name of the pool that serves every model without a pool of its own.
 pub const ANY_MODEL: &str = "*";
 
-/// All pools of this service.
+/// All pools of the service.
 #[derive(Debug)]
 pub struct PoolRegistry {
     table: watch::Sender<Arc<PoolTable>>,
-    /// Counts changes of the table and of any pool's members.
+    /// Counter of changes of the table and of any pool's members.
     revision: watch::Sender<u64>,
-    /// The service stops: a pool that a late reload opens must not keep anybody waiting.
-    stopping: AtomicBool,
+    /// Whether the service stops. A pool that a late reload opens must not keep a request queued.
+    is_stopping: AtomicBool,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
 
-/// The pools as one configuration names them.
+/// The pools of one configuration.
 #[derive(Clone, Debug, Default)]
 pub struct PoolTable {
     pools: Vec<Arc<Pool>>,
     by_model: HashMap<String, Arc<Pool>>,
     by_cluster: HashMap<String, Arc<Pool>>,
-    decision_header: bool,
+    has_decision_header: bool,
     peer_table: Option<Arc<PeerTable>>,
 }
 
 impl PoolTable {
-    /// The pools, in the order of the configuration.
+    /// Pools in the order of the configuration.
     #[must_use]
     pub fn pools(&self) -> &[Arc<Pool>] {
         &self.pools
     }
 
-    /// The pool that serves a model.
+    /// Returns the pool that serves a model.
     #[must_use]
     pub fn for_model(&self, model: &str) -> Option<&Arc<Pool>> {
         self.by_model
@@ -58,13 +57,13 @@ impl PoolTable {
             .or_else(|| self.by_model.get(ANY_MODEL))
     }
 
-    /// The pool behind an Envoy cluster.
+    /// Returns the pool behind an Envoy cluster.
     #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> Option<&Arc<Pool>> {
         self.by_cluster.get(cluster)
     }
 
-    /// The pool of requests that name no model: the only one, or the one that serves any model.
+    /// Returns the pool of requests without a model: the only pool, or the pool of any model.
     #[must_use]
     pub fn default_pool(&self) -> Option<&Arc<Pool>> {
         match self.pools.as_slice() {
@@ -72,16 +71,14 @@ impl PoolTable {
             _ => self.by_model.get(ANY_MODEL),
         }
     }
-}
 
-impl PoolTable {
-    /// Whether clients are told why their request went where it went.
+    /// Whether responses carry a header that explains the decision.
     #[must_use]
-    pub fn decision_header(&self) -> bool {
-        self.decision_header
+    pub fn has_decision_header(&self) -> bool {
+        self.has_decision_header
     }
 
-    /// The regions, where there are others.
+    /// The regions, if there are others.
     #[must_use]
     pub fn peer_table(&self) -> Option<&Arc<PeerTable>> {
         self.peer_table.as_ref()
@@ -89,14 +86,14 @@ impl PoolTable {
 }
 
 impl PoolRegistry {
-    /// The pools of a configuration, without replicas. Must be called inside a tokio runtime: each pool has a task
-    /// that makes its time pass.
+    /// Creates the pools of a configuration, without replicas. Must be called inside a tokio runtime: each pool has a
+    /// timer task.
     #[must_use]
     pub fn new(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let pool_registry = Self {
             table: watch::Sender::default(),
             revision: watch::Sender::default(),
-            stopping: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             metrics,
             clock,
         };
@@ -107,12 +104,12 @@ impl PoolRegistry {
         pool_registry
     }
 
-    /// Makes the pools what a changed configuration says. What waits in a pool that is gone is let go. Peers come and go;
-    /// whether there are regions, and which one this is, stays as it was at the start.
+    /// Applies a changed configuration to pools and peers. A pool that leaves rejects its queued requests. Only a restart
+    /// changes whether there are regions, and which one this is.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
         let mut table = PoolTable {
-            decision_header: config.decision_header,
+            has_decision_header: config.decision_header,
             peer_table: before.peer_table.clone(),
             ..PoolTable::default()
         };
@@ -122,11 +119,8 @@ impl PoolRegistry {
         }
         for pool_config in &config.pools {
             let pool_config = Arc::new(pool_config.clone());
-            let known = before
-                .pools
-                .iter()
-                .find(|pool| **pool.name() == *pool_config.model);
-            let pool = match known {
+            let mut known = before.pools.iter();
+            let pool = match known.find(|pool| **pool.name() == *pool_config.model) {
                 Some(pool) => {
                     pool.reconfigure(Arc::clone(&pool_config));
                     Arc::clone(pool)
@@ -134,13 +128,11 @@ impl PoolRegistry {
                 None => self.open(Arc::clone(&pool_config)),
             };
             pool.set_peer_table(table.peer_table.clone());
-            let aliases = pool_config.aliases.iter();
-            for name in std::iter::once(&pool_config.model).chain(aliases) {
+            for name in std::iter::once(&pool_config.model).chain(&pool_config.aliases) {
                 table.by_model.insert(name.clone(), Arc::clone(&pool));
             }
-            table
-                .by_cluster
-                .insert(pool_config.cluster.clone(), Arc::clone(&pool));
+            let cluster = pool_config.cluster.clone();
+            table.by_cluster.insert(cluster, Arc::clone(&pool));
             table.pools.push(pool);
         }
         let table = Arc::new(table);
@@ -148,19 +140,18 @@ impl PoolRegistry {
         self.revision.send_modify(|revision| *revision += 1);
         for pool in &before.pools {
             if !table.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
-                tracing::info!(pool = %pool.name(), "pool is gone from the configuration");
+                tracing::info!(pool = %pool.name(), "pool removed from the configuration");
                 pool.shut_down();
                 self.metrics.forget_pool(pool.name());
             }
         }
-        // Looked at after the table has changed: whoever stops the service either sees the new pools or was seen here.
-        if self.stopping.load(Ordering::SeqCst) {
+        // Read after the table has changed: a concurrent stop either sees the new pools or is seen here.
+        if self.is_stopping.load(Ordering::SeqCst) {
             self.shut_down();
         }
     }
 
-    /// Makes the regions these: this one, and each peer with its Envoy cluster. Every pool hears of peers that come and
-    /// go, also a pool that a reload opens later.
+    /// Sets this region and its peers, each with its Envoy cluster. Pools that a reload opens later get them too.
     pub fn set_regions<'a>(&self, own: &str, peers: impl IntoIterator<Item = (&'a str, &'a str)>) {
         let before = self.table();
         let peer_table = PeerTable::new(own, peers, before.peer_table.as_deref());
@@ -174,31 +165,31 @@ impl PoolRegistry {
         self.table.send_replace(Arc::new(table));
     }
 
-    /// The pools as they are now.
+    /// The current table of pools.
     #[must_use]
     pub fn table(&self) -> Arc<PoolTable> {
         Arc::clone(&self.table.borrow())
     }
 
-    /// The pools, now and whenever a reload changes them.
+    /// Follows the table of pools through reloads.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<PoolTable>> {
         self.table.subscribe()
     }
 
-    /// Moves whenever the pools or the members of any of them change.
+    /// Follows the counter of changes of the table and of any pool's members.
     #[must_use]
     pub fn revision(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// The pools, in the order of the configuration.
+    /// Pools in the order of the configuration.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<Pool>> {
         self.table.borrow().pools.clone()
     }
 
-    /// The pool that serves a model.
+    /// Returns the pool that serves a model.
     #[must_use]
     pub fn pool_for(&self, model: &str) -> Option<Arc<Pool>> {
         self.table.borrow().for_model(model).cloned()
@@ -210,19 +201,21 @@ impl PoolRegistry {
         self.clock
     }
 
-    /// Answers everything that waits, in every pool, and in those to come.
+    /// Shuts down every pool, and every pool that a reload opens later.
     pub fn shut_down(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.is_stopping.store(true, Ordering::SeqCst);
         for pool in self.table().pools() {
             pool.shut_down();
         }
     }
 
-    fn open(&self, config: Arc<crate::config::PoolConfig>) -> Arc<Pool> {
+    fn open(&self, config: Arc<PoolConfig>) -> Arc<Pool> {
         let metrics = self.metrics.pool(&config.model);
         let revision = self.revision.clone();
-        let pool = Arc::new(Pool::new(config, self.clock, seed(), metrics, revision));
-        timer::spawn(&pool);
+        // The standard library keys its hash maps from the system's randomness.
+        let seed = RandomState::new().hash_one(());
+        let pool = Arc::new(Pool::new(config, self.clock, seed, metrics, revision));
+        tokio::spawn(run_timer(Arc::downgrade(&pool)));
         pool
     }
 }
@@ -230,9 +223,4 @@ impl PoolRegistry {
 fn peers(region: &RegionConfig) -> impl Iterator<Item = (&str, &str)> {
     let peers = region.peers.iter();
     peers.map(|peer| (peer.name.as_str(), peer.cluster.as_str()))
-}
-
-/// A number that differs from run to run: the standard library keys its hash maps in the same way.
-fn seed() -> u64 {
-    RandomState::new().hash_one(())
 }

@@ -1,4 +1,4 @@
-//! What is known of a request before anybody has decided anything.
+//! A request before the pool has decided on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use isotherm_fingerprint::Fingerprint;
 use isotherm_router::{Scope, SessionKey, Tier};
 use twox_hash::XxHash3_64;
 
-/// A request that wants a replica: the router's [`Request`](isotherm_router::Request) without an identity, and with
-/// addresses in the place of identities. The pool fills in both.
+/// A request for a replica: the router's [`Request`](isotherm_router::Request) without an id, and with addresses in
+/// place of replica ids. The pool fills in both.
 #[derive(Clone, Debug, Default)]
 pub struct RouteRequest {
-    /// Its prompt.
+    /// Fingerprint of the prompt.
     pub fingerprint: Arc<Fingerprint>,
-    /// Its session, where one is known.
+    /// Session of the request, if known.
     pub session: Option<SessionKey>,
-    /// Its workload tier.
+    /// Workload tier of the request.
     pub tier: Tier,
     /// Estimated prompt length in tokens.
     pub prompt_tokens: u32,
-    /// The most output tokens that it allows, where it says so.
+    /// Output limit of the request in tokens, if it sets one.
     pub output_tokens_max: Option<u32>,
-    /// The only replicas that may serve it, where the gateway restricts them.
+    /// Replicas that may serve the request, if the gateway restricts them.
     pub subset: Option<Vec<SocketAddr>>,
-    /// Whether it may leave this region, and which regions have had it.
+    /// Whether the request may leave this region, and the regions that were tried before.
     pub scope: Scope,
 }
 
-/// The key of a session, from the value of its header. Every instance of the service gets the same one: their hash
-/// rings must agree.
+/// Hashes the value of a session header into a session key. Every instance of the service computes the same key: their
+/// hash rings must agree.
 #[must_use]
 pub fn session_key(header_value: &[u8]) -> SessionKey {
     SessionKey(XxHash3_64::oneshot(header_value))

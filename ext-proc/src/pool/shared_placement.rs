@@ -1,6 +1,6 @@
-//! Placements by the names that every service of a region knows: addresses of replicas, names of regions.
+//! Placements in terms that every service of a region knows: addresses of replicas and names of regions.
 //!
-//! The routing core knows both by identities of its own, which mean nothing to another service.
+//! The router identifies both by ids that mean nothing to another service.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use isotherm_fingerprint::BlockHash;
 use isotherm_router::{Placement, Target};
 
 use super::membership::Membership;
-use super::peers::PeerTable;
+use super::peer_table::PeerTable;
 
-/// A placement on its way between two services of one region: who was sent a prompt, and what of it was new.
+/// A placement that a service shares with its siblings: the target of a prompt, and the part of the prompt that is new
+/// to the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedPlacement {
-    /// Who was sent it.
+    /// Target of the prompt.
     pub target: SharedTarget,
-    /// The last block that the target was known to have before; `None` where the prompt was new from its beginning.
+    /// Last block that the target had before; `None` if the whole prompt is new.
     pub parent: Option<BlockHash>,
-    /// The new part of the prompt's chain.
+    /// Blocks that are new to the target.
     pub blocks: Box<[BlockHash]>,
 }
 
-/// Who was sent a prompt.
+/// The target of a shared placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedTarget {
     /// A replica.
@@ -32,8 +33,8 @@ pub enum SharedTarget {
 }
 
 impl SharedPlacement {
-    /// `None` where the target has left.
-    pub(crate) fn name(
+    /// Replaces ids by addresses and names; `None` if the target has left.
+    pub(crate) fn from_router(
         placement: Placement,
         membership: &Membership,
         peer_table: Option<&PeerTable>,
@@ -49,8 +50,8 @@ impl SharedPlacement {
         })
     }
 
-    /// `None` where the target is unknown here.
-    pub(crate) fn resolve(
+    /// Replaces addresses and names by ids; `None` if this service does not know the target.
+    pub(crate) fn into_router(
         self,
         membership: &Membership,
         peer_table: Option<&PeerTable>,

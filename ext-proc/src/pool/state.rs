@@ -1,231 +1,197 @@
-//! What one lock guards: the routing core, who is in the pool, and who waits for an answer.
+//! The state that a pool's lock guards: the router, the membership, and the queued requests.
 //!
-//! The effects of an event are taken out of the core under the same lock that fed it, so that an answer is made
-//! from the roster that it was decided on, and every waiting request is answered once. They are handed over after
-//! the lock is released ([`PendingReplies::send`]).
+//! Effects leave the router under the lock that fed it the event. A reply is therefore built from the membership that
+//! the router decided on, and every queued request is answered once. [`PendingReplies::send`] hands the replies over
+//! after the lock is released.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, Forwarding, RejectReason, ReplicaId, Request, RequestId, Router, Time,
+    Decision, Effect, Event, Forwarding, PeerId, RejectReason, ReplicaId, ReplicaSpec, Request,
+    RequestId, Router, Time,
 };
 use tokio::sync::oneshot;
 
-use super::endpoint::Endpoint;
-use super::in_flight::Submission;
-use super::membership::Membership;
-use super::peers::{PeerEntry, PeerTable};
+use super::decision::{ForwardRoute, PoolDecision, Route, Submission};
+use super::membership::{Membership, MembershipError};
+use super::peer_table::PeerTable;
 use super::request::RouteRequest;
 
-/// How a request was decided.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PoolDecision {
-    /// The request goes to a replica.
-    Dispatch(Route),
-    /// The request goes to another region.
-    Forward(Forward),
-    /// The request is rejected.
-    Reject {
-        /// The reason for the rejection.
-        reason: RejectReason,
-        /// The delay after which the client may try again.
-        retry_after: Duration,
-    },
-}
-
-/// Where a request goes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Route {
-    /// The chosen replica.
-    pub chosen: Endpoint,
-    /// Whom to try next, best first.
-    pub fallbacks: Vec<Endpoint>,
-    /// Why, as the routing core says.
-    pub decision: Decision,
-}
-
-/// The region that a request goes to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Forward {
-    /// The region.
-    pub peer: PeerEntry,
-    /// The regions, for those who name them.
-    pub peer_table: Arc<PeerTable>,
-    /// Why, as the routing core says.
-    pub forwarding: Forwarding,
-}
-
-/// Answers to requests that waited, on their way out of the lock.
-#[must_use = "a waiting request hears of its answer only when this is sent"]
+/// Replies to queued requests, to be sent without the lock.
+#[must_use = "a queued request gets its reply only when it is sent"]
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplies(Vec<(oneshot::Sender<PoolDecision>, PoolDecision)>);
 
 impl PendingReplies {
-    /// Hands every answer over. Whoever went away in the meantime gives the place back by its own drop guard.
+    /// Sends every reply. A client that left in the meantime has released its request by dropping the guard.
     pub(crate) fn send(self) {
-        for (waiter, verdict) in self.0 {
-            drop(waiter.send(verdict));
+        for (queued, decision) in self.0 {
+            drop(queued.send(decision));
         }
     }
 
-    /// Adds answers that came after these.
-    pub(crate) fn append(&mut self, mut later: Self) {
-        self.0.append(&mut later.0);
-    }
-
-    /// The answers, for those who count them.
-    pub(crate) fn verdicts(&self) -> impl Iterator<Item = &PoolDecision> {
-        self.0.iter().map(|(_, verdict)| verdict)
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = &PoolDecision> {
+        self.0.iter().map(|(_, decision)| decision)
     }
 }
 
-/// See the module's documentation.
+/// The state behind a pool's lock.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) router: Router,
     pub(crate) membership: Membership,
-    /// The regions, where there are others.
+    /// The regions, if there are others.
     pub(crate) peer_table: Option<Arc<PeerTable>>,
-    /// Members that no probe has asked yet, well or in vain.
+    /// Members without a completed probe, successful or not.
     pub(crate) unprobed: BTreeSet<ReplicaId>,
-    waiting: HashMap<RequestId, oneshot::Sender<PoolDecision>>,
+    queued: HashMap<RequestId, oneshot::Sender<PoolDecision>>,
+    replies: PendingReplies,
     next_request: u64,
 }
 
 impl PoolState {
-    /// A core with nobody in it.
+    /// Creates the state of a pool without replicas.
     pub(crate) fn new(router: Router) -> Self {
         Self {
             router,
             membership: Membership::default(),
             peer_table: None,
             unprobed: BTreeSet::new(),
-            waiting: HashMap::new(),
+            queued: HashMap::new(),
+            replies: PendingReplies::default(),
             next_request: 0,
         }
     }
 
-    /// Hands a new request to the core.
-    pub(crate) fn arrive(
+    /// Adds a replica.
+    pub(crate) fn add_replica(
         &mut self,
         now: Time,
-        ask: &RouteRequest,
-    ) -> (RequestId, Submission, PendingReplies) {
-        let request = self.request(ask);
+        addr: SocketAddr,
+        adopted_from: Option<PeerId>,
+    ) -> Result<ReplicaId, MembershipError> {
+        let replica = self.membership.add(addr, adopted_from)?;
+        self.unprobed.insert(replica);
+        let spec = ReplicaSpec {
+            name: addr.to_string(),
+        };
+        self.router.handle(now, Event::Added { replica, spec });
+        Ok(replica)
+    }
+
+    /// Tells the router that a replica has left the membership.
+    pub(crate) fn on_replica_removed(&mut self, now: Time, replica: ReplicaId) {
+        self.unprobed.remove(&replica);
+        self.router.handle(now, Event::Removed { replica });
+    }
+
+    /// Submits a new request to the router.
+    pub(crate) fn submit(&mut self, now: Time, request: &RouteRequest) -> (RequestId, Submission) {
+        let request = self.resolve(request);
         let id = request.id;
         // 2^64 requests do not happen.
         self.next_request = self.next_request.wrapping_add(1);
         self.router.handle(now, Event::Arrived(request));
-        let (decided, replies) = self.settle(Some(id));
-        let admitted = match decided {
-            Some(verdict) => Submission::Decided(verdict),
+        let submission = match self.collect_replies(Some(id)) {
+            Some(decision) => Submission::Decided(decision),
             None => {
                 let (sender, receiver) = oneshot::channel();
-                self.waiting.insert(id, sender);
+                self.queued.insert(id, sender);
                 Submission::Queued(receiver)
             }
         };
-        (id, admitted, replies)
+        (id, submission)
     }
 
-    /// The request that `ask` is if it comes now.
-    pub(crate) fn request(&self, ask: &RouteRequest) -> Request {
+    /// Builds the router's request: gives it the next id, and replaces addresses by replica ids.
+    pub(crate) fn resolve(&self, request: &RouteRequest) -> Request {
         Request {
             id: RequestId(self.next_request),
-            fingerprint: ask.fingerprint.clone(),
-            session: ask.session,
-            tier: ask.tier,
-            prompt_tokens: ask.prompt_tokens,
-            output_tokens_max: ask.output_tokens_max,
-            scope: ask.scope.clone(),
-            subset: ask.subset.as_ref().map(|addrs| {
-                addrs
-                    .iter()
-                    .filter_map(|addr| self.membership.id_of(*addr))
-                    .collect()
+            fingerprint: request.fingerprint.clone(),
+            session: request.session,
+            tier: request.tier,
+            prompt_tokens: request.prompt_tokens,
+            output_tokens_max: request.output_tokens_max,
+            scope: request.scope.clone(),
+            subset: request.subset.as_ref().map(|addrs| {
+                let ids = addrs.iter().map(|addr| self.membership.id_of(*addr));
+                ids.flatten().collect()
             }),
         }
     }
 
-    /// Feeds the core any other event.
-    pub(crate) fn handle(&mut self, now: Time, event: Event) -> PendingReplies {
-        self.router.handle(now, event);
-        self.settle(None).1
-    }
-
-    /// Takes a request off the list of those who wait: nobody listens any more.
+    /// Removes a request from the queued ones: its client has left.
     pub(crate) fn forget(&mut self, id: RequestId) {
-        self.waiting.remove(&id);
+        self.queued.remove(&id);
     }
 
-    /// Empties the core of its effects; returns the one for `arriving`, which has no waiter yet, apart.
-    pub(crate) fn settle(
-        &mut self,
-        arriving: Option<RequestId>,
-    ) -> (Option<PoolDecision>, PendingReplies) {
+    /// Takes the effects out of the router, and returns the replies to queued requests.
+    pub(crate) fn take_replies(&mut self) -> PendingReplies {
+        self.collect_replies(None);
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Takes the effects out of the router. Returns the decision on `submitted`, which is not queued yet.
+    pub(crate) fn collect_replies(&mut self, submitted: Option<RequestId>) -> Option<PoolDecision> {
         let mut decided = None;
-        let mut replies = PendingReplies::default();
         while let Some(effect) = self.router.poll_effect() {
-            let (id, verdict) = self.verdict(effect);
-            if Some(id) == arriving {
-                decided = Some(verdict);
-            } else if let Some(waiter) = self.waiting.remove(&id) {
-                replies.0.push((waiter, verdict));
+            let (id, decision) = self.decision_of(effect);
+            if Some(id) == submitted {
+                decided = Some(decision);
+            } else if let Some(queued) = self.queued.remove(&id) {
+                self.replies.0.push((queued, decision));
             }
         }
-        (decided, replies)
+        decided
     }
 
-    fn verdict(&self, effect: Effect) -> (RequestId, PoolDecision) {
+    fn decision_of(&self, effect: Effect) -> (RequestId, PoolDecision) {
+        // Membership and peer table change only together with the router, so they know whatever it chose.
+        let unknown_target = PoolDecision::Reject {
+            reason: RejectReason::NoReplica,
+            retry_after: Duration::from_secs(1),
+        };
         match effect {
+            Effect::Dispatch { id, decision } => {
+                let route = self.route(decision).map(PoolDecision::Dispatch);
+                (id, route.unwrap_or(unknown_target))
+            }
+            Effect::Forward { id, forwarding } => {
+                let route = self.forward_route(forwarding).map(PoolDecision::Forward);
+                (id, route.unwrap_or(unknown_target))
+            }
             Effect::Reject {
                 id,
                 reason,
                 retry_after,
-            } => (
-                id,
-                PoolDecision::Reject {
+            } => {
+                let decision = PoolDecision::Reject {
                     reason,
                     retry_after,
-                },
-            ),
-            Effect::Dispatch { id, decision } => (id, self.route(decision)),
-            Effect::Forward { id, forwarding } => (id, self.forward(forwarding)),
+                };
+                (id, decision)
+            }
         }
     }
 
-    fn forward(&self, forwarding: Forwarding) -> PoolDecision {
-        let peer_table = self.peer_table.as_ref();
-        match peer_table.and_then(|known| Some((known.get(forwarding.peer)?.clone(), known))) {
-            Some((peer, peer_table)) => PoolDecision::Forward(Forward {
-                peer,
-                peer_table: Arc::clone(peer_table),
-                forwarding,
-            }),
-            // The peer_table changes only together with the core, so a peer that the core chose is in it.
-            None => nowhere(),
-        }
-    }
-
-    fn route(&self, decision: Decision) -> PoolDecision {
+    fn route(&self, decision: Decision) -> Option<Route> {
         let endpoint_of = |id: &ReplicaId| self.membership.endpoint_of(*id).cloned();
-        match endpoint_of(&decision.replica) {
-            Some(chosen) => PoolDecision::Dispatch(Route {
-                chosen,
-                fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
-                decision,
-            }),
-            // The roster changes only together with the core, so a replica that the core chose is on it.
-            None => nowhere(),
-        }
+        Some(Route {
+            chosen: endpoint_of(&decision.replica)?,
+            fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
+            decision,
+        })
     }
-}
 
-fn nowhere() -> PoolDecision {
-    PoolDecision::Reject {
-        reason: RejectReason::NoReplica,
-        retry_after: Duration::from_secs(1),
+    fn forward_route(&self, forwarding: Forwarding) -> Option<ForwardRoute> {
+        let peer_table = self.peer_table.as_ref()?;
+        Some(ForwardRoute {
+            peer: peer_table.get(forwarding.peer)?.clone(),
+            peer_table: Arc::clone(peer_table),
+            forwarding,
+        })
     }
 }

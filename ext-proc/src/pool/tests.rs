@@ -48,15 +48,15 @@ fn of_a_kilobyte() -> RouteRequest {
     }
 }
 
-fn dispatched(progress: Submission) -> Route {
-    match progress {
+fn dispatched(submission: Submission) -> Route {
+    match submission {
         Submission::Decided(PoolDecision::Dispatch(route)) => route,
         other => panic!("{other:?}"),
     }
 }
 
-fn waiting(progress: Submission) -> tokio::sync::oneshot::Receiver<PoolDecision> {
-    match progress {
+fn waiting(submission: Submission) -> tokio::sync::oneshot::Receiver<PoolDecision> {
+    match submission {
         Submission::Queued(answer) => answer,
         Submission::Decided(verdict) => panic!("{verdict:?}"),
     }
@@ -65,12 +65,12 @@ fn waiting(progress: Submission) -> tokio::sync::oneshot::Receiver<PoolDecision>
 #[tokio::test]
 async fn a_dropped_ticket_gives_its_place_to_the_next() {
     let (_fleet, pool) = small();
-    let (running, progress) = pool.submit(&RouteRequest::default());
-    assert_eq!(dispatched(progress).chosen.addr(), addr(1));
-    let (gone, progress) = pool.submit(&RouteRequest::default());
-    let mut gone_answer = waiting(progress);
-    let (_next, progress) = pool.submit(&RouteRequest::default());
-    let answer = waiting(progress);
+    let (running, submission) = pool.submit(&RouteRequest::default());
+    assert_eq!(dispatched(submission).chosen.addr(), addr(1));
+    let (gone, submission) = pool.submit(&RouteRequest::default());
+    let mut gone_answer = waiting(submission);
+    let (_next, submission) = pool.submit(&RouteRequest::default());
+    let answer = waiting(submission);
     drop(gone);
     drop(running);
     assert!(matches!(answer.await, Ok(PoolDecision::Dispatch(_))));
@@ -82,8 +82,8 @@ async fn a_dropped_ticket_gives_its_place_to_the_next() {
 async fn an_answer_that_nobody_took_gives_its_place_back() {
     let (_fleet, pool) = small();
     let (running, _) = pool.submit(&RouteRequest::default());
-    let (late, progress) = pool.submit(&RouteRequest::default());
-    let answer = waiting(progress);
+    let (late, submission) = pool.submit(&RouteRequest::default());
+    let answer = waiting(submission);
     drop(running);
     assert_eq!(pool.stats().in_flight, 1, "decided, and not read yet");
     drop((answer, late));
@@ -98,8 +98,8 @@ async fn time_passes_in_a_pool_by_itself() {
     let pool = pool_registry.pool_for("m").unwrap();
     join(&pool, 1);
     let (_running, _) = pool.submit(&RouteRequest::default());
-    let (_waits, progress) = pool.submit(&RouteRequest::default());
-    let answer = tokio::time::timeout(Duration::from_secs(10), waiting(progress));
+    let (_waits, submission) = pool.submit(&RouteRequest::default());
+    let answer = tokio::time::timeout(Duration::from_secs(10), waiting(submission));
     let PoolDecision::Reject { reason, .. } = answer.await.unwrap().unwrap() else {
         panic!("there is no place for it");
     };
@@ -116,15 +116,15 @@ async fn asking_why_changes_nothing() {
         ));
     }
     assert_eq!(pool.stats().counters.arrived, 0);
-    let (ticket, _) = pool.submit(&RouteRequest::default());
-    assert_eq!(ticket.id().0, 0);
+    let (guard, _) = pool.submit(&RouteRequest::default());
+    assert_eq!(guard.id().0, 0);
 }
 
 #[tokio::test]
 async fn a_load_report_is_as_old_as_the_first_byte() {
     let (_fleet, pool) = small();
-    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
-    ticket.sent(&dispatched(progress));
+    let (mut guard, submission) = pool.submit(&RouteRequest::default());
+    guard.dispatch(&dispatched(submission));
     let report = |ttft_us| Outcome {
         status: 200,
         ttft_us,
@@ -137,15 +137,15 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
     };
     tokio::time::sleep(Duration::from_millis(20)).await;
     let before = pool.clock().now();
-    ticket.finished(&report(Some(10_000)));
+    guard.finish(&report(Some(10_000)));
     let status = pool.replicas().remove(0);
     assert_eq!(status.load.unwrap().running, Some(9));
     assert!(status.probed.unwrap() < before, "it was true then, not now");
 
-    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
-    ticket.sent(&dispatched(progress));
+    let (mut guard, submission) = pool.submit(&RouteRequest::default());
+    guard.dispatch(&dispatched(submission));
     let probed = pool.replicas().remove(0).probed;
-    ticket.finished(&report(None));
+    guard.finish(&report(None));
     assert_eq!(
         pool.replicas().remove(0).probed,
         probed,
@@ -156,10 +156,10 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
 #[tokio::test]
 async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load() {
     let (_fleet, pool) = small();
-    let (mut ticket, progress) = pool.submit(&RouteRequest::default());
-    ticket.sent(&dispatched(progress));
+    let (mut guard, submission) = pool.submit(&RouteRequest::default());
+    guard.dispatch(&dispatched(submission));
     let before = pool.replicas().remove(0).load;
-    ticket.finished(&Outcome {
+    guard.finish(&Outcome {
         status: 200,
         ttft_us: Some(0),
         served: Some("10.9.9.9:1".to_owned()),
@@ -186,11 +186,11 @@ async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
         join(pool, 1);
     }
     let (_a1, _) = a.submit(&RouteRequest::default());
-    let (_a2, progress) = a.submit(&RouteRequest::default());
-    let mut a_waits = waiting(progress);
+    let (_a2, submission) = a.submit(&RouteRequest::default());
+    let mut a_waits = waiting(submission);
     let (_b1, _) = b.submit(&RouteRequest::default());
-    let (_b2, progress) = b.submit(&RouteRequest::default());
-    let b_waits = waiting(progress);
+    let (_b2, submission) = b.submit(&RouteRequest::default());
+    let b_waits = waiting(submission);
 
     let revision = pool_registry.revision();
     let text =
@@ -235,16 +235,16 @@ async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
     pool_registry.apply(&config::parse("pools: [{ model: late }]").unwrap());
     let pool = pool_registry.pool_for("late").unwrap();
     join(&pool, 1);
-    let (_ticket, progress) = pool.submit(&RouteRequest::default());
+    let (_ticket, submission) = pool.submit(&RouteRequest::default());
     assert!(
         matches!(
-            progress,
+            submission,
             Submission::Decided(PoolDecision::Reject {
                 reason: RejectReason::ShuttingDown,
                 ..
             })
         ),
-        "{progress:?}"
+        "{submission:?}"
     );
 }
 
@@ -253,9 +253,9 @@ async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
     for (status, matched_bytes) in [(200, 1024), (400, 0), (429, 0), (503, 0)] {
         let (_fleet, pool) = small();
         let ask = of_a_kilobyte();
-        let (mut ticket, progress) = pool.submit(&ask);
-        ticket.sent(&dispatched(progress));
-        ticket.finished(&Outcome {
+        let (mut guard, submission) = pool.submit(&ask);
+        guard.dispatch(&dispatched(submission));
+        guard.finish(&Outcome {
             status,
             ..Outcome::default()
         });
@@ -271,9 +271,9 @@ async fn only_a_stream_teaches_how_long_a_first_token_takes() {
         let pool = pool_registry.pool_for("m").unwrap();
         join(&pool, 1);
         let ask = of_a_kilobyte();
-        let (mut ticket, progress) = pool.submit(&ask);
-        ticket.sent(&dispatched(progress));
-        ticket.finished(&Outcome {
+        let (mut guard, submission) = pool.submit(&ask);
+        guard.dispatch(&dispatched(submission));
+        guard.finish(&Outcome {
             status: 200,
             ttft_us: Some(60_000_000),
             is_stream,

@@ -28,7 +28,7 @@ impl Salt {
     /// # Errors
     ///
     /// When the system has no random numbers.
-    pub fn fresh() -> Result<Self, NoRandomness> {
+    pub fn random() -> Result<Self, NoRandomness> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         key.map(Self).map_err(|_| NoRandomness)
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn ids_of_one_recording_are_equal_where_hashes_are_and_of_two_they_never_are() {
-        let (one, two) = (Salt::fresh().unwrap(), Salt::fresh().unwrap());
+        let (one, two) = (Salt::random().unwrap(), Salt::random().unwrap());
         for hash in [0, 1, 7, u64::MAX] {
             assert_eq!(one.prefix(hash), one.prefix(hash));
             assert_ne!(one.prefix(hash), one.prefix(hash ^ 2));
@@ -88,6 +88,6 @@ mod tests {
 
     #[test]
     fn the_key_is_not_shown() {
-        assert_eq!(format!("{:?}", Salt::fresh().unwrap()), "Salt");
+        assert_eq!(format!("{:?}", Salt::random().unwrap()), "Salt");
     }
 }

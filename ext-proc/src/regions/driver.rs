@@ -17,9 +17,10 @@ use super::pools::reports;
 use super::sibling::add_queues;
 use super::state::DriverState;
 use super::store::RecordStore;
+use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::peering::{KeyedLinkEvent, LinkEvent, Message};
-use crate::pool::{Clock, PoolRegistry};
+use crate::pool::PoolRegistry;
 
 /// This service among the regions.
 #[derive(Debug)]

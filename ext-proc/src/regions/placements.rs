@@ -75,7 +75,7 @@ pub(super) fn receive(shared: &RegionsDriver, placed: Vec<NamedPlacement>) {
     let table = shared.pool_registry().table();
     for (name, placements) in by_pool(&table, placed) {
         if let Some(pool) = pool_of(&table, &name) {
-            pool.shared(placements);
+            pool.apply_placements(placements);
         }
     }
 }

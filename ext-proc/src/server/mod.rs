@@ -24,11 +24,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
+use crate::clock::Clock;
 use crate::config::{Config, Listen};
 use crate::eds::Endpoints;
 use crate::frontends::ext_proc::ExtProc;
 use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
-use crate::pool::{Clock, PoolRegistry};
+use crate::pool::PoolRegistry;
 use crate::probe;
 use crate::regions::RegionsServer;
 use crate::shutdown;

@@ -8,7 +8,7 @@ use isotherm_router::{RequestId, Scope};
 
 use super::head::RequestHead;
 use super::reply::RequestHeaders;
-use crate::pool::{Forward, PeerTable, Pool, Route, RouteRequest};
+use crate::pool::{ForwardRoute, PeerTable, Pool, Route, RouteRequest};
 
 /// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
@@ -76,7 +76,11 @@ pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> St
 }
 
 /// The same for a request that goes to another region.
-pub(super) fn forward_header(pool: &Pool, forward: &Forward, summary: &RequestSummary) -> String {
+pub(super) fn forward_header(
+    pool: &Pool,
+    forward: &ForwardRoute,
+    summary: &RequestSummary,
+) -> String {
     let forwarding = &forward.forwarding;
     let mut text = format!("region={}", forward.peer.name);
     describe(
@@ -129,7 +133,7 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
 pub(super) fn log_forward(
     pool: &Pool,
     request: RequestId,
-    forward: &Forward,
+    forward: &ForwardRoute,
     summary: &RequestSummary,
 ) {
     let forwarding = &forward.forwarding;

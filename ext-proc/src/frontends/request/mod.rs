@@ -61,7 +61,7 @@ enum Stage {
 }
 
 struct Waiting {
-    ticket: InFlightGuard,
+    guard: InFlightGuard,
     summary: RequestSummary,
 }
 
@@ -151,13 +151,11 @@ impl RequestLifecycle {
         let peer_table = table.peer_table().map(Arc::as_ref);
         let ask = head.ask(peer_table);
         let summary = RequestSummary::of(head, &ask, peer_table);
-        let (ticket, progress) = pool.submit(&ask);
+        let (guard, progress) = pool.submit(&ask);
         match progress {
-            Submission::Decided(verdict) => {
-                Placed::Decided(self.decided(ticket, verdict, &summary))
-            }
+            Submission::Decided(verdict) => Placed::Decided(self.decided(guard, verdict, &summary)),
             Submission::Queued(verdict) => {
-                self.stage = Stage::Waiting(Box::new(Waiting { ticket, summary }));
+                self.stage = Stage::Waiting(Box::new(Waiting { guard, summary }));
                 Placed::Waits {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
                     verdict,
@@ -178,8 +176,8 @@ impl RequestLifecycle {
         });
         match std::mem::replace(&mut self.stage, Stage::Settled) {
             Stage::Waiting(waiting) => {
-                let Waiting { ticket, summary } = *waiting;
-                Some(self.decided(ticket, verdict, &summary))
+                let Waiting { guard, summary } = *waiting;
+                Some(self.decided(guard, verdict, &summary))
             }
             other => {
                 self.stage = other;
@@ -191,16 +189,16 @@ impl RequestLifecycle {
     /// The response has ended: what the filter says of it goes to the pool.
     pub(super) fn ended(&mut self, outcome: Option<&[u8]>) {
         match std::mem::replace(&mut self.stage, Stage::Answered) {
-            Stage::Sent(ticket) => match outcome.map(Outcome::parse) {
+            Stage::Sent(guard) => match outcome.map(Outcome::parse) {
                 Some(Ok(outcome)) => {
-                    describe::log_outcome(ticket.pool(), ticket.id(), &outcome);
-                    ticket.finished(&outcome);
+                    describe::log_outcome(guard.pool(), guard.id(), &outcome);
+                    guard.finish(&outcome);
                 }
                 Some(Err(_)) => {
                     self.context.metrics.count_bad_header(names::OUTCOME);
-                    ticket.ended();
+                    guard.finish_without_outcome();
                 }
-                None => ticket.ended(),
+                None => guard.finish_without_outcome(),
             },
             Stage::Fresh | Stage::Waiting(_) | Stage::Settled | Stage::Answered => {}
         }
@@ -213,8 +211,8 @@ impl Drop for RequestLifecycle {
         if let Stage::Waiting(waiting) = &self.stage {
             self.context.metrics.count_request(RequestResult::Aborted);
             tracing::debug!(
-                pool = %waiting.ticket.pool().name(),
-                request = waiting.ticket.id().0,
+                pool = %waiting.guard.pool().name(),
+                request = waiting.guard.id().0,
                 "the client went away while it waited"
             );
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use isotherm_fingerprint::names;
 
 use crate::metrics::RequestResult;
-use crate::pool::{Forward, Pool, Route};
+use crate::pool::{ForwardRoute, Pool, Route};
 
 /// What must not be there when Envoy picks the route anew: it sends what has an origin to another region. All else that
 /// only services read is the route's to take away, which costs Envoy less than a change that it is asked for.
@@ -111,7 +111,7 @@ impl RouteReply {
 #[derive(Debug)]
 pub(crate) struct ForwardReply {
     /// Where.
-    pub(crate) forward: Forward,
+    pub(crate) forward: ForwardRoute,
     /// The regions that have had it, with the one that it goes to now; comma-separated.
     pub(crate) tried: String,
     /// The name under which every region knows the pool, where it has one.
@@ -123,7 +123,7 @@ pub(crate) struct ForwardReply {
 impl ForwardReply {
     /// To where `forward` says. `tried` are the regions that have had it already.
     pub(crate) fn to(
-        forward: Forward,
+        forward: ForwardRoute,
         tried: &str,
         model: Option<&str>,
         decision: Option<String>,

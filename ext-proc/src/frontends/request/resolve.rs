@@ -11,46 +11,46 @@ use super::openai;
 use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
 use super::{RequestLifecycle, Stage};
 use crate::metrics::RequestResult;
-use crate::pool::{ANY_MODEL, Forward, InFlightGuard, PoolDecision, Route};
+use crate::pool::{ANY_MODEL, ForwardRoute, InFlightGuard, PoolDecision, Route};
 
 impl RequestLifecycle {
     pub(super) fn decided(
         &mut self,
-        ticket: InFlightGuard,
+        guard: InFlightGuard,
         verdict: PoolDecision,
         summary: &RequestSummary,
     ) -> Reply {
         match verdict {
-            PoolDecision::Dispatch(route) => self.go(ticket, &route, summary),
-            PoolDecision::Forward(forward) => self.forward(ticket, forward, summary),
+            PoolDecision::Dispatch(route) => self.go(guard, &route, summary),
+            PoolDecision::Forward(forward) => self.forward(guard, forward, summary),
             PoolDecision::Reject {
                 reason,
                 retry_after,
-            } => self.refuse(ticket, reason, retry_after, summary),
+            } => self.refuse(guard, reason, retry_after, summary),
         }
     }
 
-    fn go(&mut self, mut ticket: InFlightGuard, route: &Route, summary: &RequestSummary) -> Reply {
-        ticket.sent(route);
-        let pool = ticket.pool();
-        describe::log(pool, ticket.id(), route, summary);
+    fn go(&mut self, mut guard: InFlightGuard, route: &Route, summary: &RequestSummary) -> Reply {
+        guard.dispatch(route);
+        let pool = guard.pool();
+        describe::log(pool, guard.id(), route, summary);
         let described = self
             .describes()
             .then(|| describe::header(pool, route, summary));
         let routed = RouteReply::to(route, pool, described, &summary.headers);
-        self.stage = Stage::Sent(ticket);
+        self.stage = Stage::Sent(guard);
         Reply::Route(routed)
     }
 
     fn forward(
         &mut self,
-        mut ticket: InFlightGuard,
-        forward: Forward,
+        mut guard: InFlightGuard,
+        forward: ForwardRoute,
         summary: &RequestSummary,
     ) -> Reply {
-        ticket.forwarded();
-        let pool = ticket.pool();
-        describe::log_forward(pool, ticket.id(), &forward, summary);
+        guard.forward();
+        let pool = guard.pool();
+        describe::log_forward(pool, guard.id(), &forward, summary);
         let described = self
             .describes()
             .then(|| describe::forward_header(pool, &forward, summary));
@@ -58,31 +58,31 @@ impl RequestLifecycle {
         // that names no model.
         let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
         let forwarded = ForwardReply::to(forward, &summary.tried, model, described);
-        self.stage = Stage::Sent(ticket);
+        self.stage = Stage::Sent(guard);
         Reply::Forward(forwarded)
     }
 
     /// Whether clients are told why their request went where it went.
     fn describes(&self) -> bool {
-        self.context.pool_registry.table().decision_header()
+        self.context.pool_registry.table().has_decision_header()
     }
 
     fn refuse(
         &mut self,
-        ticket: InFlightGuard,
+        guard: InFlightGuard,
         reason: RejectReason,
         retry_after: Duration,
         summary: &RequestSummary,
     ) -> Reply {
-        let pool = Arc::clone(ticket.pool());
+        let pool = Arc::clone(guard.pool());
         tracing::debug!(
             pool = %pool.name(),
-            request = ticket.id().0,
+            request = guard.id().0,
             reason = reason.as_str(),
             origin = summary.guest_of,
             "refused"
         );
-        ticket.refused();
+        guard.reject();
         if reason == RejectReason::ShuttingDown && summary.guest_of.is_none() {
             // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
             self.stage = Stage::Settled;

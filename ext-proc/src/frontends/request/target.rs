@@ -112,9 +112,10 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::clock::Clock;
     use crate::config;
     use crate::metrics::Metrics;
-    use crate::pool::{Clock, PoolRegistry};
+    use crate::pool::PoolRegistry;
 
     const TWO: &str = "
 pools:

@@ -6,9 +6,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::*;
+use crate::clock::Clock;
 use crate::config;
 use crate::metrics::Metrics;
-use crate::pool::{Clock, Pool, PoolRegistry};
+use crate::pool::{Pool, PoolRegistry};
 
 type DecisionStream =
     Conversation<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send + Unpin>>;

@@ -8,9 +8,10 @@ use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
 
 use super::*;
+use crate::clock::Clock;
 use crate::config;
 use crate::metrics::Metrics;
-use crate::pool::{Clock, Pool, PoolRegistry};
+use crate::pool::{Pool, PoolRegistry};
 
 type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
 

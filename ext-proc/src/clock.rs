@@ -1,7 +1,7 @@
-//! The one place of the service that turns the machine's clock into the router's [`Time`].
+//! Converts the machine's clock into the router's [`Time`].
 //!
-//! Everything that stamps an event (a request, a probe, a load report) must use the same origin, so the clock
-//! is made once and handed down. It is monotonic: setting the wall clock does not move it.
+//! Every event (a request, a probe, a load report) is stamped with the same origin, so the service makes one clock and
+//! passes it down. The clock is monotonic: setting the wall clock does not move it.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose origin is now.
+    /// Creates a clock whose origin is the current instant.
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -22,20 +22,20 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.time_of(Instant::now())
     }
 
-    /// The router's name for an instant; the origin for what lies before it.
+    /// Converts an instant; an instant before the origin becomes the origin.
     #[must_use]
     pub fn time_of(&self, instant: Instant) -> Time {
         let nanos = instant.saturating_duration_since(self.origin).as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The instant that the router calls `time`, or `None` past what the machine can express.
+    /// Converts a time back; `None` for a time that the machine cannot express.
     #[must_use]
     pub fn instant_of(&self, time: Time) -> Option<Instant> {
         self.origin.checked_add(time.since(Time::ZERO))
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_and_its_time_are_the_same_point() {
+    fn a_time_converts_to_an_instant_and_back() {
         let clock = Clock::start();
         let time = Time::from_nanos(1_500_000);
         let instant = clock.instant_of(time).unwrap();

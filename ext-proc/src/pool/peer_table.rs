@@ -1,23 +1,23 @@
-//! The regions that this service knows: its own, and its peers by the identities that the routing cores use.
+//! The regions that the service knows: its own, and its peers by the ids that the routers use.
 //!
-//! One peer_table holds for every pool. A peer keeps its identity for as long as its name is known, also through reloads
-//! that move it in the file: the cores know it by nothing else.
+//! All pools share one table. A peer keeps its id while the configuration names it, also when a reload moves it within
+//! the file: the routers know a peer only by its id.
 
 use std::sync::Arc;
 
 use isotherm_router::PeerId;
 
-/// The most peers that one service has.
+/// Limit of peers of one service.
 pub const PEERS_MAX: usize = 1_000;
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerEntry {
-    /// What the routing cores know it by.
+    /// Id of the region in the routers.
     pub id: PeerId,
-    /// Its name.
+    /// Name of the region.
     pub name: Arc<str>,
-    /// The Envoy cluster that leads there.
+    /// Envoy cluster that leads to the region.
     pub cluster: Arc<str>,
 }
 
@@ -30,58 +30,58 @@ pub struct PeerTable {
 }
 
 impl PeerTable {
-    /// The regions that a configuration names: this one, and each peer with its Envoy cluster. Peers that were known
-    /// `before` keep their identities.
+    /// Builds the table of region `own` and its peers, each with its Envoy cluster. A peer in `before` keeps its id.
     #[must_use]
     pub fn new<'a>(
         own: &str,
         peers: impl IntoIterator<Item = (&'a str, &'a str)>,
         before: Option<&Self>,
     ) -> Self {
-        let mut peer_table = Self {
-            own: own.into(),
-            peers: Vec::new(),
-            next_id: before.map_or(0, |before| before.next_id),
-        };
-        for (name, cluster) in peers.into_iter().take(PEERS_MAX) {
+        let mut next_id = before.map_or(0, |before| before.next_id);
+        let entries = peers.into_iter().take(PEERS_MAX).map(|(name, cluster)| {
             let known = before.and_then(|before| before.named(name));
-            let id = match known {
-                Some(known) => known.id,
-                None => {
-                    let id = PeerId(peer_table.next_id);
+            let id = known.map_or_else(
+                || {
+                    let id = PeerId(next_id);
                     // 65,000 changes of name within one life of the service do not happen.
-                    peer_table.next_id = peer_table.next_id.wrapping_add(1);
+                    next_id = next_id.wrapping_add(1);
                     id
-                }
-            };
-            peer_table.peers.push(PeerEntry {
+                },
+                |known| known.id,
+            );
+            PeerEntry {
                 id,
                 name: name.into(),
                 cluster: cluster.into(),
-            });
+            }
+        });
+        let peers = entries.collect();
+        Self {
+            own: own.into(),
+            peers,
+            next_id,
         }
-        peer_table
     }
 
-    /// The name of this region.
+    /// Name of this region.
     #[must_use]
     pub fn own(&self) -> &Arc<str> {
         &self.own
     }
 
-    /// Every peer, in the order of the configuration.
+    /// Peers in the order of the configuration.
     #[must_use]
     pub fn peers(&self) -> &[PeerEntry] {
         &self.peers
     }
 
-    /// The peer with this identity.
+    /// Looks a peer up by its id.
     #[must_use]
     pub fn get(&self, id: PeerId) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
-    /// The peer with this name.
+    /// Looks a peer up by its name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| *peer.name == *name)
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_keeps_its_identity_through_reloads_and_nobody_gets_that_of_another() {
+    fn a_peer_keeps_its_id_through_reloads_and_no_other_peer_gets_it() {
         let first = PeerTable::new("us", [("eu", "region-eu"), ("asia", "region-asia")], None);
         let asia = first.named("asia").unwrap().id;
         let second = PeerTable::new(
