@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_router::region::{
-    Effect, Event, Heartbeat, Held, Incarnation, Members, Ping, Record, Regions, RegionsConfig,
-    Session, Sight, Stance, View,
+    Advertisement, Effect, Event, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas,
+    RecordVersion, RegionRecord, Regions, RegionsConfig, Session,
 };
 use isotherm_router::{
     Event as PoolEvent, Load, PeerId, PeerReport, PeerSpec, ReplicaId, ReplicaSpec, Router,
@@ -43,7 +43,7 @@ struct Service {
     now: Time,
     /// The newest ping to each peer.
     asked: BTreeMap<PeerId, Ping>,
-    records: BTreeMap<PeerId, Held>,
+    records: BTreeMap<PeerId, RecordVersion>,
     seq: u64,
     /// Whose turn it is.
     turn: u16,
@@ -57,7 +57,7 @@ impl Service {
             name: name(0).as_str().into(),
             interval: INTERVAL,
             adopt: true,
-            give_back_after: Duration::from_secs(10),
+            return_after: Duration::from_secs(10),
             version: "bench".into(),
             peers: (1..=peers)
                 .map(|id| (PeerId(id), name(id).as_str().into()))
@@ -77,24 +77,24 @@ impl Service {
             seq: 0,
             turn: 0,
         };
-        service.tell(Event::Gateway { up: true });
+        service.tell(Event::GatewayChanged { is_connected: true });
         let pools = members(0, each);
-        service.tell(Event::Members { pools });
+        service.tell(Event::LocalPools { pools });
         for id in 1..=peers {
             let peer = PeerId(id);
             let session = Session(u64::from(id));
             service.tell(Event::LinkUp { peer, session });
-            let record = Record {
+            let record = RegionRecord {
                 region: name(id).as_str().into(),
                 version: 1,
                 pools: members(id, each),
-                heirs: isotherm_router::region::Heirs {
+                successors: isotherm_router::region::SuccessorList {
                     version: 2,
                     order: (0..=peers).map(|id| name(id).as_str().into()).collect(),
-                    prior: Some((0..=peers).map(|id| name(id).as_str().into()).collect()),
+                    previous: Some((0..=peers).map(|id| name(id).as_str().into()).collect()),
                 },
             };
-            service.records.insert(peer, record.held());
+            service.records.insert(peer, record.record_version());
             service.tell(Event::Record { peer, record });
         }
         service
@@ -112,7 +112,7 @@ impl Service {
                 Effect::Ping { peer, ping } => {
                     self.asked.insert(peer, ping);
                 }
-                Effect::Reported {
+                Effect::UpdatePeer {
                     peer,
                     pools,
                     as_of,
@@ -161,22 +161,22 @@ impl Service {
         };
         Heartbeat {
             session: ping.session,
-            answers: ping.seq,
+            ping_seq: ping.seq,
             version: "bench".into(),
-            stance: stance(peer),
+            advertisement: stance(peer),
             pools: MODELS
                 .iter()
                 .map(|model| (Arc::from(*model), report))
                 .collect(),
             views: (0..=self.peers)
                 .filter(|id| *id != peer.0)
-                .map(|id| View {
+                .map(|id| PeerView {
                     region: name(id).as_str().into(),
-                    sight: Sight::Alive {
-                        gateway: true,
+                    liveness: Liveness::Alive {
+                        has_gateway: true,
                         round_trip: Duration::from_millis(80),
                     },
-                    has: self.records.get(&PeerId(id)).copied().unwrap_or_default(),
+                    record_version: self.records.get(&PeerId(id)).copied().unwrap_or_default(),
                 })
                 .collect(),
         }
@@ -187,30 +187,30 @@ impl Service {
         Ping {
             session: Session(u64::from(peer.0)),
             seq: self.seq,
-            has: Held {
+            record_version: RecordVersion {
                 replicas: 9,
-                heirs: 2,
-                settled: true,
+                successors: 2,
+                has_previous: true,
             },
-            stance: stance(peer),
+            advertisement: stance(peer),
         }
     }
 }
 
-fn stance(peer: PeerId) -> Stance {
-    Stance {
+fn stance(peer: PeerId) -> Advertisement {
+    Advertisement {
         incarnation: Incarnation(u64::from(peer.0)),
-        number: 1,
-        gateway: true,
-        ..Stance::default()
+        version: 1,
+        has_gateway: true,
+        ..Advertisement::default()
     }
 }
 
-fn members(region: u16, each: u32) -> Vec<Members> {
+fn members(region: u16, each: u32) -> Vec<PoolReplicas> {
     let address = |n| Arc::from(format!("10.{region}.{}.{}:8000", n / 256, n % 256).as_str());
     MODELS
         .iter()
-        .map(|model| Members {
+        .map(|model| PoolReplicas {
             model: Arc::from(*model),
             replicas: (0..each).map(address).collect(),
         })
@@ -267,7 +267,7 @@ fn heartbeats(c: &mut Criterion) {
             });
         let believed = service.regions.status(service.now).counters;
         assert_eq!(
-            believed.heartbeats_refused, 0,
+            believed.heartbeats_rejected, 0,
             "only what counts is measured"
         );
         c.benchmark_group("answer")
@@ -279,7 +279,7 @@ fn heartbeats(c: &mut Criterion) {
                         let ping = service.ping(peer);
                         let reports = vec![(Arc::from(MODELS[0]), PeerReport::default())];
                         let start = Instant::now();
-                        black_box(service.regions.answer(service.now, peer, &ping, reports));
+                        black_box(service.regions.reply(service.now, peer, &ping, reports));
                         spent += start.elapsed();
                     }
                     spent

@@ -11,7 +11,7 @@
 
 mod world;
 
-use isotherm_router::region::{Blocked, Event};
+use isotherm_router::region::{AdoptionBlocker, Event};
 use world::{Fault, MS, Nanos, World};
 
 const SECOND: Nanos = 1_000 * MS;
@@ -214,13 +214,19 @@ fn somebody_unknown_in_the_way_is_ruled_out_by_the_operator() {
         .regions
         .status(local);
     assert!(
-        matches!(&status.peers[1].blocked, Some(Blocked::Unknown(name)) if name.as_str() == "r1")
-            || status.peers[1].blocked == Some(Blocked::LeftToOthers),
+        matches!(&status.peers[1].adoption_blocker, Some(AdoptionBlocker::Unaccounted(name)) if name.as_str() == "r1")
+            || status.peers[1].adoption_blocker == Some(AdoptionBlocker::Yielded),
         "{:?}",
-        status.peers[1].blocked
+        status.peers[1].adoption_blocker
     );
     let (peer, lost) = (World::id(0, 1), true);
-    world.call(0, Event::Declared { peer, lost });
+    world.call(
+        0,
+        Event::DeclaredLost {
+            peer,
+            is_lost: lost,
+        },
+    );
     wait(&mut world, SECOND);
     assert_eq!(world.held(0), [2]);
 }
@@ -234,7 +240,7 @@ fn regions_whose_lists_disagree_ask_each_other() {
     let name = world.regions[2].name.clone();
     let unsure = |world: &World, at: usize| {
         let record = &world.regions[at].disk[&name];
-        record.heirs.prior.as_ref() != Some(&record.heirs.order)
+        record.successors.previous.as_ref() != Some(&record.successors.order)
     };
     while !(unsure(&world, 0) && unsure(&world, 1)) {
         wait(&mut world, 10 * MS);

@@ -200,7 +200,7 @@ impl Traffic {
                 continue;
             };
             match effect {
-                RegionEffect::Reported {
+                RegionEffect::UpdatePeer {
                     peer,
                     pools,
                     as_of,
@@ -216,7 +216,9 @@ impl Traffic {
                         pool.router.handle(now, event);
                     }
                 }
-                RegionEffect::Lost { peer } => pool.router.handle(now, Event::PeerLost { peer }),
+                RegionEffect::MarkPeerLost { peer } => {
+                    pool.router.handle(now, Event::PeerLost { peer })
+                }
                 RegionEffect::Adopt { peer, pools } => {
                     let of = World::peer(at, peer);
                     if !pool.has.contains(&of) {

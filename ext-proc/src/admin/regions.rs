@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::region::Blocked;
+use isotherm_router::region::AdoptionBlocker;
 use isotherm_router::{PeerId, PeerReport, PeerStatus};
 
 use super::auth::Authorized;
@@ -58,8 +58,8 @@ fn view_of(pool_registry: &PoolRegistry, status: Option<&RegionsStatus>) -> view
     let seen: Vec<_> = pools.iter().map(|pool| Seen::from(pool)).collect();
     view::RegionsView {
         name: Some(status.name.clone()),
-        gateway: status.gateway,
-        heirs: status.heirs.clone(),
+        gateway: status.has_gateway,
+        successors: status.successors.clone(),
         pools: pools.iter().map(|pool| own(pool)).collect(),
         peers: status
             .peers
@@ -125,13 +125,13 @@ fn peer_of(peer: &PeerState, pools: &[Seen<'_>]) -> view::PeerView {
         link: peer.link.as_str().to_owned(),
         why: peer.link.why().map(str::to_owned),
         state: peer.state.as_str().to_owned(),
-        blocked: peer.blocked.as_ref().map(blocked),
+        blocked: peer.adoption_blocker.as_ref().map(blocked),
         round_trip_ms: peer.round_trip.map(fine_ms),
         heartbeat_age_ms: peer.heartbeat_age.map(ms),
         version: peer.version.clone(),
         replicas: peer.replicas,
         adopted: peer.adopted,
-        held_by: peer.held_by.clone(),
+        held_by: peer.adopted_by.clone(),
         pools: pools.iter().filter_map(|seen| seen.of(peer.id)).collect(),
     }
 }
@@ -148,19 +148,19 @@ fn sibling_of(sibling: &SiblingState) -> view::SiblingView {
 }
 
 /// Why a region's replicas are not adopted here, for people.
-fn blocked(blocked: &Blocked) -> String {
+fn blocked(blocked: &AdoptionBlocker) -> String {
     match blocked {
-        Blocked::SwitchedOff => "adoption is switched off here".to_owned(),
-        Blocked::NoGateway => "no Envoy is connected here".to_owned(),
-        Blocked::NoRecord => "its replicas are not known here".to_owned(),
-        Blocked::NotDead => "it is not proved to be dead".to_owned(),
-        Blocked::ReplicasSilent => "its replicas do not answer from here".to_owned(),
-        Blocked::LeftToOthers => "another region is better placed".to_owned(),
-        Blocked::Unknown(region) => {
+        AdoptionBlocker::Disabled => "adoption is switched off here".to_owned(),
+        AdoptionBlocker::NoGateway => "no Envoy is connected here".to_owned(),
+        AdoptionBlocker::NoRecord => "its replicas are not known here".to_owned(),
+        AdoptionBlocker::NotProvedDead => "it is not proved to be dead".to_owned(),
+        AdoptionBlocker::ReplicasUnreachable => "its replicas do not answer from here".to_owned(),
+        AdoptionBlocker::Yielded => "another region is better placed".to_owned(),
+        AdoptionBlocker::Unaccounted(region) => {
             format!("{region} may look after them, and is not heard")
         }
-        Blocked::HeldBy(region) => format!("{region} looks after them"),
-        Blocked::First(region) => format!("{region} goes first"),
+        AdoptionBlocker::AdoptedBy(region) => format!("{region} looks after them"),
+        AdoptionBlocker::RegionAhead(region) => format!("{region} goes first"),
     }
 }
 

@@ -273,7 +273,7 @@ pub(super) mod tests {
         RegionsView {
             name: Some("us".into()),
             gateway: true,
-            heirs: vec!["eu".into()],
+            successors: vec!["eu".into()],
             pools: vec![pool(0, 5)],
             peers: vec![peer("eu", "up"), lost],
             siblings: vec![SiblingView {

@@ -74,7 +74,7 @@ fn peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
         status.map(|status| {
             (
                 [("region", status.name.clone())],
-                f64::from(u8::from(status.gateway)),
+                f64::from(u8::from(status.has_gateway)),
             )
         }),
     )
@@ -104,13 +104,13 @@ fn siblings(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result 
 }
 
 fn counters(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
-    let counted = status.map(|status| (status.counters, status.shared, status.certificate));
+    let counted = status.map(|status| (status.counters, status.placements, status.certificate));
     let (counters, shared, certificate) = counted.unwrap_or_default();
     for (name, help, value) in [
         (
             "peer_handshakes_rejected",
             "Inbound links rejected: no certificate, a wrong certificate, too many links, or a malformed message",
-            status.map_or(0, |status| status.turned_away),
+            status.map_or(0, |status| status.handshakes_rejected),
         ),
         (
             "certificate_loads",
@@ -120,7 +120,7 @@ fn counters(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result 
         (
             "certificate_failures",
             "Times that new files of certificates were refused",
-            certificate.refused,
+            certificate.rejected,
         ),
         (
             "heartbeats",
@@ -130,17 +130,17 @@ fn counters(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result 
         (
             "heartbeats_refused",
             "Heartbeats that were not: late, repeated, never asked for",
-            counters.heartbeats_refused,
+            counters.heartbeats_rejected,
         ),
         (
             "records_refused",
             "Records of replicas that were not believed",
-            counters.records_refused,
+            counters.records_rejected,
         ),
         (
             "regions_lost",
             "Times that a region was lost",
-            counters.lost,
+            counters.peers_lost,
         ),
         (
             "adoptions",
@@ -150,7 +150,7 @@ fn counters(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result 
         (
             "adoption_conflicts",
             "Times that another region held the same replicas; should stay zero",
-            counters.conflicts,
+            counters.adoption_conflicts,
         ),
         ("sharing_sent", "Messages to siblings", shared.sent),
         ("sharing_received", "Messages of siblings", shared.received),

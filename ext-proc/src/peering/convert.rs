@@ -66,8 +66,8 @@ pub(super) fn to_wire(session: u64, said: &Message) -> wire::Envelope {
     let what = match said {
         Message::Ping(ping) => Payload::Ping(wire::Ping {
             seq: ping.seq,
-            has: Some(encode::held(ping.has)),
-            stance: Some(encode::stance(&ping.stance)),
+            has: Some(encode::held(ping.record_version)),
+            stance: Some(encode::stance(&ping.advertisement)),
         }),
         Message::Heartbeat(heartbeat) => Payload::Heartbeat(encode::heartbeat(heartbeat)),
         Message::Record(record) => Payload::Record(encode::record(record)),
@@ -89,8 +89,8 @@ pub(super) fn from_wire(said: wire::Envelope) -> Result<Option<Message>, DecodeE
         Some(Payload::Ping(ping)) => Message::Ping(Ping {
             session,
             seq: ping.seq,
-            has: decode::held(ping.has.as_ref()),
-            stance: decode::stance(ping.stance)?,
+            record_version: decode::held(ping.has.as_ref()),
+            advertisement: decode::stance(ping.stance)?,
         }),
         Some(Payload::Heartbeat(said)) => Message::Heartbeat(decode::heartbeat(session, said)?),
         Some(Payload::Record(said)) => Message::Record(Arc::new(decode::record(said)?)),

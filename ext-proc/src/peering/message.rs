@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_router::region::{Heartbeat, Ping, Record};
+use isotherm_router::region::{Heartbeat, Ping, RegionRecord};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub enum Message {
     /// The callee answers one ping.
     Heartbeat(Heartbeat),
     /// Who a region's replicas are, and its heirs.
-    Record(Arc<Record>),
+    Record(Arc<RegionRecord>),
     /// What a sibling has placed where.
     Placements(Vec<NamedPlacement>),
 }

@@ -126,7 +126,7 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use isotherm_router::region::{Held, Ping, Stance};
+    use isotherm_router::region::{Advertisement, Ping, RecordVersion};
 
     use super::*;
     use crate::peering::{NamedPlacement, NamedTarget};
@@ -137,8 +137,8 @@ mod tests {
         Message::Ping(Ping {
             session: SESSION,
             seq,
-            has: Held::default(),
-            stance: Stance::default(),
+            record_version: RecordVersion::default(),
+            advertisement: Advertisement::default(),
         })
     }
 

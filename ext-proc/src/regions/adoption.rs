@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use isotherm_router::PeerId;
-use isotherm_router::region::Members;
+use isotherm_router::region::PoolReplicas;
 use tokio::time::Instant;
 
 use super::pools::pool_of;
@@ -33,7 +33,7 @@ pub(super) struct Adoptions {
 #[derive(Debug, Default)]
 struct AdoptedReplicas {
     /// What the region's record says.
-    wanted: Vec<Members>,
+    wanted: Vec<PoolReplicas>,
     places: BTreeSet<ReplicaKey>,
 }
 
@@ -47,7 +47,7 @@ impl Adoptions {
     }
 
     /// Takes in exactly these replicas of `peer`.
-    pub(super) fn adopt(&mut self, peer: PeerId, pools: Vec<Members>) {
+    pub(super) fn adopt(&mut self, peer: PeerId, pools: Vec<PoolReplicas>) {
         self.held.entry(peer).or_default().wanted = pools;
         self.settle(peer);
     }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use isotherm_router::region::{
-    Event, Heartbeat, Incarnation, Members, Ping, Regions, RegionsConfig,
+    Event, Heartbeat, Incarnation, Ping, PoolReplicas, Regions, RegionsConfig,
 };
 use isotherm_router::{PeerId, Time};
 use tokio::sync::Notify;
@@ -164,7 +164,7 @@ impl RegionsDriver {
             let siblings = core.links.siblings.iter();
             let said = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
             add_queues(&mut pools, said);
-            let answer = core.regions.answer(now, peer, ping, pools);
+            let answer = core.regions.reply(now, peer, ping, pools);
             answer.map_or_else(Vec::new, |answer| {
                 let record = answer.record.map(Message::Record);
                 std::iter::once(Message::Heartbeat(answer.heartbeat))
@@ -180,15 +180,15 @@ impl RegionsDriver {
         let core = self.lock();
         let heartbeat = Message::Heartbeat(Heartbeat {
             session: ping.session,
-            answers: ping.seq,
+            ping_seq: ping.seq,
             version: env!("CARGO_PKG_VERSION").into(),
-            stance: core.own_stance(),
+            advertisement: core.own_stance(),
             pools,
             views: Vec::new(),
         });
         let record = core.regions.own_record();
-        let (has, held) = (ping.has, record.held());
-        let newer = held.replicas > has.replicas || held.heirs > has.heirs;
+        let (has, held) = (ping.record_version, record.record_version());
+        let newer = held.replicas > has.replicas || held.successors > has.successors;
         let record = newer.then(|| Message::Record(Arc::clone(record)));
         std::iter::once(heartbeat).chain(record).collect()
     }
@@ -210,11 +210,11 @@ impl RegionsDriver {
     }
 
     /// The replicas that are this region's own.
-    pub(super) fn members(&self, pools: Vec<Members>) {
+    pub(super) fn members(&self, pools: Vec<PoolReplicas>) {
         self.drive(|core, now| {
             if core.last_inputs.members.as_ref() != Some(&pools) {
                 core.last_inputs.members = Some(pools.clone());
-                core.regions.handle(now, Event::Members { pools });
+                core.regions.handle(now, Event::LocalPools { pools });
             }
         });
     }
@@ -258,7 +258,7 @@ pub(super) fn regions_config<'a>(
         name: config.name.as_str().into(),
         interval: config.heartbeat,
         adopt: config.adopt,
-        give_back_after: config.give_back_after,
+        return_after: config.give_back_after,
         version: env!("CARGO_PKG_VERSION").into(),
         peers: peers.map(|(id, name)| (id, name.into())).collect(),
     }
@@ -270,8 +270,8 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
         LinkEvent::Up { session, .. } => Event::LinkUp { peer, session },
         LinkEvent::Down { why, began } => Event::LinkDown {
             peer,
-            why: broken(&why)?,
-            began: clock.time_of(began),
+            failure: broken(&why)?,
+            dial_started: clock.time_of(began),
         },
         LinkEvent::Message { message, .. } => match message {
             Message::Heartbeat(heartbeat) => Event::Heartbeat { peer, heartbeat },

@@ -23,7 +23,7 @@ impl RegionsDriver {
         match effect {
             Effect::Ping { peer, ping } => core.links.tell_peer(peer, &Message::Ping(ping)),
             Effect::Redial { peer } => core.links.redial(peer),
-            Effect::Reported {
+            Effect::UpdatePeer {
                 peer,
                 pools,
                 as_of,
@@ -41,18 +41,18 @@ impl RegionsDriver {
                     }
                 }
             }
-            Effect::Lost { peer } => {
+            Effect::MarkPeerLost { peer } => {
                 tracing::warn!(region = core.name_of(peer), "region is not heard any more");
                 self.lost(peer);
             }
-            Effect::Watch { peer, addresses } => {
+            Effect::ProbeReplicas { peer, addresses } => {
                 let interval = core.config.heartbeat;
                 let witnesses = core.witnesses.clone();
                 let work = witnesses.ask(self.weak(), peer, addresses, interval);
                 let task = tokio::spawn(work).abort_handle();
                 core.watched.insert(peer, ProbeTask(task));
             }
-            Effect::Unwatch { peer } => drop(core.watched.remove(&peer)),
+            Effect::StopProbing { peer } => drop(core.watched.remove(&peer)),
             Effect::Adopt { peer, pools } => {
                 core.adoptions.adopt(peer, pools);
                 let adopted = core.adoptions.count(peer);
@@ -62,7 +62,7 @@ impl RegionsDriver {
                     "region is dead: its replicas are adopted"
                 );
             }
-            Effect::Release { peer, why } => {
+            Effect::Release { peer, reason: why } => {
                 tracing::warn!(
                     region = core.name_of(peer),
                     ?why,
@@ -70,7 +70,7 @@ impl RegionsDriver {
                 );
                 core.adoptions.release(peer);
             }
-            Effect::Store { record } => {
+            Effect::StoreRecord { record } => {
                 let config = &core.config;
                 let known = |region: &RegionName| {
                     let named = config.peers.iter().any(|peer| peer.name == region.as_str());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_router::PeerId;
-use isotherm_router::region::{Event, PeerRegion, RegionName};
+use isotherm_router::region::{Event, PeerRegionStatus, RegionName};
 
 use super::RegionsDriver;
 use super::links::{PeerLink, SiblingLink};
@@ -49,14 +49,14 @@ impl RegionsHandle {
         });
         RegionsStatus {
             name: status.name.to_string(),
-            gateway: status.gateway,
-            heirs: names(&status.heirs),
+            has_gateway: status.has_gateway,
+            successors: names(&status.successors),
             peers,
             siblings: siblings.collect(),
             counters: status.counters,
-            shared: core.counts,
+            placements: core.counts,
             certificate: core.certificate,
-            turned_away: core.turned_away,
+            handshakes_rejected: core.turned_away,
         }
     }
 
@@ -71,12 +71,15 @@ impl RegionsHandle {
         let peer = table.peer_table().and_then(|known| known.named(region));
         let peer: PeerId = peer.ok_or_else(|| UnknownRegion(region.to_owned()))?.id;
         tracing::warn!(region, lost, "an operator says whether a region is lost");
-        self.0.handle(Event::Declared { peer, lost });
+        self.0.handle(Event::DeclaredLost {
+            peer,
+            is_lost: lost,
+        });
         Ok(())
     }
 }
 
-fn state(core: &DriverState, link: &PeerLink, peer: PeerRegion) -> PeerState {
+fn state(core: &DriverState, link: &PeerLink, peer: PeerRegionStatus) -> PeerState {
     PeerState {
         id: peer.id,
         name: peer.name.to_string(),
@@ -89,8 +92,8 @@ fn state(core: &DriverState, link: &PeerLink, peer: PeerRegion) -> PeerState {
         version: peer.version,
         replicas: peer.replicas,
         adopted: core.adoptions.count(peer.id),
-        held_by: names(&peer.held_by),
-        blocked: peer.blocked,
+        adopted_by: names(&peer.adopted_by),
+        adoption_blocker: peer.adoption_blocker,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::PeerId;
-use isotherm_router::region::Broken;
+use isotherm_router::region::LinkFailure;
 use tokio::sync::mpsc;
 
 use super::sibling::Sibling;
@@ -185,10 +185,10 @@ impl LinkState {
 }
 
 /// What a link that is down says of the other side; `None` where the fault is this machine's own, which says nothing.
-pub(super) fn broken(why: &LinkError) -> Option<Broken> {
+pub(super) fn broken(why: &LinkError) -> Option<LinkFailure> {
     match why {
-        LinkError::Unreachable(_) => Some(Broken::Unreachable),
-        LinkError::Refused(_) => Some(Broken::Refused),
+        LinkError::Unreachable(_) => Some(LinkFailure::Unreachable),
+        LinkError::Refused(_) => Some(LinkFailure::Refused),
         LinkError::Local(_) => None,
     }
 }

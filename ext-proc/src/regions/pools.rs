@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_router::PeerReport;
-use isotherm_router::region::Members;
+use isotherm_router::region::PoolReplicas;
 
 use crate::pool::{ANY_MODEL, Pool, PoolTable};
 
@@ -22,14 +22,14 @@ pub(super) fn reports(table: &PoolTable) -> Vec<(Arc<str>, PeerReport)> {
 
 /// The replicas that are this region's own, in the order of the configuration; `None` while a pool waits for its sources
 /// to say who its replicas are, since a record without them would make every region forget them.
-pub(super) fn own_members(table: &PoolTable) -> Option<Vec<Members>> {
+pub(super) fn own_members(table: &PoolTable) -> Option<Vec<PoolReplicas>> {
     let members = |pool: &Arc<Pool>| {
         let members = pool.members();
         let members = members.borrow();
         let own = members
             .iter()
             .filter(|member| member.adopted_from.is_none() && !member.draining);
-        pool.has_synced().then(|| Members {
+        pool.has_synced().then(|| PoolReplicas {
             model: Arc::clone(pool.name()),
             replicas: own.map(|member| member.addr.to_string().into()).collect(),
         })

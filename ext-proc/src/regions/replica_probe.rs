@@ -63,7 +63,11 @@ impl ReplicaProber {
             let Some(shared) = shared.upgrade() else {
                 return;
             };
-            shared.handle(Event::Witness { peer, sent, alive });
+            shared.handle(Event::ReplicasProbed {
+                peer,
+                sent,
+                any_answered: alive,
+            });
             drop(shared);
             tokio::time::sleep_until(next).await;
         }

@@ -7,7 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::region::{Heartbeat, Held, Incarnation, Ping, RegionName, Session, Stance};
+use isotherm_router::region::{
+    Advertisement, Heartbeat, Incarnation, Ping, RecordVersion, RegionName, Session,
+};
 use isotherm_router::{PeerReport, Time};
 
 /// How many questions may be open; older ones are not waited for any more.
@@ -29,7 +31,7 @@ pub(super) struct Sibling {
 struct SiblingReport {
     asked: Time,
     came: Time,
-    stance: Stance,
+    stance: Advertisement,
     pools: Vec<(Arc<str>, PeerReport)>,
 }
 
@@ -56,7 +58,13 @@ impl Sibling {
     ///
     /// `has` is what this service has of the region's record; the first question on a link says that it has nothing, so
     /// that the other's record comes even where only its contents differ.
-    pub(super) fn ask(&mut self, now: Time, seq: u64, has: Held, stance: &Stance) -> Option<Ping> {
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        seq: u64,
+        has: RecordVersion,
+        stance: &Advertisement,
+    ) -> Option<Ping> {
         let session = self.session?;
         let first = std::mem::take(&mut self.fresh);
         if self.asked.len() >= ASKED_MAX {
@@ -66,14 +74,14 @@ impl Sibling {
         Some(Ping {
             session,
             seq,
-            has: if first { Held::default() } else { has },
-            stance: stance.clone(),
+            record_version: if first { RecordVersion::default() } else { has },
+            advertisement: stance.clone(),
         })
     }
 
     /// It answered. Says whether that counts: what is late, repeated or of another link does not.
     pub(super) fn hear(&mut self, now: Time, heartbeat: Heartbeat) -> bool {
-        let answers = heartbeat.answers;
+        let answers = heartbeat.ping_seq;
         let open = self.asked.iter().position(|(seq, _)| *seq == answers);
         let Some(open) = open.filter(|_| Some(heartbeat.session) == self.session) else {
             return false;
@@ -85,7 +93,7 @@ impl Sibling {
         self.heard = Some(SiblingReport {
             asked,
             came: now,
-            stance: heartbeat.stance,
+            stance: heartbeat.advertisement,
             pools: heartbeat.pools,
         });
         true
@@ -105,7 +113,7 @@ impl Sibling {
     /// Whether an Envoy is connected to it.
     pub(super) fn gateway(&self, now: Time, silence_max: Duration) -> bool {
         let heard = self.heard(now, silence_max);
-        heard.is_some_and(|heard| heard.stance.gateway)
+        heard.is_some_and(|heard| heard.stance.has_gateway)
     }
 
     /// Which start of a service it is.
@@ -117,7 +125,7 @@ impl Sibling {
     /// Whose replicas it holds.
     pub(super) fn holds(&self, now: Time, silence_max: Duration) -> Option<&BTreeSet<RegionName>> {
         self.heard(now, silence_max)
-            .map(|heard| &heard.stance.holds)
+            .map(|heard| &heard.stance.adopted)
     }
 
     /// Round trip, and the age of what it said last.
@@ -160,9 +168,9 @@ mod tests {
         };
         Heartbeat {
             session: Session(session),
-            answers,
+            ping_seq: answers,
             version: "test".into(),
-            stance: Stance::default(),
+            advertisement: Advertisement::default(),
             pools: vec![("m".into(), report)],
             views: Vec::new(),
         }
@@ -171,17 +179,21 @@ mod tests {
     #[test]
     fn only_the_newest_answer_on_this_link_counts_and_it_ages() {
         let mut sibling = Sibling::default();
-        let stance = Stance::default();
-        let has = Held {
+        let stance = Advertisement::default();
+        let has = RecordVersion {
             replicas: 3,
-            ..Held::default()
+            ..RecordVersion::default()
         };
         assert!(sibling.ask(at(0), 1, has, &stance).is_none());
         sibling.link_up(Session(7));
         for seq in 2..=4 {
             let ping = sibling.ask(at(seq * 100), seq, has, &stance).unwrap();
             assert_eq!((ping.session, ping.seq), (Session(7), seq));
-            assert_eq!(ping.has == has, seq != 2, "the first asks for everything");
+            assert_eq!(
+                ping.record_version == has,
+                seq != 2,
+                "the first asks for everything"
+            );
         }
         assert!(!sibling.hear(at(500), answer(6, 3, 9)), "another link");
         assert!(!sibling.hear(at(500), answer(7, 5, 9)), "never asked");

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use isotherm_router::region::{Event, Incarnation, Members, RegionName, Regions, Stance};
+use isotherm_router::region::{
+    Advertisement, Event, Incarnation, PoolReplicas, RegionName, Regions,
+};
 use isotherm_router::{PeerId, Time};
 use tokio::task::AbortHandle;
 
@@ -51,7 +53,7 @@ pub(super) struct LastInputs {
     leads: bool,
     gateway: bool,
     holds: BTreeSet<RegionName>,
-    pub(super) members: Option<Vec<Members>>,
+    pub(super) members: Option<Vec<PoolReplicas>>,
 }
 
 /// A task that asks the replicas of a region.
@@ -108,19 +110,19 @@ impl DriverState {
     }
 
     /// Where this service stands by itself: siblings must not hear from it what it has from them.
-    pub(super) fn own_stance(&self) -> Stance {
-        let held = self.regions.holds();
-        Stance {
+    pub(super) fn own_stance(&self) -> Advertisement {
+        let held = self.regions.adopted_regions();
+        Advertisement {
             incarnation: self.incarnation,
-            gateway: self.own_gateway,
-            holds: held.filter_map(|peer| self.region_of(peer)).collect(),
-            ..Stance::default()
+            has_gateway: self.own_gateway,
+            adopted: held.filter_map(|peer| self.region_of(peer)).collect(),
+            ..Advertisement::default()
         }
     }
 
     pub(super) fn ask_siblings(&mut self, now: Time) {
         let stance = self.own_stance();
-        let has = self.regions.own_record().held();
+        let has = self.regions.own_record().record_version();
         for link in &mut self.links.siblings {
             self.seq += 1;
             if let Some(ping) = link.sibling.ask(now, self.seq, has, &stance) {
@@ -146,15 +148,22 @@ impl DriverState {
         let leads = self.leads(now);
         if leads != self.last_inputs.leads {
             self.last_inputs.leads = leads;
-            self.regions.handle(now, Event::Leads { leads });
+            self.regions
+                .handle(now, Event::RecordLeadership { is_leader: leads });
         }
         if holds != self.last_inputs.holds {
             self.last_inputs.holds.clone_from(&holds);
-            self.regions.handle(now, Event::Siblings { holds });
+            self.regions
+                .handle(now, Event::SiblingsAdopted { regions: holds });
         }
         if gateway != self.last_inputs.gateway {
             self.last_inputs.gateway = gateway;
-            self.regions.handle(now, Event::Gateway { up: gateway });
+            self.regions.handle(
+                now,
+                Event::GatewayChanged {
+                    is_connected: gateway,
+                },
+            );
         }
     }
 

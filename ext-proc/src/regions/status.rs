@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use isotherm_router::PeerId;
-use isotherm_router::region::{Blocked, RegionState, RegionsCounters};
+use isotherm_router::region::{AdoptionBlocker, RegionState, RegionsCounters};
 
 /// How the regions are now.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,9 +11,9 @@ pub struct RegionsStatus {
     /// This region's name.
     pub name: String,
     /// Whether an Envoy of this region is connected, to this service or to a sibling that is heard.
-    pub gateway: bool,
+    pub has_gateway: bool,
     /// Who may adopt this region's replicas, first choice first.
-    pub heirs: Vec<String>,
+    pub successors: Vec<String>,
     /// The other regions, in the order of their names.
     pub peers: Vec<PeerState>,
     /// The other services of this region, in the order of the configuration.
@@ -21,11 +21,11 @@ pub struct RegionsStatus {
     /// What has happened since the start.
     pub counters: RegionsCounters,
     /// What was shared with siblings since the start.
-    pub shared: PlacementCounts,
+    pub placements: PlacementCounts,
     /// This region's certificate; its default where links are not protected.
     pub certificate: CertificateState,
     /// Callers that were turned away since the start: no certificate or a wrong one, too many, or nonsense.
-    pub turned_away: u64,
+    pub handshakes_rejected: u64,
 }
 
 /// How another region is.
@@ -54,9 +54,9 @@ pub struct PeerState {
     /// How many of them are in this service's pools.
     pub adopted: usize,
     /// Other regions that say they hold its replicas.
-    pub held_by: Vec<String>,
+    pub adopted_by: Vec<String>,
     /// While it is down: why its replicas are not adopted here.
-    pub blocked: Option<Blocked>,
+    pub adoption_blocker: Option<AdoptionBlocker>,
 }
 
 /// How another service of this region is.
@@ -82,7 +82,7 @@ pub struct CertificateState {
     /// Times that new files were loaded.
     pub loaded: u64,
     /// Times that new files were refused; the ones before stayed in use.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// Placements told to siblings, and heard from them. A message counts once for each sibling.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use isotherm_router::region::{Heirs, Members, Record, RegionName};
+use isotherm_router::region::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -26,7 +26,7 @@ const RECORDS_MAX: usize = 257;
 /// The shortest time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-type Records = BTreeMap<RegionName, Arc<Record>>;
+type Records = BTreeMap<RegionName, Arc<RegionRecord>>;
 
 /// What is to be on disk. Whoever holds the [`RecordWriter`] brings it there.
 #[derive(Debug)]
@@ -34,7 +34,10 @@ pub(super) struct RecordStore(watch::Sender<Arc<Records>>);
 
 impl RecordStore {
     /// Reads what a file remembers for `region`. Without a file nothing is kept.
-    pub(super) fn open(file: Option<PathBuf>, region: &str) -> (Self, RecordWriter, Vec<Record>) {
+    pub(super) fn open(
+        file: Option<PathBuf>,
+        region: &str,
+    ) -> (Self, RecordWriter, Vec<RegionRecord>) {
         let records = file.as_deref().map(|file| read_or_set_aside(file, region));
         let records = records.unwrap_or_default();
         let known = records
@@ -52,7 +55,7 @@ impl RecordStore {
 
     /// Keeps a record in place of an older one of the same region. Of regions that are not `known` any more, the record
     /// is kept for as long as there is room: they may come back.
-    pub(super) fn keep(&self, record: Arc<Record>, known: impl Fn(&RegionName) -> bool) {
+    pub(super) fn keep(&self, record: Arc<RegionRecord>, known: impl Fn(&RegionName) -> bool) {
         self.0.send_modify(|records| {
             let records = Arc::make_mut(records);
             records.insert(record.region.clone(), record);
@@ -107,7 +110,7 @@ impl RecordWriter {
     }
 }
 
-fn read_or_set_aside(file: &Path, region: &str) -> Vec<Record> {
+fn read_or_set_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
     match read(file, region) {
         Ok(records) => records,
         Err(error) => {
@@ -125,7 +128,7 @@ fn read_or_set_aside(file: &Path, region: &str) -> Vec<Record> {
     }
 }
 
-fn read(file: &Path, region: &str) -> anyhow::Result<Vec<Record>> {
+fn read(file: &Path, region: &str) -> anyhow::Result<Vec<RegionRecord>> {
     let opened = match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened?,
@@ -150,7 +153,7 @@ fn read(file: &Path, region: &str) -> anyhow::Result<Vec<Record>> {
         state.records.len() <= RECORDS_MAX,
         "more than {RECORDS_MAX} regions"
     );
-    Ok(state.records.into_iter().map(Record::from).collect())
+    Ok(state.records.into_iter().map(RegionRecord::from).collect())
 }
 
 fn write(file: &Path, region: &str, records: &Records) -> anyhow::Result<()> {
@@ -203,27 +206,27 @@ struct State {
 struct StoredRecord {
     region: String,
     version: u64,
-    pools: Vec<StoredMembers>,
-    heirs: StoredHeirs,
+    pools: Vec<StoredPool>,
+    successors: StoredSuccessors,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredMembers {
+struct StoredPool {
     model: String,
     replicas: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredHeirs {
+struct StoredSuccessors {
     version: u64,
     order: Vec<String>,
-    prior: Option<Vec<String>>,
+    previous: Option<Vec<String>>,
 }
 
-impl From<StoredRecord> for Record {
+impl From<StoredRecord> for RegionRecord {
     fn from(stored: StoredRecord) -> Self {
         let names = |names: Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
-        let members = |members: StoredMembers| Members {
+        let members = |members: StoredPool| PoolReplicas {
             model: members.model.into(),
             replicas: members.replicas.into_iter().map(Arc::from).collect(),
         };
@@ -231,19 +234,19 @@ impl From<StoredRecord> for Record {
             region: stored.region.as_str().into(),
             version: stored.version,
             pools: stored.pools.into_iter().map(members).collect(),
-            heirs: Heirs {
-                version: stored.heirs.version,
-                order: names(stored.heirs.order),
-                prior: stored.heirs.prior.map(names),
+            successors: SuccessorList {
+                version: stored.successors.version,
+                order: names(stored.successors.order),
+                previous: stored.successors.previous.map(names),
             },
         }
     }
 }
 
-impl From<&Record> for StoredRecord {
-    fn from(record: &Record) -> Self {
+impl From<&RegionRecord> for StoredRecord {
+    fn from(record: &RegionRecord) -> Self {
         let names = |names: &Vec<RegionName>| names.iter().map(ToString::to_string).collect();
-        let members = |members: &Members| StoredMembers {
+        let members = |members: &PoolReplicas| StoredPool {
             model: members.model.to_string(),
             replicas: members.replicas.iter().map(ToString::to_string).collect(),
         };
@@ -251,10 +254,10 @@ impl From<&Record> for StoredRecord {
             region: record.region.to_string(),
             version: record.version,
             pools: record.pools.iter().map(members).collect(),
-            heirs: StoredHeirs {
-                version: record.heirs.version,
-                order: names(&record.heirs.order),
-                prior: record.heirs.prior.as_ref().map(names),
+            successors: StoredSuccessors {
+                version: record.successors.version,
+                order: names(&record.successors.order),
+                previous: record.successors.previous.as_ref().map(names),
             },
         }
     }
@@ -264,18 +267,18 @@ impl From<&Record> for StoredRecord {
 mod tests {
     use super::*;
 
-    fn record(region: &str, version: u64) -> Record {
-        Record {
+    fn record(region: &str, version: u64) -> RegionRecord {
+        RegionRecord {
             region: region.into(),
             version,
-            pools: vec![Members {
+            pools: vec![PoolReplicas {
                 model: "m".into(),
                 replicas: vec!["10.0.0.1:8000".into()],
             }],
-            heirs: Heirs {
+            successors: SuccessorList {
                 version: 7,
                 order: vec!["us".into(), "asia".into()],
-                prior: Some(vec!["asia".into()]),
+                previous: Some(vec!["asia".into()]),
             },
         }
     }

@@ -67,7 +67,7 @@ pub(super) async fn follow_certificate(shared: Weak<RegionsDriver>, credentials:
     note(|_| {});
     let counted = move |loaded: &ReloadResult| match loaded {
         Ok(()) => note(|certificate| certificate.loaded += 1),
-        Err(_) => note(|certificate| certificate.refused += 1),
+        Err(_) => note(|certificate| certificate.rejected += 1),
     };
     credentials.follow(counted).await;
 }

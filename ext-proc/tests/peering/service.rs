@@ -12,7 +12,7 @@ use isotherm_ext_proc::peering::{
     LocalIdentity, Message, MessageHandler, PeerEndpoint, TransportSecurity,
 };
 use isotherm_router::PeerReport;
-use isotherm_router::region::{Heartbeat, Held, Ping, Session, Stance};
+use isotherm_router::region::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -108,8 +108,8 @@ pub(crate) fn ping(session: Session, seq: u64) -> Message {
     Message::Ping(Ping {
         session,
         seq,
-        has: Held::default(),
-        stance: Stance::default(),
+        record_version: RecordVersion::default(),
+        advertisement: Advertisement::default(),
     })
 }
 
@@ -123,11 +123,11 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
     };
     Message::Heartbeat(Heartbeat {
         session: ping.session,
-        answers: ping.seq,
+        ping_seq: ping.seq,
         version: "test".into(),
-        stance: Stance {
-            holds: BTreeSet::from(["asia".into()]),
-            ..Stance::default()
+        advertisement: Advertisement {
+            adopted: BTreeSet::from(["asia".into()]),
+            ..Advertisement::default()
         },
         pools: (0..pools)
             .map(|pool| (format!("model-{pool}").into(), report))
@@ -247,7 +247,7 @@ impl Calling {
                 session: said_on,
             } => {
                 assert_eq!(said_on, session);
-                assert_eq!(heartbeat.answers, seq);
+                assert_eq!(heartbeat.ping_seq, seq);
                 heartbeat
             }
             other => panic!("no heartbeat: {other:?}"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, Message, RefusedError};
-use isotherm_router::region::{Heirs, Members, Record};
+use isotherm_router::region::{PoolReplicas, RegionRecord, SuccessorList};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -34,7 +34,7 @@ async fn peers_talk_and_know_each_others_names() {
     let session = us.up().await;
     for seq in 1..=20 {
         let heartbeat = us.asks(session, seq).await;
-        assert!(heartbeat.stance.holds.contains("asia"));
+        assert!(heartbeat.advertisement.adopted.contains("asia"));
     }
     let heard = eu.recorder.heard.lock().unwrap().clone();
     assert_eq!(heard.len(), 20);
@@ -72,19 +72,19 @@ async fn a_record_of_ten_thousand_replicas_travels_whole() {
     let replicas = |pool: u32| {
         (0..5_000).map(move |n| format!("[2001:db8::{pool}:{n:x}]:{}", 8000 + n).into())
     };
-    let record = Message::Record(Arc::new(Record {
+    let record = Message::Record(Arc::new(RegionRecord {
         region: "us".into(),
         version: 7,
         pools: (0..2)
-            .map(|pool| Members {
+            .map(|pool| PoolReplicas {
                 model: format!("model-{pool}").into(),
                 replicas: replicas(pool).collect(),
             })
             .collect(),
-        heirs: Heirs {
+        successors: SuccessorList {
             version: 3,
             order: vec!["asia".into(), "eu".into()],
-            prior: Some(vec!["eu".into()]),
+            previous: Some(vec!["eu".into()]),
         },
     }));
     us.dialer.send(&record).unwrap();

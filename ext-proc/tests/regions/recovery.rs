@@ -107,7 +107,7 @@ async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
         (&eu, &us)
     };
     eventually("the other one is told", || {
-        other.sees("asia").unwrap().held_by == [heir.name]
+        other.sees("asia").unwrap().adopted_by == [heir.name]
     })
     .await;
 }

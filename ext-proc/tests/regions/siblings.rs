@@ -80,7 +80,7 @@ async fn what_one_places_the_other_knows() {
         .await;
         drop(ticket);
     }
-    assert!(first.status().shared.sent > 0 && first.status().shared.received > 0);
+    assert!(first.status().placements.sent > 0 && first.status().placements.received > 0);
 }
 
 #[tokio::test]
@@ -159,8 +159,8 @@ async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_
     );
     eventually("both have the same record of us, and it is certain", || {
         let (at_eu, at_asia) = (record(&eu, "us"), record(&asia, "us"));
-        at_eu["heirs"]["prior"] == at_eu["heirs"]["order"]
-            && at_eu["heirs"]["prior"].is_array()
+        at_eu["successors"]["previous"] == at_eu["successors"]["order"]
+            && at_eu["successors"]["previous"].is_array()
             && at_eu == at_asia
     })
     .await;

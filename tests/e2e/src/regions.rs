@@ -288,7 +288,7 @@ pub async fn recorded(
             let at = |pointer: &str| record.and_then(|record| record.pointer(pointer));
             let known = at("/pools/0/replicas").and_then(Value::as_array);
             let heads =
-                ["/heirs/order/0", "/heirs/prior/0"].map(|list| at(list).and_then(Value::as_str));
+                ["/successors/order/0", "/successors/previous/0"].map(|list| at(list).and_then(Value::as_str));
             let all = known.is_some_and(|known| known.len() == replicas);
             Ok((all && heads == [Some(first); 2]).then_some(()))
         })

@@ -3,96 +3,101 @@
 //! RegionState is the rule: a region that stands and is ahead of another in both lists needs no further word from it, so it may
 //! adopt also when the other one is cut off. Yielding is said aloud, and to stand again means to ask everybody again.
 
-use super::adopt::Verdict;
-use super::event::Released;
+use super::adopt::AdoptionDecision;
+use super::event::ReleaseReason;
 use super::message::RegionName;
-use super::records::{common, place};
-use super::{Blocked, PATIENCE_INTERVALS, Regions};
+use super::records::{newest_common, rank};
+use super::{AdoptionBlocker, PATIENCE_INTERVALS, Regions};
 use crate::PeerId;
 
 /// How a region is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Down {
+pub(super) enum Outage {
     /// Its service is proved not to run, or declared lost.
-    Dead,
+    ServiceDead,
     /// Its service says that it has no gateway.
     NoGateway,
 }
 
 impl Regions {
     /// Works out anew where this region stands, and gives back what it may not hold.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn update_claims(&mut self) {
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();
         for &id in &ids {
-            self.lose_patience(id);
-            let leaves = self.leaves(id);
-            let asks = leaves.is_none() && self.should_ask(id);
+            self.expire_claim(id);
+            let leaves = self.yield_reason(id);
+            let asks = leaves.is_none() && self.should_request(id);
             let seq = self.seq;
             let Some(peer) = self.peers.get_mut(&id) else {
                 continue;
             };
-            peer.claim.asks = asks;
+            peer.claim.is_requested = asks;
             match leaves {
                 Some(why) => {
-                    peer.claim.stands_since = None;
+                    peer.claim.claimed_since_seq = None;
                     self.release(id, why);
                 }
                 None => {
-                    peer.claim.stands_since = peer.claim.stands_since.or(Some(seq));
+                    peer.claim.claimed_since_seq = peer.claim.claimed_since_seq.or(Some(seq));
                 }
             }
         }
-        self.say();
+        self.update_advertisement();
     }
 
     /// Puts into words where this region stands.
-    fn say(&mut self) {
+    fn update_advertisement(&mut self) {
         let names = |wanted: fn(&super::peer::Claim) -> bool| {
             let peers = self.peers.values().filter(move |peer| wanted(&peer.claim));
             peers.map(|peer| peer.name.clone())
         };
-        let holds = names(|claim| claim.holds).chain(self.siblings_hold.iter().cloned());
+        let holds = names(|claim| claim.is_adopted).chain(self.adopted_by_siblings.iter().cloned());
         let (holds, yields, asks) = (
             holds.collect(),
-            names(|claim| claim.stands_since.is_none()).collect(),
-            names(|claim| claim.asks).collect(),
+            names(|claim| claim.claimed_since_seq.is_none()).collect(),
+            names(|claim| claim.is_requested).collect(),
         );
-        if (&self.stance.holds, &self.stance.yields, &self.stance.asks) != (&holds, &yields, &asks)
+        if (
+            &self.advertisement.adopted,
+            &self.advertisement.yielded,
+            &self.advertisement.requested,
+        ) != (&holds, &yields, &asks)
         {
-            self.stance.holds = holds;
-            self.stance.yields = yields;
-            self.stance.asks = asks;
-            self.stance.number += 1;
+            self.advertisement.adopted = holds;
+            self.advertisement.yielded = yields;
+            self.advertisement.requested = asks;
+            self.advertisement.version += 1;
         }
     }
 
     /// Why this region leaves a peer's replicas to others, if it does.
-    fn leaves(&self, id: PeerId) -> Option<Released> {
+    fn yield_reason(&self, id: PeerId) -> Option<ReleaseReason> {
         let peer = self.peers.get(&id)?;
         if self.shutting_down {
-            return Some(Released::Shutdown);
+            return Some(ReleaseReason::Shutdown);
         }
         if !self.config.adopt {
-            return Some(Released::Configured);
+            return Some(ReleaseReason::Configured);
         }
-        if !self.stance.gateway {
-            return Some(Released::NoGateway);
+        if !self.advertisement.has_gateway {
+            return Some(ReleaseReason::NoGateway);
         }
         let patience = self.config.interval * PATIENCE_INTERVALS;
-        let silent_for = peer.witness_silent.map(|(since, _)| self.now.since(since));
+        let silent_for = peer.failed_probes.map(|(since, _)| self.now.since(since));
         let unreachable = silent_for.is_some_and(|silent_for| silent_for >= patience);
-        let gives_way = !peer.claim.holds && (peer.claim.gave_up || self.gives_way(id));
-        (unreachable || gives_way).then_some(Released::Unreachable)
+        let gives_way =
+            !peer.claim.is_adopted && (peer.claim.has_given_up || self.is_outranked(id));
+        (unreachable || gives_way).then_some(ReleaseReason::Unreachable)
     }
 
     /// A region that cannot rule somebody out leaves the field to one that perhaps can.
-    fn lose_patience(&mut self, id: PeerId) {
-        let verdict = self.verdict(id);
-        let down = self.down(id).is_some();
+    fn expire_claim(&mut self, id: PeerId) {
+        let verdict = self.decide_adoption(id);
+        let down = self.outage_of(id).is_some();
         let clear = down
             && self
-                .others(id)
-                .all(|(_, other)| other.answers() || other.dead());
+                .other_peers(id)
+                .all(|(_, other)| other.is_answering() || other.is_dead());
         let patience = self.config.interval * PATIENCE_INTERVALS;
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&id) else {
@@ -100,62 +105,66 @@ impl Regions {
         };
         let claim = &mut peer.claim;
         match verdict {
-            Verdict::Blocked(Blocked::Unknown(_)) => {
-                let since = *claim.stuck_since.get_or_insert(now);
-                claim.gave_up |= now.since(since) >= patience;
+            AdoptionDecision::Blocked(AdoptionBlocker::Unaccounted(_)) => {
+                let since = *claim.blocked_since.get_or_insert(now);
+                claim.has_given_up |= now.since(since) >= patience;
             }
-            _ => claim.stuck_since = None,
+            _ => claim.blocked_since = None,
         }
         if !down || clear {
-            claim.gave_up = false;
+            claim.has_given_up = false;
         }
     }
 
     /// Whether another one asks for a peer's replicas, and goes first.
-    fn gives_way(&self, id: PeerId) -> bool {
+    fn is_outranked(&self, id: PeerId) -> bool {
         let Some(peer) = self.peers.get(&id) else {
             return false;
         };
         let asks = peer.down_since.is_some()
             && self
-                .others(id)
-                .any(|(_, other)| other.answers() && other.voices.asks(&peer.name));
+                .other_peers(id)
+                .any(|(_, other)| other.is_answering() && other.services.has_requested(&peer.name));
         asks && self
-            .first(id)
+            .first_claimant(id)
             .is_some_and(|first| *first != self.config.name)
     }
 
     /// Whether to ask the others for a peer's replicas: the lists do not put this region first, nor anybody else.
-    fn should_ask(&self, id: PeerId) -> bool {
-        matches!(self.verdict(id), Verdict::Blocked(Blocked::First(_)))
-            && self
-                .first(id)
-                .is_some_and(|first| *first == self.config.name)
+    fn should_request(&self, id: PeerId) -> bool {
+        matches!(
+            self.decide_adoption(id),
+            AdoptionDecision::Blocked(AdoptionBlocker::RegionAhead(_))
+        ) && self
+            .first_claimant(id)
+            .is_some_and(|first| *first == self.config.name)
     }
 
     /// Who goes first among those that hear each other and stand: by the newest list that all of them have, else by name.
-    fn first(&self, id: PeerId) -> Option<&RegionName> {
+    fn first_claimant(&self, id: PeerId) -> Option<&RegionName> {
         let down = self.peers.get(&id)?;
         let candidates = || {
-            let others = self.others(id);
-            others.filter(|(_, other)| other.answers() && !other.voices.yields(&down.name))
+            let others = self.other_peers(id);
+            others.filter(|(_, other)| {
+                other.is_answering() && !other.services.has_yielded(&down.name)
+            })
         };
-        let held = candidates().map(|(_, other)| other.view(id).1);
-        let version = common(held.chain([down.record.held()]));
+        let held = candidates().map(|(_, other)| other.view_of(id).1);
+        let version = newest_common(held.chain([down.record.record_version()]));
         let list = version
-            .and_then(|version| down.record.heirs.list(version))
+            .and_then(|version| down.record.successors.list(version))
             .unwrap_or_default();
         candidates()
             .map(|(_, other)| &other.name)
             .chain([&self.config.name])
-            .min_by_key(|name| (place(list, name), *name))
+            .min_by_key(|name| (rank(list, name), *name))
     }
 
     /// Every region but this one and that one.
-    pub(super) fn others(
+    pub(super) fn other_peers(
         &self,
         id: PeerId,
-    ) -> impl Iterator<Item = (PeerId, &super::peer::Peer)> + Clone {
+    ) -> impl Iterator<Item = (PeerId, &super::peer::PeerRegion)> + Clone {
         self.peers
             .iter()
             .filter(move |(other, _)| **other != id)

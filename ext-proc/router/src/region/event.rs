@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::message::{Heartbeat, Members, Ping, Record, RegionName, Session};
+use super::message::{Heartbeat, Ping, PoolReplicas, RegionName, RegionRecord, Session};
 use crate::{PeerId, PeerReport, Time};
 
 /// What a service knows of the regions when it starts, or when its configuration changes.
@@ -17,7 +17,7 @@ pub struct RegionsConfig {
     /// Whether this region adopts others' replicas.
     pub adopt: bool,
     /// How long a region must have been well before it gets its replicas back.
-    pub give_back_after: Duration,
+    pub return_after: Duration,
     /// The version of the software, for people.
     pub version: Arc<str>,
     /// All other regions. The same number always means the same region.
@@ -26,7 +26,7 @@ pub struct RegionsConfig {
 
 /// Why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Broken {
+pub enum LinkFailure {
     /// Nobody answers: connection refused, reset, timed out, or closed, also in the middle of the handshake.
     Unreachable,
     /// Somebody answers who must not be used: wrong certificate or name, another protocol. It lives.
@@ -48,9 +48,9 @@ pub enum Event {
         /// Which peer.
         peer: PeerId,
         /// Why.
-        why: Broken,
+        failure: LinkFailure,
         /// When this attempt to dial began.
-        began: Time,
+        dial_started: Time,
     },
     /// A peer answered, on the link that this service dialled.
     Heartbeat {
@@ -64,48 +64,48 @@ pub enum Event {
         /// Which peer: by its certificate, not by what it says.
         peer: PeerId,
         /// Its record.
-        record: Record,
+        record: RegionRecord,
     },
     /// This region's own replicas, all pools; to be told at the start and with each change.
-    Members {
+    LocalPools {
         /// The pools.
-        pools: Vec<Members>,
+        pools: Vec<PoolReplicas>,
     },
     /// Whether this region's own gateway is connected.
-    Gateway {
+    GatewayChanged {
         /// Whether it is.
-        up: bool,
+        is_connected: bool,
     },
     /// Replicas of a peer were asked directly, as [`Effect::Watch`] wants.
-    Witness {
+    ReplicasProbed {
         /// Whose replicas.
         peer: PeerId,
         /// When they were asked.
         sent: Time,
         /// Whether any of them answered. One that has not answered after three intervals does not.
-        alive: bool,
+        any_answered: bool,
     },
     /// What the siblings (other services of this region) hold, all together.
-    Siblings {
+    SiblingsAdopted {
         /// The regions whose replicas they hold.
-        holds: BTreeSet<RegionName>,
+        regions: BTreeSet<RegionName>,
     },
     /// Whether this service, among its siblings, is the one that writes its region's record. One without siblings is.
-    Leads {
+    RecordLeadership {
         /// Whether it is.
-        leads: bool,
+        is_leader: bool,
     },
     /// A sibling told what it has of this region's own record.
     SiblingRecord {
         /// Its record.
-        record: Record,
+        record: RegionRecord,
     },
     /// The operator says that a region is lost, no part of it runs; or takes that back.
-    Declared {
+    DeclaredLost {
         /// Which region.
         peer: PeerId,
         /// Whether it is lost.
-        lost: bool,
+        is_lost: bool,
     },
     /// The configuration changed.
     Reconfigured(RegionsConfig),
@@ -129,7 +129,7 @@ pub enum Effect {
         peer: PeerId,
     },
     /// A peer's pools were heard of: every pool's router is to know. Pools that are not named are gone.
-    Reported {
+    UpdatePeer {
         /// Which peer.
         peer: PeerId,
         /// Its pools, by the name of the model.
@@ -140,19 +140,19 @@ pub enum Effect {
         round_trip: Duration,
     },
     /// A peer is not heard any more: every pool's router is to know.
-    Lost {
+    MarkPeerLost {
         /// Which peer.
         peer: PeerId,
     },
     /// Ask these replicas of a peer directly, now and with each interval: [`Event::Witness`]. Replaces an earlier list.
-    Watch {
+    ProbeReplicas {
         /// Whose replicas.
         peer: PeerId,
         /// Their addresses.
         addresses: Vec<Arc<str>>,
     },
     /// Ask them no more.
-    Unwatch {
+    StopProbing {
         /// Whose replicas.
         peer: PeerId,
     },
@@ -161,27 +161,27 @@ pub enum Effect {
         /// Whose replicas.
         peer: PeerId,
         /// All its pools.
-        pools: Vec<Members>,
+        pools: Vec<PoolReplicas>,
     },
     /// Send nothing to a peer's replicas any more; what they are doing may end.
     Release {
         /// Whose replicas.
         peer: PeerId,
         /// Why.
-        why: Released,
+        reason: ReleaseReason,
     },
     /// Keep a record, in place of an older one of the same region. This service's own is among them.
-    Store {
+    StoreRecord {
         /// What to keep.
-        record: Arc<Record>,
+        record: Arc<RegionRecord>,
     },
 }
 
 /// Why replicas are given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Released {
+pub enum ReleaseReason {
     /// Their own region is well again.
-    OwnerWell,
+    OwnerRecovered,
     /// Another region holds them too, and goes before this one. This should never happen.
     Conflict,
     /// This region cannot reach them any more.
@@ -189,7 +189,7 @@ pub enum Released {
     /// This region has no gateway any more.
     NoGateway,
     /// This service stood still for so long that others may have taken it for dead.
-    Slept,
+    Suspended,
     /// The configuration forbids it, or does not know the region any more.
     Configured,
     /// The service goes.

@@ -52,19 +52,19 @@ pub struct Session(pub u64);
 
 /// Where a service stands on who adopts whom. Of two, the one with the greater number is the later one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stance {
+pub struct Advertisement {
     /// Which life of the service says this.
     pub incarnation: Incarnation,
     /// Grows with each change, within one life.
-    pub number: u64,
+    pub version: u64,
     /// Whether its own gateway is connected to it: a region without one serves nobody.
-    pub gateway: bool,
+    pub has_gateway: bool,
     /// The regions whose replicas it holds.
-    pub holds: BTreeSet<RegionName>,
+    pub adopted: BTreeSet<RegionName>,
     /// The regions that it leaves to others: it will not adopt them before it has asked everybody again.
-    pub yields: BTreeSet<RegionName>,
+    pub yielded: BTreeSet<RegionName>,
     /// The regions that it asks the others to leave to it, because their lists do not agree on who is first.
-    pub asks: BTreeSet<RegionName>,
+    pub requested: BTreeSet<RegionName>,
 }
 
 /// What a service asks with.
@@ -75,9 +75,9 @@ pub struct Ping {
     /// Grows with each ping, over all links of one life.
     pub seq: u64,
     /// What the asker has of the record of the one that is asked; an answer brings a newer one along.
-    pub has: Held,
+    pub record_version: RecordVersion,
     /// Where the asker stands.
-    pub stance: Stance,
+    pub advertisement: Advertisement,
 }
 
 /// What a service answers.
@@ -86,44 +86,44 @@ pub struct Heartbeat {
     /// The link on which it was asked.
     pub session: Session,
     /// The ping that this answers.
-    pub answers: u64,
+    pub ping_seq: u64,
     /// The version of the software, for people.
     pub version: Arc<str>,
     /// Where it stands.
-    pub stance: Stance,
+    pub advertisement: Advertisement,
     /// What it says of its pools, by the name of the model.
     pub pools: Vec<(Arc<str>, PeerReport)>,
     /// What it knows of the other regions.
-    pub views: Vec<View>,
+    pub views: Vec<PeerView>,
 }
 
 /// What a service knows of another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct PeerView {
     /// Which region.
     pub region: RegionName,
     /// Whether it is heard.
-    pub sight: Sight,
+    pub liveness: Liveness,
     /// What the service has of the region's record.
-    pub has: Held,
+    pub record_version: RecordVersion,
 }
 
 /// How a region is seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum Liveness {
     /// Nothing is heard of it.
     #[default]
     Silent,
     /// It is heard, or it answers and must not be used: it lives.
     Alive {
         /// Whether it says that its gateway is connected; presumed where it cannot be asked.
-        gateway: bool,
+        has_gateway: bool,
         /// The round trip to it; zero where it is not known.
         round_trip: Duration,
     },
 }
 
-impl Sight {
+impl Liveness {
     /// Whether nothing is heard of it.
     #[must_use]
     pub const fn is_silent(self) -> bool {
@@ -133,49 +133,55 @@ impl Sight {
     /// Whether it is seen with its gateway.
     #[must_use]
     pub const fn is_up(self) -> bool {
-        matches!(self, Self::Alive { gateway: true, .. })
+        matches!(
+            self,
+            Self::Alive {
+                has_gateway: true,
+                ..
+            }
+        )
     }
 }
 
 /// Which versions of a record somebody has; all zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Held {
+pub struct RecordVersion {
     /// Version of the replicas.
     pub replicas: u64,
     /// Version of the newest list of heirs.
-    pub heirs: u64,
+    pub successors: u64,
     /// Whether the list before it is known too. Without it the newest one proves nothing.
-    pub settled: bool,
+    pub has_previous: bool,
 }
 
 /// Who a region's replicas are, and who may adopt them. Kept on disk by every other region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct RegionRecord {
     /// Whose.
     pub region: RegionName,
     /// Version of the replicas: grows with each change of `pools`.
     pub version: u64,
     /// The replicas.
-    pub pools: Vec<Members>,
+    pub pools: Vec<PoolReplicas>,
     /// Who may adopt them.
-    pub heirs: Heirs,
+    pub successors: SuccessorList,
 }
 
-impl Record {
+impl RegionRecord {
     /// The versions in it.
     #[must_use]
-    pub const fn held(&self) -> Held {
-        Held {
+    pub const fn record_version(&self) -> RecordVersion {
+        RecordVersion {
             replicas: self.version,
-            heirs: self.heirs.version,
-            settled: self.heirs.prior.is_some(),
+            successors: self.successors.version,
+            has_previous: self.successors.previous.is_some(),
         }
     }
 }
 
 /// The replicas of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Members {
+pub struct PoolReplicas {
     /// The name of the model.
     pub model: Arc<str>,
     /// The replicas' addresses; the core never reads them.
@@ -184,20 +190,20 @@ pub struct Members {
 
 /// Who may adopt a region's replicas, the first first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heirs {
+pub struct SuccessorList {
     /// Grows with each change; zero: there is no list yet.
     pub version: u64,
     /// The newest list: in order of round trip, as the region itself measured it.
     pub order: Vec<RegionName>,
     /// The list of the version before; none when the region has lost it.
-    pub prior: Option<Vec<RegionName>>,
+    pub previous: Option<Vec<RegionName>>,
 }
 
 /// What a service sends in answer to a ping.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct PingReply {
     /// Always.
     pub heartbeat: Heartbeat,
     /// Its own record, where the asker has an older one; to be sent after the heartbeat.
-    pub record: Option<Arc<Record>>,
+    pub record: Option<Arc<RegionRecord>>,
 }

@@ -24,16 +24,16 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use event::{Broken, Effect, Event, RegionsConfig, Released};
+pub use event::{Effect, Event, LinkFailure, RegionsConfig, ReleaseReason};
 pub use message::{
-    Answer, Heartbeat, Heirs, Held, Incarnation, Members, Ping, Record, RegionName, Session, Sight,
-    Stance, View,
+    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PingReply, PoolReplicas,
+    RecordVersion, RegionName, RegionRecord, Session, SuccessorList,
 };
-pub use status::{Blocked, PeerRegion, RegionState, RegionsCounters, RegionsStatus};
+pub use status::{AdoptionBlocker, PeerRegionStatus, RegionState, RegionsCounters, RegionsStatus};
 
 use crate::{PeerId, PeerReport, Time};
-use peer::Peer;
-use siblings::Writing;
+use peer::PeerRegion;
+use siblings::RecordWriter;
 
 /// Intervals without an acceptable answer after which a peer is lost.
 const SILENCE_INTERVALS: u32 = 3;
@@ -60,16 +60,16 @@ pub struct Regions {
     next_tick: Time,
     /// The number of the next ping.
     seq: u64,
-    stance: Stance,
-    own: Arc<Record>,
-    writing: Writing,
+    advertisement: Advertisement,
+    own: Arc<RegionRecord>,
+    record_writer: RecordWriter,
     /// When the newest list of heirs was published.
-    published: Time,
-    siblings_hold: BTreeSet<RegionName>,
-    peers: BTreeMap<PeerId, Peer>,
+    successors_published_at: Time,
+    adopted_by_siblings: BTreeSet<RegionName>,
+    peers: BTreeMap<PeerId, PeerRegion>,
     names: BTreeMap<RegionName, PeerId>,
     /// Records of regions that the configuration does not name (yet), from the last life.
-    strangers: BTreeMap<RegionName, Arc<Record>>,
+    unconfigured_records: BTreeMap<RegionName, Arc<RegionRecord>>,
     shutting_down: bool,
     effects: VecDeque<Effect>,
     counters: RegionsCounters,
@@ -81,40 +81,40 @@ impl Regions {
     pub fn new(
         config: RegionsConfig,
         incarnation: Incarnation,
-        restored: impl IntoIterator<Item = Record>,
+        restored: impl IntoIterator<Item = RegionRecord>,
         now: Time,
     ) -> Self {
-        let mut strangers: BTreeMap<_, _> = restored
+        let mut unconfigured_records: BTreeMap<_, _> = restored
             .into_iter()
-            .filter(records::fits)
+            .filter(records::is_within_limits)
             .map(|record| (record.region.clone(), Arc::new(record)))
             .collect();
-        let own = strangers
+        let own = unconfigured_records
             .remove(&config.name)
-            .unwrap_or_else(|| Arc::new(records::empty(config.name.clone())));
+            .unwrap_or_else(|| Arc::new(records::empty_record(config.name.clone())));
         let mut regions = Self {
             now,
             next_tick: now,
             seq: 1,
-            stance: Stance {
+            advertisement: Advertisement {
                 incarnation,
-                ..Stance::default()
+                ..Advertisement::default()
             },
             own,
-            writing: Writing::default(),
-            published: now,
-            siblings_hold: BTreeSet::new(),
+            record_writer: RecordWriter::default(),
+            successors_published_at: now,
+            adopted_by_siblings: BTreeSet::new(),
             peers: BTreeMap::new(),
             names: BTreeMap::new(),
-            strangers,
+            unconfigured_records,
             shutting_down: false,
             effects: VecDeque::new(),
             counters: RegionsCounters::default(),
             config,
         };
-        regions.admit_peers();
-        regions.publish();
-        regions.settle();
+        regions.add_configured_peers();
+        regions.publish_successors();
+        regions.update_claims();
         regions
     }
 
@@ -124,30 +124,41 @@ impl Regions {
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
         match event {
-            Event::LinkUp { peer, session } => self.link_up(peer, session),
-            Event::LinkDown { peer, why, began } => self.link_down(peer, why, began),
-            Event::Heartbeat { peer, heartbeat } => self.heartbeat(peer, heartbeat),
-            Event::Record { peer, record } => self.record(peer, &record),
-            Event::Members { pools } => self.members(pools),
-            Event::Gateway { up } => {
-                if self.stance.gateway != up {
-                    self.stance.gateway = up;
-                    self.stance.number += 1;
-                    self.settle();
+            Event::LinkUp { peer, session } => self.on_link_up(peer, session),
+            Event::LinkDown {
+                peer,
+                failure: why,
+                dial_started: began,
+            } => self.on_link_down(peer, why, began),
+            Event::Heartbeat { peer, heartbeat } => self.on_heartbeat(peer, heartbeat),
+            Event::Record { peer, record } => self.on_record(peer, &record),
+            Event::LocalPools { pools } => self.set_local_pools(pools),
+            Event::GatewayChanged { is_connected: up } => {
+                if self.advertisement.has_gateway != up {
+                    self.advertisement.has_gateway = up;
+                    self.advertisement.version += 1;
+                    self.update_claims();
                 }
             }
-            Event::Witness { peer, sent, alive } => self.witness(peer, sent, alive),
-            Event::Siblings { holds } => {
-                self.siblings_hold = holds;
-                self.settle();
+            Event::ReplicasProbed {
+                peer,
+                sent,
+                any_answered: alive,
+            } => self.on_replicas_probed(peer, sent, alive),
+            Event::SiblingsAdopted { regions: holds } => {
+                self.adopted_by_siblings = holds;
+                self.update_claims();
             }
-            Event::Leads { leads } => self.set_leads(leads),
-            Event::SiblingRecord { record } => self.sibling_record(record),
-            Event::Declared { peer, lost } => self.declared(peer, lost),
-            Event::Reconfigured(config) => self.reconfigured(config),
+            Event::RecordLeadership { is_leader: leads } => self.set_record_leadership(leads),
+            Event::SiblingRecord { record } => self.on_sibling_record(record),
+            Event::DeclaredLost {
+                peer,
+                is_lost: lost,
+            } => self.on_declared_lost(peer, lost),
+            Event::Reconfigured(config) => self.reconfigure(config),
             Event::Shutdown => {
                 self.shutting_down = true;
-                self.settle();
+                self.update_claims();
             }
         }
     }
@@ -165,8 +176,8 @@ impl Regions {
         let losses = self
             .peers
             .values()
-            .filter(|peer| !peer.lost)
-            .filter_map(|peer| Some(peer.pulse.as_of()?.after(silence_max)));
+            .filter(|peer| !peer.is_lost)
+            .filter_map(|peer| Some(peer.heartbeats.as_of()?.after(silence_max)));
         losses.chain([self.next_tick]).min()
     }
 
@@ -179,34 +190,35 @@ impl Regions {
     /// done: the peer relies on what is said. None for a peer that is not known.
     ///
     /// `peer` is who it is by its certificate; `pools` is what this region says of its pools.
-    pub fn answer(
+    pub fn reply(
         &mut self,
         now: Time,
         peer: PeerId,
         ping: &Ping,
         pools: Vec<(Arc<str>, PeerReport)>,
-    ) -> Option<Answer> {
+    ) -> Option<PingReply> {
         self.advance(now);
-        self.asked(peer, ping)?;
-        let own = self.own.held();
+        self.on_ping(peer, ping)?;
+        let own = self.own.record_version();
         let again_after = self.config.interval * RESEND_INTERVALS;
         let asker = self.peers.get_mut(&peer)?;
-        let wants = asker
-            .voices
-            .wants(ping.stance.incarnation, own, self.now, again_after);
+        let wants =
+            asker
+                .services
+                .needs_record(ping.advertisement.incarnation, own, self.now, again_after);
         let record = wants.then(|| self.own.clone());
         let silence_max = self.silence_max();
-        let views = self.peers.values().map(|peer| View {
+        let views = self.peers.values().map(|peer| PeerView {
             region: peer.name.clone(),
-            sight: peer.sight(self.now, silence_max),
-            has: peer.record.held(),
+            liveness: peer.liveness(self.now, silence_max),
+            record_version: peer.record.record_version(),
         });
-        Some(Answer {
+        Some(PingReply {
             heartbeat: Heartbeat {
                 session: ping.session,
-                answers: ping.seq,
+                ping_seq: ping.seq,
                 version: self.config.version.clone(),
-                stance: self.stance.clone(),
+                advertisement: self.advertisement.clone(),
                 pools,
                 views: views.collect(),
             },
@@ -215,8 +227,8 @@ impl Regions {
     }
 
     /// The regions whose replicas this service holds.
-    pub fn holds(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let held = self.peers.iter().filter(|(_, peer)| peer.claim.holds);
+    pub fn adopted_regions(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let held = self.peers.iter().filter(|(_, peer)| peer.claim.is_adopted);
         held.map(|(id, _)| *id)
     }
 
@@ -226,10 +238,10 @@ impl Regions {
         let peers = self.peers.keys();
         RegionsStatus {
             name: self.config.name.clone(),
-            incarnation: self.stance.incarnation,
-            gateway: self.stance.gateway,
-            record: self.own.held(),
-            heirs: self.own.heirs.order.clone(),
+            incarnation: self.advertisement.incarnation,
+            has_gateway: self.advertisement.has_gateway,
+            record_version: self.own.record_version(),
+            successors: self.own.successors.order.clone(),
             peers: peers.filter_map(|id| self.peer_status(*id, now)).collect(),
             counters: self.counters,
         }
@@ -245,9 +257,9 @@ impl Regions {
         let slept = now.since(self.now) > self.config.interval * SLEEP_INTERVALS;
         self.now = self.now.max(now);
         if slept {
-            self.slept();
+            self.on_suspension();
         }
-        self.find_lost();
+        self.mark_lost_peers();
         if self.now >= self.next_tick {
             self.next_tick = self.now.after(self.config.interval);
             self.tick();

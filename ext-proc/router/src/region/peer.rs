@@ -3,44 +3,44 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::event::Broken;
-use super::message::{Held, Incarnation, Record, RegionName, Sight};
-use super::proof::Proof;
-use super::pulse::Pulse;
+use super::event::LinkFailure;
+use super::message::{Incarnation, Liveness, RecordVersion, RegionName, RegionRecord};
+use super::proof::DeathProof;
+use super::pulse::HeartbeatMonitor;
 use super::records;
-use super::voices::Voices;
+use super::voices::PeerServices;
 use crate::{PeerId, Time};
 
 /// Another region.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerRegion {
     pub(super) name: RegionName,
     /// Why the link is down, where that is known.
-    pub(super) broken: Option<Broken>,
+    pub(super) link_failure: Option<LinkFailure>,
     /// Whether the last attempt to dial has failed and no other was asked for yet.
-    pub(super) attempt_failed: bool,
-    pub(super) pulse: Pulse,
-    pub(super) voices: Voices,
-    pub(super) proof: Proof,
+    pub(super) has_dial_failed: bool,
+    pub(super) heartbeats: HeartbeatMonitor,
+    pub(super) services: PeerServices,
+    pub(super) death_proof: DeathProof,
     /// Whether no answer that is young enough was heard: nothing is forwarded to it.
-    pub(super) lost: bool,
+    pub(super) is_lost: bool,
     /// What it knows of the others, in order of identity, as of its last answer.
-    pub(super) views: Vec<(PeerId, Sight, Held)>,
-    pub(super) record: Arc<Record>,
-    pub(super) version: Option<Arc<str>>,
+    pub(super) views: Vec<(PeerId, Liveness, RecordVersion)>,
+    pub(super) record: Arc<RegionRecord>,
+    pub(super) software_version: Option<Arc<str>>,
     pub(super) incarnation: Option<Incarnation>,
     /// Whether the operator says that it is lost.
-    pub(super) declared: bool,
+    pub(super) is_declared_lost: bool,
     /// Since when it has been seen with its gateway, by whomever.
-    pub(super) well_since: Option<Time>,
+    pub(super) up_since: Option<Time>,
     /// Since when it has not.
     pub(super) down_since: Option<Time>,
     /// Where in its record the witnesses begin that are asked; none while nobody asks.
-    pub(super) watched: Option<usize>,
+    pub(super) probe_offset: Option<usize>,
     /// What the witnesses said last: when they were asked, and whether any answered.
-    pub(super) witness: Option<(Time, bool)>,
+    pub(super) last_probe: Option<(Time, bool)>,
     /// Since when none of them has answered, and how often they were asked since.
-    pub(super) witness_silent: Option<(Time, u32)>,
+    pub(super) failed_probes: Option<(Time, u32)>,
     pub(super) claim: Claim,
 }
 
@@ -48,90 +48,95 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) struct Claim {
     /// The first ping that says that this region would adopt them; none while it leaves them to others.
-    pub(super) stands_since: Option<u64>,
-    pub(super) holds: bool,
+    pub(super) claimed_since_seq: Option<u64>,
+    pub(super) is_adopted: bool,
     /// Whether it asks the others to leave them to it.
-    pub(super) asks: bool,
+    pub(super) is_requested: bool,
     /// Since when a region that is neither heard nor dead has kept it from adopting.
-    pub(super) stuck_since: Option<Time>,
+    pub(super) blocked_since: Option<Time>,
     /// Whether it gave up on account of that.
-    pub(super) gave_up: bool,
+    pub(super) has_given_up: bool,
 }
 
-impl Peer {
-    pub(super) fn new(name: RegionName, record: Option<Arc<Record>>, seq: u64, now: Time) -> Self {
+impl PeerRegion {
+    pub(super) fn new(
+        name: RegionName,
+        record: Option<Arc<RegionRecord>>,
+        seq: u64,
+        now: Time,
+    ) -> Self {
         Self {
-            record: record.unwrap_or_else(|| Arc::new(records::empty(name.clone()))),
+            record: record.unwrap_or_else(|| Arc::new(records::empty_record(name.clone()))),
             name,
-            broken: None,
-            attempt_failed: false,
-            pulse: Pulse::default(),
-            voices: Voices::default(),
-            proof: Proof::new(now),
-            lost: false,
+            link_failure: None,
+            has_dial_failed: false,
+            heartbeats: HeartbeatMonitor::default(),
+            services: PeerServices::default(),
+            death_proof: DeathProof::new(now),
+            is_lost: false,
             views: Vec::new(),
-            version: None,
+            software_version: None,
             incarnation: None,
-            declared: false,
-            well_since: None,
+            is_declared_lost: false,
+            up_since: None,
             down_since: Some(now),
-            watched: None,
-            witness: None,
-            witness_silent: None,
+            probe_offset: None,
+            last_probe: None,
+            failed_probes: None,
             claim: Claim {
-                stands_since: Some(seq),
-                holds: false,
-                asks: false,
-                stuck_since: None,
-                gave_up: false,
+                claimed_since_seq: Some(seq),
+                is_adopted: false,
+                is_requested: false,
+                blocked_since: None,
+                has_given_up: false,
             },
         }
     }
 
     /// It gave a sign of life.
-    pub(super) fn contact(&mut self, now: Time) {
-        self.proof.contact(now);
-        self.declared = false;
+    pub(super) fn on_contact(&mut self, now: Time) {
+        self.death_proof.reset(now);
+        self.is_declared_lost = false;
     }
 
     /// Whether it answers.
-    pub(super) fn answers(&self) -> bool {
-        !self.lost && self.pulse.as_of().is_some()
+    pub(super) fn is_answering(&self) -> bool {
+        !self.is_lost && self.heartbeats.as_of().is_some()
     }
 
     /// Whether it is known not to run, or to have not run at some moment since it was last heard.
-    pub(super) fn dead(&self) -> bool {
-        self.declared || self.proof.proved()
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_declared_lost || self.death_proof.is_proved()
     }
 
     /// Whether its replicas answer this region.
-    pub(super) fn reachable(&self, now: Time, age_max: Duration) -> bool {
-        matches!(self.witness, Some((sent, true)) if now.since(sent) <= age_max)
+    pub(super) fn has_reachable_replicas(&self, now: Time, age_max: Duration) -> bool {
+        matches!(self.last_probe, Some((sent, true)) if now.since(sent) <= age_max)
     }
 
     /// How this service itself sees it.
-    pub(super) fn sight(&self, now: Time, silence_max: Duration) -> Sight {
+    pub(super) fn liveness(&self, now: Time, silence_max: Duration) -> Liveness {
         let speaks = self
-            .voices
+            .services
             .last_heard()
             .is_some_and(|heard| now.since(heard) < silence_max);
-        if self.answers() || speaks {
-            Sight::Alive {
-                gateway: self.voices.gateway(),
-                round_trip: self.pulse.round_trip().unwrap_or_default(),
+        if self.is_answering() || speaks {
+            Liveness::Alive {
+                has_gateway: self.services.has_gateway(),
+                round_trip: self.heartbeats.round_trip().unwrap_or_default(),
             }
-        } else if self.broken == Some(Broken::Refused) {
-            Sight::Alive {
-                gateway: true,
+        } else if self.link_failure == Some(LinkFailure::Refused) {
+            Liveness::Alive {
+                has_gateway: true,
                 round_trip: Duration::ZERO,
             }
         } else {
-            Sight::Silent
+            Liveness::Silent
         }
     }
 
     /// What it says of another region.
-    pub(super) fn view(&self, of: PeerId) -> (Sight, Held) {
+    pub(super) fn view_of(&self, of: PeerId) -> (Liveness, RecordVersion) {
         let found = self.views.binary_search_by_key(&of, |(id, _, _)| *id);
         found
             .ok()
@@ -140,7 +145,7 @@ impl Peer {
     }
 
     /// Which list of another region's heirs it said to have.
-    pub(super) fn view_of_heirs(&self, of: PeerId) -> u64 {
-        self.view(of).1.heirs
+    pub(super) fn successor_version_of(&self, of: PeerId) -> u64 {
+        self.view_of(of).1.successors
     }
 }

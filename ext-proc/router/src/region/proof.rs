@@ -18,94 +18,97 @@ const ATTEMPTS_MIN: u32 = 2;
 
 /// The case against one peer.
 #[derive(Debug)]
-pub(super) struct Proof {
+pub(super) struct DeathProof {
     /// When the peer was last heard.
-    contact: Time,
+    last_contact: Time,
     /// The unbroken row of answers from its replicas.
-    row: Option<Row>,
-    proved: bool,
+    run: Option<ProbeRun>,
+    is_proved: bool,
 }
 
 #[derive(Debug)]
-struct Row {
+struct ProbeRun {
     since: Time,
     last_sent: Time,
-    attempts: u32,
+    failed_dials: u32,
     /// When enough attempts had failed.
-    enough: Option<Time>,
+    enough_dials_at: Option<Time>,
 }
 
-impl Proof {
+impl DeathProof {
     /// Nothing is known at this time.
     pub(super) fn new(now: Time) -> Self {
         Self {
-            contact: now,
-            row: None,
-            proved: false,
+            last_contact: now,
+            run: None,
+            is_proved: false,
         }
     }
 
     /// The peer gave a sign of life, or this service itself cannot be trusted to have listened.
-    pub(super) fn contact(&mut self, now: Time) {
+    pub(super) fn reset(&mut self, now: Time) {
         *self = Self::new(now);
     }
 
     /// An attempt to dial failed.
-    pub(super) fn failed(&mut self, began: Time, now: Time) {
-        if let Some(row) = &mut self.row
+    pub(super) fn on_dial_failed(&mut self, began: Time, now: Time) {
+        if let Some(row) = &mut self.run
             && began >= row.since
         {
-            row.attempts = row.attempts.saturating_add(1);
-            if row.attempts == ATTEMPTS_MIN {
-                row.enough = Some(now);
+            row.failed_dials = row.failed_dials.saturating_add(1);
+            if row.failed_dials == ATTEMPTS_MIN {
+                row.enough_dials_at = Some(now);
             }
         }
     }
 
     /// Replicas were asked. `gap_max`: the longest pause between two questions of one row.
-    pub(super) fn witness(&mut self, sent: Time, alive: bool, now: Time, gap_max: Duration) {
-        if sent < self.contact {
+    pub(super) fn on_probe(&mut self, sent: Time, alive: bool, now: Time, gap_max: Duration) {
+        if sent < self.last_contact {
             return;
         }
         if !alive {
-            self.row = None;
+            self.run = None;
             return;
         }
-        match &mut self.row {
+        match &mut self.run {
             Some(row) if sent.since(row.last_sent) <= gap_max => {
                 row.last_sent = row.last_sent.max(sent);
             }
             _ => {
-                self.row = Some(Row {
+                self.run = Some(ProbeRun {
                     since: now,
                     last_sent: sent,
-                    attempts: 0,
-                    enough: None,
+                    failed_dials: 0,
+                    enough_dials_at: None,
                 });
             }
         }
     }
 
     /// Whether the row of answers is long enough now, and attempts enough failed within it.
-    pub(super) fn complete(&self, now: Time, row_min: Duration) -> bool {
-        self.row.as_ref().is_some_and(|row| {
-            row.enough.is_some_and(|enough| row.last_sent >= enough)
+    pub(super) fn is_complete(&self, now: Time, row_min: Duration) -> bool {
+        self.run.as_ref().is_some_and(|row| {
+            row.enough_dials_at
+                .is_some_and(|enough| row.last_sent >= enough)
                 && now.since(row.since) >= row_min
         })
     }
 
     /// Nobody else hears the peer either: it is proved.
-    pub(super) fn conclude(&mut self) {
-        self.proved = true;
+    pub(super) fn confirm(&mut self) {
+        self.is_proved = true;
     }
 
     /// Whether it is proved.
-    pub(super) fn proved(&self) -> bool {
-        self.proved
+    pub(super) fn is_proved(&self) -> bool {
+        self.is_proved
     }
 
     /// Whether a row of answers goes on in which more attempts must fail.
-    pub(super) fn wants_attempts(&self) -> bool {
-        self.row.as_ref().is_some_and(|row| row.enough.is_none())
+    pub(super) fn needs_dials(&self) -> bool {
+        self.run
+            .as_ref()
+            .is_some_and(|row| row.enough_dials_at.is_none())
     }
 }

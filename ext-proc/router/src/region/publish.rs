@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::event::{Effect, RegionsConfig, Released};
-use super::message::{Heirs, Members, Record, RegionName};
-use super::peer::Peer;
+use super::event::{Effect, RegionsConfig, ReleaseReason};
+use super::message::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
+use super::peer::PeerRegion;
 use super::{Regions, records};
 
 /// Intervals between two lists of heirs while the last one is not certain yet.
@@ -15,101 +15,101 @@ const REORDER_INTERVALS: u32 = 150;
 
 impl Regions {
     /// This region's replicas are these now.
-    pub(super) fn members(&mut self, pools: Vec<Members>) {
-        if !self.may_write(&pools) || self.own.pools == pools {
+    pub(super) fn set_local_pools(&mut self, pools: Vec<PoolReplicas>) {
+        if !self.propose_pools(&pools) || self.own.pools == pools {
             return;
         }
-        let record = Record {
+        let record = RegionRecord {
             version: self.own.version + 1,
             pools,
-            ..Record::clone(&self.own)
+            ..RegionRecord::clone(&self.own)
         };
-        if records::fits(&record) {
-            self.store(record);
+        if records::is_within_limits(&record) {
+            self.store_own_record(record);
         } else {
-            self.counters.records_refused += 1;
+            self.counters.records_rejected += 1;
         }
     }
 
     /// Publishes a list of heirs when it is time to, and when it is safe to.
-    pub(super) fn publish(&mut self) {
-        if !self.leads() {
+    pub(super) fn publish_successors(&mut self) {
+        if !self.is_record_leader() {
             return;
         }
-        let mut newest = self.own.held();
+        let mut newest = self.own.record_version();
         for peer in self.peers.values() {
-            let known = peer.voices.newest();
+            let known = peer.services.newest_record_version();
             newest.replicas = newest.replicas.max(known.replicas);
-            newest.heirs = newest.heirs.max(known.heirs);
+            newest.successors = newest.successors.max(known.successors);
         }
         if newest.replicas > self.own.version {
             // An earlier life told them more than is remembered here.
-            let record = Record {
+            let record = RegionRecord {
                 version: newest.replicas + 1,
-                ..Record::clone(&self.own)
+                ..RegionRecord::clone(&self.own)
             };
-            self.store(record);
+            self.store_own_record(record);
         }
-        let next = if newest.heirs > self.own.heirs.version || newest.heirs == 0 {
-            let next = Heirs::default().next(self.round_trips());
-            Some(Heirs {
-                version: newest.heirs + 1,
-                prior: None,
+        let next = if newest.successors > self.own.successors.version || newest.successors == 0 {
+            let next = SuccessorList::default().next(self.round_trips());
+            Some(SuccessorList {
+                version: newest.successors + 1,
+                previous: None,
                 ..next
             })
-        } else if self.may_publish() {
-            Some(self.own.heirs.next(self.round_trips()))
+        } else if self.can_publish() {
+            Some(self.own.successors.next(self.round_trips()))
         } else {
             None
         };
         if let Some(heirs) = next {
-            self.published = self.now;
-            let record = Record {
-                heirs,
-                ..Record::clone(&self.own)
+            self.successors_published_at = self.now;
+            let record = RegionRecord {
+                successors: heirs,
+                ..RegionRecord::clone(&self.own)
             };
-            self.store(record);
+            self.store_own_record(record);
         }
     }
 
     /// Whether a next list is wanted, and everybody has this one and holds nothing of this region.
-    fn may_publish(&self) -> bool {
-        let heirs = &self.own.heirs;
-        let certain = heirs.prior.as_ref() == Some(&heirs.order);
+    fn can_publish(&self) -> bool {
+        let heirs = &self.own.successors;
+        let certain = heirs.previous.as_ref() == Some(&heirs.order);
         let pause = if certain {
             REORDER_INTERVALS
         } else {
             SETTLE_INTERVALS
         };
-        self.now.since(self.published) >= self.config.interval * pause
+        self.now.since(self.successors_published_at) >= self.config.interval * pause
             && self
                 .peers
                 .values()
-                .filter(|peer| !peer.declared)
+                .filter(|peer| !peer.is_declared_lost)
                 .all(|peer| {
-                    peer.answers()
-                        && peer.voices.have_heirs(heirs.version)
-                        && !peer.voices.holds(&self.config.name)
+                    peer.is_answering()
+                        && peer.services.have_successors(heirs.version)
+                        && !peer.services.has_adopted(&self.config.name)
                 })
-            && heirs.wants(&self.round_trips())
+            && heirs.needs_update(&self.round_trips())
     }
 
     fn round_trips(&self) -> Vec<(Option<Duration>, RegionName)> {
         let peers = self.peers.values();
         peers
-            .map(|peer| (peer.pulse.round_trip(), peer.name.clone()))
+            .map(|peer| (peer.heartbeats.round_trip(), peer.name.clone()))
             .collect()
     }
 
-    pub(super) fn store(&mut self, record: Record) {
+    pub(super) fn store_own_record(&mut self, record: RegionRecord) {
         self.own = Arc::new(record);
-        self.effects.push_back(Effect::Store {
+        self.effects.push_back(Effect::StoreRecord {
             record: self.own.clone(),
         });
     }
 
     /// The configuration changed. A region cannot change its name without starting again.
-    pub(super) fn reconfigured(&mut self, config: RegionsConfig) {
+    pub(super) fn reconfigure(&mut self, config: RegionsConfig) {
         let name = self.config.name.clone();
         self.config = RegionsConfig { name, ..config };
         let gone: Vec<_> = self
@@ -119,21 +119,21 @@ impl Regions {
             .map(|(id, _)| *id)
             .collect();
         for id in gone {
-            self.release(id, Released::Configured);
+            self.release(id, ReleaseReason::Configured);
             if let Some(peer) = self.peers.remove(&id) {
                 self.names.remove(&peer.name);
-                if peer.watched.is_some() {
-                    self.effects.push_back(Effect::Unwatch { peer: id });
+                if peer.probe_offset.is_some() {
+                    self.effects.push_back(Effect::StopProbing { peer: id });
                 }
-                self.strangers.insert(peer.name, peer.record);
+                self.unconfigured_records.insert(peer.name, peer.record);
             }
         }
-        self.admit_peers();
-        self.settle();
+        self.add_configured_peers();
+        self.update_claims();
     }
 
     /// Takes in the peers that the configuration names and that are not known yet.
-    pub(super) fn admit_peers(&mut self) {
+    pub(super) fn add_configured_peers(&mut self) {
         for (id, name) in self.config.peers.clone() {
             if name == self.config.name
                 || self.peers.contains_key(&id)
@@ -141,10 +141,10 @@ impl Regions {
             {
                 continue;
             }
-            let record = self.strangers.remove(&name);
+            let record = self.unconfigured_records.remove(&name);
             self.names.insert(name.clone(), id);
             self.peers
-                .insert(id, Peer::new(name, record, self.seq, self.now));
+                .insert(id, PeerRegion::new(name, record, self.seq, self.now));
         }
     }
 }

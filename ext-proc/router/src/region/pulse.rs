@@ -17,25 +17,25 @@ const SMOOTHING: u32 = 8;
 
 /// What is heard from one peer.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct HeartbeatMonitor {
     session: Option<(Session, Time)>,
-    asked: VecDeque<(u64, Time)>,
-    answered: u64,
+    pending: VecDeque<(u64, Time)>,
+    newest_reply: u64,
     as_of: Option<Time>,
     round_trip: Option<Duration>,
 }
 
-impl Pulse {
+impl HeartbeatMonitor {
     /// The link is up; what was asked on an earlier one will not be answered.
-    pub(super) fn up(&mut self, session: Session, now: Time) {
-        self.down();
+    pub(super) fn on_link_up(&mut self, session: Session, now: Time) {
+        self.on_link_down();
         self.session = Some((session, now));
     }
 
     /// The link is down.
-    pub(super) fn down(&mut self) {
+    pub(super) fn on_link_down(&mut self) {
         self.session = None;
-        self.asked.clear();
+        self.pending.clear();
     }
 
     /// The link that is up.
@@ -44,37 +44,37 @@ impl Pulse {
     }
 
     /// Whether the link has been up for this long.
-    pub(super) fn up_for(&self, now: Time, at_least: Duration) -> bool {
+    pub(super) fn is_up_for(&self, now: Time, at_least: Duration) -> bool {
         self.session
             .is_some_and(|(_, since)| now.since(since) >= at_least)
     }
 
     /// A ping goes out.
-    pub(super) fn ask(&mut self, seq: u64, now: Time) {
-        if self.asked.len() == ASKED_MAX {
-            self.asked.pop_front();
+    pub(super) fn on_ping_sent(&mut self, seq: u64, now: Time) {
+        if self.pending.len() == ASKED_MAX {
+            self.pending.pop_front();
         }
-        self.asked.push_back((seq, now));
+        self.pending.push_back((seq, now));
     }
 
     /// An answer came in: when it was asked for, if it is to be believed.
-    pub(super) fn answer(
+    pub(super) fn on_reply(
         &mut self,
         session: Session,
         answers: u64,
         now: Time,
         age_max: Duration,
     ) -> Option<Time> {
-        if self.session() != Some(session) || answers <= self.answered {
+        if self.session() != Some(session) || answers <= self.newest_reply {
             return None;
         }
-        let &(_, asked) = self.asked.iter().find(|(seq, _)| *seq == answers)?;
+        let &(_, asked) = self.pending.iter().find(|(seq, _)| *seq == answers)?;
         let age = now.since(asked);
         if age >= age_max {
             return None;
         }
-        self.asked.retain(|(seq, _)| *seq > answers);
-        self.answered = answers;
+        self.pending.retain(|(seq, _)| *seq > answers);
+        self.newest_reply = answers;
         self.as_of = Some(asked);
         self.round_trip = Some(self.round_trip.map_or(age, |smoothed| {
             (smoothed * (SMOOTHING - 1) + age) / SMOOTHING
@@ -83,8 +83,8 @@ impl Pulse {
     }
 
     /// The newest ping that was answered.
-    pub(super) fn answered(&self) -> u64 {
-        self.answered
+    pub(super) fn newest_reply(&self) -> u64 {
+        self.newest_reply
     }
 
     /// When the newest answer that was believed had been asked for.
@@ -108,11 +108,11 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    fn pulse() -> Pulse {
-        let mut pulse = Pulse::default();
-        pulse.up(Session(7), at(0));
+    fn pulse() -> HeartbeatMonitor {
+        let mut pulse = HeartbeatMonitor::default();
+        pulse.on_link_up(Session(7), at(0));
         for (seq, ms) in [(1, 0), (2, 200), (3, 400)] {
-            pulse.ask(seq, at(ms));
+            pulse.on_ping_sent(seq, at(ms));
         }
         pulse
     }
@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn an_answer_is_as_old_as_its_question() {
         let mut pulse = pulse();
-        assert_eq!(pulse.answer(Session(7), 2, at(450), AGE_MAX), Some(at(200)));
+        assert_eq!(
+            pulse.on_reply(Session(7), 2, at(450), AGE_MAX),
+            Some(at(200))
+        );
         assert_eq!(pulse.as_of(), Some(at(200)));
         assert_eq!(pulse.round_trip(), Some(Duration::from_millis(250)));
     }
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn late_repeated_reordered_and_foreign_answers_do_not_count() {
         let mut pulse = pulse();
-        assert!(pulse.answer(Session(7), 2, at(450), AGE_MAX).is_some());
+        assert!(pulse.on_reply(Session(7), 2, at(450), AGE_MAX).is_some());
         for (session, answers, ms) in [
             (7, 2, 460),
             (7, 1, 460),
@@ -136,18 +139,18 @@ mod tests {
             (6, 3, 460),
             (7, 3, 1000),
         ] {
-            let told = pulse.answer(Session(session), answers, at(ms), AGE_MAX);
+            let told = pulse.on_reply(Session(session), answers, at(ms), AGE_MAX);
             assert_eq!(told, None, "{session} {answers} {ms}");
         }
         assert_eq!(pulse.as_of(), Some(at(200)));
-        assert!(pulse.answer(Session(7), 3, at(500), AGE_MAX).is_some());
+        assert!(pulse.on_reply(Session(7), 3, at(500), AGE_MAX).is_some());
     }
 
     #[test]
     fn a_new_link_forgets_what_was_asked_on_the_old_one() {
         let mut pulse = pulse();
-        pulse.up(Session(8), at(410));
-        assert_eq!(pulse.answer(Session(8), 3, at(450), AGE_MAX), None);
-        assert_eq!(pulse.answer(Session(7), 3, at(450), AGE_MAX), None);
+        pulse.on_link_up(Session(8), at(410));
+        assert_eq!(pulse.on_reply(Session(8), 3, at(450), AGE_MAX), None);
+        assert_eq!(pulse.on_reply(Session(7), 3, at(450), AGE_MAX), None);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use core::time::Duration;
 
-use super::message::{Heirs, Held, Members, Record, RegionName};
+use super::message::{PoolReplicas, RecordVersion, RegionName, RegionRecord, SuccessorList};
 
 /// Replicas in one record.
 pub(super) const REPLICAS_MAX: usize = 65_536;
@@ -25,58 +25,58 @@ const NEARER_PERCENT: u32 = 25;
 const NEARER_MIN: Duration = Duration::from_millis(1);
 
 /// A record with nothing in it.
-pub(super) fn empty(region: RegionName) -> Record {
-    Record {
+pub(super) fn empty_record(region: RegionName) -> RegionRecord {
+    RegionRecord {
         region,
         version: 0,
         pools: Vec::new(),
-        heirs: Heirs::default(),
+        successors: SuccessorList::default(),
     }
 }
 
 /// Whether a record is of a size that is kept.
-pub(super) fn fits(record: &Record) -> bool {
+pub(super) fn is_within_limits(record: &RegionRecord) -> bool {
     let replicas: usize = record.pools.iter().map(|pool| pool.replicas.len()).sum();
-    let prior = record.heirs.prior.as_ref().map_or(0, Vec::len);
+    let previous = record.successors.previous.as_ref().map_or(0, Vec::len);
     replicas <= REPLICAS_MAX
         && record.pools.len() <= POOLS_MAX
-        && record.heirs.order.len() <= HEIRS_MAX
-        && prior <= HEIRS_MAX
+        && record.successors.order.len() <= HEIRS_MAX
+        && previous <= HEIRS_MAX
 }
 
 /// What is newer in `news` than in `known`, put together; none when nothing is.
-pub(super) fn merged(known: &Record, news: &Record) -> Option<Record> {
+pub(super) fn merge(known: &RegionRecord, news: &RegionRecord) -> Option<RegionRecord> {
     let newer_pools = news.version > known.version;
-    let newer_heirs = news.heirs.version > known.heirs.version;
+    let newer_heirs = news.successors.version > known.successors.version;
     (newer_pools || newer_heirs).then(|| {
         let pools = if newer_pools { news } else { known };
         let heirs = if newer_heirs { news } else { known };
-        Record {
+        RegionRecord {
             region: known.region.clone(),
             version: pools.version,
             pools: pools.pools.clone(),
-            heirs: heirs.heirs.clone(),
+            successors: heirs.successors.clone(),
         }
     })
 }
 
 /// All addresses of a record.
-pub(super) fn addresses(pools: &[Members]) -> impl Iterator<Item = &Arc<str>> {
+pub(super) fn addresses(pools: &[PoolReplicas]) -> impl Iterator<Item = &Arc<str>> {
     pools.iter().flat_map(|pool| &pool.replicas)
 }
 
-impl Heirs {
+impl SuccessorList {
     /// Whether one region goes before another in every list that is known.
-    pub(super) fn ahead(&self, one: &RegionName, other: &RegionName) -> bool {
+    pub(super) fn is_ahead(&self, one: &RegionName, other: &RegionName) -> bool {
         let before = |list: &[RegionName]| {
-            place(list, one) != usize::MAX && place(list, one) < place(list, other)
+            rank(list, one) != usize::MAX && rank(list, one) < rank(list, other)
         };
-        before(&self.order) && self.prior.as_deref().is_some_and(before)
+        before(&self.order) && self.previous.as_deref().is_some_and(before)
     }
 
     /// All regions in the lists that are known.
-    pub(super) fn everybody(&self) -> impl Iterator<Item = &RegionName> {
-        self.order.iter().chain(self.prior.iter().flatten())
+    pub(super) fn regions(&self) -> impl Iterator<Item = &RegionName> {
+        self.order.iter().chain(self.previous.iter().flatten())
     }
 
     /// The list of this version, if it is known.
@@ -84,21 +84,23 @@ impl Heirs {
         if version == self.version {
             Some(&self.order)
         } else if version.checked_add(1) == Some(self.version) {
-            self.prior.as_deref()
+            self.previous.as_deref()
         } else {
             None
         }
     }
 
     /// Whether the newest list may be followed by another: it says something else, or would make this one certain.
-    pub(super) fn wants(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
+    pub(super) fn needs_update(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
         let known: BTreeSet<&RegionName> = self.order.iter().collect();
         let wanted: BTreeSet<&RegionName> = round_trips.iter().map(|(_, name)| name).collect();
-        self.prior.as_ref() != Some(&self.order) || known != wanted || self.worn(round_trips)
+        self.previous.as_ref() != Some(&self.order)
+            || known != wanted
+            || self.is_order_outdated(round_trips)
     }
 
     /// Whether a later heir is much nearer by now than an earlier one.
-    fn worn(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
+    fn is_order_outdated(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
         let round_trip = |name: &RegionName| {
             let found = round_trips.iter().find(|(_, other)| other == name);
             found.and_then(|(round_trip, _)| *round_trip)
@@ -119,7 +121,7 @@ impl Heirs {
     pub(super) fn next(&self, mut round_trips: Vec<(Option<Duration>, RegionName)>) -> Self {
         let known: BTreeSet<&RegionName> = self.order.iter().collect();
         let wanted: BTreeSet<&RegionName> = round_trips.iter().map(|(_, name)| name).collect();
-        let order = if known == wanted && !self.worn(&round_trips) {
+        let order = if known == wanted && !self.is_order_outdated(&round_trips) {
             self.order.clone()
         } else {
             round_trips.sort_by_key(|(round_trip, name)| {
@@ -130,23 +132,24 @@ impl Heirs {
         Self {
             version: self.version + 1,
             order,
-            prior: Some(self.order.clone()),
+            previous: Some(self.order.clone()),
         }
     }
 }
 
 /// Where a region stands in a list; last of all when it is not there.
-pub(super) fn place(list: &[RegionName], region: &RegionName) -> usize {
+pub(super) fn rank(list: &[RegionName], region: &RegionName) -> usize {
     let found = list.iter().position(|name| name == region);
     found.unwrap_or(usize::MAX)
 }
 
 /// The newest list that all of these have, by version.
-pub(super) fn common(have: impl Iterator<Item = Held> + Clone) -> Option<u64> {
-    let version = have.clone().map(|held| held.heirs).min()?;
+pub(super) fn newest_common(have: impl Iterator<Item = RecordVersion> + Clone) -> Option<u64> {
+    let version = have.clone().map(|held| held.successors).min()?;
     let mut have = have;
     let all = have.all(|held| {
-        held.heirs == version || (held.settled && held.heirs == version.saturating_add(1))
+        held.successors == version
+            || (held.has_previous && held.successors == version.saturating_add(1))
     });
     (all && version > 0).then_some(version)
 }

@@ -7,24 +7,24 @@
 
 use std::sync::Arc;
 
-use super::message::{Heirs, Members, Record};
+use super::message::{PoolReplicas, RegionRecord, SuccessorList};
 use super::{Regions, records};
 
 /// How this service writes its region's record.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(super) struct RecordWriter {
     /// Whether it does.
-    leads: bool,
+    is_leader: bool,
     /// The replicas that it would write.
-    members: Option<Vec<Members>>,
+    pools: Option<Vec<PoolReplicas>>,
 }
 
-impl Default for Writing {
+impl Default for RecordWriter {
     /// A service without siblings leads.
     fn default() -> Self {
         Self {
-            leads: true,
-            members: None,
+            is_leader: true,
+            pools: None,
         }
     }
 }
@@ -32,51 +32,52 @@ impl Default for Writing {
 impl Regions {
     /// This region's record, as this service has it.
     #[must_use]
-    pub fn own_record(&self) -> &Arc<Record> {
+    pub fn own_record(&self) -> &Arc<RegionRecord> {
         &self.own
     }
 
     /// Whether this service writes its region's record.
-    pub(super) fn leads(&self) -> bool {
-        self.writing.leads
+    pub(super) fn is_record_leader(&self) -> bool {
+        self.record_writer.is_leader
     }
 
     /// This service leads from now on, or does not.
-    pub(super) fn set_leads(&mut self, leads: bool) {
-        self.writing.leads = leads;
-        if leads && let Some(pools) = self.writing.members.clone() {
-            self.members(pools);
+    pub(super) fn set_record_leadership(&mut self, is_leader: bool) {
+        self.record_writer.is_leader = is_leader;
+        if is_leader && let Some(pools) = self.record_writer.pools.clone() {
+            self.set_local_pools(pools);
         }
     }
 
     /// The replicas that this service would write; says whether it may.
-    pub(super) fn may_write(&mut self, pools: &[Members]) -> bool {
-        self.writing.members = Some(pools.to_vec());
-        self.writing.leads
+    pub(super) fn propose_pools(&mut self, pools: &[PoolReplicas]) -> bool {
+        self.record_writer.pools = Some(pools.to_vec());
+        self.record_writer.is_leader
     }
 
     /// A sibling told what it has of this region's record.
-    pub(super) fn sibling_record(&mut self, record: Record) {
-        if record.region != self.own.region || !records::fits(&record) {
-            self.counters.records_refused += 1;
+    pub(super) fn on_sibling_record(&mut self, record: RegionRecord) {
+        if record.region != self.own.region || !records::is_within_limits(&record) {
+            self.counters.records_rejected += 1;
             return;
         }
         let (own, other) = (&*self.own, &record);
         let older = other.version < own.version
             || (other.version == own.version && other.pools == own.pools);
-        let older_heirs = other.heirs.version < own.heirs.version || other.heirs == own.heirs;
+        let older_heirs =
+            other.successors.version < own.successors.version || other.successors == own.successors;
         if older && older_heirs {
             return;
         }
-        if self.leads() {
+        if self.is_record_leader() {
             // Somebody else has written. What comes next is newer than either, and its list of heirs follows none.
             let heirs = if older_heirs {
-                own.heirs.clone()
+                own.successors.clone()
             } else {
-                Heirs {
-                    version: own.heirs.version.max(other.heirs.version) + 1,
-                    order: own.heirs.order.clone(),
-                    prior: None,
+                SuccessorList {
+                    version: own.successors.version.max(other.successors.version) + 1,
+                    order: own.successors.order.clone(),
+                    previous: None,
                 }
             };
             let version = if older {
@@ -84,15 +85,17 @@ impl Regions {
             } else {
                 own.version.max(other.version) + 1
             };
-            let pools = self.writing.members.clone();
-            self.store(Record {
+            let pools = self.record_writer.pools.clone();
+            self.store_own_record(RegionRecord {
                 region: record.region,
                 version,
                 pools: pools.unwrap_or(record.pools),
-                heirs,
+                successors: heirs,
             });
-        } else if record.version >= own.version && record.heirs.version >= own.heirs.version {
-            self.store(record);
+        } else if record.version >= own.version
+            && record.successors.version >= own.successors.version
+        {
+            self.store_own_record(record);
         }
     }
 }
@@ -110,15 +113,15 @@ mod tests {
             name: "us".into(),
             interval: Duration::from_millis(200),
             adopt: true,
-            give_back_after: Duration::from_secs(10),
+            return_after: Duration::from_secs(10),
             version: "test".into(),
             peers: vec![(PeerId(0), "eu".into()), (PeerId(1), "asia".into())],
         };
         Regions::new(config, Incarnation(incarnation), [], Time::ZERO)
     }
 
-    fn pools(replica: &str) -> Vec<Members> {
-        vec![Members {
+    fn pools(replica: &str) -> Vec<PoolReplicas> {
+        vec![PoolReplicas {
             model: "m".into(),
             replicas: vec![replica.into()],
         }]
@@ -131,8 +134,8 @@ mod tests {
     /// Each hears the record of the other.
     fn meet(one: &mut Regions, other: &mut Regions) {
         let records = [
-            Record::clone(one.own_record()),
-            Record::clone(other.own_record()),
+            RegionRecord::clone(one.own_record()),
+            RegionRecord::clone(other.own_record()),
         ];
         let [first, second] = records.map(|record| Event::SiblingRecord { record });
         tell(one, second);
@@ -142,22 +145,25 @@ mod tests {
     #[test]
     fn one_writes_and_the_other_repeats() {
         let (mut leader, mut follower) = (service(1), service(2));
-        tell(&mut follower, Event::Leads { leads: false });
+        tell(&mut follower, Event::RecordLeadership { is_leader: false });
         for replica in ["a:1", "a:2"] {
             let pools = pools(replica);
-            tell(&mut leader, Event::Members { pools });
+            tell(&mut leader, Event::LocalPools { pools });
         }
         let pools = pools("b:1");
-        tell(&mut follower, Event::Members { pools });
+        tell(&mut follower, Event::LocalPools { pools });
         meet(&mut leader, &mut follower);
         assert_eq!(leader.own_record().version, 2);
         assert_eq!(leader.own_record(), follower.own_record());
 
         // It takes over what was written last, with its own replicas.
-        tell(&mut follower, Event::Leads { leads: true });
+        tell(&mut follower, Event::RecordLeadership { is_leader: true });
         assert_eq!(follower.own_record().version, 3);
         assert_eq!(&*follower.own_record().pools[0].replicas[0], "b:1");
-        assert_eq!(follower.own_record().heirs, leader.own_record().heirs);
+        assert_eq!(
+            follower.own_record().successors,
+            leader.own_record().successors
+        );
     }
 
     #[test]
@@ -165,25 +171,28 @@ mod tests {
         let (mut leader, mut follower) = (service(1), service(2));
         for (service, replica) in [(&mut leader, "a:1"), (&mut follower, "b:1")] {
             let pools = pools(replica);
-            tell(service, Event::Members { pools });
+            tell(service, Event::LocalPools { pools });
         }
-        let mut heirs = leader.own_record().heirs.clone();
+        let mut heirs = leader.own_record().successors.clone();
         heirs.order.reverse();
-        heirs.prior = Some(heirs.order.clone());
-        let written = Record {
-            heirs,
-            ..Record::clone(follower.own_record())
+        heirs.previous = Some(heirs.order.clone());
+        let written = RegionRecord {
+            successors: heirs,
+            ..RegionRecord::clone(follower.own_record())
         };
-        tell(&mut follower, Event::Leads { leads: false });
+        tell(&mut follower, Event::RecordLeadership { is_leader: false });
         tell(&mut follower, Event::SiblingRecord { record: written });
-        assert_ne!(leader.own_record().heirs, follower.own_record().heirs);
-        let before = leader.own_record().held();
-        assert_eq!(before.heirs, follower.own_record().heirs.version);
+        assert_ne!(
+            leader.own_record().successors,
+            follower.own_record().successors
+        );
+        let before = leader.own_record().record_version();
+        assert_eq!(before.successors, follower.own_record().successors.version);
 
         meet(&mut leader, &mut follower);
         let after = leader.own_record();
-        assert!(after.version > before.replicas && after.heirs.version > before.heirs);
-        assert_eq!(after.heirs.prior, None);
+        assert!(after.version > before.replicas && after.successors.version > before.successors);
+        assert_eq!(after.successors.previous, None);
         meet(&mut leader, &mut follower);
         assert_eq!(leader.own_record(), follower.own_record());
     }
@@ -191,8 +200,8 @@ mod tests {
     #[test]
     fn a_record_of_another_region_is_none_of_ours() {
         let mut service = service(1);
-        let before = Record::clone(service.own_record());
-        let record = Record {
+        let before = RegionRecord::clone(service.own_record());
+        let record = RegionRecord {
             region: "eu".into(),
             version: 9,
             ..before.clone()

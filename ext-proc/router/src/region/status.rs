@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::adopt::Verdict;
-use super::event::Broken;
-use super::message::{Held, Incarnation, RegionName, Sight};
+use super::adopt::AdoptionDecision;
+use super::event::LinkFailure;
+use super::message::{Incarnation, Liveness, RecordVersion, RegionName};
 use super::{Regions, records};
 use crate::{PeerId, Time};
 
@@ -16,20 +16,20 @@ pub struct RegionsStatus {
     /// This life of the service.
     pub incarnation: Incarnation,
     /// Whether its gateway is connected.
-    pub gateway: bool,
+    pub has_gateway: bool,
     /// Versions of its own record.
-    pub record: Held,
+    pub record_version: RecordVersion,
     /// Who may adopt its replicas, the first first.
-    pub heirs: Vec<RegionName>,
+    pub successors: Vec<RegionName>,
     /// The other regions, in order of identity.
-    pub peers: Vec<PeerRegion>,
+    pub peers: Vec<PeerRegionStatus>,
     /// What has happened since the start.
     pub counters: RegionsCounters,
 }
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PeerRegion {
+pub struct PeerRegionStatus {
     /// Its identity.
     pub id: PeerId,
     /// Its name.
@@ -37,7 +37,7 @@ pub struct PeerRegion {
     /// How it is.
     pub state: RegionState,
     /// Whether the link that this service dials is up; why not, where it is known.
-    pub link: Result<(), Option<Broken>>,
+    pub link: Result<(), Option<LinkFailure>>,
     /// Round trip, smoothed.
     pub round_trip: Option<Duration>,
     /// Age of its last acceptable heartbeat, since it was asked.
@@ -47,17 +47,17 @@ pub struct PeerRegion {
     /// Its life, as its last heartbeat says.
     pub incarnation: Option<Incarnation>,
     /// The versions of its record that are known here.
-    pub record: Held,
+    pub record_version: RecordVersion,
     /// How many replicas that record names.
     pub replicas: usize,
     /// Whether the replicas that are asked as witnesses answered last; none while nobody asks.
-    pub witness: Option<bool>,
+    pub replicas_answered: Option<bool>,
     /// Whether this region holds its replicas.
-    pub adopted: bool,
+    pub is_adopted: bool,
     /// Other regions that say they hold its replicas.
-    pub held_by: Vec<RegionName>,
+    pub adopted_by: Vec<RegionName>,
     /// While it is down: why this region does not adopt it.
-    pub blocked: Option<Blocked>,
+    pub adoption_blocker: Option<AdoptionBlocker>,
 }
 
 /// How a peer region is.
@@ -97,25 +97,25 @@ impl RegionState {
 
 /// Why a region that is down is not adopted from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocked {
+pub enum AdoptionBlocker {
     /// Adoption is switched off here.
-    SwitchedOff,
+    Disabled,
     /// This region has no gateway itself.
     NoGateway,
     /// Its record is not known here.
     NoRecord,
     /// It is not proved to be dead (yet), or another region hears it.
-    NotDead,
+    NotProvedDead,
     /// Its replicas do not answer this region.
-    ReplicasSilent,
+    ReplicasUnreachable,
     /// This region leaves it to another one, which asked for it or can rule out somebody whom this one cannot.
-    LeftToOthers,
+    Yielded,
     /// This region may adopt it, or holds it, and may be dead or not: it is not heard, and cannot be ruled out.
-    Unknown(RegionName),
+    Unaccounted(RegionName),
     /// This region holds its replicas.
-    HeldBy(RegionName),
+    AdoptedBy(RegionName),
     /// This region goes first.
-    First(RegionName),
+    RegionAhead(RegionName),
 }
 
 /// What has happened since the start.
@@ -124,46 +124,48 @@ pub struct RegionsCounters {
     /// Heartbeats that were believed.
     pub heartbeats: u64,
     /// Heartbeats that were not: late, repeated, never asked for, of another link.
-    pub heartbeats_refused: u64,
+    pub heartbeats_rejected: u64,
     /// Records that were taken.
     pub records: u64,
     /// Records that were not: of another region, too large.
-    pub records_refused: u64,
+    pub records_rejected: u64,
     /// Times that a peer was lost.
-    pub lost: u64,
+    pub peers_lost: u64,
     /// Adoptions.
     pub adoptions: u64,
     /// Times that another region held the same replicas. This should stay zero.
-    pub conflicts: u64,
+    pub adoption_conflicts: u64,
     /// Times that this service stood still for too long.
-    pub sleeps: u64,
+    pub suspensions: u64,
 }
 
 impl Regions {
-    pub(super) fn peer_status(&self, id: PeerId, now: Time) -> Option<PeerRegion> {
+    pub(super) fn peer_status(&self, id: PeerId, now: Time) -> Option<PeerRegionStatus> {
         let peer = self.peers.get(&id)?;
-        let others = self.others(id);
-        let holders = others.filter(|(_, other)| other.voices.holds(&peer.name));
-        Some(PeerRegion {
+        let others = self.other_peers(id);
+        let holders = others.filter(|(_, other)| other.services.has_adopted(&peer.name));
+        Some(PeerRegionStatus {
             id,
             name: peer.name.clone(),
             state: self.state(id),
-            link: match peer.pulse.session() {
+            link: match peer.heartbeats.session() {
                 Some(_) => Ok(()),
-                None => Err(peer.broken),
+                None => Err(peer.link_failure),
             },
-            round_trip: peer.pulse.round_trip(),
-            heartbeat_age: peer.pulse.as_of().map(|as_of| now.since(as_of)),
-            version: peer.version.as_deref().map(str::to_owned),
+            round_trip: peer.heartbeats.round_trip(),
+            heartbeat_age: peer.heartbeats.as_of().map(|as_of| now.since(as_of)),
+            version: peer.software_version.as_deref().map(str::to_owned),
             incarnation: peer.incarnation,
-            record: peer.record.held(),
+            record_version: peer.record.record_version(),
             replicas: records::addresses(&peer.record.pools).count(),
-            witness: peer.witness.map(|(_, alive)| alive),
-            adopted: peer.claim.holds,
-            held_by: holders.map(|(_, other)| other.name.clone()).collect(),
-            blocked: match self.verdict(id) {
-                Verdict::Blocked(blocked) => Some(blocked),
-                Verdict::Holds | Verdict::Well | Verdict::Free => None,
+            replicas_answered: peer.last_probe.map(|(_, alive)| alive),
+            is_adopted: peer.claim.is_adopted,
+            adopted_by: holders.map(|(_, other)| other.name.clone()).collect(),
+            adoption_blocker: match self.decide_adoption(id) {
+                AdoptionDecision::Blocked(blocked) => Some(blocked),
+                AdoptionDecision::AlreadyAdopted
+                | AdoptionDecision::NotDown
+                | AdoptionDecision::Allowed => None,
             },
         })
     }
@@ -172,14 +174,18 @@ impl Regions {
         let Some(peer) = self.peers.get(&id) else {
             return RegionState::NeverHeard;
         };
-        match peer.sight(self.now, self.silence_max()) {
-            _ if peer.broken == Some(Broken::Refused) => RegionState::Refused,
-            Sight::Alive { gateway: true, .. } => RegionState::Up,
-            Sight::Alive { gateway: false, .. } => RegionState::NoGateway,
-            Sight::Silent if peer.declared => RegionState::DeclaredLost,
-            Sight::Silent if peer.proof.proved() => RegionState::Dead,
-            Sight::Silent if peer.lost => RegionState::Lost,
-            Sight::Silent => RegionState::NeverHeard,
+        match peer.liveness(self.now, self.silence_max()) {
+            _ if peer.link_failure == Some(LinkFailure::Refused) => RegionState::Refused,
+            Liveness::Alive {
+                has_gateway: true, ..
+            } => RegionState::Up,
+            Liveness::Alive {
+                has_gateway: false, ..
+            } => RegionState::NoGateway,
+            Liveness::Silent if peer.is_declared_lost => RegionState::DeclaredLost,
+            Liveness::Silent if peer.death_proof.is_proved() => RegionState::Dead,
+            Liveness::Silent if peer.is_lost => RegionState::Lost,
+            Liveness::Silent => RegionState::NeverHeard,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold at every instant, and how long things took.
 
-use isotherm_router::region::{Heartbeat, Released};
+use isotherm_router::region::{Heartbeat, ReleaseReason};
 
 use super::dial::PAUSE_MAX;
 use super::{INTERVAL_NS, MS, Nanos, Random, World};
@@ -120,8 +120,8 @@ impl Checks {
         }
     }
 
-    pub fn released(&mut self, _at: usize, _of: usize, why: Released) {
-        if why == Released::Conflict {
+    pub fn released(&mut self, _at: usize, _of: usize, why: ReleaseReason) {
+        if why == ReleaseReason::Conflict {
             self.worst.conflicts += 1;
         }
     }
@@ -160,7 +160,7 @@ impl World {
             let status = service.regions.status(self.local(at, self.now));
             println!(
                 "r{at}: gateway {} record {:?}",
-                status.gateway, status.record
+                status.has_gateway, status.record_version
             );
             for peer in status.peers {
                 println!(
@@ -170,11 +170,11 @@ impl World {
                     peer.link,
                     peer.heartbeat_age,
                     peer.round_trip,
-                    peer.record,
-                    peer.witness,
-                    peer.adopted,
-                    peer.held_by,
-                    peer.blocked
+                    peer.record_version,
+                    peer.replicas_answered,
+                    peer.is_adopted,
+                    peer.adopted_by,
+                    peer.adoption_blocker
                 );
             }
         }

@@ -1,6 +1,6 @@
 //! Dialling, as the driver does it: an attempt that fails is followed by a pause that grows, and a new dial on request.
 
-use isotherm_router::region::{Broken, Event};
+use isotherm_router::region::{Event, LinkFailure};
 
 use super::links::{Link, LinkId, Way};
 use super::{Due, MS, Nanos, World};
@@ -102,7 +102,7 @@ impl World {
             Step::Paused => self.dial(from, to),
             Step::Timeout => {
                 if self.dials[from][to].dialling {
-                    self.failed(from, to, Broken::Unreachable);
+                    self.failed(from, to, LinkFailure::Unreachable);
                 }
             }
             Step::Knock { again } => {
@@ -115,13 +115,13 @@ impl World {
                     self.step(from, to, AGAIN_AFTER, Step::Knock { again: true });
                 }
             }
-            Step::Refused => self.failed(from, to, Broken::Unreachable),
+            Step::Refused => self.failed(from, to, LinkFailure::Unreachable),
             Step::Shake => {
                 if !open || !self.runs(to) {
                     // A packet of the handshake is lost, or the other side stands still: tried again.
                     self.step(from, to, 300 * MS, Step::Shake);
                 } else if !(self.regions[from].trusted && self.regions[to].trusted) {
-                    self.failed(from, to, Broken::Refused);
+                    self.failed(from, to, LinkFailure::Refused);
                 } else {
                     self.connected(from, to);
                 }
@@ -129,10 +129,17 @@ impl World {
         }
     }
 
-    fn failed(&mut self, from: usize, to: usize, why: Broken) {
+    fn failed(&mut self, from: usize, to: usize, why: LinkFailure) {
         let began = self.local(from, self.dials[from][to].began);
         let peer = Self::id(from, to);
-        self.call(from, Event::LinkDown { peer, why, began });
+        self.call(
+            from,
+            Event::LinkDown {
+                peer,
+                failure: why,
+                dial_started: began,
+            },
+        );
         if self.regions[from].service.is_some() && self.dials[from][to].dialling {
             self.pause(from, to);
         }

@@ -1,7 +1,7 @@
 //! Links: in order and without gaps like TCP, so that a loss is a delay for all that follows; what was sent may arrive
 //! after its sender is gone.
 
-use isotherm_router::region::{Broken, Event, Heartbeat, Ping, Record, Session};
+use isotherm_router::region::{Event, Heartbeat, LinkFailure, Ping, RegionRecord, Session};
 use std::collections::VecDeque;
 
 use super::{Due, MS, Nanos, World};
@@ -12,7 +12,7 @@ pub type LinkId = u64;
 pub enum Message {
     Ping(Ping),
     Heartbeat(Heartbeat),
-    Record(Record),
+    Record(RegionRecord),
     /// The other side has gone.
     Closed,
 }
@@ -126,12 +126,12 @@ impl World {
                 }
             }
             Message::Record(record) => self.call(b, Event::Record { peer, record }),
-            Message::Closed => self.broken(b, a, id, Broken::Unreachable),
+            Message::Closed => self.broken(b, a, id, LinkFailure::Unreachable),
         }
     }
 
     /// The side that dialled finds its link broken.
-    pub fn broken(&mut self, from: usize, to: usize, id: LinkId, why: Broken) {
+    pub fn broken(&mut self, from: usize, to: usize, id: LinkId, why: LinkFailure) {
         if self.dials[from][to].up != Some(id) {
             return;
         }
@@ -139,7 +139,14 @@ impl World {
         self.drop_link(from, to);
         let began = self.local(from, began);
         let peer = Self::id(from, to);
-        self.call(from, Event::LinkDown { peer, why, began });
+        self.call(
+            from,
+            Event::LinkDown {
+                peer,
+                failure: why,
+                dial_started: began,
+            },
+        );
         self.pause(from, to);
     }
 

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use isotherm_router::region::{Effect, Members, Record, RegionName};
+use isotherm_router::region::{Effect, PoolReplicas, RegionName, RegionRecord};
 use isotherm_router::{PeerId, PeerReport, Time};
 
 pub use checks::{Checks, REJOIN, Worst};
@@ -78,8 +78,8 @@ pub struct Region {
     pub filtered: bool,
     /// Whether a dead service's host says so to those who dial it.
     pub host: bool,
-    pub members: Vec<Members>,
-    pub disk: BTreeMap<RegionName, Record>,
+    pub members: Vec<PoolReplicas>,
+    pub disk: BTreeMap<RegionName, RegionRecord>,
     /// Its clock: how much it is ahead, and how fast it runs, in parts of a million.
     clock: (u64, u64),
 }
@@ -251,9 +251,9 @@ impl World {
 }
 
 /// The replicas of a region.
-fn members(region: usize, generation: u64) -> Vec<Members> {
+fn members(region: usize, generation: u64) -> Vec<PoolReplicas> {
     let address = |n: u64| Arc::from(format!("10.{region}.{generation}.{n}:8000").as_str());
-    vec![Members {
+    vec![PoolReplicas {
         model: "m".into(),
         replicas: (0..4).map(address).collect(),
     }]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use isotherm_router::region::{Effect, Event, Incarnation, Ping, Record, Regions, RegionsConfig};
+use isotherm_router::region::{
+    Effect, Event, Incarnation, Ping, RegionRecord, Regions, RegionsConfig,
+};
 use isotherm_router::{PeerId, PeerReport};
 
 use super::links::{LinkId, Message};
@@ -34,11 +36,11 @@ impl World {
             name: self.regions[at].name.clone(),
             interval: INTERVAL,
             adopt: true,
-            give_back_after: self.give_back,
+            return_after: self.give_back,
             version: "test".into(),
             peers: names.collect(),
         };
-        let disk: Vec<Record> = self.regions[at].disk.values().cloned().collect();
+        let disk: Vec<RegionRecord> = self.regions[at].disk.values().cloned().collect();
         let now = self.local(at, self.now);
         let regions = Regions::new(config, Incarnation(self.random.next()), disk, now);
         self.regions[at].service = Some(Service {
@@ -51,9 +53,9 @@ impl World {
         self.regions[at].frozen = false;
         self.checks.started(at);
         let pools = self.regions[at].members.clone();
-        self.call(at, Event::Members { pools });
+        self.call(at, Event::LocalPools { pools });
         let up = self.regions[at].gateway;
-        self.call(at, Event::Gateway { up });
+        self.call(at, Event::GatewayChanged { is_connected: up });
         for other in 0..self.cut.len() {
             if other != at {
                 self.dial(at, other);
@@ -126,12 +128,12 @@ impl World {
         };
         let answer = service
             .regions
-            .answer(now, Self::id(at, from), ping, pools)
+            .reply(now, Self::id(at, from), ping, pools)
             .expect("every region is known");
         self.effects(at);
         self.send(link, true, Message::Heartbeat(answer.heartbeat));
         if let Some(record) = answer.record {
-            self.send(link, true, Message::Record(Record::clone(&record)));
+            self.send(link, true, Message::Record(RegionRecord::clone(&record)));
         }
     }
 
@@ -175,7 +177,7 @@ impl World {
                 }
             }
             Effect::Redial { peer } => self.redial(at, Self::peer(at, peer)),
-            Effect::Reported {
+            Effect::UpdatePeer {
                 peer, pools, as_of, ..
             } => {
                 let made = Nanos::from(pools[0].1.queue) * MS;
@@ -183,27 +185,27 @@ impl World {
                 self.checks
                     .reported(at, Self::peer(at, peer), asked, made, self.now);
             }
-            Effect::Lost { peer } => self.checks.lost(at, Self::peer(at, peer)),
-            Effect::Watch { peer, .. } => {
+            Effect::MarkPeerLost { peer } => self.checks.lost(at, Self::peer(at, peer)),
+            Effect::ProbeReplicas { peer, .. } => {
                 let of = Self::peer(at, peer);
                 self.next += 1;
                 let watch = self.next;
                 self.watch(at, of, watch);
                 self.probe(at, of, watch);
             }
-            Effect::Unwatch { peer } => self.watch(at, Self::peer(at, peer), 0),
+            Effect::StopProbing { peer } => self.watch(at, Self::peer(at, peer), 0),
             Effect::Adopt { peer, .. } => {
                 let of = Self::peer(at, peer);
                 self.note(format!("r{at} adopts r{of}"));
                 self.checks.adopted(at, of, self.now);
             }
-            Effect::Release { peer, why } => {
+            Effect::Release { peer, reason: why } => {
                 let of = Self::peer(at, peer);
                 self.note(format!("r{at} releases r{of}: {why:?}"));
                 self.checks.released(at, of, why);
             }
-            Effect::Store { record } => {
-                let record = Record::clone(&record);
+            Effect::StoreRecord { record } => {
+                let record = RegionRecord::clone(&record);
                 self.regions[at].disk.insert(record.region.clone(), record);
             }
         }
@@ -266,14 +268,21 @@ impl World {
         }
         let sent = self.local(from, sent);
         let peer = Self::id(from, of);
-        self.call(from, Event::Witness { peer, sent, alive });
+        self.call(
+            from,
+            Event::ReplicasProbed {
+                peer,
+                sent,
+                any_answered: alive,
+            },
+        );
     }
 
     /// Whose replicas a service holds.
     pub fn held(&self, at: usize) -> Vec<usize> {
         let service = self.regions[at].service.as_ref();
         service.map_or_else(Vec::new, |service| {
-            let held = service.regions.holds();
+            let held = service.regions.adopted_regions();
             held.map(|id: PeerId| Self::peer(at, id)).collect()
         })
     }

@@ -10,7 +10,7 @@ pub struct RegionsView {
     /// Whether an Envoy of this region is connected.
     pub gateway: bool,
     /// Who may adopt this region's replicas, first choice first.
-    pub heirs: Vec<String>,
+    pub successors: Vec<String>,
     /// The pools of this region, as this service sees them; others are told the queues of all its services together.
     pub pools: Vec<RegionPoolView>,
     /// The other regions.

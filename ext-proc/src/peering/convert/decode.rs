@@ -7,31 +7,32 @@ use std::time::Duration;
 use isotherm_fingerprint::BlockHash;
 use isotherm_router::PeerReport;
 use isotherm_router::region::{
-    Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Session, Sight, Stance, View,
+    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
+    RegionName, RegionRecord, Session, SuccessorList,
 };
 
 use super::{BLOCKS_MAX, DecodeError, NAME_BYTES_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::{NamedPlacement, NamedTarget};
 use crate::peering::wire;
 
-pub(super) fn held(held: Option<&wire::Held>) -> Held {
-    held.map_or_else(Held::default, |held| Held {
+pub(super) fn held(held: Option<&wire::Held>) -> RecordVersion {
+    held.map_or_else(RecordVersion::default, |held| RecordVersion {
         replicas: held.replicas,
-        heirs: held.heirs,
-        settled: held.settled,
+        successors: held.heirs,
+        has_previous: held.settled,
     })
 }
 
-pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Stance, DecodeError> {
+pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Advertisement, DecodeError> {
     let stance = stance.ok_or(DecodeError::Missing("the stance"))?;
     let set = |names| regions(names)?.collect::<Result<BTreeSet<_>, _>>();
-    Ok(Stance {
+    Ok(Advertisement {
         incarnation: Incarnation(stance.incarnation),
-        number: stance.number,
-        gateway: stance.gateway,
-        holds: set(stance.holds)?,
-        yields: set(stance.yields)?,
-        asks: set(stance.asks)?,
+        version: stance.number,
+        has_gateway: stance.gateway,
+        adopted: set(stance.holds)?,
+        yielded: set(stance.yields)?,
+        requested: set(stance.asks)?,
     })
 }
 
@@ -40,9 +41,9 @@ pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heart
     let views = bounded(said.views, REGIONS_MAX, "regions")?.map(view);
     Ok(Heartbeat {
         session,
-        answers: said.answers,
+        ping_seq: said.answers,
         version: short(said.software).into(),
-        stance: stance(said.stance)?,
+        advertisement: stance(said.stance)?,
         pools: pools.collect::<Result<_, _>>()?,
         views: views.collect::<Result<_, _>>()?,
     })
@@ -62,18 +63,20 @@ fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
     Ok((name(said.model)?, report))
 }
 
-fn view(said: wire::View) -> Result<View, DecodeError> {
-    Ok(View {
+fn view(said: wire::View) -> Result<PeerView, DecodeError> {
+    Ok(PeerView {
         region: region(said.region)?,
-        sight: said.alive.map_or(Sight::Silent, |alive| Sight::Alive {
-            gateway: alive.gateway,
-            round_trip: Duration::from_micros(alive.round_trip_us),
-        }),
-        has: held(said.has.as_ref()),
+        liveness: said
+            .alive
+            .map_or(Liveness::Silent, |alive| Liveness::Alive {
+                has_gateway: alive.gateway,
+                round_trip: Duration::from_micros(alive.round_trip_us),
+            }),
+        record_version: held(said.has.as_ref()),
     })
 }
 
-pub(super) fn record(said: wire::Record) -> Result<Record, DecodeError> {
+pub(super) fn record(said: wire::Record) -> Result<RegionRecord, DecodeError> {
     let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
     if replicas > REPLICAS_MAX {
         return Err(DecodeError::Many {
@@ -83,7 +86,7 @@ pub(super) fn record(said: wire::Record) -> Result<Record, DecodeError> {
     }
     let members = |pool: wire::Members| {
         let replicas = pool.replicas.into_iter().map(name);
-        Ok(Members {
+        Ok(PoolReplicas {
             model: name(pool.model)?,
             replicas: replicas.collect::<Result<_, _>>()?,
         })
@@ -91,14 +94,14 @@ pub(super) fn record(said: wire::Record) -> Result<Record, DecodeError> {
     let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(members);
     let heirs = said.heirs.unwrap_or_default();
     let list = |names| regions(names)?.collect::<Result<Vec<_>, _>>();
-    Ok(Record {
+    Ok(RegionRecord {
         region: region(said.region)?,
         version: said.version,
         pools: pools.collect::<Result<_, _>>()?,
-        heirs: Heirs {
+        successors: SuccessorList {
             version: heirs.version,
             order: list(heirs.order)?,
-            prior: heirs.prior.map(|prior| list(prior.regions)).transpose()?,
+            previous: heirs.prior.map(|prior| list(prior.regions)).transpose()?,
         },
     })
 }

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use isotherm_router::PeerReport;
-use isotherm_router::region::{Heartbeat, Held, Members, Record, RegionName, Sight, Stance, View};
+use isotherm_router::region::{
+    Advertisement, Heartbeat, Liveness, PeerView, PoolReplicas, RecordVersion, RegionName,
+    RegionRecord,
+};
 
 use crate::peering::message::{NamedPlacement, NamedTarget};
 use crate::peering::wire;
 
-pub(super) fn held(held: Held) -> wire::Held {
-    let Held {
+pub(super) fn held(held: RecordVersion) -> wire::Held {
+    let RecordVersion {
         replicas,
-        heirs,
-        settled,
+        successors: heirs,
+        has_previous: settled,
     } = held;
     wire::Held {
         replicas,
@@ -21,14 +24,14 @@ pub(super) fn held(held: Held) -> wire::Held {
     }
 }
 
-pub(super) fn stance(stance: &Stance) -> wire::Stance {
+pub(super) fn stance(stance: &Advertisement) -> wire::Stance {
     wire::Stance {
         incarnation: stance.incarnation.0,
-        number: stance.number,
-        gateway: stance.gateway,
-        holds: names(&stance.holds),
-        yields: names(&stance.yields),
-        asks: names(&stance.asks),
+        number: stance.version,
+        gateway: stance.has_gateway,
+        holds: names(&stance.adopted),
+        yields: names(&stance.yielded),
+        asks: names(&stance.requested),
     }
 }
 
@@ -45,35 +48,35 @@ pub(super) fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         queue: report.queue,
         drain_per_s: report.drain_per_s,
     };
-    let view = |view: &View| wire::View {
+    let view = |view: &PeerView| wire::View {
         region: view.region.to_string(),
-        alive: match view.sight {
-            Sight::Silent => None,
-            Sight::Alive {
-                gateway,
+        alive: match view.liveness {
+            Liveness::Silent => None,
+            Liveness::Alive {
+                has_gateway: gateway,
                 round_trip,
             } => Some(wire::Alive {
                 gateway,
                 round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
             }),
         },
-        has: Some(held(view.has)),
+        has: Some(held(view.record_version)),
     };
     wire::Heartbeat {
-        answers: heartbeat.answers,
+        answers: heartbeat.ping_seq,
         software: heartbeat.version.to_string(),
-        stance: Some(stance(&heartbeat.stance)),
+        stance: Some(stance(&heartbeat.advertisement)),
         pools: heartbeat.pools.iter().map(pool).collect(),
         views: heartbeat.views.iter().map(view).collect(),
     }
 }
 
-pub(super) fn record(record: &Record) -> wire::Record {
-    let members = |members: &Members| wire::Members {
+pub(super) fn record(record: &RegionRecord) -> wire::Record {
+    let members = |members: &PoolReplicas| wire::Members {
         model: members.model.to_string(),
         replicas: members.replicas.iter().map(ToString::to_string).collect(),
     };
-    let heirs = &record.heirs;
+    let heirs = &record.successors;
     wire::Record {
         region: record.region.to_string(),
         version: record.version,
@@ -81,7 +84,7 @@ pub(super) fn record(record: &Record) -> wire::Record {
         heirs: Some(wire::Heirs {
             version: heirs.version,
             order: names(&heirs.order),
-            prior: heirs.prior.as_ref().map(|prior| wire::RegionList {
+            prior: heirs.previous.as_ref().map(|prior| wire::RegionList {
                 regions: names(prior),
             }),
         }),

@@ -4,7 +4,8 @@ use std::time::Duration;
 use isotherm_fingerprint::BlockHash;
 use isotherm_router::PeerReport;
 use isotherm_router::region::{
-    Heartbeat, Heirs, Held, Incarnation, Members, Record, RegionName, Sight, Stance, View,
+    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
+    RegionName, RegionRecord, SuccessorList,
 };
 use proptest::prelude::*;
 use prost::Message as _;
@@ -19,22 +20,22 @@ fn there_and_back(said: &Message) -> Option<Message> {
     from_wire(wire::Envelope::decode(&*bytes).unwrap()).unwrap()
 }
 
-fn stance_of(regions: &[&str]) -> Stance {
+fn stance_of(regions: &[&str]) -> Advertisement {
     let set = || regions.iter().map(|name| RegionName::from(*name)).collect();
-    Stance {
+    Advertisement {
         incarnation: Incarnation(u64::MAX),
-        number: 3,
-        gateway: true,
-        holds: set(),
-        yields: set(),
-        asks: BTreeSet::new(),
+        version: 3,
+        has_gateway: true,
+        adopted: set(),
+        yielded: set(),
+        requested: BTreeSet::new(),
     }
 }
 
-const HELD: Held = Held {
+const HELD: RecordVersion = RecordVersion {
     replicas: 4,
-    heirs: 5,
-    settled: true,
+    successors: 5,
+    has_previous: true,
 };
 
 fn examples() -> Vec<Message> {
@@ -48,23 +49,23 @@ fn examples() -> Vec<Message> {
         parent,
         blocks: (1..300).map(block).collect(),
     };
-    let view = |sight| View {
+    let view = |sight| PeerView {
         region: "asia".into(),
-        sight,
-        has: HELD,
+        liveness: sight,
+        record_version: HELD,
     };
     vec![
         Message::Ping(Ping {
             session: Session(SESSION),
             seq: 9,
-            has: HELD,
-            stance: stance_of(&["asia", "eu"]),
+            record_version: HELD,
+            advertisement: stance_of(&["asia", "eu"]),
         }),
         Message::Heartbeat(Heartbeat {
             session: Session(SESSION),
-            answers: 9,
+            ping_seq: 9,
             version: "1.2.3".into(),
-            stance: stance_of(&[]),
+            advertisement: stance_of(&[]),
             pools: vec![(
                 "llama".into(),
                 PeerReport {
@@ -76,31 +77,31 @@ fn examples() -> Vec<Message> {
                 },
             )],
             views: vec![
-                view(Sight::Silent),
-                view(Sight::Alive {
-                    gateway: true,
+                view(Liveness::Silent),
+                view(Liveness::Alive {
+                    has_gateway: true,
                     round_trip: Duration::from_micros(150_250),
                 }),
             ],
         }),
-        Message::Record(Arc::new(Record {
+        Message::Record(Arc::new(RegionRecord {
             region: "us".into(),
             version: 2,
-            pools: vec![Members {
+            pools: vec![PoolReplicas {
                 model: "llama".into(),
                 replicas: vec!["10.0.0.1:8000".into(), "[::1]:8000".into()],
             }],
-            heirs: Heirs {
+            successors: SuccessorList {
                 version: 3,
                 order: vec!["eu".into(), "asia".into()],
-                prior: Some(Vec::new()),
+                previous: Some(Vec::new()),
             },
         })),
-        Message::Record(Arc::new(Record {
+        Message::Record(Arc::new(RegionRecord {
             region: "us".into(),
             version: 0,
             pools: Vec::new(),
-            heirs: Heirs::default(),
+            successors: SuccessorList::default(),
         })),
         Message::Placements(vec![
             placed(NamedTarget::Replica("10.0.0.1:8000".into()), None),
