@@ -93,7 +93,7 @@ impl<P: Iterator<Item = Piece>> Folding<P> {
 
 #[cfg(test)]
 mod tests {
-    use isotherm_fingerprint::{Api, Extractor, Wanted};
+    use isotherm_fingerprint::{Api, Extractor, MemberPaths};
 
     use super::*;
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn block_ends_lie_where_the_filter_puts_them() {
-        let mut filter = Extractor::new(Api::Completions, &Wanted::default());
+        let mut filter = Extractor::new(Api::Completions, &MemberPaths::default());
         let text = "x".repeat(400_000);
         filter.feed(format!(r#"{{"model":"m","prompt":"{text}"}}"#).as_bytes());
         let real = filter.finish().fingerprint;

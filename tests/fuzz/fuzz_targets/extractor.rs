@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use isotherm_fingerprint::{Api, Extracted, Extractor, Fingerprint, Wanted};
+use isotherm_fingerprint::{Api, Extraction, Extractor, Fingerprint, MemberPaths};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -28,8 +28,8 @@ fn api(choice: u8) -> Api {
     }
 }
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> MemberPaths {
+    MemberPaths {
         session: ["session_id", "conversation", "user", "metadata.session_id"]
             .map(String::from)
             .to_vec(),
@@ -37,7 +37,7 @@ fn wanted() -> Wanted {
     }
 }
 
-fn in_pieces(input: &Input<'_>) -> Extracted {
+fn in_pieces(input: &Input<'_>) -> Extraction {
     let mut extractor = Extractor::new(api(input.api), &wanted());
     let mut rest = input.body;
     for size in input.sizes.iter().cycle() {
@@ -51,7 +51,7 @@ fn in_pieces(input: &Input<'_>) -> Extracted {
     extractor.finish()
 }
 
-fn at_once(input: &Input<'_>) -> Extracted {
+fn at_once(input: &Input<'_>) -> Extraction {
     let mut extractor = Extractor::new(api(input.api), &wanted());
     extractor.feed(input.body);
     extractor.finish()
@@ -70,14 +70,14 @@ fuzz_target!(|input: Input<'_>| {
         Fingerprint::decode(header.as_bytes()).as_ref(),
         Ok(&found.fingerprint)
     );
-    assert!(!(found.complete && found.problem.is_some()));
+    assert!(!(found.is_complete && found.error.is_some()));
     if !has_a_long_number(input.body)
         && let Ok(Value::Object(_)) = serde_json::from_slice(input.body)
     {
         assert!(
-            found.complete,
+            found.is_complete,
             "a full parser accepts it: {:?}",
-            found.problem
+            found.error
         );
     }
 });

@@ -9,7 +9,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use isotherm_fingerprint::Wanted;
+use isotherm_fingerprint::MemberPaths;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -43,7 +43,7 @@ pub struct RequestConfig {
     pub(crate) session: Vec<Source>,
     pub(crate) tier: Vec<Source>,
     /// The body members that `session` and `tier` name.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: MemberPaths,
     pub(crate) trusted_origin: bool,
     pub(crate) decision_stream: Option<DecisionStreamConfig>,
 }
@@ -72,7 +72,7 @@ pub(crate) enum Source {
     Header(String),
     /// A cookie, by its name.
     Cookie(String),
-    /// A member of the body, by its place in [`Wanted`].
+    /// A member of the body, by its place in [`MemberPaths`].
     Body(usize),
     /// The client's address, without its port.
     ClientAddress,
@@ -302,7 +302,7 @@ impl RawRequest {
     }
 
     fn into_config(self) -> RequestConfig {
-        let mut wanted = Wanted::default();
+        let mut wanted = MemberPaths::default();
         let resolve = |sources: Vec<RawSource>, members: &mut Vec<String>| {
             sources
                 .into_iter()

@@ -215,10 +215,10 @@ mod tests {
     fn a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
         let total = 1 << 20;
         let mut ends = Vec::new();
-        let mut end = crate::grid::width_at(0);
+        let mut end = crate::grid::block_bytes_at(0);
         while end <= total {
             ends.push(end);
-            end += crate::grid::width_at(end);
+            end += crate::grid::block_bytes_at(end);
         }
         let header = chain(&ends, total).encode();
         assert!(

@@ -1,62 +1,50 @@
-//! Where blocks end.
+//! The grid of block ends.
 //!
-//! A block is as wide as its place is deep: 256 bytes at the start, then about a twenty-eighth of its offset, always a whole
-//! number of [`BLOCK_BYTES`]. So the precision of a match is 256 bytes or 3.6 percent, whichever is more, and a prompt of
-//! 1 MB has about 160 blocks, which fit into a header of 2 KB. Blocks of one width were rejected: at 256 bytes a header of
-//! 1 MB of prompt would have 32 KB; at a width that fits, short prompts would have no block at all. Powers of two were
-//! rejected too: their precision is 50 percent.
+//! The width of a block grows with its offset: 256 bytes at the start, then about a twenty-eighth of the offset, always a
+//! multiple of [`BLOCK_BYTES`]. So a match is precise to 256 bytes or 3.6 percent, whichever is more, and a prompt of 1 MB
+//! has about 160 blocks, which fit into a header of 2 KB. The width depends on the offset alone, so equal prefixes have
+//! equal blocks.
 //!
-//! The width depends on the offset alone, so equal prefixes have equal blocks.
+//! Rejected: blocks of one width, which need a header of 32 KB for 1 MB at 256 bytes, or leave short prompts without a
+//! block at a width that fits; powers of two, whose precision is 50 percent.
 
-/// What every block's width is a multiple of, in bytes.
+/// The unit of block widths, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 256;
-/// A block is one [`BLOCK_BYTES`] wider for each so many [`BLOCK_BYTES`] of depth.
-const RELATIVE: u32 = 28;
-/// Bytes past this count in the length, and get no block.
+/// A block is one [`BLOCK_BYTES`] wider for each this many [`BLOCK_BYTES`] of offset.
+const GROWTH_BLOCKS: u32 = 28;
+/// The end of the grid: bytes past it count in the length only.
 pub(crate) const HASHED_BYTES_MAX: u32 = 64 << 20;
-/// No chain has more blocks: the grid has 299 up to [`HASHED_BYTES_MAX`].
+/// The most blocks of a chain. The grid has 299 up to [`HASHED_BYTES_MAX`].
 pub(crate) const BLOCKS_MAX: usize = 320;
 
-/// The width of the block that begins at `offset_bytes`.
-pub(crate) const fn width_at(offset_bytes: u32) -> u32 {
-    let steps = offset_bytes / (BLOCK_BYTES * RELATIVE);
-    BLOCK_BYTES * (1 + steps)
+/// The width of the block at this offset, in bytes.
+pub(crate) const fn block_bytes_at(offset_bytes: u32) -> u32 {
+    BLOCK_BYTES * (1 + offset_bytes / (BLOCK_BYTES * GROWTH_BLOCKS))
 }
 
-/// Where the blocks of a prompt of so many bytes end that comes as one section, shallowest first, in bytes: for those who
-/// make fingerprints without text.
+/// The block ends of a prompt of this length in a single section, shallowest first, in bytes. The simulator makes
+/// fingerprints without text from them.
 pub fn grid_block_ends(total_bytes: u32) -> impl Iterator<Item = u32> {
-    let limit = if total_bytes < HASHED_BYTES_MAX {
-        total_bytes
-    } else {
-        HASHED_BYTES_MAX
-    };
-    core::iter::successors(Some(width_at(0)), |end| Some(end + width_at(*end)))
-        .take_while(move |end| *end <= limit)
+    core::iter::successors(Some(block_bytes_at(0)), |end| {
+        Some(end + block_bytes_at(*end))
+    })
+    .take_while(move |end| *end <= total_bytes.min(HASHED_BYTES_MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn blocks_up_to(limit: u32) -> usize {
-        grid_block_ends(limit).count()
-    }
-
     #[test]
-    fn precision_is_a_block_or_a_few_percent() {
+    fn a_block_is_at_most_a_few_percent_of_its_offset() {
         for offset in (0..HASHED_BYTES_MAX).step_by(4096) {
-            assert!(width_at(offset) <= BLOCK_BYTES + offset / RELATIVE);
+            assert!(block_bytes_at(offset) <= BLOCK_BYTES + offset / GROWTH_BLOCKS);
         }
     }
 
     #[test]
     fn the_number_of_blocks_is_bounded() {
-        assert!(blocks_up_to(1 << 20) < 170, "{}", blocks_up_to(1 << 20));
-        assert!(
-            blocks_up_to(HASHED_BYTES_MAX) <= BLOCKS_MAX,
-            "{}",
-            blocks_up_to(HASHED_BYTES_MAX)
-        );
+        assert!(grid_block_ends(1 << 20).count() < 170);
+        assert!(grid_block_ends(HASHED_BYTES_MAX).count() <= BLOCKS_MAX);
     }
 }

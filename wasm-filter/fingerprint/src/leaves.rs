@@ -1,134 +1,126 @@
-//! Hashing bytes that arrive in pieces, so that the pieces leave no trace.
+//! Hashes bytes that arrive in pieces; the result does not depend on the pieces.
 //!
-//! Bytes are cut into leaves of at most 1 KB and hashed leaf by leaf with one-shot XXH3; a digest is the fold of its leaves'
-//! hashes. A leaf that lies whole in the caller's piece is hashed where it lies, any other is put together in a buffer of
-//! one leaf. Rejected: XXH3's own streaming state, which carries 450 bytes that would be set up anew for every role, image
-//! and block; a buffer of a whole block, which deep in a prompt would be megabytes; and leaves of 256 bytes, which XXH3
-//! hashes at half the speed. Inside WebAssembly leaves are hashed with its SIMD (`xxh3`).
+//! Bytes are cut into leaves of at most 1 KB, each hashed by one-shot XXH3. A [`Digest`] is the fold of the hashes of its
+//! leaves. A leaf that lies whole in the caller's piece is hashed in place; any other is assembled in a buffer of one leaf.
+//! Rejected: XXH3's streaming state, 450 bytes to set up for every role, image and block; a buffer of a whole block, which
+//! deep in a prompt is megabytes; leaves of 256 bytes, which XXH3 hashes at half the speed.
 
 use crate::xxh3;
 
 /// The most bytes of a leaf.
 pub(crate) const LEAF_BYTES_MAX: usize = 1024;
 
-/// Adds one hash to a chain of hashes.
+/// Adds a hash to a chain of hashes.
 pub(crate) fn fold(chain: u64, hash: u64) -> u64 {
-    xxh3::hash_of_two(chain, hash)
+    xxh3::hash_pair(chain, hash)
 }
 
-/// Bytes that do not fill a leaf yet.
+/// The bytes of an incomplete leaf.
 #[derive(Debug)]
-pub(crate) struct Leaf {
-    /// What fills it, from 1 to [`LEAF_BYTES_MAX`].
+pub(crate) struct LeafBuffer {
+    /// The number of bytes of the complete leaf, from 1 to [`LEAF_BYTES_MAX`].
     size: usize,
-    filled: usize,
+    len: usize,
     bytes: [u8; LEAF_BYTES_MAX],
 }
 
-/// A leaf that was filled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Filled {
-    pub(crate) hash: u64,
-    pub(crate) bytes: usize,
-}
-
-impl Default for Leaf {
+impl Default for LeafBuffer {
     fn default() -> Self {
         Self {
             size: LEAF_BYTES_MAX,
-            filled: 0,
+            len: 0,
             bytes: [0; LEAF_BYTES_MAX],
         }
     }
 }
 
-impl Leaf {
-    /// How many bytes there are.
-    pub(crate) fn filled(&self) -> usize {
-        self.filled
+impl LeafBuffer {
+    /// The number of bytes in the buffer.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
-    /// Forgets what there is; the next leaf has this many bytes.
+    /// Removes the bytes and sets the size of the next leaf.
     pub(crate) fn restart(&mut self, size: usize) {
-        self.filled = 0;
+        self.len = 0;
         self.size = size.clamp(1, LEAF_BYTES_MAX);
     }
 
-    /// Adds bytes, and tells of each leaf that they fill; the answer is the size of the next.
+    /// Adds bytes. `on_leaf` receives the hash and the size of each complete leaf and returns the size of the next.
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8], on_leaf: impl FnMut(Filled) -> usize) {
+    pub(crate) fn push(&mut self, bytes: &[u8], on_leaf: impl FnMut(u64, usize) -> usize) {
         // A string with many escapes arrives in many small parts: this is the hot path.
-        match (self.bytes.get_mut(self.filled..self.size), bytes) {
+        match (self.bytes.get_mut(self.len..self.size), bytes) {
             (Some([free, _, ..]), [byte]) => {
                 *free = *byte;
-                self.filled += 1;
+                self.len += 1;
             }
             (Some(free), bytes) if bytes.len() < free.len() => {
                 let (free, _) = free.split_at_mut(bytes.len());
                 free.copy_from_slice(bytes);
-                self.filled += bytes.len();
+                self.len += bytes.len();
             }
-            _ => self.push_over(bytes, on_leaf),
+            _ => self.push_complete(bytes, on_leaf),
         }
     }
 
-    /// Adds bytes that fill at least one leaf.
-    fn push_over(&mut self, mut bytes: &[u8], mut on_leaf: impl FnMut(Filled) -> usize) {
-        if self.filled > 0 {
-            let room = self.size.saturating_sub(self.filled).min(bytes.len());
-            let (taken, rest) = bytes.split_at(room);
+    /// Adds bytes that complete at least one leaf.
+    fn push_complete(&mut self, mut bytes: &[u8], mut on_leaf: impl FnMut(u64, usize) -> usize) {
+        if self.len > 0 {
+            let missing = self.size.saturating_sub(self.len).min(bytes.len());
+            let (head, rest) = bytes.split_at(missing);
             if let Some(leaf) = self.bytes.get_mut(..self.size) {
-                let (_, free) = leaf.split_at_mut(self.filled);
-                free.copy_from_slice(taken);
-                let next = on_leaf(Filled {
-                    hash: xxh3::hash(leaf),
-                    bytes: leaf.len(),
-                });
+                let (_, free) = leaf.split_at_mut(self.len);
+                free.copy_from_slice(head);
+                let next = on_leaf(xxh3::hash(leaf), leaf.len());
                 self.restart(next);
             }
             bytes = rest;
         }
         while let Some((leaf, rest)) = bytes.split_at_checked(self.size) {
-            let next = on_leaf(Filled {
-                hash: xxh3::hash(leaf),
-                bytes: leaf.len(),
-            });
+            let next = on_leaf(xxh3::hash(leaf), leaf.len());
             self.restart(next);
             bytes = rest;
         }
         if let Some(free) = self.bytes.get_mut(..bytes.len()) {
             free.copy_from_slice(bytes);
-            self.filled = bytes.len();
+            self.len = bytes.len();
         }
     }
 
-    /// The hash of what does not fill a leaf, if there is any, and a fresh start.
+    /// Empties the buffer and returns the hash of its bytes, if it had any.
     pub(crate) fn take(&mut self) -> Option<u64> {
-        let rest = self.bytes.get(..core::mem::take(&mut self.filled))?;
+        let rest = self.bytes.get(..core::mem::take(&mut self.len))?;
         (!rest.is_empty()).then(|| xxh3::hash(rest))
     }
 }
 
-/// A digest in the making.
+/// The digest of bytes that arrive in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Leaves {
+pub(crate) struct Digest {
     chain: u64,
-    leaf: Leaf,
+    leaf: LeafBuffer,
 }
 
-impl Leaves {
+impl Digest {
+    /// The digest of bytes that are here at once.
+    pub(crate) fn of(bytes: &[u8]) -> u64 {
+        let leaves = bytes.chunks(LEAF_BYTES_MAX);
+        leaves.fold(0, |chain, leaf| fold(chain, xxh3::hash(leaf)))
+    }
+
     /// Adds bytes.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let chain = &mut self.chain;
-        self.leaf.push(bytes, |leaf| {
-            *chain = fold(*chain, leaf.hash);
+        self.leaf.push(bytes, |hash, _| {
+            *chain = fold(*chain, hash);
             LEAF_BYTES_MAX
         });
     }
 
-    /// The digest of everything since the last one, and a fresh start.
-    pub(crate) fn digest(&mut self) -> u64 {
+    /// The digest of all bytes since the last call; the next digest starts empty.
+    pub(crate) fn take(&mut self) -> u64 {
         let chain = core::mem::take(&mut self.chain);
         self.leaf.take().map_or(chain, |hash| fold(chain, hash))
     }
@@ -139,27 +131,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_leave_no_trace() {
+    fn a_digest_does_not_depend_on_the_pieces() {
         let bytes: [u8; 5000] = core::array::from_fn(|index| (index % 251) as u8);
-        let mut whole = Leaves::default();
-        whole.push(&bytes);
-        let expected = whole.digest();
-        for size in [1, 3, 1023, 1024, 1025, 4999] {
-            let mut pieces = Leaves::default();
+        for size in [1, 3, 1023, 1024, 1025, 4999, 5000] {
+            let mut digest = Digest::default();
             for piece in bytes.chunks(size) {
-                pieces.push(piece);
+                digest.push(piece);
             }
-            assert_eq!(pieces.digest(), expected, "pieces of {size}");
+            assert_eq!(digest.take(), Digest::of(&bytes), "pieces of {size}");
         }
     }
 
     #[test]
-    fn length_counts() {
-        let mut leaves = Leaves::default();
-        let mut digests = [0, 1, 1023, 1024, 1025].map(|length| {
-            leaves.push(&[0; 1100][..length]);
-            leaves.digest()
-        });
+    fn a_digest_depends_on_the_length() {
+        let mut digests = [0, 1, 1023, 1024, 1025].map(|length| Digest::of(&[0; 1100][..length]));
         digests.sort_unstable();
         assert!(digests.windows(2).all(|pair| pair[0] != pair[1]));
     }

@@ -8,7 +8,7 @@ use core::fmt::{self, Write as _};
 use core::net::SocketAddr;
 use core::str::FromStr;
 
-use crate::decimal;
+use crate::number;
 
 /// What an engine said of its own load in a response (ORCA's `endpoint-load-metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,7 +104,7 @@ impl Outcome {
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
         value.push_str("v=");
-        decimal::push(&mut value, u64::from(VERSION));
+        number::push(&mut value, VERSION);
         push(&mut value, ";status=", Some(self.status));
         push(&mut value, ";ttft_us=", self.ttft_us);
         push(&mut value, ";stream=", self.is_stream.then_some(1_u8));
@@ -140,7 +140,7 @@ impl Outcome {
         if pairs
             .next()
             .and_then(|pair| pair.strip_prefix("v="))
-            .and_then(number)
+            .and_then(number::parse)
             != Some(VERSION)
         {
             return Err(OutcomeError::UnknownVersion);
@@ -169,18 +169,22 @@ impl Fields {
     fn set(&mut self, name: &str, value: &str) -> Result<(), OutcomeError> {
         let outcome = &mut self.outcome;
         match name {
-            "status" => once("status", &mut self.status, number(value)),
-            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number(value)),
+            "status" => once("status", &mut self.status, number::parse(value)),
+            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number::parse(value)),
             "stream" => once(
                 "stream",
                 &mut self.is_stream,
                 (value == "1").then_some(true),
             ),
-            "prompt" => once("prompt", &mut outcome.prompt_tokens, number(value)),
-            "cached" => once("cached", &mut outcome.cached_tokens, number(value)),
-            "completion" => once("completion", &mut outcome.completion_tokens, number(value)),
-            "waiting" => once("waiting", &mut self.waiting, number(value)),
-            "running" => once("running", &mut self.running, number(value)),
+            "prompt" => once("prompt", &mut outcome.prompt_tokens, number::parse(value)),
+            "cached" => once("cached", &mut outcome.cached_tokens, number::parse(value)),
+            "completion" => once(
+                "completion",
+                &mut outcome.completion_tokens,
+                number::parse(value),
+            ),
+            "waiting" => once("waiting", &mut self.waiting, number::parse(value)),
+            "running" => once("running", &mut self.running, number::parse(value)),
             "kv" => once("kv", &mut self.kv_usage, share(value)),
             "served" => once(
                 "served",
@@ -222,19 +226,11 @@ fn once<T>(
     Ok(())
 }
 
-fn push(text: &mut String, name: &str, value: Option<impl Into<u64>>) {
+fn push(text: &mut String, name: &str, value: Option<impl itoa::Integer>) {
     if let Some(value) = value {
         text.push_str(name);
-        decimal::push(text, value.into());
+        number::push(text, value);
     }
-}
-
-/// A decimal number without sign: the standard parsers alone would take `+1`.
-fn number<T: FromStr>(text: &str) -> Option<T> {
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
 }
 
 fn share(text: &str) -> Option<f32> {

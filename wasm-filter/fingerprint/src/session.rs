@@ -1,43 +1,31 @@
 //! The session key as a header value.
 //!
-//! Clients choose session keys, so one may hold anything: what is not a visible ASCII character is percent-encoded, and a
-//! long one becomes its digest. Envoy's ring hash and the service only compare keys, so neither ever needs the original.
+//! Clients choose session keys, so a key may contain any bytes. The encoding percent-encodes all but visible ASCII characters
+//! and replaces a long key by its digest. Envoy's ring hash and the service only compare keys and never need the original.
 
 use alloc::format;
 use alloc::string::String;
-use core::fmt::Write as _;
 
-use crate::leaves::Leaves;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// The longest session key that is kept as it is, and the longest header value, in bytes.
+use crate::leaves::Digest;
+
+/// The longest session key that is kept, and the longest header value, in bytes.
 pub const SESSION_BYTES_MAX: usize = 256;
+
+/// The ASCII characters that are percent-encoded; every byte outside ASCII is.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// The header value of a session key: at most [`SESSION_BYTES_MAX`] visible ASCII characters.
 #[must_use]
 pub fn encode(key: &[u8]) -> String {
-    if key.len() > SESSION_BYTES_MAX {
-        return digest(key);
-    }
-    let mut value = String::with_capacity(key.len());
-    for &byte in key {
-        if byte.is_ascii_graphic() && byte != b'%' {
-            value.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(value, "%{byte:02X}");
+    if key.len() <= SESSION_BYTES_MAX {
+        let value: String = percent_encode(key, ESCAPED).collect();
+        if value.len() <= SESSION_BYTES_MAX {
+            return value;
         }
     }
-    if value.len() > SESSION_BYTES_MAX {
-        return digest(key);
-    }
-    value
-}
-
-/// What stands for a key that is too long.
-fn digest(key: &[u8]) -> String {
-    let mut leaves = Leaves::default();
-    leaves.push(key);
-    hex(leaves.digest())
+    hex(Digest::of(key))
 }
 
 /// A digest as 16 hexadecimal digits.
@@ -50,17 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn visible_keys_stay_as_they_are() {
+    fn visible_characters_are_kept() {
         assert_eq!(encode(b"user-42/a:b"), "user-42/a:b");
     }
 
     #[test]
-    fn what_could_break_a_header_is_escaped() {
+    fn characters_that_could_break_a_header_are_escaped() {
         assert_eq!(encode("a b\r\nc%é".as_bytes()), "a%20b%0D%0Ac%25%C3%A9");
     }
 
     #[test]
-    fn long_keys_become_their_digest_and_stay_apart() {
+    fn long_keys_are_replaced_by_distinct_digests() {
         let long = [b'a'; 300];
         let other = [b'a'; 301];
         assert_eq!(encode(&long).len(), 16);

@@ -1,18 +1,18 @@
-//! The token counts of a request as a header value, `PROMPT` or `PROMPT;OUTPUT_MAX`, and back.
+//! The token counts of a request as a header value, `PROMPT` or `PROMPT;OUTPUT_MAX`.
 
 use alloc::string::String;
 
-use crate::decimal;
+use crate::number;
 
-/// Two numbers and what is between them.
+/// The longest value: two numbers and the separator.
 const VALUE_BYTES_MAX: usize = 21;
 
-/// Estimated prompt tokens and, where the request says so, the most output tokens that it allows.
+/// The estimated prompt tokens and the limit of output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens {
     /// Estimated prompt tokens.
     pub prompt: u32,
-    /// The most output tokens that the request allows.
+    /// The most output tokens that the request allows, if it sets a limit.
     pub output_max: Option<u32>,
 }
 
@@ -20,34 +20,26 @@ pub struct Tokens {
 #[must_use]
 pub fn encode(tokens: Tokens) -> String {
     let mut value = String::with_capacity(VALUE_BYTES_MAX);
-    decimal::push(&mut value, u64::from(tokens.prompt));
+    number::push(&mut value, tokens.prompt);
     if let Some(output_max) = tokens.output_max {
         value.push(';');
-        decimal::push(&mut value, u64::from(output_max));
+        number::push(&mut value, output_max);
     }
     value
 }
 
-/// Reads what [`encode`] wrote; `None` for anything else.
+/// Parses a value that [`encode`] wrote; `None` for any other value.
 #[must_use]
 pub fn parse(value: &[u8]) -> Option<Tokens> {
-    let value = core::str::from_utf8(value).ok()?;
+    let value = str::from_utf8(value).ok()?;
     let (prompt, output_max) = match value.split_once(';') {
-        Some((prompt, output_max)) => (prompt, Some(number(output_max)?)),
+        Some((prompt, output_max)) => (prompt, Some(number::parse(output_max)?)),
         None => (value, None),
     };
     Some(Tokens {
-        prompt: number(prompt)?,
+        prompt: number::parse(prompt)?,
         output_max,
     })
-}
-
-/// A decimal number without sign or blanks: `u32::from_str` alone would take `+1`.
-fn number(text: &str) -> Option<u32> {
-    if text.starts_with('+') {
-        return None;
-    }
-    text.parse().ok()
 }
 
 #[cfg(test)]
@@ -55,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_parses_to_the_same_counts() {
+    fn encoded_counts_parse_to_the_same_counts() {
         for output_max in [None, Some(0), Some(u32::MAX)] {
             let tokens = Tokens {
                 prompt: 1234,
@@ -66,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_values_are_refused() {
         for value in [
             "",
             ";",

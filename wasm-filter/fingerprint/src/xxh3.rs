@@ -1,23 +1,21 @@
-//! XXH3's 64-bit hash, with the default secret and without a seed.
+//! XXH3's 64-bit hash with the default secret and no seed, by `twox-hash` except where a sandbox is slow with it.
 //!
-//! The hashes are `xxhash_rust`'s. Two cases that make up nearly all of a prompt are done here instead, where a sandbox is
-//! slow with what that crate does: two numbers, whose length is known, and, inside WebAssembly, a leaf of more than 240
-//! bytes. There the crate keeps its sums in memory and crosses their halves at each step. A leaf is never long enough for its
-//! sums to be scrambled, so they can stay apart until the end.
+//! WebAssembly has no 128-bit product and no byte swap, so [`hash_pair`] is written out. Under SIMD, [`lanes`] hashes the
+//! leaves of more than 240 bytes, nearly all bytes of a prompt: `twox-hash` has no SIMD for WebAssembly.
 
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
-/// The hash of some bytes.
+/// The hash of bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     #[cfg(all(target_family = "wasm", target_feature = "simd128"))]
     if let Some(hash) = lanes::hash(bytes) {
         return hash;
     }
-    xxh3_64(bytes)
+    XxHash3_64::oneshot(bytes)
 }
 
-/// The hash of two numbers, as of their 16 bytes in little endian.
-pub(crate) fn hash_of_two(first: u64, second: u64) -> u64 {
+/// The hash of the 16 bytes of two numbers in little endian.
+pub(crate) fn hash_pair(first: u64, second: u64) -> u64 {
     // Bytes 24 to 56 of the secret, as four numbers.
     const FLIP_FIRST: u64 = 0x1f67_b3b7_a4a4_4072 ^ 0x78e5_c0cc_4ee6_79cb;
     const FLIP_SECOND: u64 = 0x2172_ffcc_7dd0_5a82 ^ 0x8e24_43f7_7446_08b8;
@@ -42,7 +40,7 @@ fn avalanche(hash: u64) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// The two halves of a product of 128 bits, one upon the other.
+/// The exclusive or of the two halves of the 128-bit product.
 fn multiply_and_fold(left: u64, right: u64) -> u64 {
     if cfg!(target_family = "wasm") {
         multiply_by_halves(left, right)
@@ -52,7 +50,7 @@ fn multiply_and_fold(left: u64, right: u64) -> u64 {
     }
 }
 
-/// WebAssembly has no such product, and what the compiler calls in its place takes twice as long as four of 64 bits.
+/// [`multiply_and_fold`] by four products of 64 bits, which take half the time of the call that the compiler emits.
 fn multiply_by_halves(left: u64, right: u64) -> u64 {
     let halves = |number: u64| (number & u64::from(u32::MAX), number >> 32);
     let ((left_low, left_high), (right_low, right_high)) = (halves(left), halves(right));
@@ -63,6 +61,9 @@ fn multiply_by_halves(left: u64, right: u64) -> u64 {
 }
 
 /// Leaves, 16 bytes at a time.
+///
+/// A leaf is never long enough for XXH3 to scramble its sums, so the two addends of each sum stay apart until the end and
+/// their halves are swapped once instead of in each step.
 #[cfg(all(target_family = "wasm", target_feature = "simd128"))]
 mod lanes {
     use core::arch::wasm32::{
@@ -72,12 +73,12 @@ mod lanes {
 
     use super::{avalanche, multiply_and_fold};
 
-    /// Up to here XXH3 has other ways.
+    /// XXH3 hashes up to this many bytes by other algorithms.
     const SHORT_BYTES_MAX: usize = 240;
     const STRIPE_BYTES: usize = 64;
-    /// Beyond these sums are scrambled between stripes.
+    /// XXH3 scrambles the sums after this many stripes.
     const STRIPES_MAX: usize = 16;
-    /// The sums at the start.
+    /// The initial sums.
     const START: [[u64; 2]; 4] = [
         [0xc2b2_ae3d, 0x9e37_79b1_85eb_ca87],
         [0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9],
@@ -86,93 +87,103 @@ mod lanes {
     ];
     const LENGTH_FACTOR: u64 = 0x9e37_79b1_85eb_ca87;
 
-    /// The default secret, from XXH3's specification.
-    const SECRET: [u8; 192] = [
-        0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad,
-        0x1c, 0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3,
-        0x67, 0x1f, 0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc,
-        0xff, 0x72, 0x21, 0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6,
-        0x81, 0x3a, 0x26, 0x4c, 0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65,
-        0x8b, 0x1b, 0x53, 0x2e, 0xa3, 0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19,
-        0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8, 0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9,
-        0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d, 0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31,
-        0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64, 0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb,
-        0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb, 0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0,
-        0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e, 0x2b, 0x16, 0xbe, 0x58, 0x7d,
-        0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce, 0x45, 0xcb, 0x3a, 0x8f,
-        0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+    /// The default secret of XXH3's specification, as numbers in little endian.
+    const SECRET: [u64; 24] = [
+        0xbe4b_a423_396c_feb8,
+        0x1cad_21f7_2c81_017c,
+        0xdb97_9083_e96d_d4de,
+        0x1f67_b3b7_a4a4_4072,
+        0x78e5_c0cc_4ee6_79cb,
+        0x2172_ffcc_7dd0_5a82,
+        0x8e24_43f7_7446_08b8,
+        0x4c26_3a81_e690_35e0,
+        0xcb00_c391_bb52_283c,
+        0xa32e_531b_8b65_d088,
+        0x4ef9_0da2_9748_6471,
+        0xd8ac_dea9_46ef_1938,
+        0x3f34_9ce3_3f76_faa8,
+        0x1d4f_0bc7_c7bb_dcf9,
+        0x3159_b4cd_4be0_518a,
+        0x6473_78d9_c97e_9fc8,
+        0xc3eb_d334_83ac_c5ea,
+        0xeb63_13fa_ffa0_81c5,
+        0x49da_f0b7_51dd_0d17,
+        0x9e68_d429_2655_16d3,
+        0xfca1_477d_58be_162b,
+        0xce31_d07a_d1b8_f88f,
+        0x2804_1695_8f3a_cb45,
+        0x7e40_4bbb_cafb_d7af,
     ];
-    /// What each stripe but the last is mixed with, laid out so that a stripe's number is all that it takes to find it.
-    static SECRETS: [[u64; 8]; STRIPES_MAX - 1] = {
+    const SECRET_BYTES: usize = 8 * SECRET.len();
+    /// The secret of each stripe but the last.
+    static STRIPE_SECRETS: [[u64; 8]; STRIPES_MAX - 1] = {
         let mut secrets = [[0; 8]; STRIPES_MAX - 1];
         let mut stripe = 0;
         while stripe < secrets.len() {
-            secrets[stripe] = numbers(8 * stripe);
+            secrets[stripe] = secret_at(8 * stripe);
             stripe += 1;
         }
         secrets
     };
-    /// What the last stripe is mixed with.
-    static LAST_SECRET: [u64; 8] = numbers(SECRET.len() - STRIPE_BYTES - 7);
-    /// What the sums are mixed with at the end.
-    const END_SECRET: [u64; 8] = numbers(11);
+    static LAST_STRIPE_SECRET: [u64; 8] = secret_at(SECRET_BYTES - STRIPE_BYTES - 7);
+    const END_SECRET: [u64; 8] = secret_at(11);
 
-    /// Eight numbers of the secret.
+    /// Eight numbers of the secret from this byte.
     #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-    const fn numbers(start: usize) -> [u64; 8] {
+    const fn secret_at(byte: usize) -> [u64; 8] {
+        let (first, shift) = (byte / 8, 8 * (byte % 8));
         let mut numbers = [0; 8];
-        let mut number = 0;
-        while number < 8 {
-            let mut byte = 0;
-            while byte < 8 {
-                numbers[number] |= (SECRET[start + 8 * number + byte] as u64) << (8 * byte);
-                byte += 1;
+        let mut index = 0;
+        while index < 8 {
+            numbers[index] = SECRET[first + index] >> shift;
+            if shift > 0 {
+                numbers[index] |= SECRET[first + index + 1] << (64 - shift);
             }
-            number += 1;
+            index += 1;
         }
         numbers
     }
 
-    /// The sums so far: of products, and of the bytes themselves, whose halves are not crossed yet.
+    /// The addends of the sums: products, and the bytes themselves.
     struct Sums {
         products: [v128; 4],
         bytes: [v128; 4],
     }
 
-    /// The hash of a leaf; `None` for what is shorter or longer.
+    /// The hash of a leaf; `None` for shorter and longer bytes.
     pub(super) fn hash(leaf: &[u8]) -> Option<u64> {
         if leaf.len() <= SHORT_BYTES_MAX || leaf.len() > STRIPES_MAX * STRIPE_BYTES {
             return None;
         }
         let last = leaf.last_chunk()?;
-        // The last stripe is always one of its own, also where it lies over the one before.
+        // The last 64 bytes are always a stripe of their own, even where they overlap the stripe before.
         let mut rest = leaf.get(..leaf.len() - 1)?;
         let mut sums = Sums {
             products: START.map(|[first, second]| u64x2(first, second)),
             bytes: [u64x2(0, 0); 4],
         };
-        // Not a loop, since that takes an addition for each address: a sandbox adds only to what it knows not to wrap.
+        // Not a loop, which would add to an address in each step: a sandbox folds only constant offsets into its loads.
         macro_rules! stripes {
             ($($number:literal)*) => { $(
                 if let Some((stripe, behind)) = rest.split_first_chunk() {
-                    sums.add(stripe, &SECRETS[$number]);
+                    sums.add(stripe, &STRIPE_SECRETS[$number]);
                     rest = behind;
                 }
             )* };
         }
         stripes!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
         if let Some((stripe, _)) = rest.split_first_chunk() {
-            sums.add(stripe, &SECRETS[14]);
+            sums.add(stripe, &STRIPE_SECRETS[14]);
         }
-        sums.add(last, &LAST_SECRET);
-        Some(sums.end(leaf.len() as u64))
+        sums.add(last, &LAST_STRIPE_SECRET);
+        Some(sums.finish(leaf.len() as u64))
     }
 
-    /// WebAssembly cannot turn a number around; a vector it can.
+    /// WebAssembly can reverse the bytes of a vector only.
     pub(super) fn swap_bytes(number: u64) -> u64 {
         let bytes = u64x2_splat(number);
-        let turned = u8x16_shuffle::<7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>(bytes, bytes);
-        u64x2_extract_lane::<0>(turned)
+        let swapped = u8x16_shuffle::<7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>(bytes, bytes);
+        u64x2_extract_lane::<0>(swapped)
     }
 
     impl Sums {
@@ -181,12 +192,8 @@ mod lanes {
             let (parts, _) = stripe.as_chunks::<16>();
             let (secrets, _) = secret.as_chunks::<2>();
             let mut mixed = [u64x2(0, 0); 4];
-            let read = parts
-                .iter()
-                .zip(secrets)
-                .zip(&mut mixed)
-                .zip(&mut self.bytes);
-            for (((part, [first, second]), mixed), bytes) in read {
+            let read = parts.iter().zip(secrets).zip(&mut mixed);
+            for (((part, [first, second]), mixed), bytes) in read.zip(&mut self.bytes) {
                 let part = load(part);
                 *bytes = i64x2_add(*bytes, part);
                 *mixed = v128_xor(part, u64x2(*first, *second));
@@ -198,7 +205,7 @@ mod lanes {
             }
         }
 
-        fn end(self, length: u64) -> u64 {
+        fn finish(self, length: u64) -> u64 {
             let mut hash = length.wrapping_mul(LENGTH_FACTOR);
             let (secrets, _) = END_SECRET.as_chunks::<2>();
             let sums = self.products.into_iter().zip(self.bytes);
@@ -236,27 +243,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_numbers_hash_as_their_bytes_do() {
+    fn a_pair_hashes_as_its_sixteen_bytes() {
         let mut number = 1_u64;
         for _ in 0..10_000 {
             let first = number;
             number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number >> 29);
-            for (first, second) in [(first, number), (first, 0), (u64::MAX, number)] {
-                let mut bytes = [0; 16];
-                bytes[..8].copy_from_slice(&first.to_le_bytes());
-                bytes[8..].copy_from_slice(&second.to_le_bytes());
-                assert_eq!(hash_of_two(first, second), xxh3_64(&bytes));
+            for (first, second) in [
+                (first, number),
+                (first, 0),
+                (u64::MAX, number),
+                (u64::MAX, u64::MAX),
+            ] {
+                let bytes = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
+                assert_eq!(hash_pair(first, second), XxHash3_64::oneshot(&bytes));
                 assert_eq!(
                     multiply_by_halves(first, second),
                     multiply_and_fold(first, second)
                 );
             }
         }
-        let most = u64::MAX;
-        assert_eq!(hash_of_two(most, most), xxh3_64(&[0xff; 16]));
-        assert_eq!(
-            multiply_by_halves(most, most),
-            multiply_and_fold(most, most)
-        );
     }
 }

@@ -2,13 +2,13 @@
 //! before, spelled a little differently, and its chain must go on where that one's ended.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use isotherm_fingerprint::{Api, Extracted, Extractor, Wanted};
+use isotherm_fingerprint::{Api, Extraction, Extractor, MemberPaths};
 
-fn extract(api: Api, body: &str) -> Extracted {
-    let mut extractor = Extractor::new(api, &Wanted::default());
+fn extract(api: Api, body: &str) -> Extraction {
+    let mut extractor = Extractor::new(api, &MemberPaths::default());
     extractor.feed(body.as_bytes());
     let found = extractor.finish();
-    assert!(found.complete, "{body}");
+    assert!(found.is_complete, "{body}");
     found
 }
 

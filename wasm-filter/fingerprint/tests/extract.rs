@@ -5,10 +5,10 @@
     reason = "a test that fails may panic"
 )]
 
-use isotherm_fingerprint::{Api, Extracted, Extractor, Problem, Wanted};
+use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, MemberPaths};
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> MemberPaths {
+    MemberPaths {
         session: [
             "session_id",
             "prompt_cache_key",
@@ -22,7 +22,7 @@ fn wanted() -> Wanted {
     }
 }
 
-fn extract(api: Api, body: &str) -> Extracted {
+fn extract(api: Api, body: &str) -> Extraction {
     let mut extractor = Extractor::new(api, &wanted());
     extractor.feed(body.as_bytes());
     let found = extractor.finish();
@@ -34,7 +34,7 @@ fn extract(api: Api, body: &str) -> Extracted {
     found
 }
 
-fn chat(body: &str) -> Extracted {
+fn chat(body: &str) -> Extraction {
     extract(Api::ChatCompletions, body)
 }
 
@@ -56,7 +56,7 @@ fn text(seed: usize, bytes: usize) -> String {
 }
 
 /// How many blocks two requests share.
-fn shared(one: &Extracted, other: &Extracted) -> usize {
+fn shared(one: &Extraction, other: &Extraction) -> usize {
     let pairs = one
         .fingerprint
         .blocks()
@@ -78,9 +78,9 @@ fn finds_what_a_chat_request_says() {
         "`user` stands before `metadata.session_id`"
     );
     assert_eq!(found.tier.as_deref(), Some("non-interactive"));
-    assert!(found.stream && found.complete);
+    assert!(found.is_stream && found.is_complete);
     assert_eq!(found.output_tokens_max, Some(100));
-    assert_eq!(found.problem, None);
+    assert_eq!(found.error, None);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_body_that_is_cut_yields_what_was_read() {
     );
     let whole = chat(&body);
     let cut = chat(&body[..5000]);
-    assert!(!cut.complete && cut.problem.is_none());
+    assert!(!cut.is_complete && cut.error.is_none());
     assert_eq!(cut.model.as_deref(), Some("m"));
     assert!(shared(&cut, &whole) >= 18);
     assert_eq!(shared(&cut, &whole), cut.fingerprint.blocks().len());
@@ -282,22 +282,22 @@ fn a_broken_body_yields_what_was_read_and_says_why() {
     for (body, problem) in [
         ("", None),
         ("   ", None),
-        ("hello", Some(Problem::NotJson)),
-        ("[1]", Some(Problem::NotJson)),
-        ("\u{1f}\u{8b}", Some(Problem::NotJson)),
-        (r#"{"model":"m","x":tru}"#, Some(Problem::Malformed)),
-        (r#"{"model":"m",}"#, Some(Problem::Malformed)),
-        (r#"{"model":"m"]"#, Some(Problem::Malformed)),
-        (r#"{"model":"m"} x"#, Some(Problem::Malformed)),
-        (r#"{"model":"m","x":"\q"}"#, Some(Problem::Malformed)),
+        ("hello", Some(BodyError::NotJson)),
+        ("[1]", Some(BodyError::NotJson)),
+        ("\u{1f}\u{8b}", Some(BodyError::NotJson)),
+        (r#"{"model":"m","x":tru}"#, Some(BodyError::Malformed)),
+        (r#"{"model":"m",}"#, Some(BodyError::Malformed)),
+        (r#"{"model":"m"]"#, Some(BodyError::Malformed)),
+        (r#"{"model":"m"} x"#, Some(BodyError::Malformed)),
+        (r#"{"model":"m","x":"\q"}"#, Some(BodyError::Malformed)),
     ] {
         let found = chat(body);
-        assert_eq!(found.problem, problem, "{body}");
-        assert!(!found.complete);
+        assert_eq!(found.error, problem, "{body}");
+        assert!(!found.is_complete);
         assert_eq!(found.model.is_some(), body.contains("model"), "{body}");
     }
     let deep = format!(r#"{{"model":"m","x":{}"#, "[".repeat(1000));
-    assert_eq!(chat(&deep).problem, Some(Problem::TooDeep));
+    assert_eq!(chat(&deep).error, Some(BodyError::TooDeep));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn the_first_of_two_members_counts() {
         r#"{"model":"a","model":"b","stream":true,"stream":false,"max_tokens":5,"max_completion_tokens":9}"#,
     );
     assert_eq!(found.model.as_deref(), Some("a"));
-    assert!(found.stream);
+    assert!(found.is_stream);
     assert_eq!(
         found.output_tokens_max,
         Some(9),

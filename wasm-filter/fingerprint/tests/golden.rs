@@ -12,7 +12,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use isotherm_fingerprint::tokens::{self, Tokens};
-use isotherm_fingerprint::{Api, Extractor, Fingerprint, Wanted, session};
+use isotherm_fingerprint::{Api, Extractor, Fingerprint, MemberPaths, session};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -35,8 +35,8 @@ struct Expected {
     complete: bool,
 }
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> MemberPaths {
+    MemberPaths {
         session: [
             "session_id",
             "prompt_cache_key",
@@ -84,7 +84,7 @@ impl Case {
                 prompt: found.prompt_tokens,
                 output_max: found.output_tokens_max,
             }),
-            complete: found.complete,
+            complete: found.is_complete,
         }
     }
 }

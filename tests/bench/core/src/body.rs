@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use isotherm_fingerprint::{Api, Extracted, Extractor, Wanted};
+use isotherm_fingerprint::{Api, Extraction, Extractor, MemberPaths};
 
 /// Bytes that Envoy reads at once.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -13,8 +13,8 @@ const LINE_BYTES: usize = 80;
 
 /// What `envoy/standalone.yaml` makes the filter look for.
 #[must_use]
-pub fn wanted() -> Wanted {
-    Wanted {
+pub fn wanted() -> MemberPaths {
+    MemberPaths {
         session: [
             "session_id",
             "prompt_cache_key",
@@ -53,7 +53,7 @@ pub fn chat(bytes: usize) -> String {
 
 /// Reads a request in pieces of the size that Envoy hands over.
 #[must_use]
-pub fn extract(body: &str, wanted: &Wanted) -> Extracted {
+pub fn extract(body: &str, wanted: &MemberPaths) -> Extraction {
     let mut extractor = Extractor::new(Api::ChatCompletions, wanted);
     for piece in body.as_bytes().chunks(PIECE_BYTES) {
         extractor.feed(piece);

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::Ex
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
 use isotherm_e2e::{MODEL, ScriptedReplica, admin, permit, scripted};
-use isotherm_fingerprint::{Api, BlockHash, Extractor, Fingerprint, Wanted, names};
+use isotherm_fingerprint::{Api, BlockHash, Extractor, Fingerprint, MemberPaths, names};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -127,7 +127,7 @@ fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingReques
 /// The longest header that there is: about 2 KB.
 fn fingerprint_of_a_megabyte() -> anyhow::Result<Fingerprint> {
     let body = json!({ "model": MODEL, "prompt": "warm ".repeat(200_000) }).to_string();
-    let mut extractor = Extractor::new(Api::Completions, &Wanted::default());
+    let mut extractor = Extractor::new(Api::Completions, &MemberPaths::default());
     extractor.feed(body.as_bytes());
     let fingerprint = extractor.finish().fingerprint;
     let bytes = fingerprint.encode().len();

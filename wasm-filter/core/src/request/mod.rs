@@ -22,7 +22,7 @@ mod tier;
 
 use std::rc::Rc;
 
-use isotherm_fingerprint::{Api, Extracted, Extractor, names, session, tokens};
+use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
 
 pub use pass::Pass;
 use source::Best;
@@ -207,9 +207,9 @@ impl RequestFlow {
             Reading::Not(pass) => (None, None, Prompt::Unknown(pass)),
             Reading::Body(extractor) => {
                 let found = extractor.finish();
-                let prompt = match found.problem {
+                let prompt = match found.error {
                     Some(problem) => Prompt::Unknown(problem.into()),
-                    None if found.complete => Prompt::Whole,
+                    None if found.is_complete => Prompt::Whole,
                     None => Prompt::Beginning,
                 };
                 let model = found.model.clone();
@@ -313,7 +313,7 @@ fn readable(headers: &Headers, body_follows: bool) -> Result<Api, Pass> {
     Ok(api)
 }
 
-fn prompt_headers(found: &Extracted, prompt: Prompt) -> impl Iterator<Item = Edit> {
+fn prompt_headers(found: &Extraction, prompt: Prompt) -> impl Iterator<Item = Edit> {
     let model = found
         .model
         .as_ref()

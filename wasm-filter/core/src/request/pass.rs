@@ -1,6 +1,6 @@
 //! Why a request goes on without a fingerprint.
 
-use isotherm_fingerprint::Problem;
+use isotherm_fingerprint::BodyError;
 
 /// Why a request goes on without a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +41,19 @@ impl Pass {
             Self::NoBody => "no_body",
             Self::ContentEncoding => "content_encoding",
             Self::ContentType => "content_type",
-            Self::NotJson => Problem::NotJson.as_str(),
-            Self::Malformed => Problem::Malformed.as_str(),
-            Self::TooDeep => Problem::TooDeep.as_str(),
+            Self::NotJson => BodyError::NotJson.as_str(),
+            Self::Malformed => BodyError::Malformed.as_str(),
+            Self::TooDeep => BodyError::TooDeep.as_str(),
         }
     }
 }
 
-impl From<Problem> for Pass {
-    fn from(problem: Problem) -> Self {
+impl From<BodyError> for Pass {
+    fn from(problem: BodyError) -> Self {
         match problem {
-            Problem::NotJson => Self::NotJson,
-            Problem::Malformed => Self::Malformed,
-            Problem::TooDeep => Self::TooDeep,
+            BodyError::NotJson => Self::NotJson,
+            BodyError::Malformed => Self::Malformed,
+            BodyError::TooDeep => Self::TooDeep,
         }
     }
 }

@@ -1,42 +1,42 @@
-//! From a request body, in pieces of any size, to what routing needs of it.
+//! Extracts from a request body, in pieces of any size, what routing needs.
 
 mod marks;
-mod mode;
+mod members;
 mod prompt;
-mod walk;
-mod watch;
+mod visitor;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use self::walk::Walk;
-use self::watch::Watch;
-use crate::json::{Fault, Scanner};
+use self::members::{Goal, MemberFinder};
+use self::visitor::RequestVisitor;
+use crate::json::{ScanError, Scanner};
 use crate::{Api, Fingerprint};
 
-/// What to look for in the body besides the prompt: dotted paths of members, such as `user` or `metadata.session_id`.
-/// A path that leads to an object means its `id`, as in `conversation`.
+/// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
+///
+/// A path to an object means its member `id`, as in `conversation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Where a session key may be, best first.
+pub struct MemberPaths {
+    /// The members with a session key, best first.
     pub session: Vec<String>,
-    /// Where the workload tier may be, best first.
+    /// The members with the workload tier, best first.
     pub tier: Vec<String>,
 }
 
-/// Why a body was not read to its end.
+/// The reason why a body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Problem {
-    /// It does not begin as a JSON object does: compressed, a form, another format.
+pub enum BodyError {
+    /// The body does not begin as a JSON object: compressed, a form, another format.
     NotJson,
-    /// It begins as a JSON object and breaks the grammar later.
+    /// The body begins as a JSON object and breaks the grammar later.
     Malformed,
-    /// It is nested too deeply.
+    /// The body has too many levels of nesting.
     TooDeep,
 }
 
-impl Problem {
-    /// The name of this problem in metrics and logs.
+impl BodyError {
+    /// The name of this error in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,79 +47,83 @@ impl Problem {
     }
 }
 
+impl From<ScanError> for BodyError {
+    fn from(error: ScanError) -> Self {
+        match error {
+            ScanError::NotAnObject => Self::NotJson,
+            ScanError::Grammar => Self::Malformed,
+            ScanError::Depth => Self::TooDeep,
+        }
+    }
+}
+
 /// What routing needs of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Extracted {
-    /// The prompt, as far as it was read.
+pub struct Extraction {
+    /// The fingerprint of the prompt, as far as it was read.
     pub fingerprint: Fingerprint,
-    /// The model that the request names; `None` also for a name longer than 256 bytes.
+    /// The model that the request names, unless the name is longer than 256 bytes.
     pub model: Option<String>,
-    /// The best session key: its index in [`Wanted::session`], and the key as the client wrote it, for [`crate::session::encode`].
-    /// One longer than 256 bytes is its digest.
+    /// The best session key with its index in [`MemberPaths::session`], as the client wrote it; [`crate::session::encode`]
+    /// makes a header value of it. A key longer than 256 bytes is replaced by its digest.
     pub session: Option<(usize, String)>,
-    /// The workload tier, as the request spells it.
+    /// The workload tier as the request spells it.
     pub tier: Option<String>,
-    /// Whether the answer is to be streamed.
-    pub stream: bool,
+    /// Whether the client asks for a streamed response.
+    pub is_stream: bool,
     /// Estimated prompt tokens.
     pub prompt_tokens: u32,
-    /// The most output tokens that the request allows, where it says so.
+    /// The most output tokens that the request allows, if it sets a limit.
     pub output_tokens_max: Option<u32>,
-    /// Whether the whole body was read: false for one that was cut or has a problem.
-    pub complete: bool,
-    /// Why the body was not read to its end.
-    pub problem: Option<Problem>,
+    /// Whether the body was read to its end: false for a body that was cut or has an error.
+    pub is_complete: bool,
+    /// The reason why the body was not read to its end.
+    pub error: Option<BodyError>,
 }
 
 /// Reads a request body.
 ///
-/// It needs the same memory for a body of any size, but for 8 bytes a block hash, and allocates a handful of times a
-/// request. It never fails: what it cannot read ends the prompt there.
+/// The extractor uses the same memory for a body of any size, except 8 bytes per block, and allocates a handful of times per
+/// request. It never fails: the prompt ends where the body cannot be read.
 ///
-/// The first of two members of one name counts, of two limits of output tokens the larger. Parsers take the last; which one
-/// that is cannot be known before the body has ended, and no client writes two.
+/// The first of two members with one name counts, and the larger of two limits of output tokens. Parsers take the last
+/// member, which is unknown before the body has ended; no client writes two.
 #[derive(Debug)]
 pub struct Extractor {
     scanner: Scanner,
-    walk: Walk,
+    visitor: RequestVisitor,
 }
 
 impl Extractor {
-    /// Reads a body of this shape.
+    /// An extractor for a body of this API.
     #[must_use]
-    pub fn new(api: Api, wanted: &Wanted) -> Self {
+    pub fn new(api: Api, paths: &MemberPaths) -> Self {
         Self {
             scanner: Scanner::new(),
-            walk: Walk::new(api, Watch::new(wanted)),
+            visitor: RequestVisitor::new(api, MemberFinder::new(paths)),
         }
     }
 
-    /// The next piece of the body.
+    /// Reads the next piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
-        self.scanner.feed(piece, &mut self.walk);
+        self.scanner.feed(piece, &mut self.visitor);
     }
 
-    /// What was found; may be called before the body has ended.
+    /// The result, which may be taken before the body has ended.
     #[must_use]
-    pub fn finish(self) -> Extracted {
-        let walk = self.walk;
-        let problem = self.scanner.fault().map(|fault| match fault {
-            Fault::NotAnObject => Problem::NotJson,
-            Fault::Grammar => Problem::Malformed,
-            Fault::Depth => Problem::TooDeep,
-        });
-        let prompt_tokens = walk.prompt.tokens();
-        let chain = walk.prompt.fold();
-        Extracted {
-            fingerprint: Fingerprint::new(chain.blocks, chain.total_bytes).unwrap_or_default(),
-            model: walk.watch.model,
-            session: walk.watch.session,
-            tier: walk.watch.tier.map(|(_, tier)| tier),
-            stream: walk.stream.unwrap_or(false),
-            prompt_tokens,
-            output_tokens_max: walk.output_tokens_max,
-            complete: self.scanner.is_complete(),
-            problem,
+    pub fn finish(self) -> Extraction {
+        let mut visitor = self.visitor;
+        let mut value = |goal| visitor.members.take(goal);
+        Extraction {
+            model: value(Goal::Model).map(|(_, model)| model),
+            session: value(Goal::Session),
+            tier: value(Goal::Tier).map(|(_, tier)| tier),
+            is_stream: visitor.stream.unwrap_or(false),
+            prompt_tokens: visitor.prompt.tokens(),
+            output_tokens_max: visitor.output_tokens_max,
+            is_complete: self.scanner.is_complete(),
+            error: self.scanner.error().map(BodyError::from),
+            fingerprint: visitor.prompt.fingerprint(),
         }
     }
 }

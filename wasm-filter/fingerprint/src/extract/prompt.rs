@@ -1,160 +1,137 @@
-//! Writing the prompt: text, marks, and what is counted for the token estimate.
+//! Renders the prompt for hashing, text and marks, and counts what the token estimate needs.
 //!
-//! A message is written as its parts in order of arrival, then a mark, then role, name and call. Those come last whatever
-//! their place in the body, because members of an object have no order, and content cannot wait for a role that may follow
-//! it without being kept. An engine renders the role first; the price is that two prompts which differ in a role alone part
-//! at the end of that message instead of its beginning.
+//! The writer emits a message as its parts in order of arrival, then a mark, then role, name and call. Those come last
+//! wherever the body has them: members of an object have no order, and content cannot wait for a later role without a
+//! buffer. An engine renders the role first. So two prompts that differ in one role diverge at the end of that message
+//! instead of its beginning.
 
 use super::marks;
-use crate::leaves::{Leaves, fold};
-use crate::sections::{Chain, Section, Sections};
-use crate::shape::item::{TRAILERS, Trailer};
-use crate::shape::{SELECTORS, Selector};
+use crate::Fingerprint;
+use crate::leaves::{Digest, fold};
+use crate::sections::{Section, Sections};
+use crate::shape::{ATTRIBUTES, Attribute, CACHE_KEYS, CacheKey};
 
-/// Bytes of text to a token, about, for English text and code under the vocabularies of today (100,000 tokens and more).
+/// Approximate bytes of text per token, for English text and code under vocabularies of 100,000 tokens and more.
 const TEXT_BYTES_PER_TOKEN: u64 = 4;
-/// Tokens that an image, or another medium, counts as: LLaVA-1.5's 24 by 24 patches. Models differ by a factor of ten, and
-/// the size of the picture is not known here; what matters is that it is not counted by its base64 text.
+/// Tokens of an image or another medium: the 24 by 24 patches of LLaVA-1.5. Models differ by a factor of ten, and the size
+/// of the picture is unknown here; the estimate must not count the picture's base64 text.
 const MEDIUM_TOKENS: u64 = 576;
-/// Bytes that a token id counts as in the prompt.
+/// Bytes of a token id in the prompt.
 const TOKEN_BYTES: u64 = 4;
-/// The role of a message that is given as text alone.
+/// The role of a message that consists of text alone.
 const DEFAULT_ROLE: &[u8] = b"user";
 
-/// The name of a member that counts by name.
-#[derive(Clone, Copy, Debug)]
-struct Name {
-    digest: u64,
-    /// How many objects and arrays are around the member.
-    depth: usize,
-}
-
-/// The prompt so far.
+/// The rendered prompt so far.
 #[derive(Debug)]
-pub(super) struct Prompt {
+pub(super) struct PromptWriter {
     sections: Sections,
-    selectors: [Option<u64>; SELECTORS],
-    trailers: [Option<u64>; TRAILERS],
-    /// Whether something was written since the section or the message began.
-    wrote: bool,
-    /// The name under which the next part counts.
-    field: Option<Name>,
+    cache_keys: [Option<u64>; CACHE_KEYS],
+    attributes: [Option<u64>; ATTRIBUTES],
+    /// Whether the section or the message has a part already.
+    has_part: bool,
+    /// The digest of a member's name that the next part writes first, and the member's depth.
+    name: Option<(u64, usize)>,
     token_ids: u64,
     media: u64,
 }
 
-impl Prompt {
+impl PromptWriter {
     pub(super) fn new() -> Self {
         Self {
             sections: Sections::new(),
-            selectors: [None; SELECTORS],
-            trailers: [None; TRAILERS],
-            wrote: false,
-            field: None,
+            cache_keys: [None; CACHE_KEYS],
+            attributes: [None; ATTRIBUTES],
+            has_part: false,
+            name: None,
             token_ids: 0,
             media: 0,
         }
     }
 
-    /// A section begins; `false` when there was one of this kind that is not empty.
+    /// Begins a section. Returns `false` when the prompt has a section of this kind that is not empty.
     pub(super) fn begin_section(&mut self, section: Section) -> bool {
-        self.wrote = false;
+        self.has_part = false;
         self.sections.begin(section)
     }
 
-    /// A message begins.
     pub(super) fn begin_message(&mut self) {
-        self.wrote = false;
-        self.trailers = [None; TRAILERS];
+        self.has_part = false;
+        self.attributes = [None; ATTRIBUTES];
     }
 
-    /// It ends.
     pub(super) fn end_message(&mut self) {
         self.mark(marks::MESSAGE_END);
-        for (trailer, number) in self.trailers.iter().zip(0u8..) {
-            if let Some(digest) = trailer {
+        for (attribute, number) in self.attributes.iter().zip(0u8..) {
+            if let Some(digest) = attribute {
                 self.sections.push(&[number]);
                 self.sections.push(&digest.to_le_bytes());
             }
         }
     }
 
-    /// A message that was text alone ends.
+    /// Ends a message that consists of text alone.
     pub(super) fn end_text_message(&mut self) {
-        let mut role = Leaves::default();
-        role.push(DEFAULT_ROLE);
-        self.set_trailer(Trailer::Role, role.digest());
+        self.set_attribute(Attribute::Role, Digest::of(DEFAULT_ROLE));
         self.end_message();
     }
 
-    /// Whose the message is; the first of a kind counts.
-    pub(super) fn set_trailer(&mut self, trailer: Trailer, digest: u64) {
-        if let Some(place) = self.trailers.get_mut(trailer as usize) {
-            place.get_or_insert(digest);
+    /// Sets an attribute of the message, unless it has a value already.
+    pub(super) fn set_attribute(&mut self, attribute: Attribute, digest: u64) {
+        if let Some(value) = self.attributes.get_mut(attribute as usize) {
+            value.get_or_insert(digest);
         }
     }
 
-    /// The next part counts under this name, if it comes before the member ends.
+    /// Makes the next part write this name first, if the part begins before the member at this depth ends.
     pub(super) fn name_next(&mut self, name: &[u8], depth: usize) {
-        let mut digest = Leaves::default();
-        digest.push(name);
-        self.field = Some(Name {
-            digest: digest.digest(),
-            depth,
-        });
+        self.name = Some((Digest::of(name), depth));
     }
 
-    /// A value inside this many objects and arrays ends.
+    /// Ends a value inside this number of objects and arrays.
     pub(super) fn end_value(&mut self, depth: usize) {
-        if self.field.is_some_and(|name| name.depth == depth) {
-            self.field = None;
+        if self.name.is_some_and(|(_, at)| at == depth) {
+            self.name = None;
         }
         if depth == 1 {
             self.sections.end();
         }
     }
 
-    /// Whether a name waits for its value.
-    pub(super) fn is_named(&self) -> bool {
-        self.field.is_some()
+    /// Whether a name waits for its part.
+    pub(super) fn has_name(&self) -> bool {
+        self.name.is_some()
     }
 
-    /// A part begins: text, a medium, or a member that counts by name.
+    /// Begins a part: text, a medium, or a member that is hashed with its name.
     pub(super) fn begin_part(&mut self) {
-        if self.wrote {
+        if self.has_part {
             self.mark(marks::PART);
         }
-        self.wrote = true;
-        self.write_name();
+        self.has_part = true;
+        if let Some((digest, _)) = self.name.take() {
+            self.mark(marks::NAME);
+            self.sections.push(&digest.to_le_bytes());
+        }
     }
 
-    /// A JSON value begins.
+    /// Begins a JSON value with this mark.
     pub(super) fn begin_json(&mut self, mark: u8) {
-        if self.field.is_some() {
+        if self.has_name() {
             self.begin_part();
         }
         self.mark(mark);
     }
 
-    fn write_name(&mut self) {
-        if let Some(name) = self.field.take() {
-            self.mark(marks::FIELD);
-            self.sections.push(&name.digest.to_le_bytes());
-        }
-    }
-
-    /// Structure.
     pub(super) fn mark(&mut self, mark: u8) {
         self.sections.push(&[mark]);
     }
 
-    /// Text.
     #[inline]
     pub(super) fn text(&mut self, text: &[u8]) {
         self.sections.push(text);
     }
 
-    /// An image, audio, video or file.
+    /// Writes an image, audio, video or file.
     pub(super) fn medium(&mut self, digest: u64) {
         self.begin_part();
         self.mark(marks::MEDIA);
@@ -162,27 +139,25 @@ impl Prompt {
         self.media += 1;
     }
 
-    /// A token id.
     pub(super) fn token(&mut self, id: u32) {
         self.sections.push(&id.to_le_bytes());
         self.token_ids += 1;
     }
 
-    /// Whether this selector has a value.
-    pub(super) fn is_selected(&self, selector: Selector) -> bool {
-        self.selectors
-            .get(selector as usize)
+    pub(super) fn has_cache_key(&self, key: CacheKey) -> bool {
+        self.cache_keys
+            .get(key as usize)
             .is_some_and(Option::is_some)
     }
 
-    /// A value of this selector; several of one list all count.
-    pub(super) fn select(&mut self, selector: Selector, digest: u64) {
-        if let Some(place) = self.selectors.get_mut(selector as usize) {
-            *place = Some(fold(place.unwrap_or_default(), digest));
+    /// Adds a value of this cache key; all values of a list count.
+    pub(super) fn add_cache_key(&mut self, key: CacheKey, digest: u64) {
+        if let Some(value) = self.cache_keys.get_mut(key as usize) {
+            *value = Some(fold(value.unwrap_or_default(), digest));
         }
     }
 
-    /// Estimated tokens so far.
+    /// The estimated number of tokens so far.
     pub(super) fn tokens(&self) -> u32 {
         let ids_bytes = self.token_ids * TOKEN_BYTES;
         let text_bytes = self.sections.total_bytes().saturating_sub(ids_bytes);
@@ -191,12 +166,10 @@ impl Prompt {
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
-    /// The chain of everything.
-    pub(super) fn fold(self) -> Chain {
-        let seed = self
-            .selectors
-            .iter()
-            .fold(0, |seed, digest| fold(seed, digest.unwrap_or_default()));
+    /// The fingerprint of the prompt. The cache key is the seed of its chain.
+    pub(super) fn fingerprint(self) -> Fingerprint {
+        let keys = self.cache_keys.iter();
+        let seed = keys.fold(0, |seed, key| fold(seed, key.unwrap_or_default()));
         self.sections.fold(seed)
     }
 }

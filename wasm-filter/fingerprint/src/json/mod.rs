@@ -1,43 +1,42 @@
-//! A JSON scanner for text that arrives in pieces.
+//! A push scanner for one JSON object whose text arrives in pieces.
 //!
-//! The scanner pushes what it sees into a [`Visit`]: no document, no token buffer, nothing that grows with the text. String
-//! contents go through as slices of the caller's piece wherever no escape interrupts them, because nearly all bytes of a
-//! request are string contents. Pull parsers were rejected: proxy hosts hand over a body piece by piece, and a puller would
-//! have to keep what it could not finish.
+//! The scanner calls a [`Visitor`] and builds no document and no token buffer, so its memory does not grow with the text.
+//! String contents reach the visitor as slices of the caller's piece wherever no escape interrupts them, because nearly all
+//! bytes of a request are string contents. Rejected: pull parsers, which would have to keep a piece that they cannot finish.
 //!
-//! It accepts a little more than JSON (raw control characters in strings, `01`, lone surrogates): the engine behind is the
-//! judge of a request, this only has to find its way. It never accepts text whose structure is in doubt.
+//! The scanner accepts a little more than JSON: raw control characters in strings, `01`, lone surrogates. The engine
+//! validates the request. The scanner never accepts text whose structure is in doubt.
 
-mod buffer;
+mod escape;
+mod fixed_buffer;
 mod nesting;
 mod scanner;
-mod unescape;
 
-pub(crate) use scanner::{Fault, Scanner};
+pub(crate) use scanner::{ScanError, Scanner};
 
-/// What a value that holds other values is.
+/// The kind of a value that contains other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Container {
     /// `{}`
     Object,
     /// `[]`
     Array,
 }
 
-/// Who wants to know what is in the text.
-pub(crate) trait Visit {
+/// Receives the contents of the text in order.
+pub(crate) trait Visitor {
     /// An object or array begins.
-    fn open(&mut self, kind: Kind);
-    /// It ends.
+    fn open(&mut self, kind: Container);
+    /// The innermost object or array ends.
     fn close(&mut self);
-    /// A member's name. One longer than [`buffer::KEY_BYTES_MAX`] comes as a digest that equals no real name.
+    /// The name of a member. A name longer than [`fixed_buffer::KEY_BYTES_MAX`] is replaced by a digest that equals no real name.
     fn key(&mut self, key: &[u8]);
-    /// A string begins.
+    /// A string value begins.
     fn string_start(&mut self);
-    /// More of its contents, unescaped.
+    /// The next contents of the string, unescaped.
     fn string_part(&mut self, part: &[u8]);
-    /// It ends.
+    /// The string ends.
     fn string_end(&mut self);
-    /// A number, `true`, `false` or `null`, as it is spelled.
+    /// A number, `true`, `false` or `null`, as the text spells it.
     fn literal(&mut self, literal: &[u8]);
 }

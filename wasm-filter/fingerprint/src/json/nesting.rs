@@ -1,42 +1,40 @@
-//! Which objects and arrays are open.
+//! The stack of open objects and arrays, one bit each.
 
-use super::Kind;
+use super::Container;
 
-/// Open objects and arrays at the same time. Deep enough for any tool schema, and one machine word pair.
+/// The most objects and arrays that may be open at the same time: enough for any tool schema, and the bits of a `u128`.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
-/// The open objects and arrays, one bit each: set for an object.
+/// The open objects and arrays, innermost in the lowest bit; a set bit is an object.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
-    kinds: u128,
+    objects: u128,
     depth: u32,
 }
 
 impl Nesting {
-    /// One more; `false` when there are [`DEPTH_MAX`] already.
-    pub(super) fn push(&mut self, kind: Kind) -> bool {
+    /// Opens a container. Returns `false` when [`DEPTH_MAX`] are open already.
+    pub(super) fn push(&mut self, kind: Container) -> bool {
         if self.depth == DEPTH_MAX {
             return false;
         }
-        self.kinds = (self.kinds << 1) | u128::from(kind == Kind::Object);
+        self.objects = (self.objects << 1) | u128::from(kind == Container::Object);
         self.depth += 1;
         true
     }
 
-    /// The innermost one.
-    pub(super) fn innermost(&self) -> Option<Kind> {
-        if self.depth == 0 {
-            None
-        } else if self.kinds & 1 == 1 {
-            Some(Kind::Object)
-        } else {
-            Some(Kind::Array)
+    /// The innermost open container.
+    pub(super) fn innermost(&self) -> Option<Container> {
+        match (self.depth, self.objects & 1) {
+            (0, _) => None,
+            (_, 1) => Some(Container::Object),
+            _ => Some(Container::Array),
         }
     }
 
-    /// The innermost one ends.
+    /// Closes the innermost container.
     pub(super) fn pop(&mut self) {
-        self.kinds >>= 1;
+        self.objects >>= 1;
         self.depth = self.depth.saturating_sub(1);
     }
 }
@@ -46,20 +44,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_each_level_and_refuses_one_too_many() {
+    fn nesting_keeps_each_level_and_refuses_one_past_the_limit() {
         let mut nesting = Nesting::default();
         assert_eq!(nesting.innermost(), None);
         let kinds = |level: u32| {
             if level.is_multiple_of(3) {
-                Kind::Object
+                Container::Object
             } else {
-                Kind::Array
+                Container::Array
             }
         };
         for level in 0..DEPTH_MAX {
             assert!(nesting.push(kinds(level)));
         }
-        assert!(!nesting.push(Kind::Array));
+        assert!(!nesting.push(Container::Array));
         for level in (0..DEPTH_MAX).rev() {
             assert_eq!(nesting.innermost(), Some(kinds(level)));
             nesting.pop();

@@ -1,55 +1,53 @@
-//! The state machine.
+//! The scanner's state machine.
 
 use memchr::memchr2;
 
-use super::buffer::{Buffer, KEY_BYTES_MAX, LITERAL_BYTES_MAX};
+use super::escape::{EscapeDecoder, Step, single_letter};
+use super::fixed_buffer::{FixedBuffer, KEY_BYTES_MAX, LITERAL_BYTES_MAX};
 use super::nesting::Nesting;
-use super::unescape::{Step, Unescape, short};
-use super::{Kind, Visit};
+use super::{Container, Visitor};
 
-/// Why the text cannot be read further.
+/// The reason why the scanner has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It does not begin as an object does.
+pub(crate) enum ScanError {
+    /// The text does not begin with an object.
     NotAnObject,
-    /// It breaks the grammar.
+    /// The text breaks the grammar.
     Grammar,
-    /// It has more than [`super::nesting::DEPTH_MAX`] open objects and arrays.
+    /// The text has more than [`super::nesting::DEPTH_MAX`] open objects and arrays.
     Depth,
 }
 
-/// What may come next.
+/// What the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The object that is the whole text.
     Start,
-    /// A value.
     Value,
-    /// A value, or the end of the array.
+    /// A value or the end of the array.
     ValueOrEnd,
-    /// A member's name, or the end of the object.
+    /// A member's name or the end of the object.
     KeyOrEnd,
-    /// A member's name.
     Key,
-    /// The colon behind a member's name.
+    /// The colon after a member's name.
     Colon,
-    /// A comma, or the end of what is open.
+    /// A comma or the end of the innermost container.
     CommaOrEnd,
-    /// More of a string.
-    String(Role),
-    /// More of an escape in a string.
-    Escape(Role),
-    /// More of a number, `true`, `false` or `null`.
+    /// Contents of a string.
+    String(StringKind),
+    /// Bytes of an escape in a string.
+    Escape(StringKind),
+    /// Bytes of a number, `true`, `false` or `null`.
     Literal,
-    /// Nothing but blanks.
+    /// Nothing but white space.
     End,
-    /// Nothing any more.
-    Failed(Fault),
+    /// Nothing: the rest of the text is ignored.
+    Failed(ScanError),
 }
 
-/// What a string is.
+/// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum StringKind {
     Key,
     Value,
 }
@@ -59,60 +57,60 @@ enum Role {
 pub(crate) struct Scanner {
     state: State,
     nesting: Nesting,
-    unescape: Unescape,
-    key: Buffer<KEY_BYTES_MAX>,
-    literal: Buffer<LITERAL_BYTES_MAX>,
+    escape: EscapeDecoder,
+    key: FixedBuffer<KEY_BYTES_MAX>,
+    literal: FixedBuffer<LITERAL_BYTES_MAX>,
 }
 
-/// What is left of a piece.
-type Rest<'a> = Result<&'a [u8], Fault>;
+/// The unread rest of a piece.
+type Rest<'a> = Result<&'a [u8], ScanError>;
 
 impl Scanner {
-    /// Before the first byte.
+    /// A scanner at the start of a text.
     pub(crate) fn new() -> Self {
         Self {
             state: State::Start,
             nesting: Nesting::default(),
-            unescape: Unescape::default(),
-            key: Buffer::default(),
-            literal: Buffer::default(),
+            escape: EscapeDecoder::default(),
+            key: FixedBuffer::new(),
+            literal: FixedBuffer::new(),
         }
     }
 
-    /// Whether the object has ended, with nothing behind it.
+    /// Whether the object has ended with nothing after it.
     pub(crate) fn is_complete(&self) -> bool {
         self.state == State::End
     }
 
-    /// Why the text cannot be read further.
-    pub(crate) fn fault(&self) -> Option<Fault> {
+    /// The error at which the scanner has stopped.
+    pub(crate) fn error(&self) -> Option<ScanError> {
         match self.state {
-            State::Failed(fault) => Some(fault),
+            State::Failed(error) => Some(error),
             _ => None,
         }
     }
 
-    /// The next piece of the text.
-    pub(crate) fn feed(&mut self, mut piece: &[u8], visit: &mut impl Visit) {
+    /// Reads the next piece of the text.
+    pub(crate) fn feed(&mut self, mut piece: &[u8], visitor: &mut impl Visitor) {
         while !piece.is_empty() {
             let rest = match self.state {
-                State::String(Role::Value) => self.string(piece, visit),
-                State::String(Role::Key) => self.name(piece, visit),
-                State::Escape(role) => self.escape(role, piece, visit),
-                State::Literal => self.literal(piece, visit),
+                State::String(StringKind::Value) => self.string(piece, visitor),
+                State::String(StringKind::Key) => self.name(piece, visitor),
+                State::Escape(kind) => self.escape(kind, piece, visitor),
+                State::Literal => self.literal(piece, visitor),
                 State::Failed(_) => return,
-                _ => self.structure(piece, visit),
+                _ => self.structure(piece, visitor),
             };
             match rest {
                 Ok(rest) => piece = rest,
-                Err(fault) => self.state = State::Failed(fault),
+                Err(error) => self.state = State::Failed(error),
             }
         }
     }
 
-    /// One byte between values.
+    /// Reads one byte outside strings and literals.
     #[inline]
-    fn structure<'a>(&mut self, piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
+    fn structure<'a>(&mut self, piece: &'a [u8], visitor: &mut impl Visitor) -> Rest<'a> {
         let Some((&byte, rest)) = piece.split_first() else {
             return Ok(piece);
         };
@@ -120,15 +118,17 @@ impl Scanner {
             return Ok(rest);
         }
         match (self.state, byte) {
-            (State::Start, b'{') => self.open(Kind::Object, visit)?,
-            (State::Start, _) => return Err(Fault::NotAnObject),
-            (State::Value | State::ValueOrEnd, b'{') => self.open(Kind::Object, visit)?,
-            (State::Value | State::ValueOrEnd, b'[') => self.open(Kind::Array, visit)?,
+            (State::Start, b'{') => self.open(Container::Object, visitor)?,
+            (State::Start, _) => return Err(ScanError::NotAnObject),
+            (State::Value | State::ValueOrEnd, b'{') => self.open(Container::Object, visitor)?,
+            (State::Value | State::ValueOrEnd, b'[') => self.open(Container::Array, visitor)?,
             (State::Value | State::ValueOrEnd, b'"') => {
-                visit.string_start();
-                self.state = State::String(Role::Value);
+                visitor.string_start();
+                self.state = State::String(StringKind::Value);
             }
-            (State::ValueOrEnd | State::CommaOrEnd, b']') => self.close(Kind::Array, visit)?,
+            (State::ValueOrEnd | State::CommaOrEnd, b']') => {
+                self.close(Container::Array, visitor)?
+            }
             (State::Value | State::ValueOrEnd, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
                 self.literal.clear();
                 self.state = State::Literal;
@@ -136,39 +136,41 @@ impl Scanner {
             }
             (State::KeyOrEnd | State::Key, b'"') => {
                 self.key.clear();
-                self.state = State::String(Role::Key);
+                self.state = State::String(StringKind::Key);
             }
-            (State::KeyOrEnd | State::CommaOrEnd, b'}') => self.close(Kind::Object, visit)?,
+            (State::KeyOrEnd | State::CommaOrEnd, b'}') => {
+                self.close(Container::Object, visitor)?
+            }
             (State::Colon, b':') => self.state = State::Value,
             (State::CommaOrEnd, b',') => {
                 self.state = match self.nesting.innermost() {
-                    Some(Kind::Object) => State::Key,
+                    Some(Container::Object) => State::Key,
                     _ => State::Value,
                 };
             }
-            _ => return Err(Fault::Grammar),
+            _ => return Err(ScanError::Grammar),
         }
         Ok(rest)
     }
 
-    fn open(&mut self, kind: Kind, visit: &mut impl Visit) -> Result<(), Fault> {
+    fn open(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), ScanError> {
         if !self.nesting.push(kind) {
-            return Err(Fault::Depth);
+            return Err(ScanError::Depth);
         }
-        visit.open(kind);
+        visitor.open(kind);
         self.state = match kind {
-            Kind::Object => State::KeyOrEnd,
-            Kind::Array => State::ValueOrEnd,
+            Container::Object => State::KeyOrEnd,
+            Container::Array => State::ValueOrEnd,
         };
         Ok(())
     }
 
-    fn close(&mut self, kind: Kind, visit: &mut impl Visit) -> Result<(), Fault> {
+    fn close(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), ScanError> {
         if self.nesting.innermost() != Some(kind) {
-            return Err(Fault::Grammar);
+            return Err(ScanError::Grammar);
         }
         self.nesting.pop();
-        visit.close();
+        visitor.close();
         self.state = match self.nesting.innermost() {
             Some(_) => State::CommaOrEnd,
             None => State::End,
@@ -176,39 +178,49 @@ impl Scanner {
         Ok(())
     }
 
-    /// Contents of a string value: the hot loop.
+    /// The replacement of a pending surrogate, if no escape follows that could complete the pair.
     #[inline]
-    fn string<'a>(&mut self, mut piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
+    fn lone_surrogate(&mut self, piece: &[u8]) -> Option<char> {
+        let can_complete = matches!(piece, [] | [b'\\', ..]);
+        if self.escape.has_pending_surrogate() && !can_complete {
+            self.escape.take_lone_surrogate()
+        } else {
+            None
+        }
+    }
+
+    /// Reads contents of a string value. This is the hot loop.
+    #[inline]
+    fn string<'a>(&mut self, mut piece: &'a [u8], visitor: &mut impl Visitor) -> Rest<'a> {
         loop {
-            if self.unescape.waits()
-                && piece.first().is_some_and(|byte| *byte != b'\\')
-                && let Some(lone) = self.unescape.give_up()
-            {
-                visit.string_part(lone.encode_utf8(&mut [0; 4]).as_bytes());
+            if let Some(lone) = self.lone_surrogate(piece) {
+                visitor.string_part(lone.encode_utf8(&mut [0; 4]).as_bytes());
             }
             let Some(at) = memchr2(b'"', b'\\', piece) else {
                 if !piece.is_empty() {
-                    visit.string_part(piece);
+                    visitor.string_part(piece);
                 }
                 return Ok(&[]);
             };
             let (part, rest) = piece.split_at(at);
             if !part.is_empty() {
-                visit.string_part(part);
+                visitor.string_part(part);
             }
             match rest {
                 [b'"', rest @ ..] => {
-                    visit.string_end();
+                    visitor.string_end();
                     self.state = State::CommaOrEnd;
                     return Ok(rest);
                 }
-                // Most escapes are line ends: no detour for those.
-                [b'\\', letter, rest @ ..] if *letter != b'u' && !self.unescape.waits() => {
-                    visit.string_part(&[short(*letter).ok_or(Fault::Grammar)?]);
+                // Most escapes are line ends: they do not leave this loop.
+                [b'\\', letter, rest @ ..]
+                    if *letter != b'u' && !self.escape.has_pending_surrogate() =>
+                {
+                    visitor.string_part(&[single_letter(*letter).ok_or(ScanError::Grammar)?]);
                     piece = rest;
                 }
                 [_, rest @ ..] => {
-                    self.state = State::Escape(Role::Value);
+                    self.state = State::Escape(StringKind::Value);
                     return Ok(rest);
                 }
                 [] => return Ok(&[]),
@@ -216,12 +228,9 @@ impl Scanner {
         }
     }
 
-    /// Contents of a member's name.
-    fn name<'a>(&mut self, piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
-        if self.unescape.waits()
-            && piece.first().is_some_and(|byte| *byte != b'\\')
-            && let Some(lone) = self.unescape.give_up()
-        {
+    /// Reads contents of a member's name.
+    fn name<'a>(&mut self, piece: &'a [u8], visitor: &mut impl Visitor) -> Rest<'a> {
+        if let Some(lone) = self.lone_surrogate(piece) {
             self.key.push_name(lone.encode_utf8(&mut [0; 4]).as_bytes());
         }
         let Some(at) = memchr2(b'"', b'\\', piece) else {
@@ -234,52 +243,57 @@ impl Scanner {
         };
         if stop == b'\\' {
             self.key.push_name(part);
-            self.state = State::Escape(Role::Key);
+            self.state = State::Escape(StringKind::Key);
             return Ok(rest);
         }
         if self.key.bytes().is_empty() && part.len() <= KEY_BYTES_MAX {
-            visit.key(part);
+            visitor.key(part);
         } else {
             self.key.push_name(part);
-            visit.key(self.key.bytes());
+            visitor.key(self.key.bytes());
         }
         self.state = State::Colon;
         Ok(rest)
     }
 
-    /// One byte of an escape.
-    fn escape<'a>(&mut self, role: Role, piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
+    /// Reads one byte of an escape.
+    fn escape<'a>(
+        &mut self,
+        kind: StringKind,
+        piece: &'a [u8],
+        visitor: &mut impl Visitor,
+    ) -> Rest<'a> {
         let Some((&byte, rest)) = piece.split_first() else {
             return Ok(piece);
         };
-        match self.unescape.push(byte) {
+        match self.escape.push(byte) {
             Step::More => {}
-            Step::Invalid => return Err(Fault::Grammar),
+            Step::Invalid => return Err(ScanError::Grammar),
             Step::Done(chars) => {
                 for char in chars.into_iter().flatten() {
                     let mut utf8 = [0; 4];
                     let part = char.encode_utf8(&mut utf8).as_bytes();
-                    match role {
-                        Role::Key => self.key.push_name(part),
-                        Role::Value => visit.string_part(part),
+                    match kind {
+                        StringKind::Key => self.key.push_name(part),
+                        StringKind::Value => visitor.string_part(part),
                     }
                 }
-                self.state = State::String(role);
+                self.state = State::String(kind);
             }
         }
         Ok(rest)
     }
 
-    /// A literal, up to what ends it.
+    /// Reads a literal up to the byte that ends it.
     #[inline]
-    fn literal<'a>(&mut self, piece: &'a [u8], visit: &mut impl Visit) -> Rest<'a> {
-        // A prompt of token ids is tens of thousands of whole numbers: those take one look at each byte.
+    fn literal<'a>(&mut self, piece: &'a [u8], visitor: &mut impl Visitor) -> Rest<'a> {
+        // A prompt of token ids is tens of thousands of whole numbers: each byte of those is examined once.
         if self.literal.bytes().is_empty()
             && let Some(end @ 1..=LITERAL_BYTES_MAX) =
                 piece.iter().position(|byte| !byte.is_ascii_digit())
             && let (number, rest @ [b',' | b']', ..]) = piece.split_at(end)
         {
-            visit.literal(number);
+            visitor.literal(number);
             self.state = State::CommaOrEnd;
             return Ok(rest);
         }
@@ -291,15 +305,15 @@ impl Scanner {
             part
         } else {
             if !self.literal.push(part).is_empty() {
-                return Err(Fault::Grammar);
+                return Err(ScanError::Grammar);
             }
             self.literal.bytes()
         };
         if end.is_some() {
             if !is_literal(literal) {
-                return Err(Fault::Grammar);
+                return Err(ScanError::Grammar);
             }
-            visit.literal(literal);
+            visitor.literal(literal);
             self.state = State::CommaOrEnd;
         }
         Ok(rest)

@@ -1,93 +1,143 @@
-//! What the members of a request mean, a table for each request shape.
+//! The members of a request that matter, as one table for each API.
 //!
-//! Tables rather than parsers: every shape is walked by the same code, so a shape cannot have a bug of its own, and a new
-//! member is one line. What is in no table does not reach the engine's cache: sampling parameters, stop words, user names.
+//! Tables rather than parsers: one visitor reads every API, so no API can have a bug of its own, and a new member is one
+//! line. A member in no table does not affect the engine's cache: sampling parameters, stop words, user names.
 
-mod chat;
-mod completions;
-mod embeddings;
-mod generate;
-pub(crate) mod item;
-mod messages;
-mod responses;
+pub(crate) mod message;
+mod mode;
+
+pub(crate) use mode::{ATTRIBUTES, Attribute, CACHE_KEYS, CacheKey, Mode};
 
 use crate::Api;
-use crate::sections::Section;
+use crate::sections::Section::{self, Audio, Content, Images, Suffix, System, Tools, Video};
+use Mode::{Json, Media, Messages, OutputMax, Parts, Stream, Texts};
 
-/// What a member of a request means.
+/// The members of an object by name.
+pub(crate) type Members = [(&'static str, Member)];
+
+/// A member of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Field {
-    /// A section of the prompt, and how to read it.
-    Prompt(Section, Reading),
-    /// It selects the cache: nothing is shared between two values of it.
-    Selects(Selector),
-    /// The most output tokens.
-    OutputMax,
-    /// Whether the answer is to be streamed.
-    Stream,
-    /// An object with such members.
-    Holds(&'static [(&'static str, Field)]),
+pub(crate) struct Member {
+    /// The section of the prompt that the member fills, if any.
+    pub(crate) section: Option<Section>,
+    pub(crate) mode: Mode,
 }
 
-/// How to read a section of the prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// As the JSON value that it is: engines render it as JSON.
-    Json,
-    /// As text, or a list of parts.
-    Parts,
-    /// As a list of messages, or the text of one.
-    Messages,
-    /// As text or token ids, or a list of those.
-    Texts,
-    /// As images, audio or video: the address or the data of each.
-    Media,
+const fn prompt(section: Section, mode: Mode) -> Member {
+    Member {
+        section: Some(section),
+        mode,
+    }
 }
 
-/// What selects the cache, besides the API's own state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Selector {
-    /// The model, or the LoRA adapter that vLLM serves under a model's name.
-    Model,
-    /// A LoRA adapter named beside the model.
-    Adapter,
-    /// A salt that separates the caches of tenants.
-    Salt,
-    /// What the engine puts in front by itself: an earlier response, a stored conversation.
-    Previous,
-    /// A template in place of the model's own, or a stored prompt.
-    Template,
+const fn value(mode: Mode) -> Member {
+    Member {
+        section: None,
+        mode,
+    }
 }
 
-/// How many selectors there are.
-pub(crate) const SELECTORS: usize = Selector::Template as usize + 1;
+const fn cache_key(key: CacheKey) -> Member {
+    value(Mode::CacheKey(key))
+}
 
-/// What every shape has.
-const COMMON: &[(&str, Field)] = &[
-    ("model", Field::Selects(Selector::Model)),
-    ("lora_path", Field::Selects(Selector::Adapter)),
-    ("cache_salt", Field::Selects(Selector::Salt)),
-    ("chat_template", Field::Selects(Selector::Template)),
-    ("stream", Field::Stream),
+/// Members of every API.
+const COMMON: &Members = &[
+    ("model", cache_key(CacheKey::Model)),
+    ("lora_path", cache_key(CacheKey::Adapter)),
+    ("cache_salt", cache_key(CacheKey::Salt)),
+    ("chat_template", cache_key(CacheKey::Template)),
+    ("stream", value(Stream)),
 ];
 
-/// What a member of a request's own object means; `None` when it does not matter here.
-pub(crate) fn field(api: Api, name: &[u8]) -> Option<Field> {
+/// OpenAI `/v1/chat/completions`, with the additions of vLLM and SGLang.
+const CHAT: &Members = &[
+    ("messages", prompt(Content, Messages)),
+    ("tools", prompt(Tools, Json)),
+    ("functions", prompt(Tools, Json)),
+    // vLLM's; templates render it before the messages.
+    ("documents", prompt(System, Json)),
+    ("max_completion_tokens", value(OutputMax)),
+    // The older name of `max_completion_tokens`.
+    ("max_tokens", value(OutputMax)),
+];
+
+/// OpenAI `/v1/completions`: text, token ids, or a list of either.
+const COMPLETIONS: &Members = &[
+    ("prompt", prompt(Content, Texts)),
+    ("suffix", prompt(Suffix, Parts)),
+    ("max_tokens", value(OutputMax)),
+];
+
+/// OpenAI `/v1/responses`.
+///
+/// `previous_response_id` and `conversation` make the server prepend text that the request does not contain. The filter
+/// cannot know that text, so two values share no prefix. The session key, usually `conversation` too, keeps the turns
+/// together.
+const RESPONSES: &Members = &[
+    ("input", prompt(Content, Messages)),
+    ("instructions", prompt(System, Parts)),
+    ("tools", prompt(Tools, Json)),
+    ("previous_response_id", cache_key(CacheKey::Previous)),
+    ("conversation", cache_key(CacheKey::Previous)),
+    ("prompt", cache_key(CacheKey::Template)),
+    ("max_output_tokens", value(OutputMax)),
+];
+
+/// OpenAI `/v1/embeddings`: the input of completions, or vLLM's chat form.
+const EMBEDDINGS: &Members = &[
+    ("input", prompt(Content, Texts)),
+    ("messages", prompt(Content, Messages)),
+];
+
+/// Anthropic `/v1/messages`.
+const ANTHROPIC: &Members = &[
+    ("messages", prompt(Content, Messages)),
+    ("system", prompt(System, Parts)),
+    ("tools", prompt(Tools, Json)),
+    ("max_tokens", value(OutputMax)),
+];
+
+/// `/generate` of SGLang and of text-generation-inference.
+///
+/// Engines render images where placeholders in the text say. Here images come last, so that prompts with a common
+/// instruction and different images share the instruction.
+const GENERATE: &Members = &[
+    ("text", prompt(Content, Texts)),
+    ("input_ids", prompt(Content, Texts)),
+    ("inputs", prompt(Content, Texts)),
+    ("image_data", prompt(Images, Media)),
+    ("audio_data", prompt(Audio, Media)),
+    ("video_data", prompt(Video, Media)),
+    ("extra_key", cache_key(CacheKey::Salt)),
+    ("sampling_params", value(Mode::Object(SAMPLING_PARAMS))),
+    ("parameters", value(Mode::Object(PARAMETERS))),
+];
+
+const SAMPLING_PARAMS: &Members = &[("max_new_tokens", value(OutputMax))];
+
+const PARAMETERS: &Members = &[
+    ("max_new_tokens", value(OutputMax)),
+    ("adapter_id", cache_key(CacheKey::Adapter)),
+];
+
+/// The member of a request of this API with this name; `None` when the member does not matter.
+pub(crate) fn request_member(api: Api, name: &[u8]) -> Option<Member> {
     let own = match api {
-        Api::ChatCompletions => chat::MEMBERS,
-        Api::Completions => completions::MEMBERS,
-        Api::Responses => responses::MEMBERS,
-        Api::Embeddings => embeddings::MEMBERS,
-        Api::Messages => messages::MEMBERS,
-        Api::Generate => generate::MEMBERS,
+        Api::ChatCompletions => CHAT,
+        Api::Completions => COMPLETIONS,
+        Api::Responses => RESPONSES,
+        Api::Embeddings => EMBEDDINGS,
+        Api::Messages => ANTHROPIC,
+        Api::Generate => GENERATE,
     };
     find(own, name).or_else(|| find(COMMON, name))
 }
 
-/// What a member means by this table.
-pub(crate) fn find(table: &[(&str, Field)], name: &[u8]) -> Option<Field> {
-    table
+/// The member of this table with this name.
+pub(crate) fn find(members: &Members, name: &[u8]) -> Option<Member> {
+    members
         .iter()
         .find(|(known, _)| known.as_bytes() == name)
-        .map(|(_, field)| *field)
+        .map(|(_, member)| *member)
 }

@@ -11,15 +11,15 @@ mod bodies;
 mod json;
 mod model;
 
-use isotherm_fingerprint::{Api, Extracted, Extractor, Fingerprint, Wanted};
+use isotherm_fingerprint::{Api, Extraction, Extractor, Fingerprint, MemberPaths};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::json::{Spelling, Value};
 use crate::model::Rendered;
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> MemberPaths {
+    MemberPaths {
         session: vec![
             "session_id".into(),
             "metadata.session_id".into(),
@@ -30,7 +30,7 @@ fn wanted() -> Wanted {
 }
 
 /// Extracts from a body that arrives in pieces of these sizes, round and round.
-fn extract(api: Api, body: &str, sizes: &[usize]) -> Extracted {
+fn extract(api: Api, body: &str, sizes: &[usize]) -> Extraction {
     let mut extractor = Extractor::new(api, &wanted());
     let mut rest = body.as_bytes();
     for size in sizes.iter().cycle() {
@@ -48,7 +48,7 @@ fn plain(value: &Value) -> String {
     Spelling::new(&[99]).write(value)
 }
 
-fn whole(api: Api, request: &Value) -> Extracted {
+fn whole(api: Api, request: &Value) -> Extraction {
     extract(api, &plain(request), &[usize::MAX])
 }
 
@@ -111,8 +111,8 @@ proptest! {
         let body = Spelling::new(&choices).write(&request);
         let found = extract(api, &body, &sizes);
         let rendered = parse_and_render(api, &body);
-        prop_assert_eq!(found.problem, None);
-        prop_assert!(found.complete);
+        prop_assert_eq!(found.error, None);
+        prop_assert!(found.is_complete);
         prop_assert_eq!(found.fingerprint.blocks(), rendered.blocks());
         prop_assert_eq!(found.fingerprint.total_bytes(), rendered.total_bytes());
         prop_assert_eq!(found.prompt_tokens, rendered.tokens());
@@ -189,8 +189,8 @@ proptest! {
         let mut extractor = Extractor::new(Api::ChatCompletions, &wanted());
         extractor.feed(&body.as_bytes()[..cut.index(body.len())]);
         let found = extractor.finish();
-        prop_assert!(!found.complete);
-        prop_assert_eq!(found.problem, None);
+        prop_assert!(!found.is_complete);
+        prop_assert_eq!(found.error, None);
         if found.model.is_some() {
             let count = found.fingerprint.blocks().len();
             prop_assert_eq!(found.fingerprint.blocks(), &whole.blocks()[..count]);
@@ -220,9 +220,9 @@ proptest! {
         let body = format!("{{{}", tokens.concat());
         let accepted = matches!(serde_json::from_str(&body), Ok(Value::Object(_)));
         let found = extract(Api::ChatCompletions, &body, &sizes);
-        prop_assert_eq!(found.complete, accepted, "{}", body);
+        prop_assert_eq!(found.is_complete, accepted, "{}", body);
         let repaired = format!("{{\"a\":[{}]}}", tokens.concat());
         let accepted = serde_json::from_str::<Value>(&repaired).is_ok();
-        prop_assert_eq!(extract(Api::ChatCompletions, &repaired, &sizes).complete, accepted, "{}", repaired);
+        prop_assert_eq!(extract(Api::ChatCompletions, &repaired, &sizes).is_complete, accepted, "{}", repaired);
     }
 }

@@ -1,36 +1,30 @@
-//! String escapes, a byte at a time, surrogate pairs included.
+//! String escapes, decoded one byte at a time, including surrogate pairs.
 
-/// U+FFFD, in place of a surrogate without its partner.
+/// The replacement for a surrogate without its partner.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// The escape that is being read.
+/// The state of the escape that is being read.
 #[derive(Debug, Default)]
-pub(super) struct Unescape {
-    /// The first half of a surrogate pair, once it was read: the second must follow at once.
+pub(super) struct EscapeDecoder {
+    /// The first half of a surrogate pair, until the next character.
     high: Option<u16>,
-    /// The digits of `\uXXXX` read so far, where one is being read.
-    unit: Option<Unit>,
+    /// The value and the number of the digits of `\uXXXX` so far, inside such an escape.
+    unit: Option<(u16, u8)>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Unit {
-    value: u16,
-    digits: u8,
-}
-
-/// What a byte of an escape led to.
+/// The result of one byte of an escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The escape goes on.
+    /// The escape continues.
     More,
-    /// It has ended, with at most two characters.
+    /// The escape has ended with at most two characters.
     Done([Option<char>; 2]),
-    /// This is no escape.
+    /// The byte is not part of an escape.
     Invalid,
 }
 
-/// The character of an escape that is one letter, other than `u`.
-pub(super) fn short(letter: u8) -> Option<u8> {
+/// The character of an escape of one letter other than `u`.
+pub(super) fn single_letter(letter: u8) -> Option<u8> {
     match letter {
         b'"' | b'\\' | b'/' => Some(letter),
         b'n' => Some(b'\n'),
@@ -42,48 +36,42 @@ pub(super) fn short(letter: u8) -> Option<u8> {
     }
 }
 
-impl Unescape {
-    /// Whether half of a surrogate pair waits for its partner.
-    pub(super) fn waits(&self) -> bool {
+impl EscapeDecoder {
+    /// Whether the first half of a surrogate pair is pending.
+    pub(super) fn has_pending_surrogate(&self) -> bool {
         self.high.is_some()
     }
 
-    /// Gives up waiting for the partner: what stands for the lone half, if there is one.
-    pub(super) fn give_up(&mut self) -> Option<char> {
+    /// Drops a pending surrogate and returns its replacement.
+    pub(super) fn take_lone_surrogate(&mut self) -> Option<char> {
         self.high.take().map(|_| REPLACEMENT)
     }
 
-    /// The next byte after the backslash.
+    /// Reads the next byte after the backslash.
     pub(super) fn push(&mut self, byte: u8) -> Step {
-        let Some(mut unit) = self.unit.take() else {
-            return self.begin(byte);
+        let Some((value, digits)) = self.unit.take() else {
+            if byte == b'u' {
+                self.unit = Some((0, 0));
+                return Step::More;
+            }
+            let Some(byte) = single_letter(byte) else {
+                return Step::Invalid;
+            };
+            return Step::Done([self.take_lone_surrogate(), Some(char::from(byte))]);
         };
         let Some(digit) = char::from(byte).to_digit(16) else {
             return Step::Invalid;
         };
-        unit.value = (unit.value << 4) | digit as u16;
-        unit.digits += 1;
-        if unit.digits < 4 {
-            self.unit = Some(unit);
+        let value = (value << 4) | digit as u16;
+        if digits < 3 {
+            self.unit = Some((value, digits + 1));
             return Step::More;
         }
-        self.end(unit.value)
+        self.finish_unit(value)
     }
 
-    fn begin(&mut self, letter: u8) -> Step {
-        if letter == b'u' {
-            self.unit = Some(Unit::default());
-            return Step::More;
-        }
-        match short(letter) {
-            Some(byte) => Step::Done([self.give_up(), Some(char::from(byte))]),
-            None => Step::Invalid,
-        }
-    }
-
-    fn end(&mut self, unit: u16) -> Step {
-        let high = self.high.take();
-        match (high, unit) {
+    fn finish_unit(&mut self, unit: u16) -> Step {
+        match (self.high.take(), unit) {
             (Some(high), 0xDC00..=0xDFFF) => {
                 let pair =
                     (u32::from(high) - 0xD800) * 0x400 + (u32::from(unit) - 0xDC00) + 0x1_0000;
@@ -94,8 +82,8 @@ impl Unescape {
                 Step::Done([high.map(|_| REPLACEMENT), None])
             }
             (high, _) => {
-                let this = char::from_u32(u32::from(unit)).unwrap_or(REPLACEMENT);
-                Step::Done([high.map(|_| REPLACEMENT), Some(this)])
+                let char = char::from_u32(u32::from(unit)).unwrap_or(REPLACEMENT);
+                Step::Done([high.map(|_| REPLACEMENT), Some(char)])
             }
         }
     }
@@ -107,9 +95,9 @@ mod tests {
 
     use super::*;
 
-    /// Unescapes text that consists of escapes alone.
+    /// Decodes text that consists of escapes alone.
     fn unescape(escapes: &str) -> Option<String> {
-        let mut state = Unescape::default();
+        let mut state = EscapeDecoder::default();
         let mut text = String::new();
         let mut bytes = escapes.bytes();
         while let Some(b'\\') = bytes.next() {
@@ -124,12 +112,12 @@ mod tests {
                 }
             }
         }
-        text.extend(state.give_up());
+        text.extend(state.take_lone_surrogate());
         Some(text)
     }
 
     #[test]
-    fn reads_every_kind_of_escape() {
+    fn every_kind_of_escape_is_decoded() {
         assert_eq!(
             unescape(r#"\"\\\/\b\f\n\r\t"#).unwrap(),
             "\"\\/\u{8}\u{c}\n\r\t"
@@ -148,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_escape() {
+    fn invalid_escapes_are_refused() {
         assert_eq!(unescape(r"\x41"), None);
         assert_eq!(unescape(r"\u00g1"), None);
     }

@@ -1,0 +1,94 @@
+//! The ways in which the extractor reads a JSON value.
+
+use super::Members;
+use crate::json::Container;
+
+/// The way in which a value is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    /// The value does not matter.
+    Skip,
+    /// The request object.
+    Request,
+    /// An object with these members.
+    Object(&'static Members),
+    /// A JSON value that engines render as JSON.
+    Json,
+    /// Text, or a list of parts.
+    Parts,
+    /// A list of messages, or the text of one message.
+    Messages,
+    /// One message.
+    Message,
+    /// Text, token ids, or a list of either.
+    Texts,
+    /// Images, audio or video: the address or the data of each.
+    Media,
+    /// A part of the cache key.
+    CacheKey(CacheKey),
+    /// An attribute of the message.
+    Attribute(Attribute),
+    /// The limit of output tokens.
+    OutputMax,
+    /// Whether the response is to be streamed.
+    Stream,
+}
+
+/// A value on which the engine's prefix cache depends besides the text: two values share no cached prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheKey {
+    /// The model, or the LoRA adapter that vLLM serves under a model's name.
+    Model,
+    /// A LoRA adapter named beside the model.
+    Adapter,
+    /// A salt that separates the caches of tenants.
+    Salt,
+    /// Text that the server prepends: an earlier response, a stored conversation.
+    Previous,
+    /// A template that replaces the model's own, or a stored prompt.
+    Template,
+}
+
+/// The number of [`CacheKey`]s.
+pub(crate) const CACHE_KEYS: usize = CacheKey::Template as usize + 1;
+
+/// A member that identifies the author of a message or the call that the message answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attribute {
+    /// `role`
+    Role,
+    /// `name`
+    Name,
+    /// `tool_call_id`, `call_id`
+    Call,
+}
+
+/// The number of [`Attribute`]s.
+pub(crate) const ATTRIBUTES: usize = Attribute::Call as usize + 1;
+
+impl Mode {
+    /// The mode of an object or array in the position of a value of this mode.
+    pub(crate) fn of_container(self, kind: Container) -> Self {
+        match (self, kind) {
+            (Self::Messages, Container::Object) => Self::Message,
+            (Self::OutputMax | Self::Stream | Self::Attribute(_), _)
+            | (Self::Message, Container::Array) => Self::Skip,
+            (mode, _) => mode,
+        }
+    }
+
+    /// The mode of the elements of an array of this mode.
+    pub(crate) fn of_element(self) -> Self {
+        match self {
+            Self::Messages => Self::Message,
+            Self::Json | Self::Parts | Self::Texts | Self::Media | Self::CacheKey(_) => self,
+            Self::Skip
+            | Self::Request
+            | Self::Object(_)
+            | Self::Message
+            | Self::Attribute(_)
+            | Self::OutputMax
+            | Self::Stream => Self::Skip,
+        }
+    }
+}
