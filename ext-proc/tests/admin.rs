@@ -382,10 +382,10 @@ async fn a_request_that_would_leave_is_explained_with_every_region() {
     assert_eq!(explained["regions"][0]["region"], "eu");
     assert_eq!(explained["regions"][0]["availability"], "never_heard");
     assert_ne!(explained["outcome"]["action"], "forward");
-    let room = PeerReport {
+    let report = PeerReport {
         available: 1,
         replicas: 1,
-        room: 1,
+        free_capacity: 1,
         queue: 0,
         drain_per_s: 1.0,
     };
@@ -393,7 +393,7 @@ async fn a_request_that_would_leave_is_explained_with_every_region() {
     let mut explained = json!(null);
     for _ in 0..20 {
         let now = pool.clock().now();
-        pool.peer_reported(eu, room, now, std::time::Duration::from_millis(80));
+        pool.peer_reported(eu, report, now, std::time::Duration::from_millis(80));
         explained = explain().await;
         if explained["outcome"]["action"] == "forward" {
             break;

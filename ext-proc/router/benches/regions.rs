@@ -155,7 +155,7 @@ impl Service {
         let report = PeerReport {
             available: u32::from(peer.0) % 3,
             replicas: 25,
-            room: 40,
+            free_capacity: 40,
             queue: u32::try_from(ping.seq % 4).unwrap(),
             drain_per_s: 12.5,
         };

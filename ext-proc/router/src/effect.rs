@@ -39,7 +39,7 @@ pub enum Effect {
 pub struct Decision {
     /// The chosen replica.
     pub replica: ReplicaId,
-    /// Whom to try next, best first, when the chosen one fails before the first byte.
+    /// PeerHandle to try next, best first, when the chosen one fails before the first byte.
     pub fallbacks: SmallVec<[ReplicaId; 3]>,
     /// Why this replica.
     pub reason: Reason,

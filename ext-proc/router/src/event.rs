@@ -37,14 +37,14 @@ pub enum Tier {
 pub enum Scope {
     /// It stays in this region.
     #[default]
-    Home,
+    Local,
     /// It may be forwarded to a peer region when this one has no room.
     Regions {
         /// Those that it has come back from, oldest first: it does not go there again.
         tried: SmallVec<[PeerId; 2]>,
     },
     /// It came from another region: it stays, and is refused at once when the queue is long.
-    Guest,
+    Forwarded,
 }
 
 /// A request that wants a replica.
@@ -113,14 +113,14 @@ impl End {
 
 /// Who really served a request: a retry may take it elsewhere than to the chosen replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Served {
+pub enum ServedBy {
     /// Nobody said; the chosen one is presumed.
     #[default]
-    Unsaid,
+    Unreported,
     /// This replica.
-    By(ReplicaId),
+    Replica(ReplicaId),
     /// Somebody who is no replica of the pool, or not any more.
-    Stranger,
+    UnknownHost,
 }
 
 /// What happened.
@@ -133,7 +133,7 @@ pub enum Event {
         /// Which request.
         id: RequestId,
         /// Who really served it.
-        served: Served,
+        served_by: ServedBy,
         /// How it ended.
         end: End,
         /// Time to first token in microseconds. Of an answer that comes whole it is not known.

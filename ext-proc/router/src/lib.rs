@@ -15,9 +15,9 @@ mod policy;
 mod queue;
 pub mod region;
 mod replica;
+mod replica_index;
 mod ring;
 mod router;
-mod slots;
 mod stats;
 mod status;
 mod time;
@@ -25,11 +25,11 @@ mod time;
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
 pub use effect::{Decision, Effect, Forwarding, Reason, RejectReason};
 pub use event::{
-    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Scope, Served, SessionKey, Tier,
+    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Scope, ServedBy, SessionKey, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Placement, Target};
 #[cfg(feature = "research")]
-pub use policy::{Ablation, Selection};
+pub use policy::{Ablation, CandidateRule};
 pub use policy::{PolicyName, UnknownPolicy};
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};

@@ -25,7 +25,7 @@ pub struct PeerReport {
     /// Replicas in all.
     pub replicas: u32,
     /// Requests that they could start now, summed; `u32::MAX` where nothing bounds it.
-    pub room: u32,
+    pub free_capacity: u32,
     /// Requests that wait.
     pub queue: u32,
     /// How many requests a second leave the queue when it is full of work.

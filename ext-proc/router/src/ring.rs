@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use twox_hash::XxHash3_64;
 
 use crate::Request;
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Places on the ring for each target: shares differ by about a tenth then.
 const VIRTUAL_NODES: u64 = 128;
@@ -16,7 +16,7 @@ const VIRTUAL_NODES: u64 = 128;
 /// A hash ring.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    places: BTreeSet<(u64, Slot)>,
+    places: BTreeSet<(u64, ReplicaIndex)>,
     /// Which of several independent rings over the same targets.
     which: u64,
 }
@@ -30,12 +30,12 @@ impl Ring {
         }
     }
 
-    pub(crate) fn join(&mut self, slot: Slot, name: &str) {
+    pub(crate) fn join(&mut self, slot: ReplicaIndex, name: &str) {
         let points = points(name, self.which);
         self.places.extend(points.map(|point| (point, slot)));
     }
 
-    pub(crate) fn leave(&mut self, slot: Slot, name: &str) {
+    pub(crate) fn leave(&mut self, slot: ReplicaIndex, name: &str) {
         for point in points(name, self.which) {
             self.places.remove(&(point, slot));
         }
@@ -45,9 +45,9 @@ impl Ring {
     pub(crate) fn walk(
         &self,
         request: &Request,
-        candidates: &SlotSet,
-        except: &[Slot],
-    ) -> Option<Slot> {
+        candidates: &ReplicaSet,
+        except: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
         if candidates.len() == 1 && except.is_empty() {
             // The usual case under load, and the longest walk.
             return candidates.nth(0);
@@ -58,9 +58,13 @@ impl Ring {
     }
 
     /// The first such target behind a point.
-    pub(crate) fn find(&self, point: u64, is_open: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let behind = self.places.range((point, Slot(0))..);
-        let round = self.places.range(..(point, Slot(0)));
+    pub(crate) fn find(
+        &self,
+        point: u64,
+        is_open: impl Fn(ReplicaIndex) -> bool,
+    ) -> Option<ReplicaIndex> {
+        let behind = self.places.range((point, ReplicaIndex(0))..);
+        let round = self.places.range(..(point, ReplicaIndex(0)));
         behind
             .chain(round)
             .map(|(_, slot)| *slot)

@@ -61,7 +61,7 @@ pub struct Counters {
     /// Responses that ended badly.
     pub finished_failed: u64,
     /// Responses that came from another replica than the chosen one.
-    pub served_elsewhere: u64,
+    pub retried_elsewhere: u64,
     /// Cached tokens as predicted, over the requests whose engine told the truth of the matter.
     pub predicted_cached_tokens: u64,
     /// Cached tokens as measured, over the same requests.
@@ -81,9 +81,9 @@ pub struct Counters {
     /// What it found.
     pub forwarded_cached_tokens: u64,
     /// Requests that came from other regions.
-    pub guests: u64,
+    pub forwarded_in: u64,
     /// Of these, those that were refused because the queue was too long.
-    pub guests_refused: u64,
+    pub forwarded_in_rejected: u64,
     /// Placements told to siblings.
     pub shared_sent: u64,
     /// Placements heard from siblings.

@@ -3,7 +3,7 @@
 mod support;
 
 use isotherm_router::{
-    End, Event, Load, PolicyName, Push, Reason, ReplicaId, RouterConfig, Served,
+    End, Event, Load, PolicyName, Push, Reason, ReplicaId, RouterConfig, ServedBy,
 };
 use support::script::Script;
 use support::{BLOCK_BYTES, request};
@@ -120,7 +120,7 @@ fn only_the_sessions_of_a_replica_that_leaves_move() {
 fn a_request_that_failed_leaves_no_trace() {
     let mut script = blind_tree(2);
     let (replica, _) = send(&mut script, 0, &[1, 2, 3]);
-    script.finish_as(0, End::Failed, Served::Unsaid, None);
+    script.finish_as(0, End::Failed, ServedBy::Unreported, None);
     assert_eq!(send(&mut script, 1, &[1, 2, 3]), (1 - replica, 0));
 }
 
@@ -132,20 +132,20 @@ fn a_retry_teaches_who_really_served() {
     script.finish_as(
         0,
         End::Answered,
-        Served::By(ReplicaId(served)),
+        ServedBy::Replica(ReplicaId(served)),
         Some((192, 0)),
     );
     assert_eq!(send(&mut script, 1, &[1, 2, 3]), (served, 3));
-    assert_eq!(script.stats().counters.served_elsewhere, 1);
+    assert_eq!(script.stats().counters.retried_elsewhere, 1);
 }
 
 #[test]
 fn predictions_are_held_against_what_engines_measured() {
     let mut script = blind_tree(1);
     send(&mut script, 0, &[1, 2, 3]);
-    script.finish_as(0, End::Answered, Served::Unsaid, Some((300, 0)));
+    script.finish_as(0, End::Answered, ServedBy::Unreported, Some((300, 0)));
     send(&mut script, 1, &[1, 2, 3, 4]);
-    script.finish_as(1, End::Answered, Served::Unsaid, Some((400, 290)));
+    script.finish_as(1, End::Answered, ServedBy::Unreported, Some((400, 290)));
     let counters = script.stats().counters;
     assert_eq!(counters.predicted_cached_tokens, 300);
     assert_eq!(counters.measured_cached_tokens, 290);
@@ -163,7 +163,7 @@ fn a_hit_that_did_not_happen_removes_what_is_as_old() {
         script.finish(id);
     }
     assert_eq!(send(&mut script, 2, &[10, 20, 30]), (0, 3));
-    script.finish_as(2, End::Answered, Served::Unsaid, Some((192, 0)));
+    script.finish_as(2, End::Answered, ServedBy::Unreported, Some((192, 0)));
     assert_eq!(script.stats().counters.false_hits, 1);
     assert_eq!(
         send(&mut script, 3, &[1, 2, 3]),
@@ -179,7 +179,7 @@ fn an_engine_that_never_hits_is_not_believed_to() {
     for id in 0..8 {
         let blocks: Vec<u64> = (0..4).collect();
         send(&mut script, id, &blocks);
-        script.finish_as(id, End::Answered, Served::Unsaid, Some((256, 0)));
+        script.finish_as(id, End::Answered, ServedBy::Unreported, Some((256, 0)));
     }
     let status: Vec<_> = script.router.replicas(script.now).collect();
     assert!(status.iter().all(|r| r.prefix_bytes == 0), "{status:?}");

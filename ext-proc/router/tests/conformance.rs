@@ -10,7 +10,7 @@ use isotherm_router::{
     RouterConfig,
 };
 use support::script::Script;
-use support::{guest, passed_over_max, request, serves_in_order, traveller};
+use support::{forwarded_request, overtakes_max, request, serves_in_order, traveller};
 
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Blind];
 
@@ -245,7 +245,7 @@ fn nobody_is_passed_over_for_ever_by_those_whose_prefix_is_warm() {
                 }
                 passed += 1;
                 assert!(
-                    passed <= passed_over_max(policy),
+                    passed <= overtakes_max(policy),
                     "{name}: {passed} went first"
                 );
                 running.push((sent, replica));
@@ -376,7 +376,7 @@ fn peers_report(script: &mut Script) {
         let report = PeerReport {
             available: 1,
             replicas: 1,
-            room: 4,
+            free_capacity: 4,
             queue: 0,
             drain_per_s: 1.0,
         };
@@ -435,7 +435,7 @@ fn an_explanation_is_what_happens_between_regions_too() {
         for id in 0..60 {
             let blocks = [id % 5, 1, 2, id];
             let request = match id % 4 {
-                0 => guest(id, id % 5, &blocks),
+                0 => forwarded_request(id, id % 5, &blocks),
                 1 => traveller(id, id % 5, &blocks, &[1]),
                 2 => Request {
                     subset: Some(Box::new([ReplicaId(0)])),

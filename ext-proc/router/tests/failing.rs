@@ -2,7 +2,7 @@
 
 mod support;
 
-use isotherm_router::{Availability, End, PolicyName, Push, ReplicaId, RouterConfig, Served};
+use isotherm_router::{Availability, End, PolicyName, Push, ReplicaId, RouterConfig, ServedBy};
 use support::request;
 use support::script::Script;
 
@@ -28,7 +28,7 @@ fn feed(script: &mut Script, ids: core::ops::Range<u64>) -> usize {
         for (id, replica) in script.sent() {
             if replica == HOLE {
                 at_hole += 1;
-                script.finish_as(id, End::Failed, Served::Unsaid, None);
+                script.finish_as(id, End::Failed, ServedBy::Unreported, None);
             }
         }
     }
@@ -77,7 +77,7 @@ fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
         script.arrive(request(id, 0, &[]));
         script.effects();
         if id % 2 == 0 {
-            script.finish_as(id, End::Refused, Served::Unsaid, None);
+            script.finish_as(id, End::Refused, ServedBy::Unreported, None);
         } else {
             script.abort(id);
         }
@@ -88,7 +88,7 @@ fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
 
 #[test]
 fn what_others_had_to_serve_in_its_place_is_its_failure_whoever_they_are() {
-    for served in [Served::By(ReplicaId(1)), Served::Stranger] {
+    for served in [ServedBy::Replica(ReplicaId(1)), ServedBy::UnknownHost] {
         let mut script = script();
         for id in 0..MANY {
             script.arrive(request(id, 0, &[]));
@@ -127,7 +127,7 @@ fn when_all_fail_all_are_used_and_the_first_success_has_the_others_tried_at_once
             1,
             "nothing waits and nothing is refused"
         );
-        script.finish_as(id, End::Failed, Served::Unsaid, None);
+        script.finish_as(id, End::Failed, ServedBy::Unreported, None);
     }
     assert_eq!(script.availability(0), Availability::Available);
     assert_eq!(script.availability(1), Availability::Available);

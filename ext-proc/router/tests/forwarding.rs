@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use isotherm_router::{
     Choice, End, Event, PeerAvailability, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    Reason, RejectReason, ReplicaId, Request, RouterConfig, Served, Time,
+    Reason, RejectReason, ReplicaId, Request, RouterConfig, ServedBy, Time,
 };
 use support::home::{
-    ASIA, EU, any, config, full, full_with, no_room, region, room, roomy, script_tau, taken,
+    ASIA, EU, any, config, free_capacity, full, full_with, no_free_capacity, region, roomy,
+    script_tau, taken,
 };
 use support::script::Script;
-use support::{guest, request, traveller};
+use support::{forwarded_request, request, traveller};
 
 #[test]
 fn a_local_replica_comes_first() {
@@ -41,7 +42,7 @@ fn a_request_that_must_stay_waits_here() {
 #[test]
 fn the_longest_match_decides_when_it_is_half_of_the_prompt() {
     let mut script = full(1);
-    script.peer_says(EU, no_room());
+    script.peer_says(EU, no_free_capacity());
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, ASIA)]);
     script.peer_at(EU, 90, roomy());
@@ -85,7 +86,7 @@ fn a_warm_peer_without_room_is_passed_by() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, EU)]);
-    script.peer_says(EU, no_room());
+    script.peer_says(EU, no_free_capacity());
     script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
     assert_eq!(script.forwarded(), [(2, ASIA)]);
 }
@@ -147,7 +148,7 @@ fn a_ring_of_peers_keeps_a_session_together() {
 fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
     let mut script = full(1);
     script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
-    script.peer_says(EU, room(3));
+    script.peer_says(EU, free_capacity(3));
     script.sleep(1);
     for id in 0..20 {
         script.arrive(any(id));
@@ -162,12 +163,12 @@ fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
     script.sleep(100);
     script.event(Event::PeerReported {
         peer: PeerId(EU),
-        report: room(3),
+        report: free_capacity(3),
         as_of: Time::from_nanos(asked.as_nanos() - 500_000),
         round_trip: Duration::from_millis(100),
     });
     assert_eq!(script.forwarded(), []);
-    script.peer_says(EU, room(2));
+    script.peer_says(EU, free_capacity(2));
     assert_eq!(
         script.forwarded().len(),
         2 + tau + 1,
@@ -180,7 +181,7 @@ fn an_older_report_changes_nothing() {
     let mut script = full(1);
     script.event(Event::PeerLost { peer: PeerId(ASIA) });
     script.sleep(200);
-    script.peer_says(EU, no_room());
+    script.peer_says(EU, no_free_capacity());
     let late = Time::from_nanos(script.now.as_nanos() - 1);
     script.event(Event::PeerReported {
         peer: PeerId(EU),
@@ -196,8 +197,8 @@ fn an_older_report_changes_nothing() {
 #[test]
 fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
     let mut script = full(1);
-    script.peer_says(EU, no_room());
-    script.peer_says(ASIA, no_room());
+    script.peer_says(EU, no_free_capacity());
+    script.peer_says(ASIA, no_free_capacity());
     script.arrive(any(1));
     script.arrive(request(2, 2, &[2]));
     script.arrive(any(3));
@@ -206,7 +207,7 @@ fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
     script.sleep(100);
     let one = PeerReport {
         queue: script_tau(),
-        ..room(1)
+        ..free_capacity(1)
     };
     script.peer_says(EU, one);
     let went = script.forwardings();
@@ -219,8 +220,8 @@ fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
 #[test]
 fn local_room_serves_those_who_wait_before_any_peer_does() {
     let mut script = full(1);
-    script.peer_says(EU, no_room());
-    script.peer_says(ASIA, no_room());
+    script.peer_says(EU, no_free_capacity());
+    script.peer_says(ASIA, no_free_capacity());
     script.arrive(any(1));
     script.finish(taken(0));
     assert_eq!(script.sent(), [(1, 0)]);
@@ -255,17 +256,20 @@ fn a_report_grows_old_by_itself() {
 fn a_guest_is_never_forwarded_and_waits_in_a_short_queue_only() {
     let mut script = full(1);
     for id in 0..u64::from(script_tau()) + 1 {
-        script.arrive(guest(id, id, &[id]));
+        script.arrive(forwarded_request(id, id, &[id]));
     }
     assert_eq!(script.effects(), []);
-    script.arrive(guest(9, 9, &[9]));
+    script.arrive(forwarded_request(9, 9, &[9]));
     assert_eq!(script.rejects(), [(9, RejectReason::RegionFull)]);
     script.arrive(request(10, 10, &[10]));
     assert_eq!(script.effects(), [], "its own may still wait");
     script.finish(taken(0));
     assert_eq!(script.sent(), [(0, 0)]);
     let counters = script.stats().counters;
-    assert_eq!((counters.guests, counters.guests_refused), (6, 1));
+    assert_eq!(
+        (counters.forwarded_in, counters.forwarded_in_rejected),
+        (6, 1)
+    );
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn a_guest_that_a_replica_is_free_for_does_not_mind_the_queue() {
         script.arrive(pinned);
     }
     script.finish(taken(1));
-    script.arrive(guest(10, 10, &[10]));
+    script.arrive(forwarded_request(10, 10, &[10]));
     assert_eq!(script.sent(), [(10, 1)]);
 }
 
@@ -294,7 +298,7 @@ fn a_region_that_does_not_keep_what_it_is_sent_loses_its_call() {
         let went = script.forwardings();
         let expected = if id == 0 || id == 4 { 0 } else { 20 * 256 };
         assert_eq!(went[0].1.matched_bytes, expected, "{id}");
-        script.finish_as(id, End::Answered, Served::Unsaid, Some((1_280, 0)));
+        script.finish_as(id, End::Answered, ServedBy::Unreported, Some((1_280, 0)));
         script.sleep(1);
     }
     let counters = script.stats().counters;
@@ -307,8 +311,8 @@ fn without_any_replica_of_its_own_a_region_sends_all_away() {
     let mut script = region(0);
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, EU)]);
-    script.peer_says(EU, no_room());
-    script.peer_says(ASIA, no_room());
+    script.peer_says(EU, no_free_capacity());
+    script.peer_says(ASIA, no_free_capacity());
     script.arrive(any(2));
     assert_eq!(
         script.effects(),
@@ -400,7 +404,7 @@ fn a_report_says_what_peers_need_to_know() {
     );
     let report = script.router.report(script.now);
     assert_eq!((report.available, report.replicas), (2, 2));
-    assert_eq!((report.room, report.queue), (10, 0));
+    assert_eq!((report.free_capacity, report.queue), (10, 0));
     assert!(report.drain_per_s.abs() < f32::EPSILON, "not known yet");
     for id in 0..12 {
         script.arrive(request(id, id, &[id]));
@@ -410,7 +414,7 @@ fn a_report_says_what_peers_need_to_know() {
     script.finish(1);
     script.finish(2);
     let report = script.router.report(script.now);
-    assert_eq!((report.room, report.queue), (1, 0));
+    assert_eq!((report.free_capacity, report.queue), (1, 0));
     // Nine are at it and there is room for one more; each takes two seconds.
     assert!((report.drain_per_s - 5.0).abs() < 0.01, "{report:?}");
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, PolicyName, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, Served,
+    End, Event, PolicyName, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, ServedBy,
 };
 use support::request;
 use support::script::Script;
@@ -34,7 +34,7 @@ fn answered(script: &mut Script, id: u64, tokens: (u32, u32), ttft_us: u64) {
     script.now = script.now.after(Duration::from_micros(ttft_us));
     script.event(Event::Finished {
         id: RequestId(id),
-        served: Served::Unsaid,
+        served_by: ServedBy::Unreported,
         end: End::Answered,
         ttft_us: Some(ttft_us),
         prompt_tokens: Some(tokens.0),

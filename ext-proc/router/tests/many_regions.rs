@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use isotherm_router::region::Effect as RegionEffect;
 use isotherm_router::{
     Effect, End, Event, PeerSpec, Push, ReplicaId, ReplicaSpec, RequestId, Router, RouterConfig,
-    Scope, Served,
+    Scope, ServedBy,
 };
 use world::{MS, Nanos, Random, World};
 
@@ -64,7 +64,7 @@ enum At {
         told: Option<(usize, u64, u64)>,
     },
     /// The client has its answer.
-    Served,
+    ServedBy,
     /// The home refused it, for a reason that it may have.
     Refused,
     /// What it was on died under it after the first byte, or its client's own Envoy died.
@@ -276,9 +276,9 @@ impl Traffic {
         let request = if region == home {
             support::traveller(id, session, &[session, 1, 2], &tried)
         } else {
-            support::guest(id, session, &[session, 1, 2])
+            support::forwarded_request(id, session, &[session, 1, 2])
         };
-        assert!(region == home || matches!(request.scope, Scope::Guest));
+        assert!(region == home || matches!(request.scope, Scope::Forwarded));
         self.journeys[journey].at = At::Deciding { region, id };
         if let Some(pool) = &mut self.pools[region] {
             pool.requests.insert(id, (journey, None));
@@ -391,7 +391,7 @@ impl Traffic {
             }
             At::Returning { arrives } if now >= arrives => {
                 self.returned += 1;
-                let last = self.forgets(number, Served::Stranger, End::Failed);
+                let last = self.forgets(number, ServedBy::UnknownHost, End::Failed);
                 self.journeys[number].tried.extend(last);
                 self.enters(number, home);
             }
@@ -408,20 +408,20 @@ impl Traffic {
                     gateway == home || (self.gateway_up[gateway] && self.world.open(home, gateway));
                 if there && link {
                     if now >= done {
-                        self.tell(told, Served::Unsaid, End::Answered);
-                        self.forgets(number, Served::Unsaid, End::Answered);
-                        self.ends(number, At::Served);
+                        self.tell(told, ServedBy::Unreported, End::Answered);
+                        self.forgets(number, ServedBy::Unreported, End::Answered);
+                        self.ends(number, At::ServedBy);
                     }
                 } else if now >= first_byte {
-                    self.tell(told, Served::Unsaid, End::Failed);
-                    self.forgets(number, Served::Unsaid, End::Failed);
+                    self.tell(told, ServedBy::Unreported, End::Failed);
+                    self.forgets(number, ServedBy::Unreported, End::Failed);
                     self.ends(number, At::Broken);
                 } else if !link {
-                    self.tell(told, Served::Unsaid, End::Failed);
+                    self.tell(told, ServedBy::Unreported, End::Failed);
                     self.back(number, gateway, KEEPALIVE);
                 } else {
                     // Envoy goes down its list of fallbacks: a replica of its own, if there are any.
-                    self.tell(told, Served::Stranger, End::Failed);
+                    self.tell(told, ServedBy::UnknownHost, End::Failed);
                     if self.world.regions[gateway].replicas {
                         self.place(number, gateway, gateway, None);
                     } else if gateway != home {
@@ -440,7 +440,7 @@ impl Traffic {
     }
 
     /// A service is told how a request ended that it had placed on a replica.
-    fn tell(&mut self, told: Option<(usize, u64, u64)>, served: Served, end: End) {
+    fn tell(&mut self, told: Option<(usize, u64, u64)>, served_by: ServedBy, end: End) {
         let Some((region, life, id)) = told else {
             return;
         };
@@ -449,12 +449,12 @@ impl Traffic {
             && pool.life == life
         {
             pool.requests.remove(&id);
-            pool.router.handle(now, finished(id, served, end));
+            pool.router.handle(now, finished(id, served_by, end));
         }
     }
 
     /// The home's service is told how its forwarded request ended: who had been asked.
-    fn forgets(&mut self, journey: usize, served: Served, end: End) -> Option<usize> {
+    fn forgets(&mut self, journey: usize, served_by: ServedBy, end: End) -> Option<usize> {
         let home = self.journeys[journey].home;
         let now = self.world.local(home, self.world.now);
         let pool = self.pools[home].as_mut()?;
@@ -464,7 +464,7 @@ impl Traffic {
             .find(|(_, (number, to))| *number == journey && to.is_some());
         let (id, (_, to)) = found.map(|(id, entry)| (*id, *entry))?;
         pool.requests.remove(&id);
-        pool.router.handle(now, finished(id, served, end));
+        pool.router.handle(now, finished(id, served_by, end));
         to
     }
 
@@ -528,10 +528,10 @@ impl Pool {
     }
 }
 
-fn finished(id: u64, served: Served, end: End) -> Event {
+fn finished(id: u64, served_by: ServedBy, end: End) -> Event {
     Event::Finished {
         id: RequestId(id),
-        served,
+        served_by,
         end,
         ttft_us: None,
         prompt_tokens: None,
@@ -608,7 +608,7 @@ fn requests_survive_what_regions_suffer() {
         let ended = |at: At| traffic.journeys.iter().filter(|j| j.at == at).count() as u64;
         let counts = [
             traffic.journeys.len() as u64,
-            ended(At::Served),
+            ended(At::ServedBy),
             ended(At::Refused),
             ended(At::Broken),
             traffic.forwarded,

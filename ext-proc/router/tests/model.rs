@@ -63,13 +63,13 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
             prop_oneof![3 => Just(0), 1 => 0_u64..800],
             0_u64..300,
         )
-            .prop_map(|(peer, (available, room, queue, drain_per_s), late_ms, round_trip_ms)| {
+            .prop_map(|(peer, (available, free_capacity, queue, drain_per_s), late_ms, round_trip_ms)| {
                 Op::PeerSays {
                     peer,
                     report: PeerReport {
                         available,
                         replicas: available,
-                        room,
+                        free_capacity,
                         queue: queue.saturating_sub(1),
                         drain_per_s,
                     },

@@ -5,9 +5,9 @@ mod support;
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, PeerAvailability, PeerId, QueueLimits, RejectReason, RouterConfig, Served,
+    End, Event, PeerAvailability, PeerId, QueueLimits, RejectReason, RouterConfig, ServedBy,
 };
-use support::home::{ASIA, EU, any, config, full, full_with, no_room, roomy, taken};
+use support::home::{ASIA, EU, any, config, full, full_with, no_free_capacity, roomy, taken};
 use support::script::Script;
 use support::{request, traveller};
 
@@ -104,7 +104,7 @@ fn one_good_answer_and_a_peer_is_trusted_again() {
         assert_eq!(script.forwarded(), [(id, EU)]);
         script.sleep(10);
         script.arrive(traveller(1_000 + id, id, &[id], &[EU]));
-        script.finish_as(id, End::Answered, Served::Stranger, None);
+        script.finish_as(id, End::Answered, ServedBy::UnknownHost, None);
     };
     for id in 0..5 {
         back(&mut script, id);
@@ -176,7 +176,7 @@ fn a_return_that_a_sibling_took_in_counts_all_the_same() {
         script.peer_at(EU, 90, roomy());
         script.arrive(any(id));
         assert_eq!(script.forwarded(), [(id, EU)]);
-        script.finish_as(id, End::Answered, Served::Stranger, None);
+        script.finish_as(id, End::Answered, ServedBy::UnknownHost, None);
     }
     assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
 }
@@ -184,8 +184,8 @@ fn a_return_that_a_sibling_took_in_counts_all_the_same() {
 #[test]
 fn a_forwarded_request_that_failed_leaves_no_trace_in_the_index() {
     for (end, served) in [
-        (End::Failed, Served::Unsaid),
-        (End::Answered, Served::Stranger),
+        (End::Failed, ServedBy::Unreported),
+        (End::Answered, ServedBy::UnknownHost),
     ] {
         let mut script = full(1);
         script.arrive(traveller(1, 1, &[1, 2], &[]));
@@ -205,8 +205,8 @@ fn a_request_that_comes_back_has_its_old_place_in_the_queue() {
     script.arrive(any(1));
     script.arrive(any(2));
     assert_eq!(script.forwarded(), [(1, EU), (2, EU)]);
-    script.peer_says(EU, no_room());
-    script.peer_says(ASIA, no_room());
+    script.peer_says(EU, no_free_capacity());
+    script.peer_says(ASIA, no_free_capacity());
     script.sleep(10);
     script.arrive(request(3, 3, &[3]));
     script.arrive(request(4, 4, &[4]));
@@ -236,7 +236,7 @@ fn a_full_queue_takes_a_request_back() {
     script.arrive(any(1));
     script.arrive(request(2, 2, &[2]));
     assert_eq!(script.forwarded(), [(1, EU)]);
-    script.peer_says(ASIA, no_room());
+    script.peer_says(ASIA, no_free_capacity());
     script.arrive(traveller(3, 1, &[1, 1, 1, 1], &[EU]));
     assert_eq!(script.effects(), []);
     assert_eq!(script.stats().queue_length, 2);

@@ -219,7 +219,7 @@ fn what_a_sibling_forwards_counts_against_the_peer_s_room_and_leads_there() {
     let report = PeerReport {
         available: 1,
         replicas: 1,
-        room: 5,
+        free_capacity: 5,
         queue: 0,
         drain_per_s: 1.0,
     };

@@ -2,7 +2,7 @@
 
 mod support;
 
-use isotherm_router::{End, Event, PolicyName, Push, Reason, ReplicaId, RouterConfig, Served};
+use isotherm_router::{End, Event, PolicyName, Push, Reason, ReplicaId, RouterConfig, ServedBy};
 use support::request;
 use support::script::Script;
 
@@ -145,7 +145,7 @@ fn a_replica_that_computes_faster_is_sent_more() {
                 let token_us = if replica == 0 { 100 } else { 400 };
                 script.event(Event::Finished {
                     id: isotherm_router::RequestId(id),
-                    served: Served::Unsaid,
+                    served_by: ServedBy::Unreported,
                     end: End::Answered,
                     ttft_us: Some(20_000 + u64::from(tokens) * token_us),
                     prompt_tokens: Some(tokens),

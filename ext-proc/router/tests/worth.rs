@@ -2,7 +2,7 @@
 
 mod support;
 
-use isotherm_router::{Choice, End, Event, PeerId, Reason, RequestId, Served};
+use isotherm_router::{Choice, End, Event, PeerId, Reason, RequestId, ServedBy};
 use support::home::{ASIA, EU, region, roomy};
 use support::script::Script;
 use support::traveller;
@@ -30,7 +30,7 @@ fn measured() -> Script {
 fn answered(script: &mut Script, id: u64, blocks: u64) {
     script.event(Event::Finished {
         id: RequestId(id),
-        served: Served::Unsaid,
+        served_by: ServedBy::Unreported,
         end: End::Answered,
         ttft_us: Some(25_000 * blocks),
         prompt_tokens: u32::try_from(64 * blocks).ok(),

@@ -79,7 +79,7 @@ fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
         pool: pool.name().to_string(),
         available: report.available,
         replicas: report.replicas,
-        room: (report.room < u32::MAX).then_some(report.room),
+        free_capacity: (report.free_capacity < u32::MAX).then_some(report.free_capacity),
         queue: report.queue,
         drain_per_s: report.drain_per_s,
     }

@@ -82,7 +82,7 @@ pub(super) fn rows(regions: &RegionsView) -> Vec<[String; 12]> {
 }
 
 fn own_row(regions: &RegionsView, pool: &RegionPoolView) -> [String; 12] {
-    let [free, queue, room] = said(Some(pool));
+    let [free, queue, free_capacity] = said(Some(pool));
     let state = if regions.gateway {
         "this one"
     } else {
@@ -97,7 +97,7 @@ fn own_row(regions: &RegionsView, pool: &RegionPoolView) -> [String; 12] {
         dash(),
         free,
         queue,
-        room,
+        free_capacity,
         dash(),
         dash(),
         dash(),
@@ -115,20 +115,39 @@ fn peer_rows(peer: &PeerView) -> Vec<[String; 12]> {
     };
     let row = |of_pool: [String; 8]| {
         let [name, state, round_trip, heard] = of_region();
-        let [pool, takes, free, queue, room, forwarded, returned, adopted] = of_pool;
+        let [
+            pool,
+            takes,
+            free,
+            queue,
+            free_capacity,
+            forwarded,
+            returned,
+            adopted,
+        ] = of_pool;
         [
-            name, state, round_trip, heard, pool, takes, free, queue, room, forwarded, returned,
+            name,
+            state,
+            round_trip,
+            heard,
+            pool,
+            takes,
+            free,
+            queue,
+            free_capacity,
+            forwarded,
+            returned,
             adopted,
         ]
     };
     let pools = peer.pools.iter().map(|pool| {
-        let [free, queue, room] = said(pool.said.as_ref());
+        let [free, queue, free_capacity] = said(pool.said.as_ref());
         row([
             pool.pool.clone(),
             pool.availability.clone(),
             free,
             queue,
-            room,
+            free_capacity,
             pool.forwarded.to_string(),
             pool.returned.to_string(),
             pool.adopted.to_string(),
@@ -149,8 +168,10 @@ fn said(said: Option<&RegionPoolView>) -> [String; 3] {
     [
         format!("{}/{}", said.available, said.replicas),
         said.queue.to_string(),
-        said.room
-            .map_or_else(|| "unlimited".to_owned(), |room| room.to_string()),
+        said.free_capacity.map_or_else(
+            || "unlimited".to_owned(),
+            |free_capacity| free_capacity.to_string(),
+        ),
     ]
 }
 
@@ -237,7 +258,7 @@ pub(super) mod tests {
             pool: "llama".into(),
             available,
             replicas: 4,
-            room: Some(7),
+            free_capacity: Some(7),
             queue,
             drain_per_s: 1.5,
         };

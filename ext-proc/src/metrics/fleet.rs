@@ -79,7 +79,7 @@ fn requests(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         "retried_elsewhere",
         "Responses of a replica other than the chosen one",
         pools,
-        |c| c.served_elsewhere,
+        |c| c.retried_elsewhere,
     )
 }
 

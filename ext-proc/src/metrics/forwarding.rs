@@ -53,13 +53,13 @@ fn taken(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         "forwarded_in",
         "Requests forwarded to this region by a peer",
         pools,
-        |c| c.guests,
+        |c| c.forwarded_in,
     )?;
     page.counter(
         "forwarded_in_refused",
         "Of these, those that were sent back because the queue was too long",
         pools,
-        |c| c.guests_refused,
+        |c| c.forwarded_in_rejected,
     )?;
     let mut adopted: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for pool in pools {
@@ -109,7 +109,7 @@ fn peers(page: &mut Page<'_>, pools: &[Snapshot]) -> fmt::Result {
         "peer_free_capacity",
         "Requests that the peer could start at once, by its last report",
         pools,
-        |peer| Some(f64::from(peer.report?.room)),
+        |peer| Some(f64::from(peer.report?.free_capacity)),
     )?;
     page.peer_gauge(
         "peer_queue_length",

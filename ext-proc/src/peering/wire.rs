@@ -124,7 +124,7 @@ pub struct PoolReport {
     pub replicas: u32,
     /// Requests that they could start now.
     #[prost(uint32, tag = "4")]
-    pub room: u32,
+    pub free_capacity: u32,
     /// Requests that wait.
     #[prost(uint32, tag = "5")]
     pub queue: u32,

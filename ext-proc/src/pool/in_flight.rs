@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::{End, Event, Load, ReplicaId, RequestId, Served, Time};
+use isotherm_router::{End, Event, Load, ReplicaId, RequestId, ServedBy, Time};
 
 use super::Pool;
 use super::decision::Route;
@@ -72,7 +72,7 @@ impl InFlightGuard {
 
     /// Releases a request whose response ended without a readable outcome.
     pub fn finish_without_outcome(mut self) {
-        self.release(&Outcome::default(), Served::Unsaid, End::Answered);
+        self.release(&Outcome::default(), ServedBy::Unreported, End::Answered);
     }
 
     /// Releases a request whose response ended with `outcome`. The engine's load report in it counts as a probe.
@@ -80,19 +80,19 @@ impl InFlightGuard {
         if let Some(entry) = &mut self.entry {
             entry.finish(outcome);
         }
-        let served = self.served(outcome);
-        self.release(outcome, served, End::of_status(outcome.status));
+        let served_by = self.served_by(outcome);
+        self.release(outcome, served_by, End::of_status(outcome.status));
         self.pool.observe(outcome);
-        if let Some((replica, load, sent)) = self.load_report(served, outcome) {
+        if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);
         }
     }
 
-    fn release(&mut self, outcome: &Outcome, served: Served, end: End) {
+    fn release(&mut self, outcome: &Outcome, served_by: ServedBy, end: End) {
         self.is_closed = true;
         self.pool.request_event(Event::Finished {
             id: self.id,
-            served,
+            served_by,
             end,
             ttft_us: outcome.first_token_us(),
             prompt_tokens: outcome.prompt_tokens,
@@ -103,28 +103,32 @@ impl InFlightGuard {
 
     /// The replica that served the response. Another region's gateway serves a forwarded request, and only Envoy knows
     /// its address. A forwarded request that came back names this Envoy's own listener, whose address has no port.
-    fn served(&self, outcome: &Outcome) -> Served {
+    fn served_by(&self, outcome: &Outcome) -> ServedBy {
         let Some(at) = outcome.served.as_deref() else {
-            return Served::Unsaid;
+            return ServedBy::Unreported;
         };
         match (at.parse::<SocketAddr>(), self.is_forwarded) {
-            (Ok(_), true) | (Err(_), false) => Served::Unsaid,
-            (Err(_), true) => Served::Stranger,
+            (Ok(_), true) | (Err(_), false) => ServedBy::Unreported,
+            (Err(_), true) => ServedBy::UnknownHost,
             (Ok(addr), false) => self
                 .pool
                 .replica_at(addr)
-                .map_or(Served::Stranger, Served::By),
+                .map_or(ServedBy::UnknownHost, ServedBy::Replica),
         }
     }
 
     /// The load report of the outcome, with the replica and the time that it holds for. The report is as old as the first
     /// byte of the response; without that time its age is unknown, and the report is ignored.
-    fn load_report(&self, served: Served, outcome: &Outcome) -> Option<(ReplicaId, Load, Time)> {
+    fn load_report(
+        &self,
+        served_by: ServedBy,
+        outcome: &Outcome,
+    ) -> Option<(ReplicaId, Load, Time)> {
         let (report, (sent, chosen)) = (outcome.load?, self.dispatched?);
-        let replica = match served {
-            Served::Unsaid => chosen,
-            Served::By(replica) => replica,
-            Served::Stranger => return None,
+        let replica = match served_by {
+            ServedBy::Unreported => chosen,
+            ServedBy::Replica(replica) => replica,
+            ServedBy::UnknownHost => return None,
         };
         let age = Duration::from_micros(outcome.ttft_us?).saturating_sub(REPORT_AGE);
         let load = Load {

@@ -236,9 +236,9 @@ impl Pool {
     pub fn submit(self: &Arc<Self>, request: &RouteRequest) -> (InFlightGuard, Submission) {
         // A request that another region forwarded, or that came back from one, is in the recording of its first arrival.
         let is_first_arrival = match &request.scope {
-            Scope::Guest => false,
+            Scope::Forwarded => false,
             Scope::Regions { tried } => tried.is_empty(),
-            Scope::Home => true,
+            Scope::Local => true,
         };
         let entry = if is_first_arrival {
             let (fingerprint, session) = (&request.fingerprint, request.session);

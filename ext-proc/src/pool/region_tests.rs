@@ -20,7 +20,7 @@ const POOLS: &str = "pools: [{ model: m, push: outstanding, outstanding_max: 1 }
 const ROOM: PeerReport = PeerReport {
     available: 1,
     replicas: 2,
-    room: 1,
+    free_capacity: 1,
     queue: 0,
     drain_per_s: 1.0,
 };
@@ -211,9 +211,9 @@ async fn only_the_first_arrival_of_a_request_is_recorded() {
     let reader = pool.recorder().start(pool.clock().now(), 10).unwrap();
     let tried = [PeerId(0)].into_iter().collect();
     for (scope, recorded) in [
-        (Scope::Guest, 0),
+        (Scope::Forwarded, 0),
         (Scope::Regions { tried }, 0),
-        (Scope::Home, 1),
+        (Scope::Local, 1),
     ] {
         let request = RouteRequest {
             scope,

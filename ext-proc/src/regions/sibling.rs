@@ -215,7 +215,7 @@ mod tests {
         let report = PeerReport {
             available: 1,
             replicas: 3,
-            room: 4,
+            free_capacity: 4,
             queue: 5,
             drain_per_s: 2.0,
         };
@@ -223,7 +223,7 @@ mod tests {
         let others = [answer(1, 1, 10).pools, answer(1, 1, 20).pools];
         add_queues(&mut own, others.iter().flatten());
         assert_eq!((own[0].1.queue, own[0].1.drain_per_s), (35, 5.0));
-        assert_eq!((own[0].1.replicas, own[0].1.room), (3, 4));
+        assert_eq!((own[0].1.replicas, own[0].1.free_capacity), (3, 4));
         assert_eq!(own[1].1, report);
     }
 }

@@ -117,7 +117,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
     let report = PeerReport {
         available: 3,
         replicas: 4,
-        room: 5,
+        free_capacity: 5,
         queue: 1,
         drain_per_s: 2.5,
     };

@@ -98,7 +98,7 @@ async fn queues_add_up_and_one_envoy_is_enough() {
     .await;
 
     let stay = || RouteRequest {
-        scope: Scope::Home,
+        scope: Scope::Local,
         ..RouteRequest::default()
     };
     let mut requests: Vec<_> = (0..2).map(|_| second.pool().submit(&stay())).collect();

@@ -17,7 +17,7 @@ use super::{ONE_AT_A_TIME, Service, eventually};
 const ROOM: PeerReport = PeerReport {
     available: 3,
     replicas: 4,
-    room: 100,
+    free_capacity: 100,
     queue: 0,
     drain_per_s: 10.0,
 };
@@ -148,7 +148,7 @@ async fn what_waits_leaves_when_another_region_has_room() {
     let pool = region.service.pool();
     let full = PeerReport {
         available: 0,
-        room: 0,
+        free_capacity: 0,
         ..ROOM
     };
     for name in ["eu", "asia"] {
@@ -262,12 +262,12 @@ async fn a_guest_gets_a_replica_or_a_place_in_the_queue_and_never_leaves() {
     second.waits().await;
     assert!(
         second.is_quiet().await,
-        "asia has room, and is not for guests"
+        "asia has free capacity, but not for forwarded requests"
     );
     first.outcome("v=1;status=200").await;
     assert!(second.goes_on().await.destination().is_some());
     let counters = region.service.pool().stats().counters;
-    assert_eq!((counters.guests, counters.forwarded), (2, 0));
+    assert_eq!((counters.forwarded_in, counters.forwarded), (2, 0));
 }
 
 #[tokio::test]
@@ -286,7 +286,10 @@ async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
     };
     assert_eq!((status, code.as_str()), (503, "region_full"));
     assert_eq!(why.as_deref(), Some("region_full"));
-    assert_eq!(region.service.pool().stats().counters.guests_refused, 1);
+    assert_eq!(
+        region.service.pool().stats().counters.forwarded_in_rejected,
+        1
+    );
 }
 
 #[tokio::test]
@@ -327,7 +330,7 @@ async fn a_client_that_forges_an_origin_is_a_client_like_any_other() {
         }
     }
     let counters = region.service.pool().stats().counters;
-    assert_eq!((counters.guests, counters.returned), (0, 0));
+    assert_eq!((counters.forwarded_in, counters.returned), (0, 0));
     let page = region.service.metrics().await;
     for name in ["x-isotherm-origin", "x-isotherm-tried"] {
         let line = format!("isotherm_bad_headers_total{{header=\"{name}\"}} 6");
@@ -368,5 +371,5 @@ async fn without_regions_everything_stays_as_it_is() {
     call.waits().await;
     running.outcome("v=1;status=200").await;
     assert!(call.goes_on().await.destination().is_some());
-    assert_eq!(service.pool().stats().counters.guests, 0);
+    assert_eq!(service.pool().stats().counters.forwarded_in, 0);
 }

@@ -7,7 +7,7 @@
 
 use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
-use isotherm_router::{Ablation, Selection};
+use isotherm_router::{Ablation, CandidateRule};
 
 use super::document::{Document, Section, Table};
 use super::dualmap::{
@@ -58,10 +58,10 @@ pub(super) fn run(lab: &Lab) -> anyhow::Result<Document> {
 
 fn case(lab: &Lab, system: &str, rate: f64) -> Case {
     let selection = match system {
-        AFFINITY => Selection::CacheAffinity,
-        LEAST_LOADED => Selection::LeastLoaded,
-        MIN_TTFT => Selection::MinTtft,
-        _ => Selection::SloAware,
+        AFFINITY => CandidateRule::CacheAffinity,
+        LEAST_LOADED => CandidateRule::LeastLoaded,
+        MIN_TTFT => CandidateRule::MinTtft,
+        _ => CandidateRule::SloAware,
     };
     let ablation = Ablation {
         selection,

@@ -36,7 +36,7 @@ pub struct ReportedPool {
     /// Replicas that take another request.
     pub available: u32,
     /// Requests that it could start now.
-    pub room: u32,
+    pub free_capacity: u32,
     /// Requests that wait.
     pub queue: u32,
 }
@@ -147,7 +147,7 @@ fn answer(said: &Said, region: &str, claim: &Mutex<ReportedPool>) -> Option<Said
         model: MODEL.to_owned(),
         available: claim.available,
         replicas: claim.available.max(1),
-        room: claim.room,
+        free_capacity: claim.free_capacity,
         queue: claim.queue,
         drain_per_s: 1000.0,
     };
@@ -242,7 +242,7 @@ struct PoolReport {
     #[prost(uint32, tag = "3")]
     replicas: u32,
     #[prost(uint32, tag = "4")]
-    room: u32,
+    free_capacity: u32,
     #[prost(uint32, tag = "5")]
     queue: u32,
     #[prost(float, tag = "6")]

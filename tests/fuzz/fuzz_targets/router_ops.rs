@@ -66,7 +66,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         11..=18 => Op::Finish {
             which: small(input)?,
             end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,
-            served: match input.int_in_range(0_u8..=9)? {
+            served_by: match input.int_in_range(0_u8..=9)? {
                 0 => Server::Stranger,
                 1..=2 => Server::Member(small(input)?),
                 _ => Server::Unsaid,
@@ -118,7 +118,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                 PeerReport {
                     available,
                     replicas: available,
-                    room: input.int_in_range(0..=5)?,
+                    free_capacity: input.int_in_range(0..=5)?,
                     queue: input.int_in_range(0..=6)?,
                     drain_per_s: input.arbitrary()?,
                 }

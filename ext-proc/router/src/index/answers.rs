@@ -18,7 +18,7 @@ use crate::{ReplicaId, Request, SessionKey};
 const ANSWERS_MAX: usize = 16_384;
 
 /// The share of it that is found, before anything was measured.
-const FOUND_START: f64 = 0.5;
+const HIT_SHARE_START: f64 = 0.5;
 /// How much one measurement moves that.
 const LEARNING_RATE: f64 = 0.05;
 /// A prompt with less than this share of what is remembered behind what it has in common does not repeat it: its length in
@@ -28,12 +28,12 @@ const REPEATED_MIN: f64 = 0.8;
 /// What an answer stands behind: the last block of a prompt, of its session. A popular opening has many answers, and each
 /// session knows its own; a first message is often too short for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
+pub(crate) struct AnswerKey {
     block: Option<u64>,
     session: Option<SessionKey>,
 }
 
-impl Behind {
+impl AnswerKey {
     /// What a prompt would go on from whose first `depth` blocks are known.
     pub(crate) fn matched(request: &Request, depth: usize) -> Option<Self> {
         let blocks = request.fingerprint.blocks();
@@ -63,14 +63,14 @@ impl Behind {
 /// The last answer to each of the latest prompts.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    behind: Recent<Behind, (ReplicaId, u32)>,
+    key: Recent<AnswerKey, (ReplicaId, u32)>,
     /// The share of what is remembered that is found.
-    found: f64,
+    hit_share: f64,
     /// No answer was longer, in tokens.
     longest: u32,
 }
 
-impl Key for Behind {
+impl Key for AnswerKey {
     fn spread(&self, spread: &Spread) -> u64 {
         // The same number as a block and as a session are two keys, since one of them is mixed once more.
         let block = self.block.map_or(0, |block| spread.mix(block));
@@ -83,41 +83,38 @@ impl Answers {
     /// The seed decides where things lie in memory, and nothing else.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            behind: Recent::new(ANSWERS_MAX, seed),
-            found: FOUND_START,
+            key: Recent::new(ANSWERS_MAX, seed),
+            hit_share: HIT_SHARE_START,
             longest: 0,
         }
     }
 
     /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
-    pub(crate) fn told(&mut self, behind: Behind, replica: ReplicaId, tokens: u32) {
+    pub(crate) fn told(&mut self, key: AnswerKey, replica: ReplicaId, tokens: u32) {
         self.longest = self.longest.max(tokens);
-        self.behind.put(behind, (replica, tokens));
-        if behind.block.is_some() {
+        self.key.put(key, (replica, tokens));
+        if key.block.is_some() {
             // The session has gone on from the prompt that was too short for a block.
-            self.behind.pop(&Behind {
-                block: None,
-                ..behind
-            });
+            self.key.pop(&AnswerKey { block: None, ..key });
         }
     }
 
     /// How many of so many remembered tokens are expected to be there.
     pub(crate) fn expected(&self, remembered: f64) -> f64 {
-        remembered * self.found
+        remembered * self.hit_share
     }
 
     /// How many tokens a replica holds for a prompt that has so many behind this, if it goes on with them.
-    pub(crate) fn remembered(&self, behind: Behind, replica: ReplicaId, tokens: f64) -> f64 {
-        match self.at(behind, tokens) {
+    pub(crate) fn remembered(&self, key: AnswerKey, replica: ReplicaId, tokens: f64) -> f64 {
+        match self.at(key, tokens) {
             Some((at, held)) if at == replica => held,
             Some(_) | None => 0.0,
         }
     }
 
     /// The one replica that holds tokens for such a prompt, if any does, and how many.
-    pub(crate) fn at(&self, behind: Behind, tokens: f64) -> Option<(ReplicaId, f64)> {
-        let (at, held) = *self.behind.peek(&behind)?;
+    pub(crate) fn at(&self, key: AnswerKey, tokens: f64) -> Option<(ReplicaId, f64)> {
+        let (at, held) = *self.key.peek(&key)?;
         let held = f64::from(held);
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
@@ -128,10 +125,10 @@ impl Answers {
     }
 
     /// So many were remembered, and so many found.
-    pub(crate) fn learn(&mut self, remembered: f64, found: f64) {
+    pub(crate) fn learn(&mut self, remembered: f64, hit_share: f64) {
         if remembered > 0.0 {
-            let share = (found / remembered).clamp(0.0, 1.0);
-            self.found += LEARNING_RATE * (share - self.found);
+            let share = (hit_share / remembered).clamp(0.0, 1.0);
+            self.hit_share += LEARNING_RATE * (share - self.hit_share);
         }
     }
 }
@@ -142,14 +139,14 @@ mod tests {
 
     const HOME: ReplicaId = ReplicaId(1);
 
-    fn behind(block: Option<u64>, session: Option<u64>) -> Behind {
-        Behind::new(block, session.map(SessionKey)).unwrap()
+    fn key(block: Option<u64>, session: Option<u64>) -> AnswerKey {
+        AnswerKey::new(block, session.map(SessionKey)).unwrap()
     }
 
     #[test]
     fn an_answer_is_expected_where_it_was_written_by_whoever_can_repeat_it() {
         let mut answers = Answers::new(1);
-        let mine = behind(Some(7), Some(1));
+        let mine = key(Some(7), Some(1));
         answers.told(mine, HOME, 100);
         for (who, at, tokens, held) in [
             (mine, HOME, 500.0, 100.0),
@@ -157,8 +154,8 @@ mod tests {
             // Too short to repeat it: a new conversation with the same opening.
             (mine, HOME, 70.0, 0.0),
             (mine, ReplicaId(2), 500.0, 0.0),
-            (behind(Some(7), Some(2)), HOME, 500.0, 0.0),
-            (behind(Some(7), None), HOME, 500.0, 0.0),
+            (key(Some(7), Some(2)), HOME, 500.0, 0.0),
+            (key(Some(7), None), HOME, 500.0, 0.0),
         ] {
             let seen = answers.remembered(who, at, tokens);
             assert!((seen - held).abs() < 1e-9, "{who:?}: {seen}");
@@ -168,12 +165,12 @@ mod tests {
     #[test]
     fn a_message_too_short_for_a_block_is_known_by_its_session_until_that_goes_on() {
         let mut answers = Answers::new(1);
-        let short = behind(None, Some(1));
+        let short = key(None, Some(1));
         answers.told(short, HOME, 100);
         assert!(answers.remembered(short, HOME, 200.0) > 0.0);
-        answers.told(behind(Some(7), Some(1)), HOME, 300);
+        answers.told(key(Some(7), Some(1)), HOME, 300);
         assert!(answers.remembered(short, HOME, 200.0) <= 0.0);
-        assert_eq!(Behind::new(None, None), None);
+        assert_eq!(AnswerKey::new(None, None), None);
     }
 
     #[test]

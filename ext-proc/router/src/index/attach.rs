@@ -4,8 +4,8 @@ use isotherm_fingerprint::BlockHash;
 
 use super::node::NodeId;
 use super::slab::NONE;
-use super::{Match, PrefixIndex};
-use crate::slots::Slot;
+use super::{PrefixIndex, PrefixMatch};
+use crate::replica_index::ReplicaIndex;
 
 impl PrefixIndex {
     /// A target was sent a prompt that goes on from `parent` with `blocks`, says somebody who knew that it had everything
@@ -15,13 +15,13 @@ impl PrefixIndex {
     /// it has.
     pub(crate) fn attach(
         &mut self,
-        slot: Slot,
+        slot: ReplicaIndex,
         parent: Option<BlockHash>,
         blocks: &[BlockHash],
     ) -> bool {
         let Some(parent) = parent else {
-            let found = self.deepest_of(blocks, slot);
-            self.record(blocks, slot, &found);
+            let matched = self.deepest_of(blocks, slot);
+            self.record(blocks, slot, &matched);
             return true;
         };
         let Some(id) = self.table.find(&self.nodes, parent.hash) else {
@@ -32,34 +32,34 @@ impl PrefixIndex {
             let mut chain = vec![parent];
             chain.extend_from_slice(blocks);
             let below = self.deepest_of(blocks, slot);
-            let found = if below.depth == 0 {
-                Match {
+            let matched = if below.depth == 0 {
+                PrefixMatch {
                     depth: 1,
                     node: Some(id),
                 }
             } else {
-                Match {
+                PrefixMatch {
                     depth: below.depth + 1,
                     ..below
                 }
             };
-            self.record(&chain, slot, &found);
+            self.record(&chain, slot, &matched);
             return true;
         }
         // The nodes know their own length; where the last of them ends is all that the new ones need.
         let known = missing.into_iter().map(|hash| BlockHash { hash, ..parent });
         let chain: Vec<BlockHash> = known.chain(blocks.iter().copied()).collect();
-        let found = Match {
+        let matched = PrefixMatch {
             depth: 0,
             node: above,
         };
-        self.record(&chain, slot, &found);
+        self.record(&chain, slot, &matched);
         true
     }
 
     /// The hashes of this node and those above it that the target is not known to have, shortest prefix first, and the
     /// node above them, which it has.
-    fn missing_above(&self, mut id: NodeId, slot: Slot) -> (Option<NodeId>, Vec<u64>) {
+    fn missing_above(&self, mut id: NodeId, slot: ReplicaIndex) -> (Option<NodeId>, Vec<u64>) {
         let mut missing = Vec::new();
         while id != NONE && self.nodes.entry(id, slot).is_none() {
             let Some(node) = self.nodes.get(id) else {

@@ -2,15 +2,20 @@
 
 use isotherm_fingerprint::BlockHash;
 
-use super::{PrefixIndex, Recorded};
-use crate::slots::Slot;
+use super::{PredictionRecord, PrefixIndex};
+use crate::replica_index::ReplicaIndex;
 
 /// The most entries that one corrected prediction makes the index forget.
 const FORGOTTEN_PER_MISS_MAX: usize = 256;
 
 impl PrefixIndex {
     /// A request did not reach the target after all: takes back what recording it added.
-    pub(crate) fn retract(&mut self, blocks: &[BlockHash], slot: Slot, recorded: &Recorded) {
+    pub(crate) fn retract(
+        &mut self,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        recorded: &PredictionRecord,
+    ) {
         let added = blocks.get(recorded.depth_before..).unwrap_or_default();
         for block in added.iter().rev() {
             let Some(id) = self.table.find(&self.nodes, block.hash) else {
@@ -32,7 +37,7 @@ impl PrefixIndex {
     /// Engines evict what was used longest ago, so with the missing part everything of that age or older is gone
     /// as well: the index forgets it. The prompt's own prefixes are of the request's age by now and stay, because
     /// the engine has just computed them.
-    pub(crate) fn missed(&mut self, slot: Slot, recorded: &Recorded) -> usize {
+    pub(crate) fn missed(&mut self, slot: ReplicaIndex, recorded: &PredictionRecord) -> usize {
         let mut forgotten = 0;
         while forgotten < FORGOTTEN_PER_MISS_MAX
             && self
@@ -47,7 +52,7 @@ impl PrefixIndex {
     }
 
     /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
-    pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: Slot, depth: usize) {
+    pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: ReplicaIndex, depth: usize) {
         for block in blocks.get(depth..).unwrap_or_default().iter().rev() {
             if let Some(id) = self.table.find(&self.nodes, block.hash)
                 && let Some(entry) = self.nodes.entry(id, slot)

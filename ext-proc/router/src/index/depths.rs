@@ -7,8 +7,8 @@
 
 use isotherm_fingerprint::BlockHash;
 
-use super::{Match, PrefixIndex};
-use crate::slots::{Slot, SlotSet};
+use super::{PrefixIndex, PrefixMatch};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 impl PrefixIndex {
     /// Shows each of these targets once, with the longest prefix of the chain that it has: deepest first, and in order
@@ -16,27 +16,31 @@ impl PrefixIndex {
     pub(crate) fn each_deepest(
         &self,
         blocks: &[BlockHash],
-        among: &SlotSet,
-        mut show: impl FnMut(Slot, &Match),
+        among: &ReplicaSet,
+        mut show: impl FnMut(ReplicaIndex, &PrefixMatch),
     ) {
         let mut left = among.clone();
         let mut shorter = blocks;
         while !left.is_empty() {
-            let found = self.deepest(shorter, &left);
-            if found.node.is_none() {
+            let matched = self.deepest(shorter, &left);
+            if matched.node.is_none() {
                 break;
             }
-            for slot in found.node.into_iter().flat_map(|id| self.nodes.targets(id)) {
+            for slot in matched
+                .node
+                .into_iter()
+                .flat_map(|id| self.nodes.targets(id))
+            {
                 if left.set(slot, false) {
-                    show(slot, &found);
+                    show(slot, &matched);
                 }
             }
             shorter = shorter
-                .get(..found.depth.saturating_sub(1))
+                .get(..matched.depth.saturating_sub(1))
                 .unwrap_or_default();
         }
         for slot in left.iter() {
-            show(slot, &Match::default());
+            show(slot, &PrefixMatch::default());
         }
     }
 }
@@ -72,20 +76,20 @@ mod tests {
             among in prop::collection::btree_set(0..TARGETS, 0..TARGETS),
         ) {
             let mut index = PrefixIndex::new(IndexLimits { bytes_max: 3_000, eviction: Eviction::Lru }, 1);
-            let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
+            let slots: Vec<ReplicaIndex> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
             for (path, target) in sent {
                 let blocks = blocks_of(&path);
-                let found = index.deepest_of(&blocks, slots[target]);
-                index.record(&blocks, slots[target], &found);
+                let matched = index.deepest_of(&blocks, slots[target]);
+                index.record(&blocks, slots[target], &matched);
             }
             let blocks = blocks_of(&asked);
-            let mut set = SlotSet::default();
+            let mut set = ReplicaSet::default();
             for at in &among {
                 set.set(slots[*at], true);
             }
             let mut shown = Vec::new();
-            index.each_deepest(&blocks, &set, |slot, found| shown.push((slot, *found)));
-            prop_assert!(shown.is_sorted_by_key(|(slot, found)| (usize::MAX - found.depth, *slot)));
+            index.each_deepest(&blocks, &set, |slot, matched| shown.push((slot, *matched)));
+            prop_assert!(shown.is_sorted_by_key(|(slot, matched)| (usize::MAX - matched.depth, *slot)));
             let mut expected: Vec<_> = set.iter().map(|slot| (slot, index.deepest_of(&blocks, slot))).collect();
             shown.sort_unstable_by_key(|(slot, _)| *slot);
             expected.sort_unstable_by_key(|(slot, _)| *slot);

@@ -7,7 +7,7 @@ use super::order::RECORD_BYTES;
 use super::search::BLOCKS_AHEAD;
 use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
-use crate::slots::Slot;
+use crate::replica_index::ReplicaIndex;
 
 /// The most leaves of a replica that left which are purged along with one insertion.
 const PURGED_PER_RECORD_MAX: usize = 16;
@@ -24,7 +24,7 @@ impl PrefixIndex {
     }
 
     /// Applies a target's budget, and the bound of all.
-    pub(super) fn enforce(&mut self, slot: Slot) {
+    pub(super) fn enforce(&mut self, slot: ReplicaIndex) {
         while self.order.over_budget(slot, 0) {
             let evicted = self.evict_run_of(slot, BLOCKS_AHEAD, |index, run| {
                 !index.order.over_budget(slot, run.held)
@@ -59,7 +59,7 @@ impl PrefixIndex {
     }
 
     /// Forgets the oldest leaf of a target; says whether there was one.
-    pub(super) fn evict_leaf_of(&mut self, slot: Slot) -> bool {
+    pub(super) fn evict_leaf_of(&mut self, slot: ReplicaIndex) -> bool {
         self.evict_run_of(slot, 0, |_, _| true) > 0
     }
 
@@ -70,7 +70,7 @@ impl PrefixIndex {
     /// to take it out again was most of what forgetting cost.
     fn evict_run_of(
         &mut self,
-        slot: Slot,
+        slot: ReplicaIndex,
         ahead: usize,
         enough: impl Fn(&Self, &Run) -> bool,
     ) -> usize {
@@ -101,7 +101,7 @@ impl PrefixIndex {
     }
 
     /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
-    pub(super) fn remove_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64) {
+    pub(super) fn remove_leaf(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
         let mut run = Run::default();
         let left = self.take_leaf(id, slot, stamp, &mut run);
         if run.entries == 0 {
@@ -116,7 +116,13 @@ impl PrefixIndex {
 
     /// Takes a leaf of a target away; what it extends, when that has become a leaf. Puts nothing in order.
     #[inline]
-    fn take_leaf(&mut self, id: NodeId, slot: Slot, stamp: u64, run: &mut Run) -> Option<Leaf> {
+    fn take_leaf(
+        &mut self,
+        id: NodeId,
+        slot: ReplicaIndex,
+        stamp: u64,
+        run: &mut Run,
+    ) -> Option<Leaf> {
         let taken = self.nodes.take(id, slot)?;
         if taken.is_gone {
             self.table.remove(taken.hash, id);

@@ -28,7 +28,7 @@ mod shard;
 mod slab;
 mod table;
 
-pub(crate) use answers::{Answers, Behind};
+pub(crate) use answers::{AnswerKey, Answers};
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 
@@ -37,7 +37,7 @@ use self::order::Order;
 use self::search::BLOCKS_AHEAD;
 use self::slab::NONE;
 use self::table::{Found, Table};
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Eviction, IndexLimits, IndexStats};
 
 /// Memory that a node counts for: the node, its place in the hash table, its share of free lists.
@@ -47,7 +47,7 @@ const SHARED_ENTRY_BYTES: usize = 40;
 
 /// How much of a chain the index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Match {
+pub(crate) struct PrefixMatch {
     /// In blocks from the start of the chain.
     pub(crate) depth: usize,
     node: Option<NodeId>,
@@ -55,7 +55,7 @@ pub(crate) struct Match {
 
 /// What was known about a target's cache when a request was sent to it; needed to correct it afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct PredictionRecord {
     /// How many blocks the target was believed to have already.
     depth_before: usize,
     /// When the deepest of them had been used last, in ticks.
@@ -89,7 +89,7 @@ impl PrefixIndex {
     }
 
     /// Makes room for a target, and gives it its slot; `None` when there are too many.
-    pub(crate) fn join(&mut self) -> Option<Slot> {
+    pub(crate) fn join(&mut self) -> Option<ReplicaIndex> {
         if let Some(slot) = self.order.allocate() {
             return Some(slot);
         }
@@ -101,54 +101,63 @@ impl PrefixIndex {
 
     /// A target left. Its entries go little by little, so leaving costs nothing; until then no lookup finds
     /// them, since no lookup asks for it.
-    pub(crate) fn leave(&mut self, slot: Slot) {
+    pub(crate) fn leave(&mut self, slot: ReplicaIndex) {
         self.order.retire(slot);
     }
 
     /// The targets among these that have the matched prefix, in order.
     pub(crate) fn targets<'a>(
         &'a self,
-        found: &Match,
-        among: &'a SlotSet,
-    ) -> impl Iterator<Item = Slot> + 'a {
-        self.all_targets(found).filter(|slot| among.contains(*slot))
+        matched: &PrefixMatch,
+        among: &'a ReplicaSet,
+    ) -> impl Iterator<Item = ReplicaIndex> + 'a {
+        self.all_targets(matched)
+            .filter(|slot| among.contains(*slot))
     }
 
     /// How many targets have the matched prefix.
-    pub(crate) fn target_count(&self, found: &Match) -> usize {
-        found.node.map_or(0, |id| self.nodes.target_count(id))
+    pub(crate) fn target_count(&self, matched: &PrefixMatch) -> usize {
+        matched.node.map_or(0, |id| self.nodes.target_count(id))
     }
 
     /// All targets that have the matched prefix, in order.
-    pub(crate) fn all_targets(&self, found: &Match) -> impl Iterator<Item = Slot> + '_ {
-        let nodes = found.node.into_iter();
+    pub(crate) fn all_targets(
+        &self,
+        matched: &PrefixMatch,
+    ) -> impl Iterator<Item = ReplicaIndex> + '_ {
+        let nodes = matched.node.into_iter();
         nodes.flat_map(|id| self.nodes.targets(id))
     }
 
     /// Whether this target has the matched prefix.
-    pub(crate) fn has(&self, found: &Match, slot: Slot) -> bool {
-        let entry = found.node.and_then(|id| self.nodes.entry(id, slot));
+    pub(crate) fn has(&self, matched: &PrefixMatch, slot: ReplicaIndex) -> bool {
+        let entry = matched.node.and_then(|id| self.nodes.entry(id, slot));
         entry.is_some()
     }
 
     /// Reads what [`Self::record`] will for this target, so that it is there by then.
-    pub(crate) fn read_target(&self, slot: Slot) {
+    pub(crate) fn read_target(&self, slot: ReplicaIndex) {
         self.order.read(slot);
     }
 
-    /// A target was sent this prompt. `found` is what it had of it.
-    pub(crate) fn record(&mut self, blocks: &[BlockHash], slot: Slot, found: &Match) -> Recorded {
+    /// A target was sent this prompt. `matched` is what it had of it.
+    pub(crate) fn record(
+        &mut self,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        matched: &PrefixMatch,
+    ) -> PredictionRecord {
         self.purge();
         self.tick += 1;
         let stamp = self.tick;
-        let start = found.node.unwrap_or(NONE);
+        let start = matched.node.unwrap_or(NONE);
         let above = self.nodes.entry(start, slot);
-        let recorded = Recorded {
-            depth_before: found.depth,
+        let recorded = PredictionRecord {
+            depth_before: matched.depth,
             used_before: above.map_or(0, |entry| entry.stamp),
             stamp,
         };
-        let last = self.extend(blocks, found, slot, stamp);
+        let last = self.extend(blocks, matched, slot, stamp);
         if last == start {
             self.touch(last, slot, stamp);
         }
@@ -157,14 +166,14 @@ impl PrefixIndex {
     }
 
     /// A target's budget in bytes of prompt: what its KV cache holds.
-    pub(crate) fn set_budget(&mut self, slot: Slot, prompt_bytes: Option<u64>) {
+    pub(crate) fn set_budget(&mut self, slot: ReplicaIndex, prompt_bytes: Option<u64>) {
         let units = prompt_bytes.map(|bytes| bytes / u64::from(SPAN_BYTES));
         self.order.set_budget(slot, units);
         self.enforce(slot);
     }
 
     /// How many bytes of prompt the index holds for a target.
-    pub(crate) fn held_bytes(&self, slot: Slot) -> u64 {
+    pub(crate) fn held_bytes(&self, slot: ReplicaIndex) -> u64 {
         self.order.held(slot).saturating_mul(u64::from(SPAN_BYTES))
     }
 
@@ -189,14 +198,20 @@ impl PrefixIndex {
             + self.order.bytes()
     }
 
-    /// Adds the rest of a chain for a target that has its first `found.depth` blocks; the deepest node that it has then.
+    /// Adds the rest of a chain for a target that has its first `matched.depth` blocks; the deepest node that it has then.
     ///
     /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
     /// and a chain that says otherwise is recorded up to there only: so the subset property holds whatever comes.
-    fn extend(&mut self, blocks: &[BlockHash], found: &Match, slot: Slot, stamp: u64) -> NodeId {
-        let start = found.node.unwrap_or(NONE);
+    fn extend(
+        &mut self,
+        blocks: &[BlockHash],
+        matched: &PrefixMatch,
+        slot: ReplicaIndex,
+        stamp: u64,
+    ) -> NodeId {
+        let start = matched.node.unwrap_or(NONE);
         let (mut last, mut added, mut held) = (start, 0, 0);
-        let mut end = found
+        let mut end = matched
             .depth
             .checked_sub(1)
             .and_then(|at| blocks.get(at))
@@ -207,8 +222,8 @@ impl PrefixIndex {
             children: 1,
             slot,
         };
-        let mut fork = self.nodes.fork_below(start, found.depth);
-        let new = blocks.get(found.depth..).unwrap_or_default();
+        let mut fork = self.nodes.fork_below(start, matched.depth);
+        let new = blocks.get(matched.depth..).unwrap_or_default();
         'chain: for some in new.chunks(BLOCKS_AHEAD) {
             let keys = self.read_new(some);
             for (block, key) in some.iter().zip(keys) {
@@ -229,7 +244,7 @@ impl PrefixIndex {
                         if node.parent != last || !self.nodes.add_entry(id, entry) {
                             break 'chain;
                         }
-                        fork = found.depth + added + 1;
+                        fork = matched.depth + added + 1;
                         (id, span)
                     }
                     Found::NoRoom => break 'chain,
@@ -261,7 +276,7 @@ impl PrefixIndex {
     }
 
     /// A target's prefix was used.
-    fn touch(&mut self, id: NodeId, slot: Slot, stamp: u64) {
+    fn touch(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
         let Some(mut entry) = self.nodes.entry(id, slot) else {
             return;
         };

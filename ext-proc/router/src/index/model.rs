@@ -12,12 +12,12 @@ const TARGETS: usize = 4;
 /// Each target's prefixes, as paths of blocks, with their ages.
 #[derive(Debug, Default)]
 struct Naive {
-    held: BTreeMap<(Slot, Vec<u8>), u64>,
+    held: BTreeMap<(ReplicaIndex, Vec<u8>), u64>,
     tick: u64,
 }
 
 impl Naive {
-    fn record(&mut self, path: &[u8], slot: Slot, eviction: Eviction) {
+    fn record(&mut self, path: &[u8], slot: ReplicaIndex, eviction: Eviction) {
         self.tick += 1;
         for depth in 1..=path.len() {
             let age = self
@@ -30,7 +30,7 @@ impl Naive {
         }
     }
 
-    fn depth(&self, path: &[u8], slot: Slot) -> usize {
+    fn depth(&self, path: &[u8], slot: ReplicaIndex) -> usize {
         (0..=path.len())
             .rev()
             .find(|depth| *depth == 0 || self.held.contains_key(&(slot, path[..*depth].to_vec())))
@@ -39,7 +39,7 @@ impl Naive {
 
     /// Forgets the oldest prefix that none of its target's extends.
     fn evict(&mut self) {
-        let is_leaf = |slot: Slot, path: &[u8]| {
+        let is_leaf = |slot: ReplicaIndex, path: &[u8]| {
             !self.held.keys().any(|(other, longer)| {
                 *other == slot && longer.len() == path.len() + 1 && longer.starts_with(path)
             })
@@ -80,8 +80,8 @@ fn agree(operations: &[(Vec<u8>, usize)], bytes_max: usize, eviction: Eviction) 
         eviction,
     };
     let mut index = PrefixIndex::new(limits, 1);
-    let slots: Vec<Slot> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
-    let mut all = SlotSet::default();
+    let slots: Vec<ReplicaIndex> = (0..TARGETS).map(|_| index.join().unwrap()).collect();
+    let mut all = ReplicaSet::default();
     for slot in &slots {
         all.set(*slot, true);
     }
@@ -89,9 +89,9 @@ fn agree(operations: &[(Vec<u8>, usize)], bytes_max: usize, eviction: Eviction) 
     for (i, (path, target)) in operations.iter().enumerate() {
         let slot = slots[*target];
         let blocks = blocks_of(path);
-        let found = index.deepest_of(&blocks, slot);
-        assert_eq!(found.depth, naive.depth(path, slot));
-        index.record(&blocks, slot, &found);
+        let matched = index.deepest_of(&blocks, slot);
+        assert_eq!(matched.depth, naive.depth(path, slot));
+        index.record(&blocks, slot, &matched);
         naive.record(path, slot, eviction);
         assert!(index.bytes() <= bytes_max);
         // How many go depends on the memory that each takes; which ones go does not.

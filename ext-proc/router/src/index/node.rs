@@ -4,7 +4,7 @@
 //! nodes to a cache line. A node that several targets share (a system prompt) keeps them in a sorted list aside.
 
 use super::slab::{NONE, Slab};
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// A node's number.
 pub(super) type NodeId = u32;
@@ -17,7 +17,7 @@ pub(super) struct Entry {
     /// How many nodes right below this one the target has too: it is a leaf of that target at zero.
     pub(super) children: u32,
     /// The target.
-    pub(super) slot: Slot,
+    pub(super) slot: ReplicaIndex,
 }
 
 /// One prefix.
@@ -32,14 +32,14 @@ pub(super) struct Node {
     /// Where its targets are when it has several. Else, marked with [`ALONE`], a hint: how deep the deepest prefix of it
     /// was that several targets had, when it was made.
     shared: u32,
-    slot: Slot,
+    slot: ReplicaIndex,
     /// How much of the prompt lies between its parent and it, in units of [`SPAN_BYTES`].
     pub(super) span: u16,
 }
 
 /// What a target's entry was removed of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct RemovedEntry {
     pub(super) hash: u64,
     pub(super) parent: NodeId,
     pub(super) span: u16,
@@ -123,7 +123,7 @@ impl Nodes {
     }
 
     /// What this target has to do with this node.
-    pub(super) fn entry(&self, id: NodeId, slot: Slot) -> Option<Entry> {
+    pub(super) fn entry(&self, id: NodeId, slot: ReplicaIndex) -> Option<Entry> {
         let node = self.nodes.get(id)?;
         if !node.is_shared() {
             return (node.slot == slot).then_some(node.only());
@@ -179,9 +179,9 @@ impl Nodes {
     }
 
     /// Removes a target's entry, and says what of; the node goes with its last one.
-    pub(super) fn take(&mut self, id: NodeId, slot: Slot) -> Option<Taken> {
+    pub(super) fn take(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<RemovedEntry> {
         let node = self.nodes.get_mut(id)?;
-        let mut taken = Taken {
+        let mut taken = RemovedEntry {
             hash: node.hash,
             parent: node.parent,
             span: node.span,
@@ -210,7 +210,12 @@ impl Nodes {
 
     /// A target lost one of the nodes right below this one. When that was the last one, this one is its leaf: how old, once it
     /// is at least as young as what it `inherits`.
-    pub(super) fn lose_child(&mut self, id: NodeId, slot: Slot, inherits: u64) -> Option<u64> {
+    pub(super) fn lose_child(
+        &mut self,
+        id: NodeId,
+        slot: ReplicaIndex,
+        inherits: u64,
+    ) -> Option<u64> {
         let node = self.nodes.get_mut(id)?;
         if !node.is_shared() {
             if node.slot != slot {
@@ -226,7 +231,7 @@ impl Nodes {
 
     /// Whether one of the node's targets is among these.
     #[inline]
-    pub(super) fn has_any(&self, id: NodeId, among: &SlotSet) -> bool {
+    pub(super) fn has_any(&self, id: NodeId, among: &ReplicaSet) -> bool {
         let Some(node) = self.nodes.get(id) else {
             return false;
         };
@@ -252,7 +257,7 @@ impl Nodes {
     }
 
     /// All targets of a node, in order.
-    pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = Slot> + '_ {
+    pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = ReplicaIndex> + '_ {
         let node = self.nodes.get(id);
         let only = node.filter(|node| !node.is_shared()).map(|n| n.slot);
         let many = node
@@ -277,7 +282,7 @@ fn lose_one(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
 
 /// Where a target's entry is in a list in order, or would be. Targets are numbered densely, so that is known but for those
 /// below it that are missing: in the list of a system prompt that all have, one look instead of ten.
-fn place_of(entries: &[Entry], slot: Slot) -> Result<usize, usize> {
+fn place_of(entries: &[Entry], slot: ReplicaIndex) -> Result<usize, usize> {
     let Some(last) = entries.last() else {
         return Err(0);
     };
@@ -301,7 +306,7 @@ impl Node {
         parent: NONE,
         children: 0,
         shared: NONE,
-        slot: Slot(u16::MAX),
+        slot: ReplicaIndex(u16::MAX),
         span: 0,
     };
 
@@ -342,10 +347,10 @@ mod tests {
                 .map(|slot| Entry {
                     stamp: 1,
                     children: 0,
-                    slot: Slot(slot),
+                    slot: ReplicaIndex(slot),
                 })
                 .collect();
-            for slot in (0..10).map(Slot) {
+            for slot in (0..10).map(ReplicaIndex) {
                 let expected = entries.binary_search_by_key(&slot, |entry| entry.slot);
                 assert_eq!(
                     place_of(&entries, slot),
@@ -361,7 +366,7 @@ mod tests {
         let entry = |slot| Entry {
             stamp: 1,
             children: 0,
-            slot: Slot(slot),
+            slot: ReplicaIndex(slot),
         };
         let mut nodes = Nodes::default();
         let id = nodes.create(9, NONE, 4, entry(3), 0).unwrap();
@@ -369,15 +374,15 @@ mod tests {
         nodes.add_entry(id, entry(2));
         assert_eq!(
             nodes.targets(id).collect::<Vec<_>>(),
-            [Slot(1), Slot(2), Slot(3)]
+            [ReplicaIndex(1), ReplicaIndex(2), ReplicaIndex(3)]
         );
         assert_eq!(nodes.shared_entries(), 3);
-        assert!(!nodes.take(id, Slot(3)).unwrap().is_gone);
-        assert!(!nodes.take(id, Slot(1)).unwrap().is_gone);
-        assert!(nodes.take(id, Slot(1)).is_none());
+        assert!(!nodes.take(id, ReplicaIndex(3)).unwrap().is_gone);
+        assert!(!nodes.take(id, ReplicaIndex(1)).unwrap().is_gone);
+        assert!(nodes.take(id, ReplicaIndex(1)).is_none());
         assert_eq!(nodes.shared_entries(), 0);
-        assert_eq!(nodes.targets(id).collect::<Vec<_>>(), [Slot(2)]);
-        let last = nodes.take(id, Slot(2)).unwrap();
+        assert_eq!(nodes.targets(id).collect::<Vec<_>>(), [ReplicaIndex(2)]);
+        let last = nodes.take(id, ReplicaIndex(2)).unwrap();
         assert_eq!((last.hash, last.is_gone), (9, true));
         assert_eq!(nodes.len(), 0);
     }

@@ -10,7 +10,7 @@ use core::hint::black_box;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::node::{NodeId, Nodes};
-use crate::slots::{SLOTS_MAX, Slot};
+use crate::replica_index::{INDICES_MAX, ReplicaIndex};
 
 /// Memory that a record counts for.
 pub(super) const RECORD_BYTES: usize = size_of::<Record>();
@@ -73,9 +73,9 @@ enum State {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     targets: Vec<Target>,
-    oldest: BTreeSet<(u64, Slot)>,
-    free: BTreeSet<Slot>,
-    retired: BTreeSet<Slot>,
+    oldest: BTreeSet<(u64, ReplicaIndex)>,
+    free: BTreeSet<ReplicaIndex>,
+    retired: BTreeSet<ReplicaIndex>,
     entries: usize,
     records: usize,
 }
@@ -91,14 +91,14 @@ impl Order {
         self.records * RECORD_BYTES
     }
 
-    pub(super) fn allocate(&mut self) -> Option<Slot> {
+    pub(super) fn allocate(&mut self) -> Option<ReplicaIndex> {
         let slot = if let Some(slot) = self.free.pop_first() {
             slot
         } else {
-            if self.targets.len() >= SLOTS_MAX {
+            if self.targets.len() >= INDICES_MAX {
                 return None;
             }
-            let slot = Slot(u16::try_from(self.targets.len()).ok()?);
+            let slot = ReplicaIndex(u16::try_from(self.targets.len()).ok()?);
             self.targets.push(Target::default());
             slot
         };
@@ -108,7 +108,7 @@ impl Order {
         Some(slot)
     }
 
-    pub(super) fn retire(&mut self, slot: Slot) {
+    pub(super) fn retire(&mut self, slot: ReplicaIndex) {
         if let Some(target) = self.targets.get_mut(slot.index())
             && target.state == State::Present
         {
@@ -119,18 +119,18 @@ impl Order {
     }
 
     /// A target that left and still has entries.
-    pub(super) fn retired(&self) -> Option<Slot> {
+    pub(super) fn retired(&self) -> Option<ReplicaIndex> {
         self.retired.first().copied()
     }
 
-    pub(super) fn set_budget(&mut self, slot: Slot, units: Option<u64>) {
+    pub(super) fn set_budget(&mut self, slot: ReplicaIndex, units: Option<u64>) {
         if let Some(target) = self.targets.get_mut(slot.index()) {
             target.budget = units;
         }
     }
 
     /// Whether a target has too much, once it has lost so much.
-    pub(super) fn over_budget(&self, slot: Slot, lost: u64) -> bool {
+    pub(super) fn over_budget(&self, slot: ReplicaIndex, lost: u64) -> bool {
         let target = self.targets.get(slot.index());
         target.is_some_and(|t| {
             t.budget
@@ -138,12 +138,18 @@ impl Order {
         })
     }
 
-    pub(super) fn held(&self, slot: Slot) -> u64 {
+    pub(super) fn held(&self, slot: ReplicaIndex) -> u64 {
         self.targets.get(slot.index()).map_or(0, |t| t.held)
     }
 
     /// A target got entries in a row; `more_leaves` unless they extend what was a leaf.
-    pub(super) fn added(&mut self, slot: Slot, entries: usize, held: u64, more_leaves: bool) {
+    pub(super) fn added(
+        &mut self,
+        slot: ReplicaIndex,
+        entries: usize,
+        held: u64,
+        more_leaves: bool,
+    ) {
         if let Some(target) = self.targets.get_mut(slot.index()) {
             target.entries += entries;
             target.held += held;
@@ -153,7 +159,13 @@ impl Order {
     }
 
     /// A target lost a leaf, or entries in a row that each became one; `fewer_leaves` unless what the last one extended did.
-    pub(super) fn removed(&mut self, slot: Slot, entries: usize, held: u64, fewer_leaves: bool) {
+    pub(super) fn removed(
+        &mut self,
+        slot: ReplicaIndex,
+        entries: usize,
+        held: u64,
+        fewer_leaves: bool,
+    ) {
         if let Some(target) = self.targets.get_mut(slot.index()) {
             target.entries = target.entries.saturating_sub(entries);
             target.held = target.held.saturating_sub(held);
@@ -166,7 +178,7 @@ impl Order {
     }
 
     /// A node is a leaf of this target, of this age.
-    pub(super) fn push(&mut self, slot: Slot, stamp: u64, id: NodeId, nodes: &Nodes) {
+    pub(super) fn push(&mut self, slot: ReplicaIndex, stamp: u64, id: NodeId, nodes: &Nodes) {
         let Some(target) = self.targets.get_mut(slot.index()) else {
             return;
         };
@@ -183,7 +195,7 @@ impl Order {
     }
 
     /// Reads what [`Self::push`] will, so that it is there by then.
-    pub(super) fn read(&self, slot: Slot) {
+    pub(super) fn read(&self, slot: ReplicaIndex) {
         let leaves = self.targets.get(slot.index()).map(|t| t.leaves.as_slice());
         let leaves = leaves.unwrap_or_default();
         black_box(leaves.last().map(|record| record.0.0));
@@ -191,7 +203,7 @@ impl Order {
     }
 
     /// The age of a target's oldest leaf.
-    pub(super) fn oldest(&mut self, slot: Slot, nodes: &Nodes) -> Option<u64> {
+    pub(super) fn oldest(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<u64> {
         let target = self.targets.get_mut(slot.index())?;
         while let Some(record) = target.leaves.peek() {
             if is_fresh(record, slot, nodes) {
@@ -204,7 +216,7 @@ impl Order {
     }
 
     /// Takes the record of a target's oldest leaf.
-    pub(super) fn pop(&mut self, slot: Slot, nodes: &Nodes) -> Option<(u64, NodeId)> {
+    pub(super) fn pop(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<(u64, NodeId)> {
         self.oldest(slot, nodes)?;
         let target = self.targets.get_mut(slot.index())?;
         let Reverse(record) = target.leaves.pop()?;
@@ -213,7 +225,7 @@ impl Order {
     }
 
     /// What comes next in a target's order.
-    pub(super) fn next(&self, slot: Slot) -> Next {
+    pub(super) fn next(&self, slot: ReplicaIndex) -> Next {
         let Some(target) = self.targets.get(slot.index()) else {
             return Next::Unsaid;
         };
@@ -227,7 +239,7 @@ impl Order {
     }
 
     /// The target with the oldest leaf of all.
-    pub(super) fn oldest_of_all(&mut self, nodes: &Nodes) -> Option<Slot> {
+    pub(super) fn oldest_of_all(&mut self, nodes: &Nodes) -> Option<ReplicaIndex> {
         loop {
             let (key, slot) = *self.oldest.first()?;
             let age = self.oldest(slot, nodes);
@@ -238,7 +250,7 @@ impl Order {
         }
     }
 
-    fn set_key(&mut self, slot: Slot, key: Option<u64>) {
+    fn set_key(&mut self, slot: ReplicaIndex, key: Option<u64>) {
         let Some(target) = self.targets.get_mut(slot.index()) else {
             return;
         };
@@ -250,7 +262,7 @@ impl Order {
         }
     }
 
-    fn free_if_empty(&mut self, slot: Slot) {
+    fn free_if_empty(&mut self, slot: ReplicaIndex) {
         let Some(target) = self.targets.get_mut(slot.index()) else {
             return;
         };
@@ -272,7 +284,7 @@ impl Order {
 }
 
 /// Whether a record still tells the truth about its node.
-fn is_fresh(record: &Record, slot: Slot, nodes: &Nodes) -> bool {
+fn is_fresh(record: &Record, slot: ReplicaIndex, nodes: &Nodes) -> bool {
     let Reverse((stamp, id)) = *record;
     nodes
         .entry(id, slot)

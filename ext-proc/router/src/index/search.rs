@@ -17,8 +17,8 @@ use smallvec::SmallVec;
 use super::node::NodeId;
 use super::slab::NONE;
 use super::table::Key;
-use super::{Match, PrefixIndex};
-use crate::slots::{Slot, SlotSet};
+use super::{PrefixIndex, PrefixMatch};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// How many places are read at once.
 const AT_ONCE: usize = 8;
@@ -33,7 +33,7 @@ pub(super) const BLOCKS_AHEAD: usize = 16;
 
 impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
-    pub(crate) fn known(&self, blocks: &[BlockHash]) -> Match {
+    pub(crate) fn known(&self, blocks: &[BlockHash]) -> PrefixMatch {
         self.read_known(blocks);
         self.known_once_read(blocks)
     }
@@ -50,18 +50,18 @@ impl PrefixIndex {
 
     /// A prefix of about a quarter of the chain, where somebody has it, after [`Self::read_known`]: who asks for it before
     /// anything else has its node read along with the others.
-    pub(crate) fn landmark(&self, blocks: &[BlockHash]) -> Option<Match> {
+    pub(crate) fn landmark(&self, blocks: &[BlockHash]) -> Option<PrefixMatch> {
         let at = blocks.len() / LANDMARK;
         self.held(blocks, at, |_| true)
     }
 
     /// Whether any of these targets has the matched prefix.
-    pub(crate) fn any_has(&self, found: &Match, among: &SlotSet) -> bool {
-        found.node.is_some_and(|id| self.nodes.has_any(id, among))
+    pub(crate) fn any_has(&self, matched: &PrefixMatch, among: &ReplicaSet) -> bool {
+        matched.node.is_some_and(|id| self.nodes.has_any(id, among))
     }
 
     /// The longest prefix of the chain that anybody has, after [`Self::read_known`] and maybe something else meanwhile.
-    pub(crate) fn known_once_read(&self, blocks: &[BlockHash]) -> Match {
+    pub(crate) fn known_once_read(&self, blocks: &[BlockHash]) -> PrefixMatch {
         let mut bounds = Bounds {
             low: 0,
             high: blocks.len(),
@@ -76,18 +76,20 @@ impl PrefixIndex {
         let Bounds { low, node, .. } = bounds;
         let deepest = low.checked_sub(1).and_then(|at| blocks.get(at));
         match deepest {
-            None => Match::default(),
-            Some(block) if self.nodes.get(node).is_some_and(|n| n.hash == block.hash) => Match {
-                depth: low,
-                node: Some(node),
-            },
+            None => PrefixMatch::default(),
+            Some(block) if self.nodes.get(node).is_some_and(|n| n.hash == block.hash) => {
+                PrefixMatch {
+                    depth: low,
+                    node: Some(node),
+                }
+            }
             // Two prefixes whose keys are half the same: one in 2^40 or so.
-            Some(_) => self.bisect(blocks, Match::default(), blocks.len(), |_| true),
+            Some(_) => self.bisect(blocks, PrefixMatch::default(), blocks.len(), |_| true),
         }
     }
 
     /// The same, where it was `hint` a while ago: mostly it still is, and two reads say so.
-    pub(crate) fn known_by(&self, blocks: &[BlockHash], hint: Match) -> Match {
+    pub(crate) fn known_by(&self, blocks: &[BlockHash], hint: PrefixMatch) -> PrefixMatch {
         let last = hint.depth.checked_sub(1).and_then(|at| blocks.get(at));
         let is_there = match (last, hint.node) {
             (Some(block), Some(id)) => self.nodes.is_of(id, block.hash),
@@ -105,7 +107,7 @@ impl PrefixIndex {
     /// that leads to.
     pub(crate) fn read_hints<'a>(
         &self,
-        hints: impl Iterator<Item = (&'a Fingerprint, Match)> + Clone,
+        hints: impl Iterator<Item = (&'a Fingerprint, PrefixMatch)> + Clone,
     ) {
         for (fingerprint, _) in hints.clone() {
             black_box(fingerprint.blocks().len());
@@ -145,24 +147,24 @@ impl PrefixIndex {
     }
 
     /// The prefix that is one block shorter.
-    pub(crate) fn shorter(&self, found: &Match) -> Match {
-        let parent = found
+    pub(crate) fn shorter(&self, matched: &PrefixMatch) -> PrefixMatch {
+        let parent = matched
             .node
             .and_then(|id| self.nodes.get(id))
             .map(|n| n.parent);
         match parent.filter(|parent| *parent != NONE) {
-            None => Match::default(),
-            node => Match {
-                depth: found.depth.saturating_sub(1),
+            None => PrefixMatch::default(),
+            node => PrefixMatch {
+                depth: matched.depth.saturating_sub(1),
                 node,
             },
         }
     }
 
     /// The longest prefix of the chain that one of these targets has.
-    pub(crate) fn deepest(&self, blocks: &[BlockHash], among: &SlotSet) -> Match {
+    pub(crate) fn deepest(&self, blocks: &[BlockHash], among: &ReplicaSet) -> PrefixMatch {
         if among.is_empty() {
-            return Match::default();
+            return PrefixMatch::default();
         }
         self.deepest_within(blocks, &self.known(blocks), among)
     }
@@ -171,17 +173,17 @@ impl PrefixIndex {
     pub(crate) fn deepest_within(
         &self,
         blocks: &[BlockHash],
-        most: &Match,
-        among: &SlotSet,
-    ) -> Match {
+        most: &PrefixMatch,
+        among: &ReplicaSet,
+    ) -> PrefixMatch {
         if among.is_empty() {
-            return Match::default();
+            return PrefixMatch::default();
         }
         self.search(blocks, most, |id| self.nodes.has_any(id, among))
     }
 
     /// The longest prefix of the chain that this target has.
-    pub(crate) fn deepest_of(&self, blocks: &[BlockHash], slot: Slot) -> Match {
+    pub(crate) fn deepest_of(&self, blocks: &[BlockHash], slot: ReplicaIndex) -> PrefixMatch {
         self.deepest_of_within(blocks, &self.known(blocks), slot)
     }
 
@@ -189,15 +191,20 @@ impl PrefixIndex {
     pub(crate) fn deepest_of_within(
         &self,
         blocks: &[BlockHash],
-        most: &Match,
-        slot: Slot,
-    ) -> Match {
+        most: &PrefixMatch,
+        slot: ReplicaIndex,
+    ) -> PrefixMatch {
         self.search(blocks, most, |id| self.nodes.entry(id, slot).is_some())
     }
 
-    fn search(&self, blocks: &[BlockHash], most: &Match, holds: impl Fn(NodeId) -> bool) -> Match {
+    fn search(
+        &self,
+        blocks: &[BlockHash],
+        most: &PrefixMatch,
+        holds: impl Fn(NodeId) -> bool,
+    ) -> PrefixMatch {
         let Some(deepest) = most.node else {
-            return Match::default();
+            return PrefixMatch::default();
         };
         if holds(deepest) {
             return *most;
@@ -205,7 +212,7 @@ impl PrefixIndex {
         let shorter = most.depth.saturating_sub(1);
         match self.nodes.fork(deepest) {
             Some(fork) if fork < shorter => self.search_around(blocks, fork, shorter, holds),
-            Some(_) | None => self.bisect(blocks, Match::default(), shorter, holds),
+            Some(_) | None => self.bisect(blocks, PrefixMatch::default(), shorter, holds),
         }
     }
 
@@ -216,14 +223,14 @@ impl PrefixIndex {
         presumed: usize,
         high: usize,
         holds: impl Fn(NodeId) -> bool,
-    ) -> Match {
+    ) -> PrefixMatch {
         let around = presumed.saturating_sub(1)..=presumed;
         self.read(around.filter_map(|at| blocks.get(at)));
         let known = match presumed.checked_sub(1) {
-            None => Match::default(),
+            None => PrefixMatch::default(),
             Some(at) => match self.held(blocks, at, &holds) {
-                None => return self.bisect(blocks, Match::default(), at, holds),
-                Some(found) => found,
+                None => return self.bisect(blocks, PrefixMatch::default(), at, holds),
+                Some(matched) => matched,
             },
         };
         match self.held(blocks, presumed, &holds) {
@@ -236,31 +243,31 @@ impl PrefixIndex {
     fn bisect(
         &self,
         blocks: &[BlockHash],
-        known: Match,
+        known: PrefixMatch,
         mut high: usize,
         holds: impl Fn(NodeId) -> bool,
-    ) -> Match {
-        let mut found = known;
-        if found.depth == 0 && high > STEPS_AHEAD as usize {
+    ) -> PrefixMatch {
+        let mut matched = known;
+        if matched.depth == 0 && high > STEPS_AHEAD as usize {
             // Mostly they have nothing of a prompt.
             match self.held(blocks, 0, &holds) {
-                Some(first) => found = first,
-                None => return found,
+                Some(first) => matched = first,
+                None => return matched,
             }
         }
         let mut step = 0_u32;
-        while found.depth < high {
+        while matched.depth < high {
             if step.is_multiple_of(STEPS_AHEAD) {
-                self.read_ahead(blocks, found.depth, high);
+                self.read_ahead(blocks, matched.depth, high);
             }
             step += 1;
-            let middle = usize::midpoint(found.depth, high);
+            let middle = usize::midpoint(matched.depth, high);
             match self.held(blocks, middle, &holds) {
-                Some(longer) => found = longer,
+                Some(longer) => matched = longer,
                 None => high = middle,
             }
         }
-        found
+        matched
     }
 
     /// The prefix that ends with this block, where somebody has it.
@@ -270,10 +277,10 @@ impl PrefixIndex {
         blocks: &[BlockHash],
         at: usize,
         holds: impl Fn(NodeId) -> bool,
-    ) -> Option<Match> {
+    ) -> Option<PrefixMatch> {
         let block = blocks.get(at)?;
         let id = self.table.find(&self.nodes, block.hash)?;
-        holds(id).then_some(Match {
+        holds(id).then_some(PrefixMatch {
             depth: at + 1,
             node: Some(id),
         })

@@ -12,7 +12,7 @@ use crate::{ReplicaId, SessionKey};
 /// How many sessions are remembered; about 40 bytes each.
 const SESSIONS_MAX: usize = 16_384;
 /// The share found where the session was last, before anything was measured: enough to be tried.
-const FOUND_START: f64 = 0.2;
+const HIT_SHARE_START: f64 = 0.2;
 /// How much one measurement moves a share.
 const LEARNING_RATE: f64 = 0.05;
 
@@ -20,8 +20,8 @@ const LEARNING_RATE: f64 = 0.05;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     last: Recent<SessionKey, ReplicaId>,
-    found_there: f64,
-    found_elsewhere: f64,
+    hit_share_there: f64,
+    hit_share_elsewhere: f64,
 }
 
 impl Key for SessionKey {
@@ -35,8 +35,8 @@ impl Sessions {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             last: Recent::new(SESSIONS_MAX, seed),
-            found_there: FOUND_START,
-            found_elsewhere: 0.0,
+            hit_share_there: HIT_SHARE_START,
+            hit_share_elsewhere: 0.0,
         }
     }
 
@@ -58,16 +58,16 @@ impl Sessions {
     /// The share of what the index calls uncached that is found where the session was last, beyond what is found
     /// anywhere.
     pub(crate) const fn worth(&self) -> f64 {
-        (self.found_there - self.found_elsewhere).max(0.0)
+        (self.hit_share_there - self.hit_share_elsewhere).max(0.0)
     }
 
     /// Of what was called uncached, this share was found.
     pub(crate) fn learn(&mut self, was_there: bool, share: f64) {
-        let found = if was_there {
-            &mut self.found_there
+        let hit_share = if was_there {
+            &mut self.hit_share_there
         } else {
-            &mut self.found_elsewhere
+            &mut self.hit_share_elsewhere
         };
-        *found += LEARNING_RATE * (share.clamp(0.0, 1.0) - *found);
+        *hit_share += LEARNING_RATE * (share.clamp(0.0, 1.0) - *hit_share);
     }
 }

@@ -107,8 +107,8 @@ impl Shard {
     ) -> Result<(At, NodeId), At> {
         let mut at = self.home(tag);
         while let Some(bucket) = self.buckets.get(at) {
-            let (having, mut free) = bucket.look(tag);
-            for place in having {
+            let (matching, mut free) = bucket.look(tag);
+            for place in matching {
                 let id = bucket.id(place);
                 if is_it(id) {
                     return Ok((At { bucket: at, place }, id));
@@ -190,8 +190,8 @@ impl Shard {
     pub(super) fn remove(&mut self, tag: u32, id: NodeId) {
         let mut at = self.home(tag);
         while let Some(bucket) = self.buckets.get(at) {
-            let (mut having, free) = bucket.look(tag);
-            if let Some(place) = having.find(|place| bucket.id(*place) == id) {
+            let (mut matching, free) = bucket.look(tag);
+            if let Some(place) = matching.find(|place| bucket.id(*place) == id) {
                 let hole = At { bucket: at, place };
                 let hole = if free.0 == 0 {
                     self.move_up(hole)

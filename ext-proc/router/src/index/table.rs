@@ -227,13 +227,13 @@ mod tests {
 
     use super::super::node::Entry;
     use super::*;
-    use crate::slots::Slot;
+    use crate::replica_index::ReplicaIndex;
 
     fn make(nodes: &mut Nodes, hash: u64) -> Option<NodeId> {
         let entry = Entry {
             stamp: 1,
             children: 0,
-            slot: Slot(0),
+            slot: ReplicaIndex(0),
         };
         nodes.create(hash, NONE, 1, entry, 0)
     }
@@ -248,11 +248,11 @@ mod tests {
                     match table.find_or_insert(table.key(hash), hash, &mut nodes, |nodes| make(nodes, hash)) {
                         Found::There(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
                         Found::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
-                        Found::NoRoom => prop_assert!(false, "there is room"),
+                        Found::NoRoom => prop_assert!(false, "there is free_capacity"),
                     }
                 } else if let Some(id) = model.remove(&hash) {
                     table.remove(hash, id);
-                    prop_assert!(nodes.take(id, Slot(0)).is_some_and(|taken| taken.is_gone));
+                    prop_assert!(nodes.take(id, ReplicaIndex(0)).is_some_and(|taken| taken.is_gone));
                 }
                 prop_assert_eq!(table.find(&nodes, hash), model.get(&hash).copied());
             }

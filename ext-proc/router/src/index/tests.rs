@@ -18,26 +18,26 @@ fn chain(hashes: &[u64]) -> Vec<BlockHash> {
         .collect()
 }
 
-fn index_of(targets: usize, limits: IndexLimits) -> (PrefixIndex, Vec<Slot>) {
+fn index_of(targets: usize, limits: IndexLimits) -> (PrefixIndex, Vec<ReplicaIndex>) {
     let mut index = PrefixIndex::new(limits, 1);
     let slots = (0..targets).map(|_| index.join().unwrap()).collect();
     (index, slots)
 }
 
-fn send(index: &mut PrefixIndex, blocks: &[BlockHash], slot: Slot) -> Recorded {
-    let found = index.deepest_of(blocks, slot);
-    index.record(blocks, slot, &found)
+fn send(index: &mut PrefixIndex, blocks: &[BlockHash], slot: ReplicaIndex) -> PredictionRecord {
+    let matched = index.deepest_of(blocks, slot);
+    index.record(blocks, slot, &matched)
 }
 
-fn set(slots: &[Slot]) -> SlotSet {
-    let mut set = SlotSet::default();
+fn set(slots: &[ReplicaIndex]) -> ReplicaSet {
+    let mut set = ReplicaSet::default();
     for slot in slots {
         set.set(*slot, true);
     }
     set
 }
 
-fn depths(index: &PrefixIndex, blocks: &[BlockHash], slots: &[Slot]) -> Vec<usize> {
+fn depths(index: &PrefixIndex, blocks: &[BlockHash], slots: &[ReplicaIndex]) -> Vec<usize> {
     slots
         .iter()
         .map(|slot| index.deepest_of(blocks, *slot).depth)
@@ -128,7 +128,11 @@ fn a_target_that_left_is_purged_by_the_work_of_others() {
         send(&mut index, &chain(&[1, 100 + i]), slots[0]);
     }
     index.leave(slots[0]);
-    assert_eq!(index.join(), Some(Slot(2)), "its slot is not free yet");
+    assert_eq!(
+        index.join(),
+        Some(ReplicaIndex(2)),
+        "its slot is not free yet"
+    );
     for i in 0..4 {
         send(&mut index, &chain(&[1, 200 + i]), slots[1]);
     }

@@ -12,8 +12,8 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::Peers;
-use crate::index::Match;
-use crate::slots::{Slot, SlotSet};
+use crate::index::PrefixMatch;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{PeerAvailability, PeerCandidate, PeerId, PolicyName, Reason, Request, Time};
 
 /// The share of the prompt from which a match decides.
@@ -21,12 +21,12 @@ const MATCH_MIN: f64 = 0.5;
 
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Going {
-    pub(crate) slot: Slot,
+pub(crate) struct ForwardTarget {
+    pub(crate) slot: ReplicaIndex,
     pub(crate) peer: PeerId,
     pub(crate) reason: Reason,
     /// How much of the prompt the peer was sent before.
-    pub(crate) found: Match,
+    pub(crate) matched: PrefixMatch,
     pub(crate) estimated_ttft: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Peers {
         request: &Request,
         tried: &[PeerId],
         policy: PolicyName,
-    ) -> Option<Going> {
+    ) -> Option<ForwardTarget> {
         self.choose_among(request, tried, policy, &self.available)
     }
 
@@ -48,8 +48,8 @@ impl Peers {
         request: &Request,
         tried: &[PeerId],
         policy: PolicyName,
-    ) -> Option<Going> {
-        let mut available = SlotSet::default();
+    ) -> Option<ForwardTarget> {
+        let mut available = ReplicaSet::default();
         for slot in self.slots.values() {
             available.set(*slot, self.is_available(*slot, now));
         }
@@ -69,11 +69,11 @@ impl Peers {
             .values()
             .filter_map(|slot| {
                 let peer = self.get(*slot)?;
-                let found = self.index.deepest_of(request.fingerprint.blocks(), *slot);
+                let matched = self.index.deepest_of(request.fingerprint.blocks(), *slot);
                 Some(PeerCandidate {
                     peer: peer.id,
                     name: peer.name.clone(),
-                    matched_bytes: request.fingerprint.bytes_at(found.depth),
+                    matched_bytes: request.fingerprint.bytes_at(matched.depth),
                     availability: peer.availability(&self.rules, now),
                     estimated_ttft: peer.estimated_ttft(),
                 })
@@ -83,7 +83,7 @@ impl Peers {
         all
     }
 
-    pub(super) fn is_available(&self, slot: Slot, now: Time) -> bool {
+    pub(super) fn is_available(&self, slot: ReplicaIndex, now: Time) -> bool {
         self.get(slot)
             .is_some_and(|peer| peer.availability(&self.rules, now) == PeerAvailability::Available)
     }
@@ -93,8 +93,8 @@ impl Peers {
         request: &Request,
         tried: &[PeerId],
         policy: PolicyName,
-        available: &SlotSet,
-    ) -> Option<Going> {
+        available: &ReplicaSet,
+    ) -> Option<ForwardTarget> {
         let mut untried;
         let candidates = if tried.is_empty() {
             available
@@ -111,46 +111,46 @@ impl Peers {
             return None;
         }
         let blocks = request.fingerprint.blocks();
-        let (slot, reason, found) = if policy == PolicyName::ConsistentHash {
+        let (slot, reason, matched) = if policy == PolicyName::ConsistentHash {
             (
                 self.ring.walk(request, candidates, &[])?,
                 Reason::Ring,
                 None,
             )
         } else {
-            let found = self.index.deepest(blocks, candidates);
-            let holders = self.index.targets(&found, candidates);
-            let warm = (request.fingerprint.share_at(found.depth) >= MATCH_MIN)
+            let matched = self.index.deepest(blocks, candidates);
+            let holders = self.index.targets(&matched, candidates);
+            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_MIN)
                 .then(|| self.soonest(holders))
                 .flatten();
             match warm {
-                Some(slot) => (slot, Reason::Prefix, Some(found)),
+                Some(slot) => (slot, Reason::Prefix, Some(matched)),
                 None => (self.soonest(candidates.iter())?, Reason::Soonest, None),
             }
         };
         let peer = self.get(slot)?;
-        Some(Going {
+        Some(ForwardTarget {
             slot,
             peer: peer.id,
             reason,
-            found: found.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
+            matched: matched.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
             estimated_ttft: peer.estimated_ttft()?,
         })
     }
 
     /// Who is expected to begin first.
-    fn soonest(&self, among: impl Iterator<Item = Slot>) -> Option<Slot> {
+    fn soonest(&self, among: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {
         among
             .filter_map(|slot| {
                 let peer = self.get(slot)?;
                 let ttft = peer.estimated_ttft()?;
-                Some((ttft, Reverse(peer.room_left()), peer.id, slot))
+                Some((ttft, Reverse(peer.free_capacity_left()), peer.id, slot))
             })
             .min()
             .map(|(_, _, _, slot)| slot)
     }
 
-    fn id_of(&self, slot: Slot) -> Option<PeerId> {
+    fn id_of(&self, slot: ReplicaIndex) -> Option<PeerId> {
         self.get(slot).map(|peer| peer.id)
     }
 }

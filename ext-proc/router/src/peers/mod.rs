@@ -8,17 +8,17 @@ mod choice;
 mod peer;
 mod window;
 
-pub(crate) use choice::Going;
+pub(crate) use choice::ForwardTarget;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use isotherm_fingerprint::BlockHash;
 
-use crate::index::{PrefixIndex, Recorded};
-use crate::replica::{Evidence, Sent};
+use crate::index::{PredictionRecord, PrefixIndex};
+use crate::replica::{BreakerPermit, Evidence};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
-use crate::slots::{Slot, SlotSet};
 use crate::{IndexLimits, IndexStats, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
 use peer::Peer;
 
@@ -27,7 +27,7 @@ const FALSE_HITS_MAX: u32 = 3;
 
 /// A peer that a request was forwarded to, as long as it is the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whom {
+pub(crate) struct PeerHandle {
     pub(crate) id: PeerId,
     life: u64,
 }
@@ -37,10 +37,10 @@ pub(crate) struct Whom {
 pub(crate) struct Peers {
     rules: RegionRules,
     peers: Vec<Option<Peer>>,
-    slots: BTreeMap<PeerId, Slot>,
+    slots: BTreeMap<PeerId, ReplicaIndex>,
     index: PrefixIndex,
     ring: Ring,
-    available: SlotSet,
+    available: ReplicaSet,
     /// When the next one changes by itself.
     next_change: Option<Time>,
     lives: u64,
@@ -54,7 +54,7 @@ impl Peers {
             slots: BTreeMap::new(),
             index: PrefixIndex::new(limits, seed),
             ring: Ring::default(),
-            available: SlotSet::default(),
+            available: ReplicaSet::default(),
             next_change: None,
             lives: 0,
         }
@@ -65,7 +65,7 @@ impl Peers {
     }
 
     /// Who may be forwarded a request now.
-    pub(crate) const fn available(&self) -> &SlotSet {
+    pub(crate) const fn available(&self) -> &ReplicaSet {
         &self.available
     }
 
@@ -80,7 +80,7 @@ impl Peers {
     }
 
     /// Every peer, in order of identity.
-    pub(crate) fn everybody(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
+    pub(crate) fn all(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
         self.slots.values().filter_map(move |slot| {
             let bytes = self.index.held_bytes(*slot);
             Some(self.get(*slot)?.status(&self.rules, now, bytes))
@@ -156,44 +156,67 @@ impl Peers {
     /// A request goes to a peer.
     pub(crate) fn forwarded(
         &mut self,
-        going: &Going,
+        target: &ForwardTarget,
         blocks: &[BlockHash],
         now: Time,
-    ) -> Option<(Whom, Sent, Recorded)> {
-        let peer = self.get(going.slot)?;
-        let whom = Whom {
+    ) -> Option<(PeerHandle, BreakerPermit, PredictionRecord)> {
+        let peer = self.get(target.slot)?;
+        let handle = PeerHandle {
             id: peer.id,
             life: peer.life,
         };
-        let sent = self.change(whom.id, now, |peer| peer.forwarded(now))?;
-        let recorded = self.index.record(blocks, going.slot, &going.found);
-        Some((whom, sent, recorded))
+        let sent = self.change(handle.id, now, |peer| peer.forwarded(now))?;
+        let recorded = self.index.record(blocks, target.slot, &target.matched);
+        Some((handle, sent, recorded))
     }
 
     /// A forwarded request has ended, and says this of its peer.
-    pub(crate) fn ended(&mut self, whom: Whom, sent: Sent, evidence: Evidence, now: Time) {
-        if self.current(whom).is_some() {
-            self.change(whom.id, now, |peer| peer.ended(sent, evidence, now));
+    pub(crate) fn ended(
+        &mut self,
+        handle: PeerHandle,
+        sent: BreakerPermit,
+        evidence: Evidence,
+        now: Time,
+    ) {
+        if self.current(handle).is_some() {
+            self.change(handle.id, now, |peer| peer.ended(sent, evidence, now));
         }
     }
 
     /// The client of a forwarded request went away.
-    pub(crate) fn aborted(&mut self, whom: Whom, sent: Sent, came_back: bool, now: Time) {
-        if self.current(whom).is_some() {
-            self.change(whom.id, now, |peer| peer.aborted(sent, came_back, now));
+    pub(crate) fn aborted(
+        &mut self,
+        handle: PeerHandle,
+        sent: BreakerPermit,
+        came_back: bool,
+        now: Time,
+    ) {
+        if self.current(handle).is_some() {
+            self.change(handle.id, now, |peer| peer.aborted(sent, came_back, now));
         }
     }
 
     /// A request that came back has ended, sent there at this time.
-    pub(crate) fn ended_elsewhere(&mut self, whom: Whom, sent: Sent, at: Time, now: Time) {
-        if self.current(whom).is_some() {
-            self.change(whom.id, now, |peer| peer.ended_elsewhere(sent, at, now));
+    pub(crate) fn ended_elsewhere(
+        &mut self,
+        handle: PeerHandle,
+        sent: BreakerPermit,
+        at: Time,
+        now: Time,
+    ) {
+        if self.current(handle).is_some() {
+            self.change(handle.id, now, |peer| peer.ended_elsewhere(sent, at, now));
         }
     }
 
     /// A request did not reach the peer after all: takes back what recording it added.
-    pub(crate) fn retract(&mut self, whom: Whom, blocks: &[BlockHash], recorded: &Recorded) {
-        if let Some(slot) = self.current(whom) {
+    pub(crate) fn retract(
+        &mut self,
+        handle: PeerHandle,
+        blocks: &[BlockHash],
+        recorded: &PredictionRecord,
+    ) {
+        if let Some(slot) = self.current(handle) {
             self.index.retract(blocks, slot, recorded);
         }
     }
@@ -201,8 +224,13 @@ impl Peers {
     /// A peer's engines had as much of a prompt as was predicted, or only so many blocks of it. By now one of them has
     /// it all, so a single false prediction tells nothing about the next turn. Several in a row do: the region does
     /// not keep what it is sent, and its part of the prompt is forgotten.
-    pub(crate) fn predicted(&mut self, whom: Whom, blocks: &[BlockHash], wrong: Option<usize>) {
-        let Some(slot) = self.current(whom) else {
+    pub(crate) fn predicted(
+        &mut self,
+        handle: PeerHandle,
+        blocks: &[BlockHash],
+        wrong: Option<usize>,
+    ) {
+        let Some(slot) = self.current(handle) else {
             return;
         };
         let Some(Some(peer)) = self.peers.get_mut(slot.index()) else {
@@ -244,14 +272,14 @@ impl Peers {
         }
     }
 
-    fn get(&self, slot: Slot) -> Option<&Peer> {
+    fn get(&self, slot: ReplicaIndex) -> Option<&Peer> {
         self.peers.get(slot.index())?.as_ref()
     }
 
     /// Where a peer is, if it is still the same one.
-    fn current(&self, whom: Whom) -> Option<Slot> {
-        let slot = self.slots.get(&whom.id).copied()?;
-        let same = self.get(slot).is_some_and(|peer| peer.life == whom.life);
+    fn current(&self, handle: PeerHandle) -> Option<ReplicaIndex> {
+        let slot = self.slots.get(&handle.id).copied()?;
+        let same = self.get(slot).is_some_and(|peer| peer.life == handle.life);
         same.then_some(slot)
     }
 
@@ -269,7 +297,7 @@ impl Peers {
     }
 
     /// Whether one is available now, and when the next one changes.
-    fn refresh(&mut self, slot: Slot, now: Time) {
+    fn refresh(&mut self, slot: ReplicaIndex, now: Time) {
         let open = self.is_available(slot, now);
         self.available.set(slot, open);
         self.next_change = self

@@ -22,7 +22,7 @@
 use core::time::Duration;
 
 use super::window::Window;
-use crate::replica::{Breaker, Evidence, Pushes, Sent};
+use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
 use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
 
 /// The slowest that a queue is taken to drain, in requests a second: a peer that has not finished any request yet
@@ -131,7 +131,7 @@ impl Peer {
     }
 
     /// A request goes there.
-    pub(super) fn forwarded(&mut self, now: Time) -> Sent {
+    pub(super) fn forwarded(&mut self, now: Time) -> BreakerPermit {
         self.pushed(now);
         self.gone.push(now);
         self.outstanding = self.outstanding.saturating_add(1);
@@ -155,14 +155,14 @@ impl Peer {
     }
 
     /// A request that was sent there has ended there, and says this of it.
-    pub(super) fn ended(&mut self, sent: Sent, evidence: Evidence, now: Time) {
+    pub(super) fn ended(&mut self, sent: BreakerPermit, evidence: Evidence, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.came_back = self.came_back.min(self.outstanding);
         self.breaker.ended(sent, evidence, now);
     }
 
     /// The client of a request that was sent there went away.
-    pub(super) fn aborted(&mut self, sent: Sent, came_back: bool, now: Time) {
+    pub(super) fn aborted(&mut self, sent: BreakerPermit, came_back: bool, now: Time) {
         if came_back {
             self.came_back = self.came_back.saturating_sub(1);
         }
@@ -170,7 +170,7 @@ impl Peer {
     }
 
     /// A request that was sent there at `at` and came back has ended.
-    pub(super) fn ended_elsewhere(&mut self, sent: Sent, at: Time, now: Time) {
+    pub(super) fn ended_elsewhere(&mut self, sent: BreakerPermit, at: Time, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.breaker.ended(sent, Evidence::None, now);
         if self.returned_at.is_some_and(|returned| returned >= at) {
@@ -267,15 +267,15 @@ impl Peer {
     }
 
     /// How much room its report leaves, with what was forwarded since.
-    pub(super) fn room_left(&self) -> u32 {
-        let room = self.heard.map_or(0, |heard| heard.report.room);
-        room.saturating_sub(self.since)
+    pub(super) fn free_capacity_left(&self) -> u32 {
+        let free_capacity = self.heard.map_or(0, |heard| heard.report.free_capacity);
+        free_capacity.saturating_sub(self.since)
     }
 
     /// How many wait there, with those forwarded since its report that its room did not hold.
     fn queue(&self) -> u32 {
         self.heard.map_or(0, |heard| {
-            let beyond = self.since.saturating_sub(heard.report.room);
+            let beyond = self.since.saturating_sub(heard.report.free_capacity);
             heard.report.queue.saturating_add(beyond)
         })
     }

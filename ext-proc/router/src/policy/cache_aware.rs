@@ -10,9 +10,9 @@
 //! cached, the first in load order (SGLang: whoever its tree names first). Least cached is a poor measure where
 //! caches are full or a replica is new; it is kept because this is the published policy (see `prefix_tree`).
 
-use super::{Placement, Policy, View, least_loaded, load_key, match_less_load, next_holder};
-use crate::index::Match;
-use crate::slots::Slot;
+use super::{Policy, Selection, View, least_loaded, load_key, match_less_load, next_holder};
+use crate::index::PrefixMatch;
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// The share of the prompt above which a match decides.
@@ -27,58 +27,58 @@ const IMBALANCE_FACTOR: f64 = 1.1;
 pub(super) struct CacheAware;
 
 impl Policy for CacheAware {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
         if is_out_of_balance(view) {
-            return Some(Placement::Now {
+            return Some(Selection::Dispatch {
                 slot: least_loaded(view, &[])?,
                 reason: Reason::LeastLoaded,
-                found: None,
+                matched: None,
             });
         }
-        let found = view
+        let matched = view
             .index
             .deepest(request.fingerprint.blocks(), view.candidates);
-        if request.fingerprint.share_at(found.depth) > MATCH_ABOVE
+        if request.fingerprint.share_at(matched.depth) > MATCH_ABOVE
             && let Some(slot) = view
                 .index
-                .targets(&found, view.candidates)
+                .targets(&matched, view.candidates)
                 .min_by_key(|slot| load_key(view, *slot))
         {
-            return Some(Placement::Now {
+            return Some(Selection::Dispatch {
                 slot,
                 reason: Reason::Prefix,
-                found: Some(found),
+                matched: Some(matched),
             });
         }
-        Some(Placement::Now {
+        Some(Selection::Dispatch {
             slot: least_cached(view)?,
             reason: Reason::Spread,
-            found: None,
+            matched: None,
         })
     }
 
     /// Others with the same prefix first, then whoever has least to do: a fallback is about to be busier than planned.
-    fn next_best(
+    fn select_fallback(
         &self,
         _request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        next_holder(found, view, failed)
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        next_holder(matched, view, failed)
     }
 
     /// The share of the prompt that it has, less a little for its load: what decides among equal matches.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         match_less_load(request, slot, view)
     }
 }
 
 /// Whether the most loaded candidate has so much more to do than the least loaded one that caches do not count.
 fn is_out_of_balance(view: &View<'_>) -> bool {
-    let candidate = |slot: &Slot| view.candidates.contains(*slot);
-    let least = view.fleet.by_load().find(candidate);
-    let most = view.fleet.by_load().rev().find(candidate);
+    let candidate = |slot: &ReplicaIndex| view.candidates.contains(*slot);
+    let least = view.replicas.by_load().find(candidate);
+    let most = view.replicas.by_load().rev().find(candidate);
     let Some((least, most)) = least.zip(most) else {
         return false;
     };
@@ -88,7 +88,7 @@ fn is_out_of_balance(view: &View<'_>) -> bool {
 }
 
 /// The candidate that holds the least text, as far as the index knows.
-fn least_cached(view: &View<'_>) -> Option<Slot> {
+fn least_cached(view: &View<'_>) -> Option<ReplicaIndex> {
     view.candidates
         .iter()
         .min_by_key(|slot| (view.index.held_bytes(*slot), load_key(view, *slot)))

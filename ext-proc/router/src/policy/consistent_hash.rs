@@ -4,10 +4,10 @@
 //! are walked past, so a session comes back to its own replica as soon as that can take it. The ring itself is
 //! [`crate::ring`], which the choice among peer regions uses too.
 
-use super::{Placement, Policy, View};
-use crate::index::Match;
+use super::{Policy, Selection, View};
+use crate::index::PrefixMatch;
+use crate::replica_index::ReplicaIndex;
 use crate::ring::{Ring, nearness};
-use crate::slots::Slot;
 use crate::{Reason, Request};
 
 /// A hash ring of replicas.
@@ -17,35 +17,35 @@ pub(super) struct ConsistentHash {
 }
 
 impl Policy for ConsistentHash {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        Some(Placement::Now {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        Some(Selection::Dispatch {
             slot: self.ring.walk(request, view.candidates, &[])?,
             reason: Reason::Ring,
-            found: None,
+            matched: None,
         })
     }
 
-    fn next_best(
+    fn select_fallback(
         &self,
         request: &Request,
-        _found: Option<&Match>,
+        _found: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
         self.ring.walk(request, view.candidates, failed)
     }
 
     /// How near behind the key it stands, as a share of the ring.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-        let replica = view.fleet.get(slot);
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
+        let replica = view.replicas.get(slot);
         replica.map_or(0.0, |replica| nearness(request, &replica.name))
     }
 
-    fn joined(&mut self, slot: Slot, name: &str) {
+    fn on_replica_added(&mut self, slot: ReplicaIndex, name: &str) {
         self.ring.join(slot, name);
     }
 
-    fn left(&mut self, slot: Slot, name: &str) {
+    fn on_replica_removed(&mut self, slot: ReplicaIndex, name: &str) {
         self.ring.leave(slot, name);
     }
 }

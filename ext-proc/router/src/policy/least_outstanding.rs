@@ -1,7 +1,7 @@
 //! `least_outstanding`: the fewest outstanding requests. A baseline: it balances and knows no cache.
 
-use super::{Placement, Policy, View, least_loaded, load_score};
-use crate::slots::Slot;
+use super::{Policy, Selection, View, least_loaded, load_score};
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// The fewest outstanding requests.
@@ -9,15 +9,15 @@ use crate::{Reason, Request};
 pub(super) struct LeastOutstanding;
 
 impl Policy for LeastOutstanding {
-    fn place(&self, _request: &Request, view: &View<'_>) -> Option<Placement> {
-        Some(Placement::Now {
+    fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
+        Some(Selection::Dispatch {
             slot: least_loaded(view, &[])?,
             reason: Reason::LeastLoaded,
-            found: None,
+            matched: None,
         })
     }
 
-    fn score(&self, _request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    fn score(&self, _request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         load_score(view, slot)
     }
 }

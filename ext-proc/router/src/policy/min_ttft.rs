@@ -9,9 +9,9 @@
 //! prints the cost as max(pending - recompute), which prefers long queues; what its text says is min(pending +
 //! recompute), and that is what this does, in the seconds that each replica takes for them.
 
-use super::{Placement, Policy, View, cheapest, next_holder, uncached_tokens};
-use crate::index::Match;
-use crate::slots::Slot;
+use super::{Policy, Selection, View, cheapest, next_holder, uncached_tokens};
+use crate::index::PrefixMatch;
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// From this share of the prompt on, a fallback had better have it too.
@@ -22,35 +22,35 @@ const MATCH_MIN: f64 = 0.5;
 pub(super) struct MinTtft;
 
 impl Policy for MinTtft {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        let ttft_s = |slot, uncached| view.fleet.ttft_s(slot, uncached, view.now);
-        let (slot, found) = cheapest(request, view, ttft_s)?;
-        Some(Placement::Now {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        let ttft_s = |slot, uncached| view.replicas.ttft_s(slot, uncached, view.now);
+        let (slot, matched) = cheapest(request, view, ttft_s)?;
+        Some(Selection::Dispatch {
             slot,
             reason: Reason::Soonest,
-            found: Some(found),
+            matched: Some(matched),
         })
     }
 
     /// Others with the same prefix first, then whoever has least to do: estimating everybody's time once more for a
     /// replica that is rarely needed is not worth it.
-    fn next_best(
+    fn select_fallback(
         &self,
         request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        let share = |found: &Match| request.fingerprint.share_at(found.depth);
-        let found = found.filter(|found| share(found) >= MATCH_MIN);
-        next_holder(found, view, failed)
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        let share = |matched: &PrefixMatch| request.fingerprint.share_at(matched.depth);
+        let matched = matched.filter(|matched| share(matched) >= MATCH_MIN);
+        next_holder(matched, view, failed)
     }
 
     /// The estimated seconds, below zero.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
+        let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
         -view
-            .fleet
-            .ttft_s(slot, uncached_tokens(request, found.depth), view.now)
+            .replicas
+            .ttft_s(slot, uncached_tokens(request, matched.depth), view.now)
     }
 }

@@ -13,7 +13,6 @@ mod consistent_hash;
 mod dual_map;
 mod isotherm;
 mod least_outstanding;
-mod lots;
 mod min_ttft;
 mod name;
 mod power_of_two;
@@ -21,6 +20,7 @@ mod preble;
 mod prefix_tree;
 mod random;
 mod round_robin;
+mod seeded_rng;
 
 use core::fmt::Debug;
 use std::borrow::Cow;
@@ -28,13 +28,13 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 #[cfg(feature = "research")]
-pub use dual_map::{Ablation, Selection};
+pub use dual_map::{Ablation, CandidateRule};
 pub use name::{PolicyName, UnknownPolicy};
 
-use crate::index::{Answers, Match, PrefixIndex, Sessions};
-use crate::queue::{PASSED_OVER_MAX, Place, Queue, Waiting};
-use crate::replica::{Fleet, LoadKey};
-use crate::slots::{Slot, SlotSet};
+use crate::index::{Answers, PrefixIndex, PrefixMatch, Sessions};
+use crate::queue::{OVERTAKES_MAX, Queue, QueueSeq, QueuedRequest};
+use crate::replica::{LoadKey, Replicas};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request, Time};
 
 /// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest has to take it.
@@ -49,11 +49,11 @@ const FIRST_MAX: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The replicas, with their load.
-    pub(crate) fleet: &'a Fleet,
+    pub(crate) replicas: &'a Replicas,
     /// Who was sent which prefix.
     pub(crate) index: &'a PrefixIndex,
     /// Who may be chosen: available, and allowed for this request. Never empty.
-    pub(crate) candidates: &'a SlotSet,
+    pub(crate) candidates: &'a ReplicaSet,
     /// Who waits.
     pub(crate) queue: &'a Queue,
     /// How long a replica is busy with a request, in seconds; once one has ended.
@@ -63,7 +63,7 @@ pub(crate) struct View<'a> {
     /// How long the request has waited, in seconds.
     pub(crate) waited_s: f64,
     /// How long the request has been waiting for one replica although others were free, in seconds.
-    pub(crate) declined_s: f64,
+    pub(crate) delayed_s: f64,
     /// What prompts were answered with: engines keep that, too.
     pub(crate) answers: &'a Answers,
     /// Where sessions were served last.
@@ -74,57 +74,57 @@ pub(crate) struct View<'a> {
 
 /// Where a request should go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Placement {
+pub(crate) enum Selection {
     /// To this candidate, now.
-    Now {
+    Dispatch {
         /// Which one.
-        slot: Slot,
+        slot: ReplicaIndex,
         /// Why.
         reason: Reason,
         /// What it has of the prompt, where the policy looked.
-        found: Option<Match>,
+        matched: Option<PrefixMatch>,
     },
     /// Nowhere yet: it waits for this replica, although others are free.
-    WaitFor(Slot),
+    WaitFor(ReplicaIndex),
 }
 
 /// Who does not want a freed replica, and which one each waits for instead.
-pub(crate) type Declined = SmallVec<[(Place, Slot); 8]>;
+pub(crate) type DelayedRequests = SmallVec<[(QueueSeq, ReplicaIndex); 8]>;
 
 /// Which waiting request a freed replica takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Taken {
-    /// It is the turn of this one: [`Policy::place`] says where it goes, among all available replicas.
-    Turn(Place),
+pub(crate) enum NextRequest {
+    /// It is the turn of this one: [`Policy::select_replica`] says where it goes, among all available replicas.
+    AnyReplica(QueueSeq),
     /// This one goes to the freed replica.
-    Here {
+    ThisReplica {
         /// Which one.
-        place: Place,
+        seq: QueueSeq,
         /// Why.
         reason: Reason,
         /// What the replica has of the prompt, where the policy looked.
-        found: Option<Match>,
+        matched: Option<PrefixMatch>,
     },
 }
 
 /// Who goes where.
 pub(crate) trait Policy: Debug + Send {
     /// Where should this request go?
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement>;
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection>;
 
-    /// A request arrived, and [`Self::place`] was asked about it. There need be no candidate.
-    fn arrived(&mut self, request: &Request, view: &View<'_>) {
+    /// A request arrived, and [`Self::select_replica`] was asked about it. There need be no candidate.
+    fn on_arrival(&mut self, request: &Request, view: &View<'_>) {
         let _ = (request, view);
     }
 
     /// A request waits from now on. There need be no candidate.
-    fn waits(&mut self, waiting: &Waiting, view: &View<'_>) {
-        let _ = (waiting, view);
+    fn on_enqueue(&mut self, queued: &QueuedRequest, view: &View<'_>) {
+        let _ = (queued, view);
     }
 
     /// One that waited does not any more, be it that it goes or that it is refused.
-    fn gone(&mut self, place: Place) {
-        let _ = place;
+    fn on_dequeue(&mut self, seq: QueueSeq) {
+        let _ = seq;
     }
 
     /// Switches parts of it off.
@@ -133,56 +133,56 @@ pub(crate) trait Policy: Debug + Send {
         let _ = ablation;
     }
 
-    /// A request was placed where [`Self::place`] said.
-    fn placed(&mut self, slot: Slot) {
+    /// A request was placed where [`Self::select_replica`] said.
+    fn on_dispatch(&mut self, slot: ReplicaIndex) {
         let _ = slot;
     }
 
     /// Which of the waiting requests (oldest first, never none) should this freed replica take?
-    fn take(
+    fn select_request(
         &self,
-        slot: Slot,
-        waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
+        slot: ReplicaIndex,
+        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
         view: &View<'_>,
-        declined: &mut Declined,
-    ) -> Option<Taken> {
-        let _ = (slot, view, declined);
-        waiting.next().map(|(place, _)| Taken::Turn(place))
+        delayed: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
+        let _ = (slot, view, delayed);
+        queued.next().map(|(seq, _)| NextRequest::AnyReplica(seq))
     }
 
     /// How often a waiting request may see a later one go first to a replica that could have served it.
-    fn patience(&self) -> u32 {
-        PASSED_OVER_MAX
+    fn max_overtakes(&self) -> u32 {
+        OVERTAKES_MAX
     }
 
     /// Whether those that cannot be served in time any more come behind the others, and may be passed over without bound:
     /// where more is asked than the fleet can do, who comes first is then served in time at least.
-    fn puts_late_last(&self) -> bool {
+    fn past_slo_last(&self) -> bool {
         false
     }
 
-    /// Who comes next when these fail? `found` is what [`Self::place`] gave. By default whoever has least to do.
-    fn next_best(
+    /// Who comes next when these fail? `matched` is what [`Self::select_replica`] gave. By default whoever has least to do.
+    fn select_fallback(
         &self,
         request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        let _ = (request, found);
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        let _ = (request, matched);
         least_loaded(view, failed)
     }
 
     /// What this replica is worth to this request; more is better. For people.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64;
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64;
 
     /// A replica of this name joined.
-    fn joined(&mut self, slot: Slot, name: &str) {
+    fn on_replica_added(&mut self, slot: ReplicaIndex, name: &str) {
         let _ = (slot, name);
     }
 
     /// It left.
-    fn left(&mut self, slot: Slot, name: &str) {
+    fn on_replica_removed(&mut self, slot: ReplicaIndex, name: &str) {
         let _ = (slot, name);
     }
 }
@@ -208,43 +208,51 @@ impl PolicyName {
 
 /// The candidate with the fewest outstanding requests; among equals the one that has waited longest for one,
 /// so that an idle fleet is used in turn.
-pub(crate) fn least_loaded(view: &View<'_>, except: &[Slot]) -> Option<Slot> {
-    view.fleet
+pub(crate) fn least_loaded(view: &View<'_>, except: &[ReplicaIndex]) -> Option<ReplicaIndex> {
+    view.replicas
         .by_load()
         .find(|slot| view.candidates.contains(*slot) && !except.contains(slot))
 }
 
-/// Whom to try when these have failed, for policies that look for the prefix: others that hold it first.
-fn next_holder(found: Option<&Match>, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
-    found
-        .and_then(|found| first_holder(found, view, failed))
+/// PeerHandle to try when these have failed, for policies that look for the prefix: others that hold it first.
+fn next_holder(
+    matched: Option<&PrefixMatch>,
+    view: &View<'_>,
+    failed: &[ReplicaIndex],
+) -> Option<ReplicaIndex> {
+    matched
+        .and_then(|matched| first_holder(matched, view, failed))
         .or_else(|| least_loaded(view, failed))
 }
 
 /// The first one in load order of those that have this and have not failed.
-fn first_holder(found: &Match, view: &View<'_>, failed: &[Slot]) -> Option<Slot> {
-    let is_one = |slot: &Slot| view.candidates.contains(*slot) && !failed.contains(slot);
-    if view.index.target_count(found) >= HOLDERS_MANY {
+fn first_holder(
+    matched: &PrefixMatch,
+    view: &View<'_>,
+    failed: &[ReplicaIndex],
+) -> Option<ReplicaIndex> {
+    let is_one = |slot: &ReplicaIndex| view.candidates.contains(*slot) && !failed.contains(slot);
+    if view.index.target_count(matched) >= HOLDERS_MANY {
         // Most have it, like a system prompt, so one of the first in load order does.
-        let first = view.fleet.by_load().take(FIRST_MAX);
+        let first = view.replicas.by_load().take(FIRST_MAX);
         let holder = first
             .filter(is_one)
-            .find(|slot| view.index.has(found, *slot));
+            .find(|slot| view.index.has(matched, *slot));
         if holder.is_some() {
             return holder;
         }
     }
     view.index
-        .targets(found, view.candidates)
+        .targets(matched, view.candidates)
         .filter(is_one)
         .min_by_key(|slot| load_key(view, *slot))
 }
 
 /// The share of the prompt that a replica has, less a little for its load: what decides among equal matches.
-fn match_less_load(request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-    let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
+fn match_less_load(request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
+    let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
     let load = f64::from(load_key(view, slot).0);
-    request.fingerprint.share_at(found.depth) - load / (1_000.0 + load) / 1_000.0
+    request.fingerprint.share_at(matched.depth) - load / (1_000.0 + load) / 1_000.0
 }
 
 /// The candidate that costs least, and what it has of the prompt. `cost` is given how many of the prompt's tokens a
@@ -252,53 +260,57 @@ fn match_less_load(request: &Request, slot: Slot, view: &View<'_>) -> f64 {
 fn cheapest(
     request: &Request,
     view: &View<'_>,
-    cost: impl Fn(Slot, f64) -> f64,
-) -> Option<(Slot, Match)> {
-    let mut best: Option<(f64, Slot, Match)> = None;
+    cost: impl Fn(ReplicaIndex, f64) -> f64,
+) -> Option<(ReplicaIndex, PrefixMatch)> {
+    let mut best: Option<(f64, ReplicaIndex, PrefixMatch)> = None;
     let blocks = request.fingerprint.blocks();
     view.index
-        .each_deepest(blocks, view.candidates, |slot, found| {
-            let cost = cost(slot, uncached_tokens(request, found.depth));
+        .each_deepest(blocks, view.candidates, |slot, matched| {
+            let cost = cost(slot, uncached_tokens(request, matched.depth));
             let is_better = best.is_none_or(|(least, other, _)| {
                 cost.total_cmp(&least)
                     .then_with(|| load_key(view, slot).cmp(&load_key(view, other)))
                     .is_lt()
             });
             if is_better {
-                best = Some((cost, slot, *found));
+                best = Some((cost, slot, *matched));
             }
         });
-    best.map(|(_, slot, found)| (slot, found))
+    best.map(|(_, slot, matched)| (slot, matched))
 }
 
 /// Whether a request may be served by a replica that is not among the candidates, should it become free.
-fn may_serve(request: &Request, slot: Slot, view: &View<'_>) -> bool {
+fn may_serve(request: &Request, slot: ReplicaIndex, view: &View<'_>) -> bool {
     let subset = request.subset.as_deref();
     subset.is_none_or(|subset| {
-        let id = view.fleet.id_of(slot);
+        let id = view.replicas.id_of(slot);
         id.is_some_and(|id| subset.contains(&id))
     })
 }
 
 /// Those of a set that may serve a request.
-fn that_may_serve<'a>(request: &Request, set: &'a SlotSet, view: &View<'_>) -> Cow<'a, SlotSet> {
+fn that_may_serve<'a>(
+    request: &Request,
+    set: &'a ReplicaSet,
+    view: &View<'_>,
+) -> Cow<'a, ReplicaSet> {
     let Some(subset) = request.subset.as_deref() else {
         return Cow::Borrowed(set);
     };
-    let mut those = SlotSet::default();
-    for slot in subset.iter().filter_map(|id| view.fleet.slot_of(*id)) {
+    let mut those = ReplicaSet::default();
+    for slot in subset.iter().filter_map(|id| view.replicas.slot_of(*id)) {
         those.set(slot, set.contains(slot));
     }
     Cow::Owned(those)
 }
 
 /// How a replica compares by load: less is better.
-fn load_key(view: &View<'_>, slot: Slot) -> LoadKey {
-    view.fleet.load_key(slot)
+fn load_key(view: &View<'_>, slot: ReplicaIndex) -> LoadKey {
+    view.replicas.load_key(slot)
 }
 
 /// A replica's load as a score: more is better.
-fn load_score(view: &View<'_>, slot: Slot) -> f64 {
+fn load_score(view: &View<'_>, slot: ReplicaIndex) -> f64 {
     -f64::from(load_key(view, slot).0)
 }
 

@@ -12,10 +12,10 @@
 //! tokens, so that a replica of half the speed counts twice; among equals it is the same order.
 
 use super::{
-    Placement, Policy, View, cheapest, load_key, match_less_load, next_holder, uncached_tokens,
+    Policy, Selection, View, cheapest, load_key, match_less_load, next_holder, uncached_tokens,
 };
-use crate::index::Match;
-use crate::slots::Slot;
+use crate::index::PrefixMatch;
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// The share of the prompt above which a match decides.
@@ -26,61 +26,66 @@ const MATCH_ABOVE: f64 = 0.5;
 pub(super) struct Preble;
 
 impl Policy for Preble {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        let found = best(request, view);
-        if is_most(request, &found)
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        let matched = best(request, view);
+        if is_most(request, &matched)
             && let Some(slot) = view
                 .index
-                .targets(&found, view.candidates)
+                .targets(&matched, view.candidates)
                 .min_by_key(|slot| load_key(view, *slot))
         {
-            return Some(Placement::Now {
+            return Some(Selection::Dispatch {
                 slot,
                 reason: Reason::Prefix,
-                found: Some(found),
+                matched: Some(matched),
             });
         }
-        let (slot, found) = cheapest(request, view, |slot, uncached| work_s(view, slot, uncached))?;
-        Some(Placement::Now {
+        let (slot, matched) =
+            cheapest(request, view, |slot, uncached| work_s(view, slot, uncached))?;
+        Some(Selection::Dispatch {
             slot,
             reason: Reason::Spread,
-            found: Some(found),
+            matched: Some(matched),
         })
     }
 
     /// Others with the same prefix first, when it is most of the prompt; else whoever has least to do.
-    fn next_best(
+    fn select_fallback(
         &self,
         request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        next_holder(found.filter(|found| is_most(request, found)), view, failed)
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        next_holder(
+            matched.filter(|matched| is_most(request, matched)),
+            view,
+            failed,
+        )
     }
 
     /// While a match decides, the share of the prompt that it has, less a little for its load. Else the seconds of work
     /// that it would have, below zero.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         if is_most(request, &best(request, view)) {
             return match_less_load(request, slot, view);
         }
-        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
-        -work_s(view, slot, uncached_tokens(request, found.depth))
+        let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
+        -work_s(view, slot, uncached_tokens(request, matched.depth))
     }
 }
 
-fn best(request: &Request, view: &View<'_>) -> Match {
+fn best(request: &Request, view: &View<'_>) -> PrefixMatch {
     let blocks = request.fingerprint.blocks();
     view.index.deepest(blocks, view.candidates)
 }
 
-fn is_most(request: &Request, found: &Match) -> bool {
-    request.fingerprint.share_at(found.depth) > MATCH_ABOVE
+fn is_most(request: &Request, matched: &PrefixMatch) -> bool {
+    request.fingerprint.share_at(matched.depth) > MATCH_ABOVE
 }
 
 /// How long a replica would compute prompts if it had this one too, in seconds.
-fn work_s(view: &View<'_>, slot: Slot, tokens: f64) -> f64 {
-    let waiting = view.fleet.pending_prefill_tokens(slot, view.now);
-    view.fleet.prefill_s(slot, waiting + tokens)
+fn work_s(view: &View<'_>, slot: ReplicaIndex, tokens: f64) -> f64 {
+    let waiting = view.replicas.pending_prefill_tokens(slot, view.now);
+    view.replicas.prefill_s(slot, waiting + tokens)
 }

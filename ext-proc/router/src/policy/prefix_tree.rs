@@ -6,9 +6,9 @@
 //!
 //! Rejected: SGLang's fallback to the replica with the least cached text, which sends all to a new replica at once.
 
-use super::{Placement, Policy, View, least_loaded, load_key, match_less_load, next_holder};
-use crate::index::Match;
-use crate::slots::Slot;
+use super::{Policy, Selection, View, least_loaded, load_key, match_less_load, next_holder};
+use crate::index::PrefixMatch;
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// The share of the prompt from which a match decides.
@@ -19,42 +19,42 @@ const MATCH_MIN: f64 = 0.5;
 pub(super) struct PrefixTree;
 
 impl Policy for PrefixTree {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        let found = view
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        let matched = view
             .index
             .deepest(request.fingerprint.blocks(), view.candidates);
-        if request.fingerprint.share_at(found.depth) >= MATCH_MIN
+        if request.fingerprint.share_at(matched.depth) >= MATCH_MIN
             && let Some(slot) = view
                 .index
-                .targets(&found, view.candidates)
+                .targets(&matched, view.candidates)
                 .min_by_key(|slot| load_key(view, *slot))
         {
-            return Some(Placement::Now {
+            return Some(Selection::Dispatch {
                 slot,
                 reason: Reason::Prefix,
-                found: Some(found),
+                matched: Some(matched),
             });
         }
-        Some(Placement::Now {
+        Some(Selection::Dispatch {
             slot: least_loaded(view, &[])?,
             reason: Reason::Spread,
-            found: None,
+            matched: None,
         })
     }
 
     /// Others with the same prefix first.
-    fn next_best(
+    fn select_fallback(
         &self,
         _request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        next_holder(found, view, failed)
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        next_holder(matched, view, failed)
     }
 
     /// The share of the prompt that it has, less a little for its load: what decides among equal matches.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         match_less_load(request, slot, view)
     }
 }

@@ -1,39 +1,39 @@
 //! `random`: by lot, from a seed. A baseline.
 
-use super::lots::Lots;
-use super::{Placement, Policy, View};
-use crate::slots::Slot;
+use super::seeded_rng::SeededRng;
+use super::{Policy, Selection, View};
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// By lot.
 #[derive(Debug)]
 pub(super) struct Random {
-    lots: Lots,
+    rng: SeededRng,
 }
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            lots: Lots::new(seed),
+            rng: SeededRng::new(seed),
         }
     }
 }
 
 impl Policy for Random {
-    fn place(&self, _request: &Request, view: &View<'_>) -> Option<Placement> {
-        Some(Placement::Now {
-            slot: self.lots.clone().draw(view.candidates)?,
+    fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
+        Some(Selection::Dispatch {
+            slot: self.rng.clone().pick(view.candidates)?,
             reason: Reason::Drawn,
-            found: None,
+            matched: None,
         })
     }
 
-    fn placed(&mut self, _slot: Slot) {
-        self.lots.advance();
+    fn on_dispatch(&mut self, _slot: ReplicaIndex) {
+        self.rng.advance();
     }
 
     /// The same for all: nobody is preferred.
-    fn score(&self, _request: &Request, _slot: Slot, _view: &View<'_>) -> f64 {
+    fn score(&self, _request: &Request, _slot: ReplicaIndex, _view: &View<'_>) -> f64 {
         0.0
     }
 }

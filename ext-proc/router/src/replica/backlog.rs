@@ -22,16 +22,16 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::fit::{Fit, Line};
+use super::least_squares::{DecayingLeastSquares, LinearModel};
 use crate::Time;
 
 /// What is presumed before anything was measured, by uncached tokens,
-const PREFILL: Line = Line {
+const PREFILL: LinearModel = LinearModel {
     fixed_s: 0.03,
     each_s: 0.000_1,
 };
 /// and by outstanding requests.
-const DECODE: Line = Line {
+const DECODE: LinearModel = LinearModel {
     fixed_s: 0.02,
     each_s: 0.000_5,
 };
@@ -51,14 +51,14 @@ const SENT_MAX: usize = 1_024;
 
 /// Both lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pace {
+pub(crate) struct LatencyModel {
     /// Time to first token by the tokens that have to be computed before it.
-    pub(crate) prefill: Line,
+    pub(crate) prefill: LinearModel,
     /// Time for an output token by the requests that are outstanding.
-    pub(crate) decode: Line,
+    pub(crate) decode: LinearModel,
 }
 
-impl Pace {
+impl LatencyModel {
     /// At least as fast as both.
     pub(crate) fn least(self, other: Self) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
+impl Default for LatencyModel {
     fn default() -> Self {
         Self {
             prefill: PREFILL,
@@ -101,27 +101,27 @@ pub(crate) struct Output {
 
 /// How fast something is, as measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Speed {
-    prefill: Fit,
-    decode: Fit,
+pub(crate) struct LatencyFit {
+    prefill: DecayingLeastSquares,
+    decode: DecayingLeastSquares,
 }
 
-impl Speed {
+impl LatencyFit {
     /// Whether it is known at all how long prompts take.
     pub(crate) fn is_measured(&self) -> bool {
         self.prefill.is_measured()
     }
 
     /// Learns, and says how fast it is now.
-    pub(crate) fn learn(&mut self, measured: Measured, presumed: Pace) -> Pace {
+    pub(crate) fn learn(&mut self, measured: Measured, presumed: LatencyModel) -> LatencyModel {
         self.prefill.learn(measured.tokens, measured.ttft_s);
         if let Some(output) = measured.output {
             self.decode
                 .learn(output.outstanding, output.seconds / output.tokens);
         }
         let prefill = self.prefill.line(presumed.prefill, PREFILL_AT);
-        Pace {
-            prefill: Line {
+        LatencyModel {
+            prefill: LinearModel {
                 each_s: prefill.each_s.clamp(*TOKEN_S.start(), *TOKEN_S.end()),
                 ..prefill
             },
@@ -138,33 +138,33 @@ pub(crate) struct Backlog {
     /// The last ones that were sent: when, and how many tokens each has to compute. Not those that have begun, as far as
     /// probes tell.
     sent: VecDeque<(Time, f64)>,
-    speed: Speed,
-    pace: Pace,
+    speed: LatencyFit,
+    latency: LatencyModel,
     /// How many of its requests have been measured.
     measured: u32,
 }
 
 impl Backlog {
-    pub(crate) fn new(pool: Pace) -> Self {
+    pub(crate) fn new(pool: LatencyModel) -> Self {
         Self {
-            pace: pool,
+            latency: pool,
             ..Self::default()
         }
     }
 
     /// How fast it is, as far as it has measured that itself.
-    pub(crate) const fn pace(&self) -> Option<&Pace> {
+    pub(crate) const fn latency(&self) -> Option<&LatencyModel> {
         if self.measured >= MEASURED_MIN {
-            Some(&self.pace)
+            Some(&self.latency)
         } else {
             None
         }
     }
 
     /// The pool's pace as it is now, for a replica that has not measured enough of its own.
-    pub(crate) fn presume(&mut self, pool: Pace) {
+    pub(crate) fn presume(&mut self, pool: LatencyModel) {
         if self.measured < MEASURED_MIN {
-            self.pace = pool;
+            self.latency = pool;
         }
     }
 
@@ -180,7 +180,7 @@ impl Backlog {
 
     /// The same in tokens.
     pub(crate) fn tokens(&self, now: Time) -> f64 {
-        self.wait_s(now) / self.pace.prefill.each_s
+        self.wait_s(now) / self.latency.prefill.each_s
     }
 
     /// When the last prompt was sent.
@@ -190,7 +190,7 @@ impl Backlog {
 
     /// A prompt was sent, of which so many tokens are to be computed.
     pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
-        let takes = tokens * self.pace.prefill.each_s;
+        let takes = tokens * self.latency.prefill.each_s;
         let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
         self.ready = self.ready.max(now).after(takes);
         if self.sent.len() >= SENT_MAX {
@@ -206,7 +206,7 @@ impl Backlog {
         self.sent.drain(..seen.saturating_sub(pending));
         let waiting = self.sent.iter().take(seen.min(pending));
         let tokens: f64 = waiting.map(|(_, tokens)| tokens).sum();
-        let takes = tokens * self.pace.prefill.each_s;
+        let takes = tokens * self.latency.prefill.each_s;
         let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
         self.ready = self.ready.max(at.after(takes));
     }
@@ -217,8 +217,8 @@ impl Backlog {
         self.sent.clear();
     }
 
-    pub(crate) fn learn(&mut self, measured: Measured, pool: Pace) {
-        self.pace = self.speed.learn(measured, pool);
+    pub(crate) fn learn(&mut self, measured: Measured, pool: LatencyModel) {
+        self.latency = self.speed.learn(measured, pool);
         self.measured = self.measured.saturating_add(1);
         self.presume(pool);
     }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_backlog_empties_as_time_passes() {
-        let mut backlog = Backlog::new(Pace::default());
+        let mut backlog = Backlog::new(LatencyModel::default());
         let start = Time::ZERO.after(Duration::from_secs(5));
         backlog.pushed(1_000.0, start);
         backlog.pushed(1_000.0, start);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_a_probe_finds_waiting_is_not_computed_however_much_time_has_passed() {
-        let mut backlog = Backlog::new(Pace::default());
+        let mut backlog = Backlog::new(LatencyModel::default());
         let at = |s| Time::ZERO.after(Duration::from_secs(s));
         for tokens in [4_000.0, 3_000.0, 2_000.0] {
             backlog.pushed(tokens, at(1));
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_replica_of_its_own_speed_is_told_apart_from_its_pool() {
-        let mut backlog = Backlog::new(Pace::default());
+        let mut backlog = Backlog::new(LatencyModel::default());
         for i in 0..20_u32 {
             let tokens = f64::from(i * 700 % 3_000);
             let measured = Measured {
@@ -274,9 +274,9 @@ mod tests {
                 ttft_s: 0.05 + tokens * 0.000_3,
                 output: None,
             };
-            backlog.learn(measured, Pace::default());
+            backlog.learn(measured, LatencyModel::default());
         }
-        let learned = backlog.pace().unwrap().prefill.each_s;
+        let learned = backlog.latency().unwrap().prefill.each_s;
         assert!((learned / 0.000_3 - 1.0).abs() < 0.2, "{learned}");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) enum Evidence {
 
 /// What a request was, when it was sent to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct BreakerPermit {
     epoch: u64,
     trial: bool,
 }
@@ -96,7 +96,7 @@ impl Breaker {
     }
 
     /// A request goes to the replica.
-    pub(crate) fn sent(&mut self, now: Time) -> Sent {
+    pub(crate) fn sent(&mut self, now: Time) -> BreakerPermit {
         let trial = match self.state {
             State::Open { until, back_off } | State::Trial { until, back_off } if now >= until => {
                 self.state = State::Trial {
@@ -107,14 +107,14 @@ impl Breaker {
             }
             State::Closed { .. } | State::Open { .. } | State::Trial { .. } => false,
         };
-        Sent {
+        BreakerPermit {
             epoch: self.epoch,
             trial,
         }
     }
 
     /// A request that was sent to the replica has ended.
-    pub(crate) fn ended(&mut self, sent: Sent, evidence: Evidence, now: Time) {
+    pub(crate) fn ended(&mut self, sent: BreakerPermit, evidence: Evidence, now: Time) {
         if sent.epoch != self.epoch {
             return;
         }
@@ -147,7 +147,7 @@ impl Breaker {
 
     /// A request came back, and nobody knows which one it was: of those that were sent last, it is presumed.
     pub(crate) fn returned(&mut self, now: Time) {
-        let sent = Sent {
+        let sent = BreakerPermit {
             epoch: self.epoch,
             trial: true,
         };

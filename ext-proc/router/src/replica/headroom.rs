@@ -33,7 +33,7 @@ const WINDOW_START: u32 = 2;
 /// The largest window.
 const WINDOW_MAX: u32 = 256;
 /// What a busy replica may be sent between two probes while another one idles.
-const CALM_WINDOW: u32 = 2;
+const THROTTLED_WINDOW: u32 = 2;
 /// With less of its KV cache in use, a replica with stuck requests is slow to take them in, but not full.
 pub(crate) const KV_FULL_MIN: f32 = 0.8;
 
@@ -45,7 +45,7 @@ pub(crate) struct Headroom {
     /// May be sent another one while fewer are outstanding.
     limit: u32,
     /// The same while another replica idles.
-    calm_limit: u32,
+    throttled_limit: u32,
     pushes: Pushes,
     /// What siblings pushed to the same replica.
     siblings: Pushes,
@@ -63,7 +63,7 @@ impl Default for Headroom {
             window: WINDOW_START,
             capacity: None,
             limit: 0,
-            calm_limit: 0,
+            throttled_limit: 0,
             pushes: Pushes::default(),
             siblings: Pushes::default(),
             siblings_since: 0,
@@ -114,9 +114,13 @@ impl Headroom {
         self.siblings.forget_before(keep);
     }
 
-    /// Whether it may be sent another one; `calm` while another replica idles.
-    pub(crate) const fn admits(&self, outstanding: u32, calm: bool) -> bool {
-        let limit = if calm { self.calm_limit } else { self.limit };
+    /// Whether it may be sent another one; `throttled` while another replica idles.
+    pub(crate) const fn admits(&self, outstanding: u32, throttled: bool) -> bool {
+        let limit = if throttled {
+            self.throttled_limit
+        } else {
+            self.limit
+        };
         outstanding.saturating_add(self.siblings_since) < limit
     }
 
@@ -166,13 +170,13 @@ impl Headroom {
         {
             *capacity = taken_in.saturating_add((taken_in / 8).max(1));
         }
-        let room = self
+        let free_capacity = self
             .capacity
             .map_or(u32::MAX, |capacity| capacity.saturating_sub(taken_in))
             .max(1);
-        let headroom = self.window.min(room);
+        let headroom = self.window.min(free_capacity);
         self.limit = taken_in.saturating_add(headroom);
-        self.calm_limit = taken_in.saturating_add(headroom.min(CALM_WINDOW));
+        self.throttled_limit = taken_in.saturating_add(headroom.min(THROTTLED_WINDOW));
     }
 }
 
@@ -256,7 +260,7 @@ mod tests {
         assert_eq!(headroom.left(21), 1);
         assert!(
             headroom.admits(20, false),
-            "one that finishes makes room at once"
+            "one that finishes makes free_capacity at once"
         );
     }
 

@@ -1,22 +1,22 @@
 //! One replica: its load as last told, its health, what was sent to it.
 
+mod arrival_rate;
 mod backlog;
 mod breaker;
-mod fit;
-mod fleet;
-mod flow;
 mod headroom;
-mod progress;
+mod least_squares;
 mod pushes;
+mod replicas;
+mod stall_detector;
 
-use backlog::{Backlog, Pace, Speed};
+use arrival_rate::ArrivalRate;
+use backlog::{Backlog, LatencyFit, LatencyModel};
 pub(crate) use backlog::{Measured, Output};
-pub(crate) use breaker::{Breaker, Evidence, Sent};
-pub(crate) use fleet::{Fleet, LoadKey, Rank};
-use flow::Flow;
+pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 use headroom::Headroom;
-use progress::Progress;
 pub(crate) use pushes::Pushes;
+pub(crate) use replicas::{LoadKey, Rank, Replicas};
+use stall_detector::StallDetector;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -39,8 +39,8 @@ pub(crate) struct Replica {
     breaker: Breaker,
     backlog: Backlog,
     /// What it was sent over the last while.
-    flow: Flow,
-    progress: Progress,
+    arrivals: ArrivalRate,
+    stall: StallDetector,
     /// The last good probe, and when it was sent.
     probe: Option<(Load, Time)>,
     /// Whether a probe failed since.
@@ -59,8 +59,8 @@ impl Replica {
             headroom: Headroom::default(),
             breaker: Breaker::default(),
             backlog: Backlog::default(),
-            flow: Flow::default(),
-            progress: Progress::default(),
+            arrivals: ArrivalRate::default(),
+            stall: StallDetector::default(),
             probe: None,
             failed: false,
         }
@@ -75,25 +75,25 @@ impl Replica {
     }
 
     /// Whether it takes another request, or why not. `rules` are the pool's.
-    pub(crate) fn availability(&self, rules: &Rules, now: Time, calm: bool) -> Availability {
+    pub(crate) fn availability(&self, rules: &Rules, now: Time, throttled: bool) -> Availability {
         if self.draining {
             return Availability::Draining;
         }
         if let Some(ill) = self.ill(rules, now) {
-            return if rules.nobody_healthy {
+            return if rules.is_probe_panic {
                 Availability::Available
             } else {
                 ill
             };
         }
-        if !rules.nobody_trusted && !self.breaker.admits(now) {
+        if !rules.is_breaker_panic && !self.breaker.admits(now) {
             return Availability::Failing;
         }
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
             Push::Outstanding { .. } => Availability::Full,
-            Push::Pending => self.by_pending(calm),
+            Push::Pending => self.by_pending(throttled),
         }
     }
 
@@ -125,11 +125,11 @@ impl Replica {
             .min()
     }
 
-    fn by_pending(&self, calm: bool) -> Availability {
+    fn by_pending(&self, throttled: bool) -> Availability {
         match self.load() {
             None => Availability::NeverProbed,
             Some(load) if load.pending > 0 => Availability::Pending,
-            Some(_) if self.headroom.admits(self.outstanding, calm) => Availability::Available,
+            Some(_) if self.headroom.admits(self.outstanding, throttled) => Availability::Available,
             Some(_) => Availability::NoHeadroom,
         }
     }
@@ -162,8 +162,8 @@ impl Replica {
     }
 
     /// How many requests it can start now, when it is available. One that is on trial gets one.
-    fn room(&self, rules: &Rules) -> u32 {
-        let most = if rules.nobody_trusted || self.breaker.is_closed() {
+    fn free_capacity(&self, rules: &Rules) -> u32 {
+        let most = if rules.is_breaker_panic || self.breaker.is_closed() {
             u32::MAX
         } else {
             1
@@ -171,8 +171,8 @@ impl Replica {
         self.headroom(rules).unwrap_or_default().min(most)
     }
 
-    /// For people. `calm` while another replica idles.
-    pub(crate) fn status(&self, rules: &Rules, now: Time, calm: bool) -> ReplicaStatus {
+    /// For people. `throttled` while another replica idles.
+    pub(crate) fn status(&self, rules: &Rules, now: Time, throttled: bool) -> ReplicaStatus {
         ReplicaStatus {
             id: self.id,
             name: self.name.clone(),
@@ -182,7 +182,7 @@ impl Replica {
             headroom: self.headroom(rules),
             capacity: self.headroom.capacity(),
             prefix_bytes: 0,
-            availability: self.availability(rules, now, calm),
+            availability: self.availability(rules, now, throttled),
             draining: self.draining,
         }
     }
@@ -194,7 +194,7 @@ pub(crate) struct Rules {
     pub(crate) push: Push,
     pub(crate) probe_stale_after: core::time::Duration,
     /// Blind pushing only, and no probe succeeds: then anybody is better than nobody.
-    pub(crate) nobody_healthy: bool,
+    pub(crate) is_probe_panic: bool,
     /// Every replica with a good probe fails its requests: then none is left out for that.
-    pub(crate) nobody_trusted: bool,
+    pub(crate) is_breaker_panic: bool,
 }

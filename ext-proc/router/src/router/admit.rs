@@ -3,36 +3,39 @@
 use core::cell::Cell;
 
 use super::Router;
-use super::forward::Ticket;
-use crate::index::Match;
-use crate::policy::{LOOKED_AT_MAX, Placement, View, least_loaded};
-use crate::queue::{Place, Waiting};
-use crate::slots::{Slot, SlotSet};
+use super::forward::ArrivalRecord;
+use crate::index::PrefixMatch;
+use crate::policy::{LOOKED_AT_MAX, Selection, View, least_loaded};
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, RejectReason, Request};
 
 /// Where a request goes, settled.
-pub(super) struct Settled {
-    pub(super) slot: Slot,
+pub(super) struct Dispatch {
+    pub(super) slot: ReplicaIndex,
     pub(super) reason: Reason,
-    pub(super) found: Option<Match>,
+    pub(super) matched: Option<PrefixMatch>,
 }
 
 /// Whether a request goes.
-pub(super) enum Verdict {
-    Goes(Settled),
+pub(super) enum Routing {
+    Dispatch(Dispatch),
     /// It waits; for one replica in particular, if it is choosy.
-    Waits(Option<Slot>),
+    Wait(Option<ReplicaIndex>),
 }
 
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
         let id = request.id;
-        if self.queue.contains(id) || self.in_flight.contains_key(&id) || self.away.contains(id) {
+        if self.queue.contains(id)
+            || self.in_flight.contains_key(&id)
+            || self.forwarded.contains(id)
+        {
             return;
         }
         self.counters.arrived += 1;
-        let Ticket {
-            place,
+        let ArrivalRecord {
+            seq,
             arrived,
             is_back,
         } = self.received(&request);
@@ -41,60 +44,60 @@ impl Router {
             self.reject(request.id, reason);
             return;
         }
-        let mut waiting = Waiting {
-            place,
+        let mut queued = QueuedRequest {
+            seq,
             arrived,
             request,
-            passed_over: 0,
+            overtaken: 0,
             pinned,
-            wants: None,
-            declines_since: None,
+            preferred: None,
+            delayed_since: None,
             known: Cell::default(),
         };
-        if let Some(going) = self.drawn_away(&waiting.request) {
-            self.forward(waiting, &going);
+        if let Some(target) = self.find_warmer_peer(&queued.request) {
+            self.forward(queued, &target);
             return;
         }
-        let verdict = self.settle_arrival(&waiting);
-        // Told afterwards, so that an explanation in advance is what happens.
-        self.tell(|policy, view| policy.arrived(&waiting.request, view));
+        let verdict = self.settle_arrival(&queued);
+        // ResponseUsage afterwards, so that an explanation in advance is what happens.
+        self.tell(|policy, view| policy.on_arrival(&queued.request, view));
         match verdict {
-            Verdict::Goes(settled) => {
-                self.dispatch(waiting, settled);
+            Routing::Dispatch(settled) => {
+                self.dispatch(queued, settled);
                 return;
             }
-            Verdict::Waits(wants) => {
-                waiting.wants = wants;
-                waiting.declines_since = wants.map(|_| self.now);
+            Routing::Wait(preferred) => {
+                queued.preferred = preferred;
+                queued.delayed_since = preferred.map(|_| self.now);
             }
         }
-        if self.would_refuse(&waiting, is_back)
-            && let Verdict::Goes(settled) = self.settle(&waiting, true)
+        if self.would_refuse(&queued, is_back)
+            && let Routing::Dispatch(settled) = self.settle(&queued, true)
         {
             // It would rather have waited, but a replica that it did not want is better than none.
-            self.dispatch(waiting, settled);
+            self.dispatch(queued, settled);
             return;
         }
-        if let Some(going) = self.leaves(&waiting, self.queue.len()) {
-            self.forward(waiting, &going);
-        } else if self.is_too_full_for(&waiting.request) {
-            self.counters.guests_refused += 1;
-            self.reject(waiting.request.id, RejectReason::RegionFull);
+        if let Some(target) = self.find_peer(&queued, self.queue.len()) {
+            self.forward(queued, &target);
+        } else if self.is_too_full_for(&queued.request) {
+            self.counters.forwarded_in_rejected += 1;
+            self.reject(queued.request.id, RejectReason::RegionFull);
         } else if arrived.after(self.config.queue.wait_max) <= self.now {
             // It came back from a peer too late to wait any more.
-            self.reject(waiting.request.id, RejectReason::WaitedTooLong);
+            self.reject(queued.request.id, RejectReason::WaitedTooLong);
         } else if !is_back && self.queue.len() >= self.config.queue.length_max {
-            self.reject(waiting.request.id, RejectReason::QueueFull);
+            self.reject(queued.request.id, RejectReason::QueueFull);
         } else {
             self.counters.queued += 1;
-            self.enqueue(waiting);
+            self.enqueue(queued);
         }
     }
 
     /// Whether one that cannot go now would be refused.
-    fn would_refuse(&self, waiting: &Waiting, is_back: bool) -> bool {
-        self.is_too_full_for(&waiting.request)
-            || waiting.arrived.after(self.config.queue.wait_max) <= self.now
+    fn would_refuse(&self, queued: &QueuedRequest, is_back: bool) -> bool {
+        self.is_too_full_for(&queued.request)
+            || queued.arrived.after(self.config.queue.wait_max) <= self.now
             || !is_back && self.queue.len() >= self.config.queue.length_max
     }
 
@@ -102,13 +105,13 @@ impl Router {
     pub(super) fn refusal(
         &self,
         request: &Request,
-        pinned: Option<&[Slot]>,
+        pinned: Option<&[ReplicaIndex]>,
     ) -> Option<RejectReason> {
         if self.shutting_down {
             Some(RejectReason::ShuttingDown)
-        } else if self.fleet.staying().is_empty() && !self.may_leave_later(request) {
+        } else if self.replicas.staying().is_empty() && !self.may_be_served_elsewhere(request) {
             Some(RejectReason::NoReplica)
-        } else if pinned.is_some_and(<[Slot]>::is_empty) {
+        } else if pinned.is_some_and(<[ReplicaIndex]>::is_empty) {
             Some(RejectReason::EmptySubset)
         } else {
             None
@@ -116,12 +119,12 @@ impl Router {
     }
 
     /// The replicas that a request is restricted to and that get new requests.
-    pub(super) fn pinned(&self, request: &Request) -> Option<Box<[Slot]>> {
+    pub(super) fn pinned(&self, request: &Request) -> Option<Box<[ReplicaIndex]>> {
         let subset = request.subset.as_deref()?;
-        let mut slots: Vec<Slot> = subset
+        let mut slots: Vec<ReplicaIndex> = subset
             .iter()
-            .filter_map(|id| self.fleet.slot_of(*id))
-            .filter(|slot| self.fleet.staying().contains(*slot))
+            .filter_map(|id| self.replicas.slot_of(*id))
+            .filter(|slot| self.replicas.staying().contains(*slot))
             .collect();
         slots.sort_unstable();
         slots.dedup();
@@ -130,90 +133,95 @@ impl Router {
 
     /// Where an arriving request goes at once, if anywhere. Those that wait although somebody is free have let
     /// it be; but not beyond the bound.
-    fn settle_arrival(&mut self, arriving: &Waiting) -> Verdict {
+    fn settle_arrival(&mut self, arriving: &QueuedRequest) -> Routing {
         loop {
             let settled = match self.settle(arriving, false) {
-                Verdict::Goes(settled) => settled,
-                waits @ Verdict::Waits(_) => return waits,
+                Routing::Dispatch(settled) => settled,
+                waits @ Routing::Wait(_) => return waits,
             };
             if self.queue.len() == 0 {
-                return Verdict::Goes(settled);
+                return Routing::Dispatch(settled);
             }
-            let mut older = self.queue.on_time(settled.slot).map(|(place, _)| place);
+            let mut older = self.queue.within_slo(settled.slot).map(|(seq, _)| seq);
             let oldest = older.next();
-            let patience = self.policy.patience() as usize;
-            let too_many = oldest.filter(|_| older.nth(patience - 1).is_some());
-            let Some(overdue) = self.queue.overdue(settled.slot).or(too_many) else {
+            let max_overtakes = self.policy.max_overtakes() as usize;
+            let too_many = oldest.filter(|_| older.nth(max_overtakes - 1).is_some());
+            let Some(at_overtake_limit) = self.queue.at_overtake_limit(settled.slot).or(too_many)
+            else {
                 drop(older);
-                let everybody = Place::LAST;
-                let patience = self.policy.patience();
+                let all = QueueSeq::LAST;
+                let max_overtakes = self.policy.max_overtakes();
                 self.queue
-                    .pass_over(everybody, settled.slot, LOOKED_AT_MAX, patience);
-                return Verdict::Goes(settled);
+                    .count_overtakes(all, settled.slot, LOOKED_AT_MAX, max_overtakes);
+                return Routing::Dispatch(settled);
             };
             drop(older);
             let forced = self
                 .queue
-                .get(overdue)
-                .map(|waiting| self.settle(waiting, true));
-            let Some(Verdict::Goes(forced)) = forced else {
-                return Verdict::Waits(None);
+                .get(at_overtake_limit)
+                .map(|queued| self.settle(queued, true));
+            let Some(Routing::Dispatch(forced)) = forced else {
+                return Routing::Wait(None);
             };
-            self.go(overdue, forced);
+            self.go(at_overtake_limit, forced);
         }
     }
 
     /// Where the policy sends a request among those that may serve it now. One that `must` go does not get to
     /// wait for a particular replica.
-    pub(super) fn settle(&self, waiting: &Waiting, must: bool) -> Verdict {
-        let allowed = self.allowed(waiting.pinned.as_deref(), self.fleet.available());
-        let candidates = allowed.as_ref().unwrap_or(self.fleet.available());
+    pub(super) fn settle(&self, queued: &QueuedRequest, must: bool) -> Routing {
+        let allowed = self.allowed(queued.pinned.as_deref(), self.replicas.available());
+        let candidates = allowed.as_ref().unwrap_or(self.replicas.available());
         if candidates.is_empty() {
-            return Verdict::Waits(None);
+            return Routing::Wait(None);
         }
-        let since = waiting.declines_since.unwrap_or(self.now);
+        let since = queued.delayed_since.unwrap_or(self.now);
         let view = View {
-            waited_s: self.now.since(waiting.arrived).as_secs_f64(),
-            declined_s: self.now.since(since).as_secs_f64(),
+            waited_s: self.now.since(queued.arrived).as_secs_f64(),
+            delayed_s: self.now.since(since).as_secs_f64(),
             ..self.view(candidates)
         };
-        let wants = match self.policy.place(&waiting.request, &view) {
-            Some(Placement::Now {
+        let preferred = match self.policy.select_replica(&queued.request, &view) {
+            Some(Selection::Dispatch {
                 slot,
                 reason,
-                found,
+                matched,
             }) if candidates.contains(slot) => {
-                return Verdict::Goes(Settled {
+                return Routing::Dispatch(Dispatch {
                     slot,
                     reason,
-                    found,
+                    matched,
                 });
             }
-            Some(Placement::WaitFor(slot)) => Some(slot),
-            Some(Placement::Now { .. }) | None => None,
+            Some(Selection::WaitFor(slot)) => Some(slot),
+            Some(Selection::Dispatch { .. }) | None => None,
         };
         match least_loaded(&view, &[]).filter(|_| must) {
-            Some(slot) => Verdict::Goes(Settled {
+            Some(slot) => Routing::Dispatch(Dispatch {
                 slot,
                 reason: Reason::LeastLoaded,
-                found: None,
+                matched: None,
             }),
-            None => Verdict::Waits(wants),
+            None => Routing::Wait(preferred),
         }
     }
 
     /// Those of a set that a request is allowed on, where it is restricted.
-    pub(super) fn allowed(&self, pinned: Option<&[Slot]>, among: &SlotSet) -> Option<SlotSet> {
-        let mut allowed = SlotSet::default();
+    pub(super) fn allowed(
+        &self,
+        pinned: Option<&[ReplicaIndex]>,
+        among: &ReplicaSet,
+    ) -> Option<ReplicaSet> {
+        let mut allowed = ReplicaSet::default();
         for slot in pinned? {
             allowed.set(*slot, among.contains(*slot));
         }
         Some(allowed)
     }
 
-    pub(super) const fn view<'a>(&'a self, candidates: &'a SlotSet) -> View<'a> {
+    pub(super) const fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
         View {
-            fleet: &self.fleet,
+            replicas: &self.replicas,
             index: &self.index,
             candidates,
             queue: &self.queue,
@@ -222,7 +230,7 @@ impl Router {
             service_s: self.service_s,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
             waited_s: 0.0,
-            declined_s: 0.0,
+            delayed_s: 0.0,
             now: self.now,
         }
     }

@@ -2,52 +2,51 @@
 
 use smallvec::SmallVec;
 
-use super::admit::Settled;
-use super::{Flight, Router};
-use crate::index::{Behind, Match};
+use super::admit::Dispatch;
+use super::{InFlightRequest, Router};
+use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::uncached_tokens;
-use crate::queue::Waiting;
-use crate::slots::Slot;
+use crate::queue::QueuedRequest;
+use crate::replica_index::ReplicaIndex;
 use crate::{Decision, Effect, Request, Target};
 
 impl Router {
-    pub(super) fn dispatch(&mut self, waiting: Waiting, settled: Settled) {
-        let Waiting {
+    pub(super) fn dispatch(&mut self, queued: QueuedRequest, settled: Dispatch) {
+        let QueuedRequest {
             request,
             arrived,
             pinned,
             ..
-        } = waiting;
+        } = queued;
         let slot = settled.slot;
         // Both lie far away, and the one need not wait for the other.
         self.index.read_target(slot);
-        self.fleet.read(slot);
-        let Some(replica) = self.fleet.id_of(slot) else {
+        self.replicas.read(slot);
+        let Some(replica) = self.replicas.id_of(slot) else {
             return;
         };
-        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.found.as_ref());
+        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.matched.as_ref());
         let blocks = request.fingerprint.blocks();
-        let found = settled
-            .found
+        let matched = settled
+            .matched
             .unwrap_or_else(|| self.index.deepest_of(blocks, slot));
-        let unmatched = uncached_tokens(&request, found.depth);
-        let remembered = Behind::matched(&request, found.depth).map_or(0.0, |behind| {
-            self.answers.remembered(behind, replica, unmatched)
-        });
+        let unmatched = uncached_tokens(&request, matched.depth);
+        let remembered = AnswerKey::matched(&request, matched.depth)
+            .map_or(0.0, |key| self.answers.remembered(key, replica, unmatched));
         let uncached = unmatched - self.answers.expected(remembered);
-        let ahead = self.fleet.pending_prefill_tokens(slot, self.now);
-        let Some(sent) = self.fleet.dispatched(slot, uncached, self.now) else {
+        let ahead = self.replicas.pending_prefill_tokens(slot, self.now);
+        let Some(sent) = self.replicas.dispatched(slot, uncached, self.now) else {
             return;
         };
         let followed = request
             .session
             .and_then(|session| self.sessions.went(session, replica));
-        let outstanding = self.fleet.get(slot).map_or(1, |r| r.outstanding);
-        let recorded = self.index.record(blocks, slot, &found);
-        self.share(Target::Replica(replica), blocks, found.depth);
-        self.policy.placed(slot);
-        let matched_bytes = request.fingerprint.bytes_at(found.depth);
-        let share = request.fingerprint.share_at(found.depth);
+        let outstanding = self.replicas.get(slot).map_or(1, |r| r.outstanding);
+        let recorded = self.index.record(blocks, slot, &matched);
+        self.share(Target::Replica(replica), blocks, matched.depth);
+        self.policy.on_dispatch(slot);
+        let matched_bytes = request.fingerprint.bytes_at(matched.depth);
+        let share = request.fingerprint.share_at(matched.depth);
         *self.counters.decisions.entry(settled.reason).or_default() += 1;
         self.effects.push_back(Effect::Dispatch {
             id: request.id,
@@ -62,7 +61,7 @@ impl Router {
         });
         self.in_flight.insert(
             request.id,
-            Flight {
+            InFlightRequest {
                 replica,
                 sent,
                 at: self.now,
@@ -79,35 +78,35 @@ impl Router {
         );
     }
 
-    /// Whom to try when the chosen one fails: others that are available, best first, then trusted ones that are
+    /// PeerHandle to try when the chosen one fails: others that are available, best first, then trusted ones that are
     /// busy, because a replica that queues is better than an error. None that fails itself, and no trials.
     fn fallbacks(
         &self,
         request: &Request,
-        pinned: Option<&[Slot]>,
-        chosen: Slot,
-        found: Option<&Match>,
+        pinned: Option<&[ReplicaIndex]>,
+        chosen: ReplicaIndex,
+        matched: Option<&PrefixMatch>,
     ) -> SmallVec<[crate::ReplicaId; 3]> {
         let wanted = self.config.fallbacks_max.saturating_add(1);
-        let allowed = self.allowed(pinned, self.fleet.available());
-        let candidates = allowed.as_ref().unwrap_or(self.fleet.available());
+        let allowed = self.allowed(pinned, self.replicas.available());
+        let candidates = allowed.as_ref().unwrap_or(self.replicas.available());
         let view = self.view(candidates);
-        let mut named: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
         named.push(chosen);
         while named.len() < wanted.min(candidates.len()) {
-            let Some(next) = self.policy.next_best(request, found, &view, &named) else {
+            let Some(next) = self.policy.select_fallback(request, matched, &view, &named) else {
                 break;
             };
             named.push(next);
         }
-        let trusted = self.fleet.trusted();
+        let trusted = self.replicas.trusted();
         named.retain(|slot| *slot == chosen || trusted.contains(*slot));
         if named.len() < wanted {
             let allowed = self.allowed(pinned, trusted);
             let trusted = allowed.as_ref().unwrap_or(trusted);
             let mut from = chosen;
             for _ in 0..trusted.len().min(2 * wanted) {
-                from = Slot(from.0.wrapping_add(1));
+                from = ReplicaIndex(from.0.wrapping_add(1));
                 let Some(next) = trusted.next_round(from) else {
                     break;
                 };
@@ -123,7 +122,7 @@ impl Router {
         named
             .iter()
             .skip(1)
-            .filter_map(|slot| self.fleet.id_of(*slot))
+            .filter_map(|slot| self.replicas.id_of(*slot))
             .collect()
     }
 }

@@ -5,10 +5,10 @@ use isotherm_fingerprint::Fingerprint;
 use core::time::Duration;
 
 use super::dispatch::share_of;
-use super::{Flight, Router};
-use crate::index::Behind;
+use super::{InFlightRequest, Router};
+use crate::index::AnswerKey;
 use crate::replica::{Evidence, Measured, Output};
-use crate::{End, ReplicaId, RequestId, Served};
+use crate::{End, ReplicaId, RequestId, ServedBy};
 
 /// Length of a token before anything is known: about four bytes of English.
 pub(super) const BYTES_PER_TOKEN: f64 = 4.0;
@@ -33,7 +33,7 @@ const TOKEN_S_MIN: f64 = 0.000_05;
 
 /// What a response said at its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ResponseUsage {
     /// Time to first token.
     pub(super) ttft: Option<Duration>,
     /// Tokens of the prompt, and those of them that were cached.
@@ -43,19 +43,25 @@ pub(super) struct Told {
 }
 
 impl Router {
-    pub(super) fn finished(&mut self, id: RequestId, served: Served, end: End, told: &Told) {
-        if let Some(away) = self.away.remove(id) {
-            self.finished_away(&away, served, end, told.prompt);
+    pub(super) fn finished(
+        &mut self,
+        id: RequestId,
+        served_by: ServedBy,
+        end: End,
+        told: &ResponseUsage,
+    ) {
+        if let Some(forwarded) = self.forwarded.remove(id) {
+            self.finish_forwarded(&forwarded, served_by, end, told.prompt);
             return;
         }
         let Some(flight) = self.in_flight.remove(&id) else {
             return;
         };
-        let (elsewhere, other) = match served {
-            Served::Unsaid => (false, None),
-            Served::By(id) if id == flight.replica => (false, None),
-            Served::By(id) => (true, Some(id)),
-            Served::Stranger => (true, None),
+        let (elsewhere, other) = match served_by {
+            ServedBy::Unreported => (false, None),
+            ServedBy::Replica(id) if id == flight.replica => (false, None),
+            ServedBy::Replica(id) => (true, Some(id)),
+            ServedBy::UnknownHost => (true, None),
         };
         let evidence = match end {
             End::Answered => Evidence::Success,
@@ -68,10 +74,10 @@ impl Router {
         } else {
             evidence
         };
-        self.fleet
+        self.replicas
             .released(flight.replica, flight.sent, of_chosen, self.now);
         if let Some(other) = other {
-            self.fleet.stepped_in(other, evidence, self.now);
+            self.replicas.stepped_in(other, evidence, self.now);
         }
         let ok = end == End::Answered;
         if ok {
@@ -81,9 +87,9 @@ impl Router {
             self.counters.finished_failed += 1;
         }
         let blocks = flight.fingerprint.blocks();
-        let chosen = self.fleet.slot_of(flight.replica);
+        let chosen = self.replicas.slot_of(flight.replica);
         if elsewhere {
-            self.counters.served_elsewhere += 1;
+            self.counters.retried_elsewhere += 1;
         }
         if let Some(slot) = chosen.filter(|_| elsewhere || !ok) {
             self.index.retract(blocks, slot, &flight.recorded);
@@ -91,9 +97,9 @@ impl Router {
         if !ok {
             return;
         }
-        if let Some(slot) = other.and_then(|id| self.fleet.slot_of(id)) {
-            let found = self.index.deepest_of(blocks, slot);
-            self.index.record(blocks, slot, &found);
+        if let Some(slot) = other.and_then(|id| self.replicas.slot_of(id)) {
+            let matched = self.index.deepest_of(blocks, slot);
+            self.index.record(blocks, slot, &matched);
         }
         let Some((prompt, cached)) = told.prompt.filter(|(prompt, _)| *prompt > 0) else {
             return;
@@ -119,15 +125,15 @@ impl Router {
             let share = 1.0 - uncached / flight.uncached_tokens;
             self.sessions.learn(was_there, share);
         }
-        let behind = Behind::whole(&flight.fingerprint, flight.session);
-        if let (Some(behind), Some(completion)) = (behind, told.completion) {
+        let key = AnswerKey::whole(&flight.fingerprint, flight.session);
+        if let (Some(key), Some(completion)) = (key, told.completion) {
             let rest = share_of(prompt, 1.0 - flight.fingerprint.share_at(blocks.len()));
             let tokens = rest.saturating_add(completion);
-            self.answers.told(behind, flight.replica, tokens);
+            self.answers.told(key, flight.replica, tokens);
         }
         // Of a whole answer it had come by now.
         let first_token = told.ttft.map_or(self.now, |ttft| flight.at.after(ttft));
-        self.fleet.computed(flight.replica, first_token);
+        self.replicas.computed(flight.replica, first_token);
         if let Some(ttft) = told.ttft {
             self.learn_pace(
                 &flight,
@@ -150,19 +156,25 @@ impl Router {
             return;
         };
         if !is_false_hit(flight.matched_bytes, measured) {
-            self.fleet.count_false_hit(slot, false);
+            self.replicas.count_false_hit(slot, false);
             return;
         }
         self.counters.false_hits += 1;
         self.index.missed(slot, &flight.recorded);
-        if self.fleet.count_false_hit(slot, true) >= FALSE_HITS_MAX {
+        if self.replicas.count_false_hit(slot, true) >= FALSE_HITS_MAX {
             let kept = blocks.partition_point(|block| f64::from(block.end_bytes) <= measured);
             self.index.forget_past(blocks, slot, kept);
         }
     }
 
     /// How fast the replica is.
-    fn learn_pace(&mut self, flight: &Flight, ttft: Duration, uncached: u32, output: Option<u32>) {
+    fn learn_pace(
+        &mut self,
+        flight: &InFlightRequest,
+        ttft: Duration,
+        uncached: u32,
+        output: Option<u32>,
+    ) {
         let writing_s = (self.now.since(flight.at).saturating_sub(ttft)).as_secs_f64();
         let output = output.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
         if output.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN) {
@@ -178,18 +190,18 @@ impl Router {
                 seconds: writing_s,
             }),
         };
-        self.fleet.learn(flight.replica, measured);
+        self.replicas.learn(flight.replica, measured);
     }
 
     pub(super) fn aborted(&mut self, id: RequestId) {
-        if let Some(place) = self.queue.place_of(id) {
-            self.dequeue(place);
+        if let Some(seq) = self.queue.seq_of(id) {
+            self.dequeue(seq);
             self.counters.aborted_waiting += 1;
-        } else if self.away.contains(id) {
-            self.aborted_away(id);
+        } else if self.forwarded.contains(id) {
+            self.abort_forwarded(id);
         } else if let Some(flight) = self.in_flight.remove(&id) {
             // What the engine computed until then is in its cache.
-            self.fleet
+            self.replicas
                 .released(flight.replica, flight.sent, Evidence::None, self.now);
             self.learn_service_time(&flight);
             self.counters.aborted_in_flight += 1;
@@ -213,7 +225,7 @@ impl Router {
 
     /// A replica's part of the index is as large as its cache.
     pub(super) fn budget(&mut self, id: ReplicaId, kv_capacity_tokens: u64) {
-        if let Some(slot) = self.fleet.slot_of(id) {
+        if let Some(slot) = self.replicas.slot_of(id) {
             self.index
                 .set_budget(slot, Some(self.prompt_bytes(kv_capacity_tokens)));
         }

@@ -4,14 +4,14 @@
 //! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
 //! What the pool has measured makes two exceptions, for the sake of warm caches: see `worth`.
 
-use super::away::Away;
 use super::dispatch::share_of;
-use super::{Flight, Router};
-use crate::peers::Going;
-use crate::queue::{Place, Waiting};
+use super::forwarded::ForwardedRequest;
+use super::{InFlightRequest, Router};
+use crate::peers::ForwardTarget;
+use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica::Evidence;
 use crate::{
-    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Request, RequestId, Scope, Served,
+    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Request, RequestId, Scope, ServedBy,
     Target, Time,
 };
 
@@ -20,8 +20,8 @@ const SERVICE_LEARNING_RATE: f64 = 0.05;
 
 /// Where an arriving request stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
-    pub(super) place: Place,
+pub(super) struct ArrivalRecord {
+    pub(super) seq: QueueSeq,
     pub(super) arrived: Time,
     /// Whether it was here before: then it is not refused for want of a place.
     pub(super) is_back: bool,
@@ -33,7 +33,7 @@ impl Request {
     pub(crate) fn tried(&self) -> Option<&[PeerId]> {
         match &self.scope {
             Scope::Regions { tried } if self.subset.is_none() => Some(tried),
-            Scope::Regions { .. } | Scope::Home | Scope::Guest => None,
+            Scope::Regions { .. } | Scope::Local | Scope::Forwarded => None,
         }
     }
 }
@@ -51,12 +51,12 @@ impl Router {
     pub fn report(&self, now: Time) -> PeerReport {
         // The sets are as of the last event. What has grown old since then is news with the next one.
         let _ = now;
-        let room = self.fleet.room();
-        let held = self.in_flight.len() as u64 + room.unwrap_or_default();
+        let free_capacity = self.replicas.free_capacity();
+        let held = self.in_flight.len() as u64 + free_capacity.unwrap_or_default();
         PeerReport {
-            available: count(self.fleet.available_in_all() as u64),
-            replicas: count(self.fleet.staying().len() as u64),
-            room: room.map_or(u32::MAX, count),
+            available: count(self.replicas.available_in_all() as u64),
+            replicas: count(self.replicas.staying().len() as u64),
+            free_capacity: free_capacity.map_or(u32::MAX, count),
             queue: count(self.queue.len() as u64),
             drain_per_s: per_second(held, self.service_s),
         }
@@ -64,15 +64,15 @@ impl Router {
 
     /// Every peer region, in order of identity.
     pub fn peers(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
-        self.peers.everybody(now)
+        self.peers.all(now)
     }
 
     /// Since when a request is on its way, and its place in the order of arrival: one that comes back has them already.
     /// Counts it by where it comes from.
-    pub(super) fn received(&mut self, request: &Request) -> Ticket {
+    pub(super) fn received(&mut self, request: &Request) -> ArrivalRecord {
         match &request.scope {
-            Scope::Home => {}
-            Scope::Guest => self.counters.guests += 1,
+            Scope::Local => {}
+            Scope::Forwarded => self.counters.forwarded_in += 1,
             Scope::Regions { tried } => {
                 let from = tried.last();
                 if let Some(known) = from.and_then(|from| self.came_back(*from, request)) {
@@ -80,23 +80,24 @@ impl Router {
                 }
             }
         }
-        Ticket {
-            place: self.queue.next_place(),
+        ArrivalRecord {
+            seq: self.queue.next_seq(),
             arrived: self.now,
             is_back: false,
         }
     }
 
-    fn came_back(&mut self, from: PeerId, request: &Request) -> Option<Ticket> {
+    fn came_back(&mut self, from: PeerId, request: &Request) -> Option<ArrivalRecord> {
         if self.peers.returned(from, self.now) {
             self.counters.returned += 1;
         }
-        let away = self.away.came_back(from, request)?;
-        let blocks = away.fingerprint.blocks();
-        self.peers.retract(away.whom, blocks, &away.recorded);
-        Some(Ticket {
-            place: away.place,
-            arrived: away.arrived,
+        let forwarded = self.forwarded.came_back(from, request)?;
+        let blocks = forwarded.fingerprint.blocks();
+        self.peers
+            .retract(forwarded.handle, blocks, &forwarded.recorded);
+        Some(ArrivalRecord {
+            seq: forwarded.seq,
+            arrived: forwarded.arrived,
             is_back: true,
         })
     }
@@ -104,77 +105,77 @@ impl Router {
     /// Whether a guest would make the queue longer than guests may.
     pub(super) fn is_too_full_for(&self, request: &Request) -> bool {
         let tau = usize::try_from(self.config.region.queue_max).unwrap_or(usize::MAX);
-        request.scope == Scope::Guest && self.queue.len() > tau
+        request.scope == Scope::Forwarded && self.queue.len() > tau
     }
 
     /// Where a request that no local replica is available to goes at once, if anywhere. So many are in front of it.
-    pub(super) fn leaves(&self, waiting: &Waiting, ahead: usize) -> Option<Going> {
-        let request = &waiting.request;
+    pub(super) fn find_peer(&self, queued: &QueuedRequest, ahead: usize) -> Option<ForwardTarget> {
+        let request = &queued.request;
         let tried = request.tried()?;
-        if !self.fleet.available().is_empty() || self.peers.available().is_empty() {
+        if !self.replicas.available().is_empty() || self.peers.available().is_empty() {
             return None;
         }
-        let going = self.peers.choose(request, tried, self.config.policy)?;
-        let waited = self.now.since(waiting.arrived);
-        (!self.is_better_here(&going, request, waited, ahead)).then_some(going)
+        let target = self.peers.choose(request, tried, self.config.policy)?;
+        let waited = self.now.since(queued.arrived);
+        (!self.is_waiting_cheaper(&target, request, waited, ahead)).then_some(target)
     }
 
     /// Whether a request may be served elsewhere some time, when there is nobody here.
-    pub(super) fn may_leave_later(&self, request: &Request) -> bool {
+    pub(super) fn may_be_served_elsewhere(&self, request: &Request) -> bool {
         let tried = request.tried();
         tried.is_some_and(|tried| self.peers.may_serve(tried))
     }
 
     /// Those that wait here leave for peers that have room, oldest first, while there is none here.
-    pub(super) fn send_away(&mut self) {
-        while self.fleet.available().is_empty() && !self.peers.available().is_empty() {
+    pub(super) fn forward_queued(&mut self) {
+        while self.replicas.available().is_empty() && !self.peers.available().is_empty() {
             let peers = &self.peers;
-            let Some(place) = self.queue.oldest_leaving(|tried| peers.is_open_to(tried)) else {
+            let Some(seq) = self.queue.oldest_leaving(|tried| peers.is_open_to(tried)) else {
                 return;
             };
-            let waiting = self.queue.get(place);
-            let Some(going) = waiting.and_then(|waiting| self.leaves(waiting, 0)) else {
+            let queued = self.queue.get(seq);
+            let Some(target) = queued.and_then(|queued| self.find_peer(queued, 0)) else {
                 return;
             };
-            if let Some(waiting) = self.dequeue(place) {
-                self.forward(waiting, &going);
+            if let Some(queued) = self.dequeue(seq) {
+                self.forward(queued, &target);
             }
         }
     }
 
-    pub(super) fn forward(&mut self, waiting: Waiting, going: &Going) {
-        let Waiting {
+    pub(super) fn forward(&mut self, queued: QueuedRequest, target: &ForwardTarget) {
+        let QueuedRequest {
             request,
             arrived,
-            place,
+            seq,
             ..
-        } = waiting;
+        } = queued;
         let blocks = request.fingerprint.blocks();
-        let Some((whom, sent, recorded)) = self.peers.forwarded(going, blocks, self.now) else {
+        let Some((handle, sent, recorded)) = self.peers.forwarded(target, blocks, self.now) else {
             return;
         };
-        let matched_bytes = request.fingerprint.bytes_at(going.found.depth);
-        let share = request.fingerprint.share_at(going.found.depth);
+        let matched_bytes = request.fingerprint.bytes_at(target.matched.depth);
+        let share = request.fingerprint.share_at(target.matched.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(whom.id), blocks, going.found.depth);
+        self.share(Target::Peer(handle.id), blocks, target.matched.depth);
         self.effects.push_back(Effect::Forward {
             id: request.id,
             forwarding: Forwarding {
-                peer: whom.id,
-                reason: going.reason,
+                peer: handle.id,
+                reason: target.reason,
                 matched_bytes,
                 matched_tokens: share_of(request.prompt_tokens, share),
                 queued_for: self.now.since(arrived),
-                estimated_ttft: going.estimated_ttft,
+                estimated_ttft: target.estimated_ttft,
             },
         });
-        self.away.insert(
+        self.forwarded.insert(
             request.id,
-            Away {
-                whom,
+            ForwardedRequest {
+                handle,
                 sent,
                 left: self.now,
-                place,
+                seq,
                 arrived,
                 fingerprint: request.fingerprint,
                 session: request.session,
@@ -187,20 +188,21 @@ impl Router {
 
     /// A forwarded request's response has ended. One that came back was decided anew under another identity, so its end
     /// counts there and not here.
-    pub(super) fn finished_away(
+    pub(super) fn finish_forwarded(
         &mut self,
-        away: &Away,
-        served: Served,
+        forwarded: &ForwardedRequest,
+        served_by: ServedBy,
         end: End,
         tokens: Option<(u32, u32)>,
     ) {
-        let blocks = away.fingerprint.blocks();
-        let (whom, now) = (away.whom, self.now);
+        let blocks = forwarded.fingerprint.blocks();
+        let (handle, now) = (forwarded.handle, self.now);
         // Whoever says how it ended may not know that it came back first.
-        if served != Served::Unsaid || away.came_back {
-            self.peers.ended_elsewhere(whom, away.sent, away.left, now);
-            if !away.came_back {
-                self.peers.retract(whom, blocks, &away.recorded);
+        if served_by != ServedBy::Unreported || forwarded.came_back {
+            self.peers
+                .ended_elsewhere(handle, forwarded.sent, forwarded.left, now);
+            if !forwarded.came_back {
+                self.peers.retract(handle, blocks, &forwarded.recorded);
             }
             return;
         }
@@ -209,9 +211,9 @@ impl Router {
             End::Refused => Evidence::None,
             End::Failed => Evidence::Failure,
         };
-        self.peers.ended(whom, away.sent, evidence, now);
+        self.peers.ended(handle, forwarded.sent, evidence, now);
         if end != End::Answered {
-            self.peers.retract(whom, blocks, &away.recorded);
+            self.peers.retract(handle, blocks, &forwarded.recorded);
             self.counters.finished_failed += 1;
             return;
         }
@@ -221,27 +223,28 @@ impl Router {
         };
         self.counters.forwarded_prompt_tokens += u64::from(prompt);
         self.counters.forwarded_cached_tokens += u64::from(cached);
-        let Some(measured) = self.measured_bytes(&away.fingerprint, prompt, cached) else {
+        let Some(measured) = self.measured_bytes(&forwarded.fingerprint, prompt, cached) else {
             return;
         };
-        if away.matched_bytes > 0 {
-            let wrong = super::feedback::is_false_hit(away.matched_bytes, measured)
+        if forwarded.matched_bytes > 0 {
+            let wrong = super::feedback::is_false_hit(forwarded.matched_bytes, measured)
                 .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
-            self.peers.predicted(whom, blocks, wrong);
+            self.peers.predicted(handle, blocks, wrong);
         }
     }
 
     /// The client of a forwarded request went away.
-    pub(super) fn aborted_away(&mut self, id: RequestId) {
-        if let Some(away) = self.away.remove(id) {
-            let (whom, sent) = (away.whom, away.sent);
-            self.peers.aborted(whom, sent, away.came_back, self.now);
+    pub(super) fn abort_forwarded(&mut self, id: RequestId) {
+        if let Some(forwarded) = self.forwarded.remove(id) {
+            let (handle, sent) = (forwarded.handle, forwarded.sent);
+            self.peers
+                .aborted(handle, sent, forwarded.came_back, self.now);
             self.counters.aborted_in_flight += 1;
         }
     }
 
     /// A replica was busy with a request until now.
-    pub(super) fn learn_service_time(&mut self, flight: &Flight) {
+    pub(super) fn learn_service_time(&mut self, flight: &InFlightRequest) {
         let took = self.now.since(flight.at).as_secs_f64();
         self.service_s = Some(match self.service_s {
             None => took,

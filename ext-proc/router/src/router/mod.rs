@@ -4,15 +4,15 @@
 //! keeps those who must wait, the index remembers who was sent what.
 
 mod admit;
-mod away;
 mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
+mod forwarded;
+mod forwarding_cost;
+mod notify;
 mod serve;
 mod share;
-mod tell;
-mod worth;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
-use self::away::Abroad;
-use crate::index::{Answers, PrefixIndex, Recorded, Sessions};
+use self::forwarded::ForwardedTable;
+use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::queue::Queue;
-use crate::replica::{Fleet, Replica, Sent};
-use crate::slots::Slot;
+use crate::replica::{BreakerPermit, Replica, Replicas};
+use crate::replica_index::ReplicaIndex;
 use crate::{
     Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaSpec,
     ReplicaStatus, RequestId, RouterConfig, SessionKey, Stats, Time,
@@ -47,15 +47,15 @@ pub struct Router {
     seed: u64,
     now: Time,
     shutting_down: bool,
-    fleet: Fleet,
+    replicas: Replicas,
     index: PrefixIndex,
     answers: Answers,
     sessions: Sessions,
     policy: Box<dyn Policy>,
     queue: Queue,
     peers: Peers,
-    in_flight: BTreeMap<RequestId, Flight>,
-    away: Abroad,
+    in_flight: BTreeMap<RequestId, InFlightRequest>,
+    forwarded: ForwardedTable,
     /// Placements for siblings, oldest first.
     outbox: VecDeque<Placement>,
     effects: VecDeque<Effect>,
@@ -67,21 +67,21 @@ pub struct Router {
     /// When those were last asked who wait for one replica although others are free.
     reviewed: Time,
     /// Which replica they are offered next.
-    review_from: Slot,
+    review_from: ReplicaIndex,
     /// Whether none of those that wait took a free replica when it was offered last.
     offer_declined: bool,
 }
 
 /// A request that was dispatched.
 #[derive(Debug)]
-struct Flight {
+struct InFlightRequest {
     replica: ReplicaId,
-    sent: Sent,
+    sent: BreakerPermit,
     at: Time,
     fingerprint: Arc<Fingerprint>,
     session: Option<SessionKey>,
     matched_bytes: u32,
-    recorded: Recorded,
+    recorded: PredictionRecord,
     /// Prompt tokens that the replica had to compute first, by estimate.
     ahead_tokens: f64,
     /// Tokens that were remembered behind the match, as an answer.
@@ -103,7 +103,7 @@ impl Router {
             seed,
             now: Time::ZERO,
             shutting_down: false,
-            fleet: Fleet::new(config.push, config.probe_stale_after),
+            replicas: Replicas::new(config.push, config.probe_stale_after),
             index: PrefixIndex::new(config.index, seed),
             answers: Answers::new(seed),
             sessions: Sessions::new(seed),
@@ -111,14 +111,14 @@ impl Router {
             queue: Queue::default(),
             peers: Peers::new(config.region, config.index, seed),
             in_flight: BTreeMap::new(),
-            away: Abroad::default(),
+            forwarded: ForwardedTable::default(),
             outbox: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
             service_s: None,
             reviewed: Time::ZERO,
-            review_from: Slot(0),
+            review_from: ReplicaIndex(0),
             offer_declined: false,
             config,
         }
@@ -134,19 +134,19 @@ impl Router {
             Event::Arrived(request) => self.arrived(request),
             Event::Finished {
                 id,
-                served,
+                served_by,
                 end,
                 prompt_tokens,
                 cached_tokens,
                 ttft_us,
                 completion_tokens,
             } => {
-                let measured = feedback::Told {
+                let measured = feedback::ResponseUsage {
                     ttft: ttft_us.map(Duration::from_micros),
                     prompt: prompt_tokens.zip(cached_tokens),
                     completion: completion_tokens,
                 };
-                self.finished(id, served, end, &measured);
+                self.finished(id, served_by, end, &measured);
             }
             Event::Aborted { id } => self.aborted(id),
             Event::Probed {
@@ -154,7 +154,7 @@ impl Router {
                 load,
                 sent,
             } => self.probed(replica, load, sent),
-            Event::ProbeFailed { replica } => self.fleet.probe_failed(replica, self.now),
+            Event::ProbeFailed { replica } => self.replicas.probe_failed(replica, self.now),
             Event::Added { replica, spec } => self.added(replica, spec),
             Event::Draining { replica } => self.draining(replica),
             Event::Removed { replica } => self.removed(replica),
@@ -192,8 +192,8 @@ impl Router {
         let deadline = self
             .queue
             .oldest()
-            .map(|(_, waiting)| waiting.arrived.after(self.config.queue.wait_max));
-        let changes = [self.fleet.next_expiry(), self.peers.next_change()];
+            .map(|(_, queued)| queued.arrived.after(self.config.queue.wait_max));
+        let changes = [self.replicas.next_expiry(), self.peers.next_change()];
         let changes = changes.into_iter().flatten();
         let review = self.next_review();
         deadline.into_iter().chain(changes).chain(review).min()
@@ -215,12 +215,12 @@ impl Router {
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
         let is_new = config.policy != self.config.policy;
         self.config = config;
-        self.queue.forget_late();
+        self.queue.clear_past_slo();
         if is_new {
             self.policy = self.config.policy.build(self.seed);
-            for slot in self.fleet.staying().iter() {
-                if let Some(replica) = self.fleet.get(slot) {
-                    self.policy.joined(slot, &replica.name);
+            for slot in self.replicas.staying().iter() {
+                if let Some(replica) = self.replicas.get(slot) {
+                    self.policy.on_replica_added(slot, &replica.name);
                 }
             }
         }
@@ -229,7 +229,7 @@ impl Router {
             self.tell_who_waits();
         }
         self.share_out_index();
-        self.fleet
+        self.replicas
             .set_rules(self.config.push, self.config.probe_stale_after, self.now);
         self.pump();
     }
@@ -258,11 +258,11 @@ impl Router {
         Stats {
             queue_length: self.queue.len(),
             oldest_wait: oldest
-                .map(|(_, waiting)| now.since(waiting.arrived))
+                .map(|(_, queued)| now.since(queued.arrived))
                 .unwrap_or_default(),
             in_flight: self.in_flight.len(),
-            available_replicas: self.fleet.available().len(),
-            forwarded_in_flight: self.away.len(),
+            available_replicas: self.replicas.available().len(),
+            forwarded_in_flight: self.forwarded.len(),
             available_peers: self.peers.available().len(),
             peer_index: self.peers.index_stats(),
             index: self.index.stats(),
@@ -272,8 +272,8 @@ impl Router {
 
     /// Every replica, in order of identity.
     pub fn replicas(&self, now: Time) -> impl Iterator<Item = ReplicaStatus> + '_ {
-        self.fleet.everybody().filter_map(move |slot| {
-            let status = self.fleet.status(slot, now)?;
+        self.replicas.all().filter_map(move |slot| {
+            let status = self.replicas.status(slot, now)?;
             Some(ReplicaStatus {
                 prefix_bytes: self.index.held_bytes(slot),
                 ..status
@@ -284,91 +284,92 @@ impl Router {
     /// Lets time pass: probes grow old, and so do requests that wait.
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.fleet.expire(self.now);
+        self.replicas.expire(self.now);
         self.peers.expire(self.now);
-        if self.policy.puts_late_last() {
-            self.queue.put_late_last(self.now, self.config.ttft_slo);
+        if self.policy.past_slo_last() {
+            self.queue.mark_past_slo(self.now, self.config.ttft_slo);
         }
         let wait_max = self.config.queue.wait_max;
         if self.queue.expired(self.now, wait_max).is_none() {
             return;
         }
-        let reason = if self.fleet.staying().is_empty() {
+        let reason = if self.replicas.staying().is_empty() {
             RejectReason::NoReplica
-        } else if self.fleet.any_healthy() {
+        } else if self.replicas.any_healthy() {
             RejectReason::WaitedTooLong
         } else {
             RejectReason::NoHealthyReplica
         };
-        while let Some(place) = self.queue.expired(self.now, wait_max) {
-            if let Some(waiting) = self.dequeue(place) {
-                self.reject(waiting.request.id, reason);
+        while let Some(seq) = self.queue.expired(self.now, wait_max) {
+            if let Some(queued) = self.dequeue(seq) {
+                self.reject(queued.request.id, reason);
             }
         }
     }
 
     fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.fleet.probed(id, load, sent, self.now);
+        let news = self.replicas.probed(id, load, sent, self.now);
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }
     }
 
     fn added(&mut self, id: ReplicaId, spec: ReplicaSpec) {
-        if self.fleet.slot_of(id).is_some() {
+        if self.replicas.slot_of(id).is_some() {
             return;
         }
         let Some(slot) = self.index.join() else {
             self.counters.replicas_refused += 1;
             return;
         };
-        self.policy.joined(slot, &spec.name);
-        self.fleet.add(slot, Replica::new(id, spec.name), self.now);
+        self.policy.on_replica_added(slot, &spec.name);
+        self.replicas
+            .add(slot, Replica::new(id, spec.name), self.now);
     }
 
     fn draining(&mut self, id: ReplicaId) {
-        if let Some(slot) = self.fleet.slot_of(id) {
-            self.fleet.drain(id, self.now);
-            self.forget_wishes(slot);
-            self.strand(slot);
+        if let Some(slot) = self.replicas.slot_of(id) {
+            self.replicas.drain(id, self.now);
+            self.forget_preferred(slot);
+            self.reject_unroutable(slot);
         }
     }
 
     fn removed(&mut self, id: ReplicaId) {
-        let Some(slot) = self.fleet.slot_of(id) else {
+        let Some(slot) = self.replicas.slot_of(id) else {
             return;
         };
-        if let Some(replica) = self.fleet.get(slot) {
-            self.policy.left(slot, &replica.name);
+        if let Some(replica) = self.replicas.get(slot) {
+            self.policy.on_replica_removed(slot, &replica.name);
         }
-        self.fleet.remove(id, self.now);
+        self.replicas.remove(id, self.now);
         self.index.leave(slot);
-        self.forget_wishes(slot);
-        self.strand(slot);
+        self.forget_preferred(slot);
+        self.reject_unroutable(slot);
     }
 
     /// Those that waited for this replica are offered the others again.
-    fn forget_wishes(&mut self, slot: Slot) {
-        self.offer_declined |= self.queue.forget_wishes(slot);
+    fn forget_preferred(&mut self, slot: ReplicaIndex) {
+        self.offer_declined |= self.queue.forget_preferred(slot);
     }
 
     /// Refuses those that could only have gone to this replica.
-    fn strand(&mut self, slot: Slot) {
+    fn reject_unroutable(&mut self, slot: ReplicaIndex) {
         if !self.queue.has_pinned() {
             return;
         }
-        for place in self.queue.unpin(slot) {
-            if let Some(waiting) = self.dequeue(place) {
-                self.reject(waiting.request.id, RejectReason::EmptySubset);
+        for seq in self.queue.unpin(slot) {
+            if let Some(queued) = self.dequeue(seq) {
+                self.reject(queued.request.id, RejectReason::EmptySubset);
             }
         }
     }
 
     fn shutdown(&mut self) {
         self.shutting_down = true;
-        while let Some((place, _)) = self.queue.oldest() {
-            if let Some(waiting) = self.dequeue(place) {
-                self.reject(waiting.request.id, RejectReason::ShuttingDown);
+        while let Some((seq, _)) = self.queue.oldest() {
+            if let Some(queued) = self.dequeue(seq) {
+                self.reject(queued.request.id, RejectReason::ShuttingDown);
             }
         }
     }
@@ -378,7 +379,7 @@ impl Router {
         let oldest_wait = self
             .queue
             .oldest()
-            .map(|(_, waiting)| self.now.since(waiting.arrived))
+            .map(|(_, queued)| self.now.since(queued.arrived))
             .unwrap_or_default();
         *self.counters.rejects.entry(reason).or_default() += 1;
         self.effects.push_back(Effect::Reject {

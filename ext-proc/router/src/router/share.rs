@@ -49,8 +49,8 @@ impl Router {
         } = placement;
         self.counters.shared_received += 1;
         let attached = match target {
-            Target::Replica(id) => self.fleet.slot_of(*id).is_some_and(|slot| {
-                self.fleet.pushed_by_sibling(slot, self.now);
+            Target::Replica(id) => self.replicas.slot_of(*id).is_some_and(|slot| {
+                self.replicas.pushed_by_sibling(slot, self.now);
                 self.index.attach(slot, *parent, blocks)
             }),
             Target::Peer(id) => self.peers.shared(*id, *parent, blocks, self.now),

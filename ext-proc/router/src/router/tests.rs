@@ -1,30 +1,30 @@
 //! What the core guarantees whatever a policy answers: here one that lets requests wait for their home.
 
 use super::*;
-use crate::policy::{Placement, View};
-use crate::queue::PASSED_OVER_MAX;
-use crate::slots::Slot;
-use crate::{End, Push, Reason, Request, Scope, Served, SessionKey, Tier};
+use crate::policy::{Selection, View};
+use crate::queue::OVERTAKES_MAX;
+use crate::replica_index::ReplicaIndex;
+use crate::{End, Push, Reason, Request, Scope, ServedBy, SessionKey, Tier};
 
 /// Sends each session to the replica of its number, and has it wait for that one when it is taken.
 #[derive(Debug)]
 struct Loyal;
 
 impl Policy for Loyal {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        let home = Slot(u16::try_from(request.session?.0).ok()?);
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        let home = ReplicaIndex(u16::try_from(request.session?.0).ok()?);
         Some(if view.candidates.contains(home) {
-            Placement::Now {
+            Selection::Dispatch {
                 slot: home,
                 reason: Reason::Ring,
-                found: None,
+                matched: None,
             }
         } else {
-            Placement::WaitFor(home)
+            Selection::WaitFor(home)
         })
     }
 
-    fn score(&self, _request: &Request, _slot: Slot, _view: &View<'_>) -> f64 {
+    fn score(&self, _request: &Request, _slot: ReplicaIndex, _view: &View<'_>) -> f64 {
         0.0
     }
 }
@@ -70,7 +70,7 @@ fn finish(router: &mut Router, id: u64) {
         Time::ZERO,
         Event::Finished {
             id,
-            served: Served::Unsaid,
+            served_by: ServedBy::Unreported,
             end: End::Answered,
             ttft_us: None,
             prompt_tokens: None,
@@ -113,7 +113,7 @@ fn nobody_is_passed_over_more_often_than_the_bound() {
         arrive(&mut router, id, 1);
         let went = dispatched(&mut router);
         if went.contains(&(1, 1)) {
-            assert_eq!(passed, PASSED_OVER_MAX);
+            assert_eq!(passed, OVERTAKES_MAX);
             return;
         }
         passed += u32::from(went.contains(&(id, 1)));
@@ -163,7 +163,7 @@ fn a_request_that_waits_for_its_home_is_not_forwarded_while_others_are_free() {
             report: crate::PeerReport {
                 available: 1,
                 replicas: 1,
-                room: 9,
+                free_capacity: 9,
                 ..crate::PeerReport::default()
             },
             as_of: Time::ZERO,

@@ -47,24 +47,24 @@ pub fn taken(replica: u32) -> u64 {
     u64::MAX - u64::from(replica)
 }
 
-pub fn room(room: u32) -> PeerReport {
+pub fn free_capacity(requests: u32) -> PeerReport {
     PeerReport {
         available: 2,
         replicas: 4,
-        room,
+        free_capacity: requests,
         queue: 0,
         drain_per_s: 10.0,
     }
 }
 
 pub fn roomy() -> PeerReport {
-    room(100)
+    free_capacity(100)
 }
 
-pub fn no_room() -> PeerReport {
+pub fn no_free_capacity() -> PeerReport {
     PeerReport {
         available: 0,
-        ..room(0)
+        ..free_capacity(0)
     }
 }
 

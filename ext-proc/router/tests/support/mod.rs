@@ -28,7 +28,7 @@ const PASSED_OVER_MAX: u32 = 64;
 const PASSED_OVER_IN_LINES_MAX: u32 = 256;
 
 /// How often a request may be passed over under this policy.
-pub const fn passed_over_max(policy: PolicyName) -> u32 {
+pub const fn overtakes_max(policy: PolicyName) -> u32 {
     match policy {
         PolicyName::DualMap => PASSED_OVER_IN_LINES_MAX,
         _ => PASSED_OVER_MAX,
@@ -37,7 +37,7 @@ pub const fn passed_over_max(policy: PolicyName) -> u32 {
 
 /// Whether under this policy a free replica takes the oldest request that it may serve, so that nobody waits beside a
 /// free replica. The others may let a request wait for a warm one, and take another first, within bounds: nobody
-/// is passed over more often than [`passed_over_max`] times, whoever waits beside a free replica is asked again soon,
+/// is passed over more often than [`overtakes_max`] times, whoever waits beside a free replica is asked again soon,
 /// and where all are idle nobody waits.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {
@@ -101,9 +101,9 @@ pub fn traveller(id: u64, session: u64, blocks: &[u64], tried: &[u16]) -> Reques
 }
 
 /// The same, come from another region.
-pub fn guest(id: u64, session: u64, blocks: &[u64]) -> Request {
+pub fn forwarded_request(id: u64, session: u64, blocks: &[u64]) -> Request {
     Request {
-        scope: Scope::Guest,
+        scope: Scope::Forwarded,
         ..request(id, session, blocks)
     }
 }

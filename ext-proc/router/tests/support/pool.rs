@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isotherm_router::{
     Effect, End, Event, Load, Reason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
-    RouterConfig, Served, Time,
+    RouterConfig, ServedBy, Time,
 };
 
 use super::engine::{Engine, Shape};
@@ -129,7 +129,7 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
 fn finished(id: RequestId) -> Event {
     Event::Finished {
         id,
-        served: Served::Unsaid,
+        served_by: ServedBy::Unreported,
         end: End::Answered,
         ttft_us: None,
         prompt_tokens: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use isotherm_router::{
     Availability, Decision, Effect, End, Event, Forwarding, Load, PeerId, PeerReport, PeerSpec,
     PeerStatus, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
-    Served, Stats, Time,
+    ServedBy, Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -132,14 +132,20 @@ impl Script {
     }
 
     pub fn finish(&mut self, id: u64) {
-        self.finish_as(id, End::Answered, Served::Unsaid, None);
+        self.finish_as(id, End::Answered, ServedBy::Unreported, None);
     }
 
     /// `tokens` are those of the prompt and those of them that were cached.
-    pub fn finish_as(&mut self, id: u64, end: End, served: Served, tokens: Option<(u32, u32)>) {
+    pub fn finish_as(
+        &mut self,
+        id: u64,
+        end: End,
+        served_by: ServedBy,
+        tokens: Option<(u32, u32)>,
+    ) {
         self.event(Event::Finished {
             id: RequestId(id),
-            served,
+            served_by,
             end,
             ttft_us: None,
             prompt_tokens: tokens.map(|(prompt, _)| prompt),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isotherm_router::{
     Effect, End, Event, PeerId, PeerReport, PeerSpec, Push, RegionRules, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, Scope, Served, Time,
+    Request, RequestId, Router, RouterConfig, Scope, ServedBy, Time,
 };
 
 use super::pool::ms;
@@ -177,7 +177,7 @@ impl World {
             let stats = router.stats(ms(self.now_ms));
             self.outcome.forwarded.push(stats.counters.forwarded);
             self.outcome.returned.push(stats.counters.returned);
-            let refused = stats.counters.guests_refused;
+            let refused = stats.counters.forwarded_in_rejected;
             self.outcome.refused_guests.push(refused);
         }
         self.outcome.ended_ms = self.now_ms;
@@ -194,7 +194,7 @@ impl World {
         match what {
             What::Arrives { journey, at } => self.arrives(journey, at),
             What::Ends { at, id, journey } => {
-                self.routers[at].handle(now, finished(id, Served::Unsaid));
+                self.routers[at].handle(now, finished(id, ServedBy::Unreported));
                 self.outcome.served[at] += 1;
                 let way = if at == self.journeys[journey].home {
                     0
@@ -208,9 +208,9 @@ impl World {
                 let returned = self.journeys[journey].tried.len();
                 for (i, id) in left_as.into_iter().enumerate() {
                     let served = if i < returned {
-                        Served::Stranger
+                        ServedBy::UnknownHost
                     } else {
-                        Served::Unsaid
+                        ServedBy::Unreported
                     };
                     self.routers[home].handle(now, finished(id, served));
                 }
@@ -222,7 +222,7 @@ impl World {
                     PeerReport {
                         available: 10,
                         replicas: 10,
-                        room: 1_000,
+                        free_capacity: 1_000,
                         queue: 0,
                         drain_per_s: 1_000.0,
                     }
@@ -273,7 +273,7 @@ impl World {
                 tried: tried.into(),
             }
         } else {
-            Scope::Guest
+            Scope::Forwarded
         };
         let id = self.next_request;
         self.next_request += 1;
@@ -331,10 +331,10 @@ fn peer(region: usize) -> PeerId {
     PeerId(u16::try_from(region).unwrap())
 }
 
-fn finished(id: RequestId, served: Served) -> Event {
+fn finished(id: RequestId, served_by: ServedBy) -> Event {
     Event::Finished {
         id,
-        served,
+        served_by,
         end: End::Answered,
         ttft_us: None,
         prompt_tokens: None,

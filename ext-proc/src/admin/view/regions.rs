@@ -29,7 +29,7 @@ pub struct RegionPoolView {
     /// Replicas in all.
     pub replicas: u32,
     /// Requests that they could start at once; absent where nothing bounds it.
-    pub room: Option<u32>,
+    pub free_capacity: Option<u32>,
     /// Requests that wait.
     pub queue: u32,
     /// How many requests a second it would finish when full; zero while that is not known.

@@ -34,13 +34,13 @@ impl RequestSummary {
         peer_table: Option<&PeerTable>,
     ) -> Self {
         let (guest_of, tried) = match (&ask.scope, peer_table) {
-            (Scope::Guest, _) => (head.origin.region, String::new()),
+            (Scope::Forwarded, _) => (head.origin.region, String::new()),
             (Scope::Regions { tried }, Some(peer_table)) => {
                 let names = tried.iter().filter_map(|id| peer_table.get(*id));
                 let names: Vec<_> = names.map(|peer| &*peer.name).collect();
                 (None, names.join(","))
             }
-            (Scope::Regions { .. }, None) | (Scope::Home, _) => (None, String::new()),
+            (Scope::Regions { .. }, None) | (Scope::Local, _) => (None, String::new()),
         };
         Self {
             prompt_bytes: ask.fingerprint.total_bytes(),

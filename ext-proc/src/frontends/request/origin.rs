@@ -57,19 +57,19 @@ impl Origin {
     /// Where the request may go. `stays` is whether anything else keeps it here.
     pub(crate) fn scope(&self, peer_table: Option<&PeerTable>, stays: bool) -> Scope {
         let Some(peer_table) = peer_table else {
-            return Scope::Home;
+            return Scope::Local;
         };
         if self.is_guest(Some(peer_table)) {
-            return Scope::Guest;
+            return Scope::Forwarded;
         }
         if stays || self.body_bytes.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
-            return Scope::Home;
+            return Scope::Local;
         }
         let tried = match (&self.region, &self.tried) {
             (None, _) => "",
             (Some(_), Some(tried)) => tried,
             // It came back from somewhere: it might go there again.
-            (Some(_), None) => return Scope::Home,
+            (Some(_), None) => return Scope::Local,
         };
         let names = tried.split(',').map(str::trim).take(TRIED_MAX);
         let tried = names.filter_map(|name| Some(peer_table.named(name)?.id));
@@ -93,7 +93,11 @@ mod tests {
             tried: some(tried),
             body_bytes: Some(body_bytes),
         };
-        assert_eq!(origin.scope(None, stays), Scope::Home, "there is no region");
+        assert_eq!(
+            origin.scope(None, stays),
+            Scope::Local,
+            "there is no region"
+        );
         origin.scope(Some(&peer_table), stays)
     }
 
@@ -108,21 +112,21 @@ mod tests {
         assert_eq!(scope("", "", 100, false), regions(&[]));
         assert_eq!(scope("us", "eu", 100, false), regions(&[0]));
         assert_eq!(scope("us", "eu, asia,mars", 100, false), regions(&[0, 1]));
-        assert_eq!(scope("us", "", 100, false), Scope::Home);
+        assert_eq!(scope("us", "", 100, false), Scope::Local);
     }
 
     #[test]
     fn a_guest_is_a_guest_whatever_else_is_said_of_it() {
         for origin in ["eu", "mars"] {
-            assert_eq!(scope(origin, "", 100, false), Scope::Guest);
-            assert_eq!(scope(origin, "us", u64::MAX, true), Scope::Guest);
+            assert_eq!(scope(origin, "", 100, false), Scope::Forwarded);
+            assert_eq!(scope(origin, "us", u64::MAX, true), Scope::Forwarded);
         }
     }
 
     #[test]
     fn what_envoy_cannot_send_twice_and_what_is_restricted_stays() {
         assert_eq!(scope("", "", BODY_BYTES_MAX, false), regions(&[]));
-        assert_eq!(scope("", "", BODY_BYTES_MAX + 1, false), Scope::Home);
-        assert_eq!(scope("us", "eu", 100, true), Scope::Home);
+        assert_eq!(scope("", "", BODY_BYTES_MAX + 1, false), Scope::Local);
+        assert_eq!(scope("us", "eu", 100, true), Scope::Local);
     }
 }

@@ -56,7 +56,7 @@ fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
     let report = PeerReport {
         available: said.available,
         replicas: said.replicas,
-        room: said.room,
+        free_capacity: said.free_capacity,
         queue: said.queue,
         drain_per_s: said.drain_per_s,
     };

@@ -44,7 +44,7 @@ pub(super) fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         model: model.to_string(),
         available: report.available,
         replicas: report.replicas,
-        room: report.room,
+        free_capacity: report.free_capacity,
         queue: report.queue,
         drain_per_s: report.drain_per_s,
     };

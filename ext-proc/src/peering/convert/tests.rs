@@ -71,7 +71,7 @@ fn examples() -> Vec<Message> {
                 PeerReport {
                     available: 1,
                     replicas: 2,
-                    room: u32::MAX,
+                    free_capacity: u32::MAX,
                     queue: 4,
                     drain_per_s: 0.25,
                 },

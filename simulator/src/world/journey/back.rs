@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use isotherm_engine::model as engine;
-use isotherm_router::{End, Event, RejectReason, RequestId, Served};
+use isotherm_router::{End, Event, RejectReason, RequestId, ServedBy};
 
 use super::super::agenda::{Ns, What};
 use super::super::{World, nanos};
@@ -68,7 +68,7 @@ impl World<'_> {
             return;
         };
         let first = journey.first.map(|first| first + self.way_back(journey));
-        let event = journey.finished(id, Served::Unsaid, first, journey.dispatched);
+        let event = journey.finished(id, ServedBy::Unreported, first, journey.dispatched);
         let home = journey.home;
         self.close(balancer, id);
         self.tell(balancer, event);
@@ -103,11 +103,11 @@ impl World<'_> {
             let event = if Some(index) == last {
                 let back = self.way_back(journey) + self.detour(journey);
                 let first = journey.first.map(|first| first + back);
-                journey.finished(id, Served::Unsaid, first, when)
+                journey.finished(id, ServedBy::Unreported, first, when)
             } else {
                 Event::Finished {
                     id,
-                    served: Served::Stranger,
+                    served_by: ServedBy::UnknownHost,
                     end,
                     ttft_us: None,
                     prompt_tokens: None,
@@ -148,10 +148,10 @@ impl World<'_> {
 
 impl Journey {
     /// What the filter of a service would report: `first` is when the first byte passed it, `since` when the request did.
-    fn finished(&self, id: RequestId, served: Served, first: Option<Ns>, since: Ns) -> Event {
+    fn finished(&self, id: RequestId, served_by: ServedBy, first: Option<Ns>, since: Ns) -> Event {
         Event::Finished {
             id,
-            served,
+            served_by,
             end: self.refusal.unwrap_or(End::Answered),
             ttft_us: first.map(|first| first.saturating_sub(since) / 1_000),
             prompt_tokens: self.usage.map(|usage| usage.prompt_tokens),

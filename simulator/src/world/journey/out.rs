@@ -85,13 +85,13 @@ impl World<'_> {
         };
         let key = self.clients.session(journey.session);
         let scope = if at != journey.home {
-            Scope::Guest
+            Scope::Forwarded
         } else if forwards {
             Scope::Regions {
                 tried: journey.tried.iter().copied().collect(),
             }
         } else {
-            Scope::Home
+            Scope::Local
         };
         let request = Request {
             id: balancer.name(number),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
     Effect, End, Event, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
-    RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig, Scope, Served,
+    RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig, Scope, ServedBy,
     SessionKey, Tier, Time,
 };
 
@@ -73,7 +73,7 @@ impl Load {
             next_request: 0,
             conversations: Vec::new(),
             next_conversation: 0,
-            scope: Scope::Home,
+            scope: Scope::Local,
             running: VecDeque::new(),
         };
         for id in 0..replicas {
@@ -172,7 +172,7 @@ impl Load {
             report: PeerReport {
                 available: 10,
                 replicas: 100,
-                room: 1_000_000,
+                free_capacity: 1_000_000,
                 queue: (draw % 3) as u32,
                 drain_per_s: 50.0,
             },
@@ -297,7 +297,7 @@ impl Load {
         };
         self.event(Event::Finished {
             id,
-            served: Served::Unsaid,
+            served_by: ServedBy::Unreported,
             end,
             ttft_us: None,
             prompt_tokens: None,

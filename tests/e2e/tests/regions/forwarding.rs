@@ -134,7 +134,7 @@ async fn what_a_full_region_refuses_is_decided_anew_and_a_liar_is_found_out() ->
     ];
     let claim = ReportedPool {
         available: 50,
-        room: 1000,
+        free_capacity: 1000,
         queue: 0,
     };
     let misbehaving = MisbehavingPeer::start("eu", claim).await?;

@@ -31,7 +31,7 @@ async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> 
         [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
     let claim = ReportedPool {
         available: 50,
-        room: 1000,
+        free_capacity: 1000,
         queue: 0,
     };
     let misbehaving = MisbehavingPeer::start("eu", claim).await?;

@@ -8,7 +8,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ablation {
     /// How one of the two candidates is chosen.
-    pub selection: Selection,
+    pub selection: CandidateRule,
     /// Whether waiting requests move to their other candidate.
     pub rebalances: bool,
 }
@@ -19,7 +19,7 @@ pub struct Ablation {
     not(feature = "research"),
     expect(dead_code, reason = "the service knows only the whole policy")
 )]
-pub enum Selection {
+pub enum CandidateRule {
     /// The one that has more of the prompt; among equals the less loaded.
     CacheAffinity,
     /// The one with less to compute.
@@ -33,7 +33,7 @@ pub enum Selection {
 impl Default for Ablation {
     fn default() -> Self {
         Self {
-            selection: Selection::SloAware,
+            selection: CandidateRule::SloAware,
             rebalances: true,
         }
     }

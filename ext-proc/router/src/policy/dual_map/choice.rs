@@ -8,10 +8,10 @@
 use core::time::Duration;
 
 use super::pair::Pair;
-use super::{Chosen, DualMap, Selection, reason_of};
-use crate::index::Match;
+use super::{CandidateRule, Chosen, DualMap, reason_of};
+use crate::index::PrefixMatch;
 use crate::policy::{View, load_key, uncached_tokens};
-use crate::slots::Slot;
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// A replica where requests wait and none has begun for so long is in the decode bottleneck (A.7.3: T).
@@ -22,27 +22,27 @@ impl DualMap {
     pub(super) fn choose(&self, request: &Request, pair: Pair, view: &View<'_>) -> Chosen {
         let first = self.candidate(request, pair.first, view);
         let Some(second) = pair.second else {
-            return chosen(&first, reason_of(&first.found));
+            return chosen(&first, reason_of(&first.matched));
         };
         let second = self.candidate(request, second, view);
-        let (warm, cold) = if first.found.depth < second.found.depth {
+        let (warm, cold) = if first.matched.depth < second.matched.depth {
             (second, first)
         } else {
             (first, second)
         };
-        let follows_cache = warm.found.depth > cold.found.depth
+        let follows_cache = warm.matched.depth > cold.matched.depth
             && match self.ablation.selection {
-                Selection::CacheAffinity => true,
-                Selection::LeastLoaded => false,
-                Selection::MinTtft => warm.ttft_s <= cold.ttft_s,
-                Selection::SloAware => warm.pending_s <= view.ttft_slo_s,
+                CandidateRule::CacheAffinity => true,
+                CandidateRule::LeastLoaded => false,
+                CandidateRule::MinTtft => warm.ttft_s <= cold.ttft_s,
+                CandidateRule::SloAware => warm.pending_s <= view.ttft_slo_s,
             };
         if follows_cache {
             return chosen(&warm, Reason::Prefix);
         }
         let by_time = |candidate: &Candidate| match self.ablation.selection {
-            Selection::MinTtft => candidate.ttft_s,
-            Selection::CacheAffinity | Selection::LeastLoaded | Selection::SloAware => {
+            CandidateRule::MinTtft => candidate.ttft_s,
+            CandidateRule::CacheAffinity | CandidateRule::LeastLoaded | CandidateRule::SloAware => {
                 candidate.pending_s
             }
         };
@@ -54,35 +54,35 @@ impl DualMap {
     }
 
     /// How long until a replica has computed what it has and those in its line, in seconds.
-    pub(super) fn pending_s(&self, slot: Slot, view: &View<'_>) -> f64 {
+    pub(super) fn pending_s(&self, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         self.wait_s(slot, self.lines.tokens(slot), view)
     }
 
     /// How long until a replica has computed what it has, and so many tokens besides, in seconds.
-    pub(super) fn wait_s(&self, slot: Slot, tokens: f64, view: &View<'_>) -> f64 {
-        let stalled = view.fleet.stalled_for(slot, view.now);
+    pub(super) fn wait_s(&self, slot: ReplicaIndex, tokens: f64, view: &View<'_>) -> f64 {
+        let stalled = view.replicas.stalled_for(slot, view.now);
         let delay_s = if stalled >= STALLED_MIN {
             stalled.as_secs_f64()
         } else {
             0.0
         };
-        delay_s + view.fleet.backlog_s(slot, view.now) + view.fleet.prefill_s(slot, tokens)
+        delay_s + view.replicas.backlog_s(slot, view.now) + view.replicas.prefill_s(slot, tokens)
     }
 
     /// Whether a replica has more to compute than the time to the first token allows.
-    pub(super) fn is_overloaded(&self, slot: Slot, view: &View<'_>) -> bool {
+    pub(super) fn is_overloaded(&self, slot: ReplicaIndex, view: &View<'_>) -> bool {
         self.pending_s(slot, view) > view.ttft_slo_s
     }
 
-    fn candidate(&self, request: &Request, slot: Slot, view: &View<'_>) -> Candidate {
-        let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
+    fn candidate(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> Candidate {
+        let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
         let pending_s = self.pending_s(slot, view);
         let computes_s = view
-            .fleet
-            .prefill_s(slot, uncached_tokens(request, found.depth));
+            .replicas
+            .prefill_s(slot, uncached_tokens(request, matched.depth));
         Candidate {
             slot,
-            found,
+            matched,
             pending_s,
             ttft_s: pending_s + computes_s,
         }
@@ -92,8 +92,8 @@ impl DualMap {
 /// One of the two.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    slot: Slot,
-    found: Match,
+    slot: ReplicaIndex,
+    matched: PrefixMatch,
     pending_s: f64,
     ttft_s: f64,
 }
@@ -102,6 +102,6 @@ const fn chosen(candidate: &Candidate, reason: Reason) -> Chosen {
     Chosen {
         slot: candidate.slot,
         reason,
-        found: candidate.found,
+        matched: candidate.matched,
     }
 }

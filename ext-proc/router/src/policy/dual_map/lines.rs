@@ -9,8 +9,8 @@ use super::pair::Pair;
 use crate::Request;
 use crate::RequestId;
 use crate::Time;
-use crate::queue::{Place, Waiting};
-use crate::slots::Slot;
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::replica_index::ReplicaIndex;
 
 /// One that waits.
 #[derive(Debug)]
@@ -18,127 +18,133 @@ pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) arrived: Time,
     /// The only replicas that may serve it, where it is restricted: those that existed when it came.
-    pub(super) pinned: Option<Box<[Slot]>>,
+    pub(super) pinned: Option<Box<[ReplicaIndex]>>,
     /// Its candidates, when it was put there.
     pub(super) pair: Pair,
     /// In whose line it stands.
-    pub(super) slot: Slot,
+    pub(super) slot: ReplicaIndex,
     /// What that one has to compute of it, in tokens, when it was put there.
     pub(super) tokens: f64,
 }
 
 /// The lines of all replicas.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    entries: BTreeMap<Place, Entry>,
-    places: BTreeMap<RequestId, Place>,
+pub(super) struct CandidateQueues {
+    entries: BTreeMap<QueueSeq, Entry>,
+    seqs: BTreeMap<RequestId, QueueSeq>,
     /// Those that have somebody.
-    lines: BTreeMap<Slot, Line>,
+    lines: BTreeMap<ReplicaIndex, ReplicaQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct ReplicaQueue {
     /// Who stands there, and what is to be computed of each, in tokens.
-    places: BTreeMap<Place, f64>,
+    seqs: BTreeMap<QueueSeq, f64>,
     tokens: f64,
 }
 
-impl Lines {
+impl CandidateQueues {
     /// Puts one at the end of a replica's line, or where its place in the order of arrival is.
-    pub(super) fn push(&mut self, waiting: &Waiting, pair: Pair, slot: Slot, tokens: f64) {
-        let place = waiting.place;
-        self.remove(place);
+    pub(super) fn push(
+        &mut self,
+        queued: &QueuedRequest,
+        pair: Pair,
+        slot: ReplicaIndex,
+        tokens: f64,
+    ) {
+        let seq = queued.seq;
+        self.remove(seq);
         let entry = Entry {
-            request: waiting.request.clone(),
-            arrived: waiting.arrived,
-            pinned: waiting.pinned.clone(),
+            request: queued.request.clone(),
+            arrived: queued.arrived,
+            pinned: queued.pinned.clone(),
             pair,
             slot,
             tokens,
         };
-        self.places.insert(entry.request.id, place);
-        self.enter(place, slot, tokens);
-        self.entries.insert(place, entry);
+        self.seqs.insert(entry.request.id, seq);
+        self.enter(seq, slot, tokens);
+        self.entries.insert(seq, entry);
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
-        if let Some(entry) = self.entries.remove(&place) {
-            self.places.remove(&entry.request.id);
-            self.leave(place, entry.slot);
+    pub(super) fn remove(&mut self, seq: QueueSeq) {
+        if let Some(entry) = self.entries.remove(&seq) {
+            self.seqs.remove(&entry.request.id);
+            self.leave(seq, entry.slot);
         }
     }
 
     /// Its candidates are others now.
-    pub(super) fn pair(&mut self, place: Place, pair: Pair) {
-        if let Some(entry) = self.entries.get_mut(&place) {
+    pub(super) fn pair(&mut self, seq: QueueSeq, pair: Pair) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
             entry.pair = pair;
         }
     }
 
     /// From one line to another.
-    pub(super) fn shift(&mut self, place: Place, to: Slot, tokens: f64) {
-        let Some(entry) = self.entries.get_mut(&place) else {
+    pub(super) fn shift(&mut self, seq: QueueSeq, to: ReplicaIndex, tokens: f64) {
+        let Some(entry) = self.entries.get_mut(&seq) else {
             return;
         };
         let from = core::mem::replace(&mut entry.slot, to);
         entry.tokens = tokens;
-        self.leave(place, from);
-        self.enter(place, to, tokens);
+        self.leave(seq, from);
+        self.enter(seq, to, tokens);
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<&Entry> {
-        self.entries.get(&place)
+    pub(super) fn get(&self, seq: QueueSeq) -> Option<&Entry> {
+        self.entries.get(&seq)
     }
 
-    pub(super) fn place_of(&self, id: RequestId) -> Option<Place> {
-        self.places.get(&id).copied()
+    pub(super) fn seq_of(&self, id: RequestId) -> Option<QueueSeq> {
+        self.seqs.get(&id).copied()
     }
 
     /// The oldest in a replica's line.
-    pub(super) fn first(&self, slot: Slot) -> Option<Place> {
+    pub(super) fn first(&self, slot: ReplicaIndex) -> Option<QueueSeq> {
         let line = self.lines.get(&slot)?;
-        line.places.first_key_value().map(|(place, _)| *place)
+        line.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
     /// Who has somebody in its line.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub(super) fn slots(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.lines.keys().copied()
     }
 
     /// Everybody who waits.
-    pub(super) fn everybody(&self) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn all(&self) -> impl Iterator<Item = QueueSeq> + '_ {
         self.entries.keys().copied()
     }
 
     /// What a replica has to compute of those in its line, in tokens.
-    pub(super) fn tokens(&self, slot: Slot) -> f64 {
+    pub(super) fn tokens(&self, slot: ReplicaIndex) -> f64 {
         self.lines.get(&slot).map_or(0.0, |line| line.tokens)
     }
 
     /// The last ones of a replica's line, at most so many, the last one first: each with the tokens in front of it.
     pub(super) fn last(
         &self,
-        slot: Slot,
+        slot: ReplicaIndex,
         at_most: usize,
-    ) -> impl Iterator<Item = (Place, &Entry, f64)> + '_ {
+    ) -> impl Iterator<Item = (QueueSeq, &Entry, f64)> + '_ {
         let mut ahead = self.tokens(slot);
         self.lines
             .get(&slot)
             .into_iter()
-            .flat_map(|line| line.places.iter().rev())
+            .flat_map(|line| line.seqs.iter().rev())
             .take(at_most)
-            .filter_map(move |(place, tokens)| {
+            .filter_map(move |(seq, tokens)| {
                 ahead -= tokens;
-                Some((*place, self.entries.get(place)?, ahead.max(0.0)))
+                Some((*seq, self.entries.get(seq)?, ahead.max(0.0)))
             })
     }
 
     /// The tokens in front of one in its line, if no more than so many stand there.
-    pub(super) fn ahead_of(&self, place: Place, at_most: usize) -> Option<f64> {
-        let line = self.lines.get(&self.entries.get(&place)?.slot)?;
+    pub(super) fn ahead_of(&self, seq: QueueSeq, at_most: usize) -> Option<f64> {
+        let line = self.lines.get(&self.entries.get(&seq)?.slot)?;
         let mut ahead = 0.0;
-        for (other, tokens) in line.places.iter().take(at_most) {
-            if *other == place {
+        for (other, tokens) in line.seqs.iter().take(at_most) {
+            if *other == seq {
                 return Some(ahead);
             }
             ahead += tokens;
@@ -146,20 +152,20 @@ impl Lines {
         None
     }
 
-    fn enter(&mut self, place: Place, slot: Slot, tokens: f64) {
+    fn enter(&mut self, seq: QueueSeq, slot: ReplicaIndex, tokens: f64) {
         let line = self.lines.entry(slot).or_default();
-        line.places.insert(place, tokens);
+        line.seqs.insert(seq, tokens);
         line.tokens += tokens;
     }
 
-    fn leave(&mut self, place: Place, slot: Slot) {
+    fn leave(&mut self, seq: QueueSeq, slot: ReplicaIndex) {
         let Some(line) = self.lines.get_mut(&slot) else {
             return;
         };
-        if let Some(tokens) = line.places.remove(&place) {
+        if let Some(tokens) = line.seqs.remove(&seq) {
             line.tokens -= tokens;
         }
-        if line.places.is_empty() {
+        if line.seqs.is_empty() {
             self.lines.remove(&slot);
         }
     }

@@ -27,23 +27,23 @@ use twox_hash::XxHash3_64;
     not(feature = "research"),
     expect(unreachable_pub, reason = "for experiments only")
 )]
-pub use ablation::{Ablation, Selection};
+pub use ablation::{Ablation, CandidateRule};
 
 use self::hotness::Hotness;
-use self::lines::Lines;
+use self::lines::CandidateQueues;
 use self::pair::{Pair, TwoRings};
 use super::{
-    Declined, Placement, Policy, Taken, View, least_loaded, match_less_load, may_serve,
-    uncached_tokens,
+    DelayedRequests, NextRequest, Policy, Selection, View, least_loaded, match_less_load,
+    may_serve, uncached_tokens,
 };
-use crate::index::Match;
-use crate::queue::{Place, Waiting};
-use crate::slots::Slot;
+use crate::index::PrefixMatch;
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
 /// How often one that waits may see a later one go to any replica. In lines of their own most of those take nothing from it:
 /// with the usual 64, a pool of eight would tear every conversation from its two replicas that waits behind eight others.
-const PATIENCE: u32 = 256;
+const OVERTAKES_MAX: u32 = 256;
 
 /// The better of two candidates.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct DualMap {
     ablation: Ablation,
     rings: TwoRings,
     hotness: Hotness,
-    lines: Lines,
+    lines: CandidateQueues,
     /// Whether replicas joined or left since the lines were looked through.
     rings_changed: bool,
 }
@@ -59,16 +59,16 @@ pub(super) struct DualMap {
 /// One of the candidates, chosen.
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
-    slot: Slot,
+    slot: ReplicaIndex,
     reason: Reason,
-    found: Match,
+    matched: PrefixMatch,
 }
 
 impl DualMap {
     /// The two candidates of a request, among those that it may use and that are well.
     fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
-        let place = self.lines.place_of(request.id);
-        let entry = place.and_then(|place| self.lines.get(place));
+        let seq = self.lines.seq_of(request.id);
+        let entry = seq.and_then(|seq| self.lines.get(seq));
         let pinned = entry.and_then(|entry| entry.pinned.as_deref());
         let is_open = |slot| {
             is_well(slot, view)
@@ -91,122 +91,123 @@ impl DualMap {
     /// candidates have changed since, it is chosen anew.
     fn chosen(&self, request: &Request, view: &View<'_>) -> Option<Chosen> {
         let pair = self.pair(request, view)?;
-        let place = self.lines.place_of(request.id);
-        let stands = place.and_then(|place| Some((place, self.lines.get(place)?)));
-        let Some((place, entry)) = stands.filter(|(_, entry)| entry.pair == pair) else {
+        let seq = self.lines.seq_of(request.id);
+        let stands = seq.and_then(|seq| Some((seq, self.lines.get(seq)?)));
+        let Some((seq, entry)) = stands.filter(|(_, entry)| entry.pair == pair) else {
             return Some(self.choose(request, pair, view));
         };
         let slot = entry.slot;
         let other = pair.other(slot).filter(|other| {
             !view.candidates.contains(slot)
                 && view.candidates.contains(*other)
-                && self.saves(place, *other, view).is_some()
+                && self.saves(seq, *other, view).is_some()
         });
-        Some(found_at(other.unwrap_or(slot), request, view))
+        Some(candidate_at(other.unwrap_or(slot), request, view))
     }
 }
 
 impl Policy for DualMap {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
         let Chosen {
             slot,
             reason,
-            found,
+            matched,
         } = self.chosen(request, view)?;
         Some(if view.candidates.contains(slot) {
-            Placement::Now {
+            Selection::Dispatch {
                 slot,
                 reason,
-                found: Some(found),
+                matched: Some(matched),
             }
         } else {
-            Placement::WaitFor(slot)
+            Selection::WaitFor(slot)
         })
     }
 
-    fn arrived(&mut self, request: &Request, view: &View<'_>) {
-        let replicas = view.fleet.staying().len();
+    fn on_arrival(&mut self, request: &Request, view: &View<'_>) {
+        let replicas = view.replicas.staying().len();
         self.hotness.observe(request.fingerprint.blocks(), replicas);
         self.rehouse(view);
         self.rebalance(request, view);
     }
 
-    fn waits(&mut self, waiting: &Waiting, view: &View<'_>) {
-        if let Some(pair) = self.pair(&waiting.request, view) {
-            let chosen = self.choose(&waiting.request, pair, view);
-            let tokens = uncached_tokens(&waiting.request, chosen.found.depth);
-            self.lines.push(waiting, pair, chosen.slot, tokens);
+    fn on_enqueue(&mut self, queued: &QueuedRequest, view: &View<'_>) {
+        if let Some(pair) = self.pair(&queued.request, view) {
+            let chosen = self.choose(&queued.request, pair, view);
+            let tokens = uncached_tokens(&queued.request, chosen.matched.depth);
+            self.lines.push(queued, pair, chosen.slot, tokens);
         }
     }
 
-    fn gone(&mut self, place: Place) {
-        self.lines.remove(place);
+    fn on_dequeue(&mut self, seq: QueueSeq) {
+        self.lines.remove(seq);
     }
 
     /// The oldest in its own line. With nobody there, whoever is late elsewhere and would be in time here, the one with
     /// the largest benefit; then whoever has nobody to wait for.
-    fn take(
+    fn select_request(
         &self,
-        slot: Slot,
-        waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
+        slot: ReplicaIndex,
+        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
         view: &View<'_>,
-        _declined: &mut Declined,
-    ) -> Option<Taken> {
+        _declined: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
         let goes_here = |request: &Request| {
             let chosen = self.chosen(request, view);
             chosen.filter(|chosen| chosen.slot == slot)
         };
         let own = self.lines.first(slot);
-        let own = own.and_then(|place| Some((place, self.lines.get(place)?)));
-        if let Some((place, entry)) = own
+        let own = own.and_then(|seq| Some((seq, self.lines.get(seq)?)));
+        if let Some((seq, entry)) = own
             && let Some(chosen) = goes_here(&entry.request)
         {
-            return Some(here(place, &chosen));
+            return Some(here(seq, &chosen));
         }
-        let mut best: Option<(f64, Place, Chosen)> = None;
-        for (place, waiting) in waiting {
-            let Some(chosen) = goes_here(&waiting.request) else {
+        let mut best: Option<(f64, QueueSeq, Chosen)> = None;
+        for (seq, queued) in queued {
+            let Some(chosen) = goes_here(&queued.request) else {
                 continue;
             };
-            let benefit_s = self.saves(place, slot, view).unwrap_or_default();
+            let benefit_s = self.saves(seq, slot, view).unwrap_or_default();
             if best.is_none_or(|(best_s, ..)| benefit_s > best_s) {
-                best = Some((benefit_s, place, chosen));
+                best = Some((benefit_s, seq, chosen));
             }
         }
-        best.map(|(_, place, chosen)| here(place, &chosen))
+        best.map(|(_, seq, chosen)| here(seq, &chosen))
     }
 
-    fn patience(&self) -> u32 {
-        PATIENCE
+    fn max_overtakes(&self) -> u32 {
+        OVERTAKES_MAX
     }
 
     /// The other candidate first.
-    fn next_best(
+    fn select_fallback(
         &self,
         request: &Request,
-        _found: Option<&Match>,
+        _found: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
         let pair = self.pair(request, view);
-        let is_open = |slot: &Slot| view.candidates.contains(*slot) && !failed.contains(slot);
+        let is_open =
+            |slot: &ReplicaIndex| view.candidates.contains(*slot) && !failed.contains(slot);
         pair.and_then(|pair| pair.iter().find(is_open))
             .or_else(|| least_loaded(view, failed))
     }
 
     /// What it has of the prompt, and one more if it is a candidate.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
         let pair = self.pair(request, view);
         let is_candidate = pair.is_some_and(|pair| pair.contains(slot));
         f64::from(u8::from(is_candidate)) + match_less_load(request, slot, view)
     }
 
-    fn joined(&mut self, slot: Slot, name: &str) {
+    fn on_replica_added(&mut self, slot: ReplicaIndex, name: &str) {
         self.rings.join(slot, name);
         self.rings_changed = true;
     }
 
-    fn left(&mut self, slot: Slot, name: &str) {
+    fn on_replica_removed(&mut self, slot: ReplicaIndex, name: &str) {
         self.rings.leave(slot, name);
         self.rings_changed = true;
     }
@@ -218,32 +219,32 @@ impl Policy for DualMap {
 }
 
 /// Whether requests may wait for a replica. One that is on trial is available and not trusted.
-fn is_well(slot: Slot, view: &View<'_>) -> bool {
-    view.fleet.trusted().contains(slot) || view.candidates.contains(slot)
+fn is_well(slot: ReplicaIndex, view: &View<'_>) -> bool {
+    view.replicas.trusted().contains(slot) || view.candidates.contains(slot)
 }
 
 /// One that waits goes to the freed replica.
-const fn here(place: Place, chosen: &Chosen) -> Taken {
-    Taken::Here {
-        place,
+const fn here(seq: QueueSeq, chosen: &Chosen) -> NextRequest {
+    NextRequest::ThisReplica {
+        seq,
         reason: chosen.reason,
-        found: Some(chosen.found),
+        matched: Some(chosen.matched),
     }
 }
 
 /// A candidate that is settled on, with what it has of the prompt.
-fn found_at(slot: Slot, request: &Request, view: &View<'_>) -> Chosen {
-    let found = view.index.deepest_of(request.fingerprint.blocks(), slot);
+fn candidate_at(slot: ReplicaIndex, request: &Request, view: &View<'_>) -> Chosen {
+    let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
     Chosen {
         slot,
-        reason: reason_of(&found),
-        found,
+        reason: reason_of(&matched),
+        matched,
     }
 }
 
 /// Why a candidate with such a match was chosen.
-const fn reason_of(found: &Match) -> Reason {
-    if found.depth > 0 {
+const fn reason_of(matched: &PrefixMatch) -> Reason {
+    if matched.depth > 0 {
         Reason::Prefix
     } else {
         Reason::Ring

@@ -8,8 +8,8 @@
 
 use twox_hash::XxHash3_64;
 
+use crate::replica_index::ReplicaIndex;
 use crate::ring::Ring;
-use crate::slots::Slot;
 
 /// Two rings over the same replicas.
 #[derive(Debug)]
@@ -30,17 +30,17 @@ impl Default for TwoRings {
 /// The candidates of a key. One replica alone has no second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
-    pub(super) first: Slot,
-    pub(super) second: Option<Slot>,
+    pub(super) first: ReplicaIndex,
+    pub(super) second: Option<ReplicaIndex>,
 }
 
 impl Pair {
-    pub(super) fn contains(self, slot: Slot) -> bool {
+    pub(super) fn contains(self, slot: ReplicaIndex) -> bool {
         self.first == slot || self.second == Some(slot)
     }
 
     /// The other one.
-    pub(super) fn other(self, slot: Slot) -> Option<Slot> {
+    pub(super) fn other(self, slot: ReplicaIndex) -> Option<ReplicaIndex> {
         if self.first == slot {
             self.second
         } else {
@@ -48,24 +48,24 @@ impl Pair {
         }
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = Slot> {
+    pub(super) fn iter(self) -> impl Iterator<Item = ReplicaIndex> {
         [Some(self.first), self.second].into_iter().flatten()
     }
 }
 
 impl TwoRings {
-    pub(super) fn join(&mut self, slot: Slot, name: &str) {
+    pub(super) fn join(&mut self, slot: ReplicaIndex, name: &str) {
         self.first.join(slot, name);
         self.second.join(slot, name);
     }
 
-    pub(super) fn leave(&mut self, slot: Slot, name: &str) {
+    pub(super) fn leave(&mut self, slot: ReplicaIndex, name: &str) {
         self.first.leave(slot, name);
         self.second.leave(slot, name);
     }
 
     /// The candidates of a key among those that are open.
-    pub(super) fn pair(&self, key: u64, is_open: impl Fn(Slot) -> bool) -> Option<Pair> {
+    pub(super) fn pair(&self, key: u64, is_open: impl Fn(ReplicaIndex) -> bool) -> Option<Pair> {
         let first = self.first.find(point(key, 0), &is_open)?;
         let second = self
             .second
@@ -88,7 +88,7 @@ mod tests {
     fn rings(replicas: impl IntoIterator<Item = u16>) -> TwoRings {
         let mut rings = TwoRings::default();
         for id in replicas {
-            rings.join(Slot(id), &format!("10.0.0.{id}:8000"));
+            rings.join(ReplicaIndex(id), &format!("10.0.0.{id}:8000"));
         }
         rings
     }
@@ -127,7 +127,7 @@ mod tests {
         let mut changed = 0;
         for (old, new) in before.iter().zip(&after) {
             if old != new {
-                assert!(new.contains(Slot(8)), "{old:?} {new:?}");
+                assert!(new.contains(ReplicaIndex(8)), "{old:?} {new:?}");
                 changed += 1;
             }
         }
@@ -139,12 +139,12 @@ mod tests {
     fn one_that_leaves_and_returns_gets_its_pairs_back() {
         let mut both = rings(0..8);
         let before = pairs(&both);
-        both.leave(Slot(3), "10.0.0.3:8000");
+        both.leave(ReplicaIndex(3), "10.0.0.3:8000");
         for (old, new) in before.iter().zip(pairs(&both)) {
-            assert!(!new.contains(Slot(3)));
-            assert!(old.contains(Slot(3)) || *old == new);
+            assert!(!new.contains(ReplicaIndex(3)));
+            assert!(old.contains(ReplicaIndex(3)) || *old == new);
         }
-        both.join(Slot(3), "10.0.0.3:8000");
+        both.join(ReplicaIndex(3), "10.0.0.3:8000");
         assert_eq!(pairs(&both), before);
     }
 
@@ -155,7 +155,7 @@ mod tests {
             let pair = both.pair(key, |slot| slot.0 > 5).unwrap();
             assert!(pair.iter().all(|slot| slot.0 > 5));
             let alone = both.pair(key, |slot| slot.0 == 2).unwrap();
-            assert_eq!((alone.first, alone.second), (Slot(2), None));
+            assert_eq!((alone.first, alone.second), (ReplicaIndex(2), None));
             assert_eq!(both.pair(key, |_| false), None);
         }
     }

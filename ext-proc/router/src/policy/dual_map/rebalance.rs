@@ -19,8 +19,8 @@ use super::pair::Pair;
 use super::{DualMap, is_well};
 use crate::Request;
 use crate::policy::{View, uncached_tokens};
-use crate::queue::Place;
-use crate::slots::Slot;
+use crate::queue::QueueSeq;
+use crate::replica_index::ReplicaIndex;
 
 /// How many of a line are looked at.
 const LOOKED_AT_MAX: usize = 64;
@@ -29,8 +29,8 @@ const LOOKED_AT_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 struct Move {
     benefit_s: f64,
-    place: Place,
-    to: Slot,
+    seq: QueueSeq,
+    to: ReplicaIndex,
     /// What the other candidate has to compute of it.
     tokens: f64,
 }
@@ -49,12 +49,12 @@ impl DualMap {
     }
 
     /// What a late one gains in seconds by going to this replica, its other candidate, at once; if that is in time.
-    pub(super) fn saves(&self, place: Place, to: Slot, view: &View<'_>) -> Option<f64> {
+    pub(super) fn saves(&self, seq: QueueSeq, to: ReplicaIndex, view: &View<'_>) -> Option<f64> {
         if !self.ablation.rebalances {
             return None;
         }
-        let entry = self.lines.get(place).filter(|entry| entry.slot != to)?;
-        let ahead = self.lines.ahead_of(place, LOOKED_AT_MAX)?;
+        let entry = self.lines.get(seq).filter(|entry| entry.slot != to)?;
+        let ahead = self.lines.ahead_of(seq, LOOKED_AT_MAX)?;
         let here_s = self.ttft_s(entry.slot, ahead + entry.tokens, view);
         if is_in_time(entry, here_s, view) {
             return None;
@@ -70,14 +70,14 @@ impl DualMap {
         if !changed && self.lines.slots().all(|slot| is_well(slot, view)) {
             return;
         }
-        if view.fleet.trusted().is_empty() {
+        if view.replicas.trusted().is_empty() {
             // Nobody to move to: asked again when somebody is well.
             self.rings_changed = changed;
             return;
         }
-        let everybody: Vec<Place> = self.lines.everybody().collect();
-        for place in everybody {
-            let Some(entry) = self.lines.get(place) else {
+        let all: Vec<QueueSeq> = self.lines.all().collect();
+        for seq in all {
+            let Some(entry) = self.lines.get(seq) else {
                 continue;
             };
             let Some(pair) = self.pair(&entry.request, view) else {
@@ -85,40 +85,40 @@ impl DualMap {
             };
             if pair != entry.pair {
                 let chosen = self.choose(&entry.request, pair, view);
-                let tokens = uncached_tokens(&entry.request, chosen.found.depth);
-                self.lines.pair(place, pair);
-                self.lines.shift(place, chosen.slot, tokens);
+                let tokens = uncached_tokens(&entry.request, chosen.matched.depth);
+                self.lines.pair(seq, pair);
+                self.lines.shift(seq, chosen.slot, tokens);
             }
         }
     }
 
-    fn relieve(&mut self, slot: Slot, view: &View<'_>) {
+    fn relieve(&mut self, slot: ReplicaIndex, view: &View<'_>) {
         let mut moves: Vec<Move> = self
             .lines
             .last(slot, LOOKED_AT_MAX)
-            .filter_map(|(place, entry, ahead)| self.worth(place, entry, ahead, view))
+            .filter_map(|(seq, entry, ahead)| self.worth(seq, entry, ahead, view))
             .collect();
         moves.sort_by(largest_first);
         for Move {
-            place, to, tokens, ..
+            seq, to, tokens, ..
         } in moves
         {
             if self.all_in_time(slot, view) {
                 return;
             }
             // Earlier moves have changed both lines.
-            let Some(entry) = self.lines.get(place) else {
+            let Some(entry) = self.lines.get(seq) else {
                 continue;
             };
             let there_s = self.ttft_s(to, self.lines.tokens(to) + tokens, view);
             if is_in_time(entry, there_s, view) {
-                self.lines.shift(place, to, tokens);
+                self.lines.shift(seq, to, tokens);
             }
         }
     }
 
     /// The move of one with so many tokens in front of it, if it gains and would be in time.
-    fn worth(&self, place: Place, entry: &Entry, ahead: f64, view: &View<'_>) -> Option<Move> {
+    fn worth(&self, seq: QueueSeq, entry: &Entry, ahead: f64, view: &View<'_>) -> Option<Move> {
         let to = entry.pair.other(entry.slot)?;
         if !is_well(to, view) {
             return None;
@@ -130,14 +130,14 @@ impl DualMap {
         let is_worth = benefit_s > 0.0 && is_in_time(entry, there_s, view);
         is_worth.then_some(Move {
             benefit_s,
-            place,
+            seq,
             to,
             tokens,
         })
     }
 
     /// Whether all in a replica's line will be in time, but for those that are too late already.
-    fn all_in_time(&self, slot: Slot, view: &View<'_>) -> bool {
+    fn all_in_time(&self, slot: ReplicaIndex, view: &View<'_>) -> bool {
         self.lines
             .last(slot, LOOKED_AT_MAX)
             .filter(|(_, entry, _)| is_in_time(entry, 0.0, view))
@@ -148,20 +148,20 @@ impl DualMap {
     }
 
     /// Time to the first token from now, with so many tokens of the line to compute first, its own included, in seconds.
-    fn ttft_s(&self, slot: Slot, tokens: f64, view: &View<'_>) -> f64 {
+    fn ttft_s(&self, slot: ReplicaIndex, tokens: f64, view: &View<'_>) -> f64 {
         self.wait_s(slot, tokens, view)
     }
 }
 
 /// What a replica would have to compute of one that waits, in tokens.
-fn at(entry: &Entry, slot: Slot, view: &View<'_>) -> f64 {
+fn at(entry: &Entry, slot: ReplicaIndex, view: &View<'_>) -> f64 {
     let blocks = entry.request.fingerprint.blocks();
     uncached_tokens(&entry.request, view.index.deepest_of(blocks, slot).depth)
 }
 
 fn largest_first(a: &Move, b: &Move) -> Ordering {
     let by_benefit = b.benefit_s.total_cmp(&a.benefit_s);
-    by_benefit.then_with(|| a.place.cmp(&b.place))
+    by_benefit.then_with(|| a.seq.cmp(&b.seq))
 }
 
 /// Whether one that waits has its first token in time, if it has it so long from now.

@@ -8,7 +8,7 @@ use isotherm_fingerprint::{BlockHash, Fingerprint};
 
 use crate::{
     Choice, Effect, End, Event, Load, PolicyName, Push, Reason, ReplicaId, ReplicaSpec, Request,
-    RequestId, Router, RouterConfig, Scope, Served, Tier, Time,
+    RequestId, Router, RouterConfig, Scope, ServedBy, Tier, Time,
 };
 
 /// Tokens in one block of a prompt: a tenth of a second, as presumed as long as nothing was measured.
@@ -85,7 +85,7 @@ impl Pool {
     fn finish(&mut self, id: u64) {
         self.event(Event::Finished {
             id: RequestId(id),
-            served: Served::Unsaid,
+            served_by: ServedBy::Unreported,
             end: End::Answered,
             ttft_us: None,
             prompt_tokens: None,

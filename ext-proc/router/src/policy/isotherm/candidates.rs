@@ -1,4 +1,4 @@
-//! Whom a request may go to, without looking at every replica.
+//! PeerHandle a request may go to, without looking at every replica.
 //!
 //! A replica is worth a look for what it has of the prompt or for having little to do. So those with the longest matches are
 //! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: some
@@ -10,12 +10,12 @@
 
 use smallvec::SmallVec;
 
-use super::asked::{Asked, Having};
-use super::cost::{Offer, Weigher};
-use crate::index::Match;
+use super::cost::{CandidateCost, CostModel};
+use super::query::{CandidateQuery, MatchCost};
+use crate::index::PrefixMatch;
 use crate::policy::{View, load_key, that_may_serve};
 use crate::replica::Rank;
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// How many depths of match are looked at.
 const DEPTHS_MAX: usize = 4;
@@ -35,21 +35,24 @@ const WAIT_S_MIN: f64 = 0.02;
 const SERVICE_S: f64 = 1.0;
 
 /// The best of those that it may go to now.
-pub(super) fn best_now(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
-    let mut best = Best::new(asked, weigher);
+pub(super) fn best_now(
+    query: &CandidateQuery<'_>,
+    cost_model: &CostModel<'_>,
+) -> Option<CandidateCost> {
+    let mut best = Best::new(query, cost_model);
     let rest = best.ask_holders();
     best.ask_where_the_session_was();
     if let Some(rest) = rest {
         best.ask_idle(&rest);
     }
-    best.offer
+    best.candidate
 }
 
 /// Those that were not looked at.
 struct Rest {
-    slots: SlotSet,
+    slots: ReplicaSet,
     /// None of them has more of the prompt than this.
-    most: Match,
+    most: PrefixMatch,
 }
 
 /// The first few in load order of those that are entered.
@@ -72,56 +75,56 @@ impl First {
     }
 
     /// In order; behind those that were entered, nobody.
-    fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+    fn slots(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.0.iter().map(|rank| rank.slot())
     }
 }
 
 /// The best offer so far.
 struct Best<'a> {
-    asked: &'a Asked<'a>,
-    weigher: &'a Weigher<'a>,
-    offer: Option<Offer>,
-    asked_of: SmallVec<[Slot; DEPTHS_MAX * EACH_MAX + 1]>,
+    query: &'a CandidateQuery<'a>,
+    cost_model: &'a CostModel<'a>,
+    candidate: Option<CandidateCost>,
+    visited: SmallVec<[ReplicaIndex; DEPTHS_MAX * EACH_MAX + 1]>,
 }
 
 impl<'a> Best<'a> {
-    fn new(asked: &'a Asked<'a>, weigher: &'a Weigher<'a>) -> Self {
+    fn new(query: &'a CandidateQuery<'a>, cost_model: &'a CostModel<'a>) -> Self {
         Self {
-            asked,
-            weigher,
-            offer: None,
-            asked_of: SmallVec::new(),
+            query,
+            cost_model,
+            candidate: None,
+            visited: SmallVec::new(),
         }
     }
 
     /// Those that have most of the prompt, and whoever is left then; nobody, when none of those can offer less.
     fn ask_holders(&mut self) -> Option<Rest> {
-        let (asked, view) = (self.asked, self.weigher.view);
-        let blocks = asked.request.fingerprint.blocks();
+        let (query, view) = (self.query, self.cost_model.view);
+        let blocks = query.request.fingerprint.blocks();
         let mut rest = Rest {
             slots: view.candidates.clone(),
-            most: asked.known,
+            most: query.known,
         };
         let mut rounds = DEPTHS_MAX;
         'depths: while rounds > 0 {
-            let found = view.index.deepest_within(blocks, &rest.most, &rest.slots);
-            rest.most = found;
-            if self.is_settled(found.depth) {
+            let matched = view.index.deepest_within(blocks, &rest.most, &rest.slots);
+            rest.most = matched;
+            if self.is_settled(matched.depth) {
                 return None;
             }
-            if found.depth == 0 {
+            if matched.depth == 0 {
                 break;
             }
-            let having = Having::of(found, asked, view);
-            let mut all = view.index.all_targets(&found);
+            let match_cost = MatchCost::of(matched, query, view);
+            let mut all = view.index.all_targets(&matched);
             // Where more have it than are compared at once, the next round goes on behind these.
             while rounds > 0 {
                 let fresh = all.by_ref().filter(|slot| rest.slots.set(*slot, false));
                 let mut holders = First::default();
                 let mut many = 0;
                 for slot in fresh.take(HOLDERS_MAX) {
-                    holders.enter(view.fleet.rank(slot));
+                    holders.enter(view.replicas.rank(slot));
                     many += 1;
                 }
                 if many == 0 {
@@ -129,13 +132,13 @@ impl<'a> Best<'a> {
                 }
                 rounds -= 1;
                 for slot in holders.slots().take(many) {
-                    self.consider(slot, &having);
+                    self.consider(slot, &match_cost);
                 }
                 if many < HOLDERS_MAX {
                     if self.is_settled_for(&rest.slots) {
                         return None;
                     }
-                    rest.most = view.index.shorter(&found);
+                    rest.most = view.index.shorter(&matched);
                     break;
                 }
             }
@@ -145,86 +148,91 @@ impl<'a> Best<'a> {
 
     /// Whether nobody who has no more of the prompt than this can offer less.
     fn is_settled(&self, depth: usize) -> bool {
-        let offer = self.offer.as_ref();
-        offer.is_some_and(|offer| self.weigher.floor(self.asked, depth) >= offer.cost)
+        let candidate = self.candidate.as_ref();
+        candidate
+            .is_some_and(|candidate| self.cost_model.floor(self.query, depth) >= candidate.cost)
     }
 
     /// Whether that is so of all these, since none of them has even the landmark. The next one to have anything need not be
     /// searched for then, which waits for the memory twice.
-    fn is_settled_for(&self, rest: &SlotSet) -> bool {
-        let index = self.weigher.view.index;
-        self.asked.landmark.is_some_and(|landmark| {
+    fn is_settled_for(&self, rest: &ReplicaSet) -> bool {
+        let index = self.cost_model.view.index;
+        self.query.landmark.is_some_and(|landmark| {
             self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, rest)
         })
     }
 
     fn ask_where_the_session_was(&mut self) {
-        let (asked, view) = (self.asked, self.weigher.view);
+        let (query, view) = (self.query, self.cost_model.view);
         // One that was asked already offers the same again.
-        if let Some(slot) = asked.session_at
+        if let Some(slot) = query.session_at
             && view.candidates.contains(slot)
-            && !self.asked_of.contains(&slot)
+            && !self.visited.contains(&slot)
         {
-            let blocks = asked.request.fingerprint.blocks();
-            let found = view.index.deepest_of_within(blocks, &asked.known, slot);
-            self.consider(slot, &Having::of(found, asked, view));
+            let blocks = query.request.fingerprint.blocks();
+            let matched = view.index.deepest_of_within(blocks, &query.known, slot);
+            self.consider(slot, &MatchCost::of(matched, query, view));
         }
     }
 
     /// Those with least to do of whoever is left.
     fn ask_idle(&mut self, rest: &Rest) {
-        let (asked, view) = (self.asked, self.weigher.view);
-        let blocks = asked.request.fingerprint.blocks();
-        let least = view.fleet.by_load().take(LEAST_MAX);
+        let (query, view) = (self.query, self.cost_model.view);
+        let blocks = query.request.fingerprint.blocks();
+        let least = view.replicas.by_load().take(LEAST_MAX);
         let idle = least.filter(|slot| rest.slots.contains(*slot));
-        let mut having: Option<Having> = None;
+        let mut match_cost: Option<MatchCost> = None;
         for slot in idle.take(EACH_MAX) {
-            let found = view.index.deepest_of_within(blocks, &rest.most, slot);
-            let same = having.filter(|having| having.found == found);
-            let having = having.insert(same.unwrap_or_else(|| Having::of(found, asked, view)));
-            self.consider(slot, having);
+            let matched = view.index.deepest_of_within(blocks, &rest.most, slot);
+            let same = match_cost.filter(|match_cost| match_cost.matched == matched);
+            let match_cost =
+                match_cost.insert(same.unwrap_or_else(|| MatchCost::of(matched, query, view)));
+            self.consider(slot, match_cost);
         }
     }
 
-    fn consider(&mut self, slot: Slot, having: &Having) {
-        self.asked_of.push(slot);
-        let offer = self
-            .weigher
-            .better_offer(self.asked, slot, having, self.offer.as_ref());
-        self.offer = offer.or(self.offer);
+    fn consider(&mut self, slot: ReplicaIndex, match_cost: &MatchCost) {
+        self.visited.push(slot);
+        let candidate =
+            self.cost_model
+                .better_offer(self.query, slot, match_cost, self.candidate.as_ref());
+        self.candidate = candidate.or(self.candidate);
     }
 }
 
 /// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
-pub(super) fn home_of(asked: &Asked<'_>, weigher: &Weigher<'_>) -> Option<Offer> {
-    let view = weigher.view;
-    let busy = &*that_may_serve(asked.request, &weigher.busy, view);
-    let found = view
+pub(super) fn home_of(
+    query: &CandidateQuery<'_>,
+    cost_model: &CostModel<'_>,
+) -> Option<CandidateCost> {
+    let view = cost_model.view;
+    let busy = &*that_may_serve(query.request, &cost_model.busy, view);
+    let matched = view
         .index
-        .deepest_within(asked.request.fingerprint.blocks(), &asked.known, busy);
-    if found.depth == 0 {
+        .deepest_within(query.request.fingerprint.blocks(), &query.known, busy);
+    if matched.depth == 0 {
         return None;
     }
-    let having = Having::of(found, asked, view);
+    let match_cost = MatchCost::of(matched, query, view);
     view.index
-        .targets(&found, busy)
+        .targets(&matched, busy)
         .take(EACH_MAX)
         .map(|slot| {
-            let wait_s = wait_s(slot, view).max(DISTRUST * asked.patience.declined_s);
-            weigher.offer_of(asked, slot, &having, asked.patience.after(wait_s))
+            let wait_s = wait_s(slot, view).max(DISTRUST * query.waited.delayed_s);
+            cost_model.offer_of(query, slot, &match_cost, query.waited.after(wait_s))
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
 /// How long until a replica can be sent a request, beyond its backlog, behind those that wait for it already.
 #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
-fn wait_s(slot: Slot, view: &View<'_>) -> f64 {
-    let ahead = view.queue.wanting(slot) as f64;
+fn wait_s(slot: ReplicaIndex, view: &View<'_>) -> f64 {
+    let ahead = view.queue.preferring(slot) as f64;
     let outstanding = f64::from(load_key(view, slot).0).max(1.0);
-    let turn = if view.fleet.is_full(slot) {
+    let turn = if view.replicas.is_full(slot) {
         view.service_s.unwrap_or(SERVICE_S) / outstanding
     } else {
-        WAIT_S_MIN + view.fleet.work_s(view.now)
+        WAIT_S_MIN + view.replicas.work_s(view.now)
     };
     (1.0 + FAITHFUL * ahead) * turn
 }

@@ -24,10 +24,10 @@
 //! L goes on straight because a late request must not become a desperate one: with a cube throughout, one that is three times
 //! too late outweighs everybody who can still be in time.
 
-use super::asked::{Asked, Having, Patience};
-use crate::index::Match;
+use super::query::{CandidateQuery, MatchCost, WaitTimes};
+use crate::index::PrefixMatch;
 use crate::policy::{View, load_key, uncached_tokens};
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
 const LATENESS: f64 = 6.0;
@@ -49,10 +49,10 @@ const MEMORY: f64 = 10.0;
 
 /// What is the same for all offers of one question: the pool's load, looked up once.
 #[derive(Debug)]
-pub(super) struct Weigher<'a> {
+pub(super) struct CostModel<'a> {
     pub(super) view: &'a View<'a>,
     /// Trusted replicas that are not available.
-    pub(super) busy: SlotSet,
+    pub(super) busy: ReplicaSet,
     /// Prompts that make each other wait, for each second that a replica is busy.
     delayed_per_busy_s: f64,
     /// Requests that wait here for each replica.
@@ -61,140 +61,158 @@ pub(super) struct Weigher<'a> {
 
 /// What it costs to send a request to a replica.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
+pub(super) struct CandidateCost {
     /// The replica.
-    pub(super) slot: Slot,
+    pub(super) slot: ReplicaIndex,
     /// What it costs, in seconds.
     pub(super) cost: f64,
     /// Time to first token from when it is sent, in seconds.
     pub(super) ttft_s: f64,
     /// What the replica has of the prompt.
-    pub(super) found: Match,
+    pub(super) matched: PrefixMatch,
 }
 
-impl<'a> Weigher<'a> {
+impl<'a> CostModel<'a> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "numbers of requests and replicas"
     )]
     pub(super) fn new(view: &'a View<'a>) -> Self {
-        let (requests_per_s, utilisation) = view.fleet.rates(view.now);
+        let (requests_per_s, utilisation) = view.replicas.rates(view.now);
         let spare = 1.0 - utilisation.min(UTILISATION_MAX);
         Self {
             view,
-            busy: view.fleet.trusted().without(view.candidates),
+            busy: view.replicas.trusted().without(view.candidates),
             delayed_per_busy_s: requests_per_s / spare,
-            waiting_for_each: view.queue.len() as f64 / view.fleet.staying().len().max(1) as f64,
+            waiting_for_each: view.queue.len() as f64 / view.replicas.staying().len().max(1) as f64,
         }
     }
 
     /// What a replica offers of which it is not known yet what it has of the prompt.
-    pub(super) fn offer(&self, asked: &Asked<'_>, slot: Slot) -> Offer {
-        let blocks = asked.request.fingerprint.blocks();
+    pub(super) fn candidate(
+        &self,
+        query: &CandidateQuery<'_>,
+        slot: ReplicaIndex,
+    ) -> CandidateCost {
+        let blocks = query.request.fingerprint.blocks();
         let index = self.view.index;
-        let found = index.deepest_of_within(blocks, &asked.known, slot);
-        let having = Having::of(found, asked, self.view);
-        self.offer_of(asked, slot, &having, asked.patience)
+        let matched = index.deepest_of_within(blocks, &query.known, slot);
+        let match_cost = MatchCost::of(matched, query, self.view);
+        self.offer_of(query, slot, &match_cost, query.waited)
     }
 
     /// What one offers that has this of the prompt, when it is sent the request after so long.
     pub(super) fn offer_of(
         &self,
-        asked: &Asked<'_>,
-        slot: Slot,
-        having: &Having,
-        patience: Patience,
-    ) -> Offer {
-        let tokens = having.uncached_on(slot, asked, self.view);
-        self.priced(slot, having.found, tokens, patience)
+        query: &CandidateQuery<'_>,
+        slot: ReplicaIndex,
+        match_cost: &MatchCost,
+        waited: WaitTimes,
+    ) -> CandidateCost {
+        let tokens = match_cost.uncached_on(slot, query, self.view);
+        self.priced(slot, match_cost.matched, tokens, waited)
     }
 
     /// The same of one that is sent it now, unless that costs no less than the `other` offer.
     pub(super) fn better_offer(
         &self,
-        asked: &Asked<'_>,
-        slot: Slot,
-        having: &Having,
-        other: Option<&Offer>,
-    ) -> Option<Offer> {
-        let tokens = having.uncached_on(slot, asked, self.view);
-        let costs = self.costs(slot, tokens, asked.patience);
+        query: &CandidateQuery<'_>,
+        slot: ReplicaIndex,
+        match_cost: &MatchCost,
+        other: Option<&CandidateCost>,
+    ) -> Option<CandidateCost> {
+        let tokens = match_cost.uncached_on(slot, query, self.view);
+        let costs = self.costs(slot, tokens, query.waited);
         if other.is_some_and(|other| costs.least() >= other.cost) {
             return None;
         }
-        let offer = self.offer_at(&costs, slot, having.found);
-        (other.is_none_or(|other| offer.cost < other.cost)).then_some(offer)
+        let candidate = self.offer_at(&costs, slot, match_cost.matched);
+        (other.is_none_or(|other| candidate.cost < other.cost)).then_some(candidate)
     }
 
     /// What the replica would offer if it had this of the prompt and nothing that only it can have.
-    pub(super) fn offer_of_another(&self, asked: &Asked<'_>, slot: Slot, found: Match) -> Offer {
-        let tokens = uncached_tokens(asked.request, found.depth);
-        self.priced(slot, found, tokens, asked.patience)
+    pub(super) fn offer_of_another(
+        &self,
+        query: &CandidateQuery<'_>,
+        slot: ReplicaIndex,
+        matched: PrefixMatch,
+    ) -> CandidateCost {
+        let tokens = uncached_tokens(query.request, matched.depth);
+        self.priced(slot, matched, tokens, query.waited)
     }
 
     /// What it costs to have a replica compute so many tokens, after so long.
-    fn priced(&self, slot: Slot, found: Match, tokens: f64, patience: Patience) -> Offer {
-        let costs = self.costs(slot, tokens, patience);
-        self.offer_at(&costs, slot, found)
+    fn priced(
+        &self,
+        slot: ReplicaIndex,
+        matched: PrefixMatch,
+        tokens: f64,
+        waited: WaitTimes,
+    ) -> CandidateCost {
+        let costs = self.costs(slot, tokens, waited);
+        self.offer_at(&costs, slot, matched)
     }
 
-    fn offer_at(&self, costs: &Costs, slot: Slot, found: Match) -> Offer {
+    fn offer_at(&self, costs: &Costs, slot: ReplicaIndex, matched: PrefixMatch) -> CandidateCost {
         let view = self.view;
-        let computing = view.fleet.utilisation_of(slot, view.now).min(COMPUTING_MAX);
-        Offer {
+        let computing = view
+            .replicas
+            .utilisation_of(slot, view.now)
+            .min(COMPUTING_MAX);
+        CandidateCost {
             slot,
             cost: costs.with_stalls(costs.own_s * computing / (1.0 - computing)),
             ttft_s: costs.ttft_s,
-            found,
+            matched,
         }
     }
 
     /// All but what this replica's share of time says, which takes longest to work out.
-    fn costs(&self, slot: Slot, tokens: f64, patience: Patience) -> Costs {
+    fn costs(&self, slot: ReplicaIndex, tokens: f64, waited: WaitTimes) -> Costs {
         let view = self.view;
-        let fleet = view.fleet;
-        let work_s = fleet.prefill_s(slot, tokens);
+        let replicas = view.replicas;
+        let work_s = replicas.prefill_s(slot, tokens);
         let service_s = view.service_s.unwrap_or_default();
-        let memory_s = MEMORY * fleet.memory_wait_s(slot, tokens, service_s);
+        let memory_s = MEMORY * replicas.memory_wait_s(slot, tokens, service_s);
         let outstanding = f64::from(load_key(view, slot).0);
         let work = Work {
             work_s,
-            busy_s: fleet.backlog_s(slot, view.now) + work_s,
-            ttft_s: fleet.ttft_s(slot, tokens, view.now) + memory_s,
+            busy_s: replicas.backlog_s(slot, view.now) + work_s,
+            ttft_s: replicas.ttft_s(slot, tokens, view.now) + memory_s,
             outstanding,
-            writing_s: fleet.writing_s(slot, outstanding),
+            writing_s: replicas.writing_s(slot, outstanding),
         };
-        self.costs_of(&work, patience)
+        self.costs_of(&work, waited)
     }
 
     /// Any replica costs at least this that has no more of the prompt than so much: an idle one, as fast as the fastest. More of
     /// anything never makes the sum less, and what rounding may is taken off.
-    pub(super) fn floor(&self, asked: &Asked<'_>, depth: usize) -> f64 {
+    pub(super) fn floor(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let view = self.view;
-        let tokens = asked.uncached_at_least(depth, view);
-        let pace = view.fleet.fastest();
-        let work_s = tokens * pace.prefill.each_s;
-        let outstanding = f64::from(view.fleet.least_outstanding());
+        let tokens = query.uncached_at_least(depth, view);
+        let latency = view.replicas.fastest();
+        let work_s = tokens * latency.prefill.each_s;
+        let outstanding = f64::from(view.replicas.least_outstanding());
         let work = Work {
             work_s,
             busy_s: work_s,
-            ttft_s: pace.prefill.fixed_s + work_s,
+            ttft_s: latency.prefill.fixed_s + work_s,
             outstanding,
-            writing_s: view.fleet.writing_at_s(pace, outstanding),
+            writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
-        self.costs_of(&work, asked.patience).least() * (1.0 - ROUNDING)
+        self.costs_of(&work, query.waited).least() * (1.0 - ROUNDING)
     }
 
-    fn costs_of(&self, work: &Work, patience: Patience) -> Costs {
+    fn costs_of(&self, work: &Work, waited: WaitTimes) -> Costs {
         let view = self.view;
         let delayed = STALLED * work.outstanding
             + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX)
-            + self.waiting_for_each * marginal_lateness(patience.waited_s, view);
+            + self.waiting_for_each * marginal_lateness(waited.waited_s, view);
         let (own_s, theirs_s) = work.writing_s;
         Costs {
             ttft_s: work.ttft_s,
             own_s,
-            waits: with_lateness(patience.waited_s + work.ttft_s, view) + work.work_s * delayed,
+            waits: with_lateness(waited.waited_s + work.ttft_s, view) + work.work_s * delayed,
             writing: WRITING * (own_s + theirs_s),
         }
     }

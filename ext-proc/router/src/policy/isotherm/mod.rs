@@ -21,114 +21,117 @@
 //! doubled on tools); the time to first token alone, without what computing takes from others (trees of thoughts lost a
 //! fifth of their throughput, since prompts that are computed stall the answers that the replica is writing).
 
-mod asked;
 mod candidates;
 mod cost;
+mod query;
 
 use smallvec::SmallVec;
 
-use super::{Declined, LOOKED_AT_MAX, Placement, Policy, Taken, View, next_holder, that_may_serve};
-use crate::index::Match;
-use crate::queue::{Place, Waiting};
-use crate::slots::Slot;
+use super::{
+    DelayedRequests, LOOKED_AT_MAX, NextRequest, Policy, Selection, View, next_holder,
+    that_may_serve,
+};
+use crate::index::PrefixMatch;
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-use self::asked::{Asked, Patience};
 use self::candidates::{best_now, home_of};
-use self::cost::Weigher;
+use self::cost::CostModel;
+use self::query::{CandidateQuery, WaitTimes};
 
 /// The least expected cost to everybody.
 #[derive(Debug)]
 pub(super) struct Isotherm;
 
 impl Policy for Isotherm {
-    fn place(&self, request: &Request, view: &View<'_>) -> Option<Placement> {
-        let patience = Patience {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        let waited = WaitTimes {
             waited_s: view.waited_s,
-            declined_s: view.declined_s,
+            delayed_s: view.delayed_s,
         };
-        let weigher = Weigher::new(view);
-        let asked = Asked::new(request, patience, view);
-        let best = best_now(&asked, &weigher)?;
-        if let Some(home) = home_of(&asked, &weigher)
+        let cost_model = CostModel::new(view);
+        let query = CandidateQuery::new(request, waited, view);
+        let best = best_now(&query, &cost_model)?;
+        if let Some(home) = home_of(&query, &cost_model)
             && home.cost < best.cost
         {
-            return Some(Placement::WaitFor(home.slot));
+            return Some(Selection::WaitFor(home.slot));
         }
-        Some(Placement::Now {
+        Some(Selection::Dispatch {
             slot: best.slot,
-            reason: reason(&best.found),
-            found: Some(best.found),
+            reason: reason(&best.matched),
+            matched: Some(best.matched),
         })
     }
 
-    fn take(
+    fn select_request(
         &self,
-        slot: Slot,
-        waiting: &mut dyn Iterator<Item = (Place, &Waiting)>,
+        slot: ReplicaIndex,
+        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
         view: &View<'_>,
-        declined: &mut Declined,
-    ) -> Option<Taken> {
-        let weigher = Weigher::new(view);
-        let mut others = view.fleet.trusted().clone();
+        delayed: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
+        let cost_model = CostModel::new(view);
+        let mut others = view.replicas.trusted().clone();
         others.set(slot, false);
-        let mut best: Option<(f64, Place)> = None;
-        let waiting: SmallVec<[_; LOOKED_AT_MAX]> = waiting.collect();
-        let hints = waiting.iter();
+        let mut best: Option<(f64, QueueSeq)> = None;
+        let queued: SmallVec<[_; LOOKED_AT_MAX]> = queued.collect();
+        let hints = queued.iter();
         view.index
             .read_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
-        for (place, waiting) in waiting {
-            let asked = Asked::again(waiting, view);
-            let patience = asked.patience;
-            let here = weigher.offer(&asked, slot);
-            if let Some(home) = home_of(&asked, &weigher)
+        for (seq, queued) in queued {
+            let query = CandidateQuery::again(queued, view);
+            let waited = query.waited;
+            let here = cost_model.candidate(&query, slot);
+            if let Some(home) = home_of(&query, &cost_model)
                 && home.cost < here.cost
             {
-                declined.push((place, home.slot));
+                delayed.push((seq, home.slot));
                 continue;
             }
-            let blocks = asked.request.fingerprint.blocks();
-            let elsewhere = that_may_serve(asked.request, &others, view);
-            let found_elsewhere = view.index.deepest_within(blocks, &asked.known, &elsewhere);
-            let elsewhere = weigher.offer_of_another(&asked, slot, found_elsewhere);
-            let is_late = patience.waited_s + here.ttft_s > view.ttft_slo_s;
-            let urgency = patience.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };
+            let blocks = query.request.fingerprint.blocks();
+            let elsewhere = that_may_serve(query.request, &others, view);
+            let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
+            let elsewhere = cost_model.offer_of_another(&query, slot, matched_elsewhere);
+            let is_late = waited.waited_s + here.ttft_s > view.ttft_slo_s;
+            let urgency = waited.waited_s - if is_late { view.ttft_slo_s } else { 0.0 };
             let worth = elsewhere.cost - here.cost + urgency;
             if best.is_none_or(|(most, _)| worth > most) {
-                best = Some((worth, place));
+                best = Some((worth, seq));
             }
         }
         // Where it goes is asked again: another free replica may suit it better still.
-        best.map(|(_, place)| Taken::Turn(place))
+        best.map(|(_, seq)| NextRequest::AnyReplica(seq))
     }
 
-    fn puts_late_last(&self) -> bool {
+    fn past_slo_last(&self) -> bool {
         true
     }
 
-    fn next_best(
+    fn select_fallback(
         &self,
         _request: &Request,
-        found: Option<&Match>,
+        matched: Option<&PrefixMatch>,
         view: &View<'_>,
-        failed: &[Slot],
-    ) -> Option<Slot> {
-        next_holder(found, view, failed)
+        failed: &[ReplicaIndex],
+    ) -> Option<ReplicaIndex> {
+        next_holder(matched, view, failed)
     }
 
     /// Less cost is more.
-    fn score(&self, request: &Request, slot: Slot, view: &View<'_>) -> f64 {
-        let patience = Patience {
+    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
+        let waited = WaitTimes {
             waited_s: view.waited_s,
-            declined_s: view.declined_s,
+            delayed_s: view.delayed_s,
         };
-        let asked = Asked::new(request, patience, view);
-        -Weigher::new(view).offer(&asked, slot).cost
+        let query = CandidateQuery::new(request, waited, view);
+        -CostModel::new(view).candidate(&query, slot).cost
     }
 }
 
-fn reason(found: &Match) -> Reason {
-    if found.depth > 0 {
+fn reason(matched: &PrefixMatch) -> Reason {
+    if matched.depth > 0 {
         Reason::Prefix
     } else {
         Reason::Spread

@@ -5,14 +5,14 @@ use core::time::Duration;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use proptest::prelude::*;
 
-use super::asked::{Asked, Patience};
 use super::candidates::best_now;
-use super::cost::Weigher;
-use crate::index::{Answers, Behind, PrefixIndex, Sessions};
+use super::cost::CostModel;
+use super::query::{CandidateQuery, WaitTimes};
+use crate::index::{AnswerKey, Answers, PrefixIndex, Sessions};
 use crate::policy::View;
 use crate::queue::Queue;
-use crate::replica::{Fleet, Measured, Output, Replica};
-use crate::slots::{Slot, SlotSet};
+use crate::replica::{Measured, Output, Replica, Replicas};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
     Load, Push, ReplicaId, Request, RequestId, RouterConfig, Scope, SessionKey, Tier, Time,
 };
@@ -43,7 +43,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// All that a policy looks at.
 struct Pool {
-    fleet: Fleet,
+    replicas: Replicas,
     index: PrefixIndex,
     answers: Answers,
     sessions: Sessions,
@@ -54,7 +54,7 @@ struct Pool {
 impl Pool {
     fn new() -> Self {
         let mut pool = Self {
-            fleet: Fleet::new(Push::Blind, Duration::from_secs(1_000_000)),
+            replicas: Replicas::new(Push::Blind, Duration::from_secs(1_000_000)),
             index: PrefixIndex::new(RouterConfig::default().index, 1),
             answers: Answers::new(1),
             sessions: Sessions::new(1),
@@ -64,14 +64,14 @@ impl Pool {
         for id in 0..REPLICAS {
             let slot = pool.index.join().unwrap();
             let replica = Replica::new(ReplicaId(id), id.to_string());
-            pool.fleet.add(slot, replica, pool.now);
+            pool.replicas.add(slot, replica, pool.now);
         }
         pool
     }
 
-    fn run(&mut self, slot: Slot, op: &Op) {
+    fn run(&mut self, slot: ReplicaIndex, op: &Op) {
         self.now = self.now.after(Duration::from_millis(40));
-        let id = self.fleet.id_of(slot).unwrap();
+        let id = self.replicas.id_of(slot).unwrap();
         match *op {
             Op::Sent {
                 conversation,
@@ -79,17 +79,17 @@ impl Pool {
             } => {
                 let request = request(conversation, blocks);
                 let chain = request.fingerprint.blocks();
-                let found = self.index.deepest_of(chain, slot);
-                self.fleet
+                let matched = self.index.deepest_of(chain, slot);
+                self.replicas
                     .dispatched(slot, f64::from(blocks) * 50.0, self.now);
-                self.index.record(chain, slot, &found);
+                self.index.record(chain, slot, &matched);
                 self.sessions.went(request.session.unwrap(), id);
-                let behind = Behind::whole(&request.fingerprint, request.session).unwrap();
-                self.answers.told(behind, id, blocks * 20);
+                let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
+                self.answers.told(key, id, blocks * 20);
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
-                self.fleet.learn(
+                self.replicas.learn(
                     id,
                     Measured {
                         tokens,
@@ -110,14 +110,14 @@ impl Pool {
                     kv_capacity_tokens: Some(10_000),
                     ..Load::default()
                 };
-                self.fleet.probed(id, load, self.now, self.now);
+                self.replicas.probed(id, load, self.now, self.now);
             }
         }
     }
 
-    fn view<'a>(&'a self, candidates: &'a SlotSet) -> View<'a> {
+    fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
         View {
-            fleet: &self.fleet,
+            replicas: &self.replicas,
             index: &self.index,
             candidates,
             queue: &self.queue,
@@ -126,7 +126,7 @@ impl Pool {
             service_s: Some(3.0),
             ttft_slo_s: 2.0,
             waited_s: 0.5,
-            declined_s: 0.0,
+            delayed_s: 0.0,
             now: self.now,
         }
     }
@@ -164,24 +164,24 @@ proptest! {
     ) {
         let mut pool = Pool::new();
         for (slot, op) in &ops {
-            pool.run(Slot(*slot), op);
+            pool.run(ReplicaIndex(*slot), op);
         }
-        let mut candidates = SlotSet::default();
-        for slot in pool.fleet.everybody() {
-            candidates.set(slot, left_out.is_none_or(|other| slot != Slot(other)));
+        let mut candidates = ReplicaSet::default();
+        for slot in pool.replicas.all() {
+            candidates.set(slot, left_out.is_none_or(|other| slot != ReplicaIndex(other)));
         }
         let view = pool.view(&candidates);
-        let weigher = Weigher::new(&view);
+        let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);
-        let patience = Patience { waited_s: view.waited_s, declined_s: 0.0 };
-        let asked = Asked::new(&request, patience, &view);
-        let best = best_now(&asked, &weigher).unwrap();
+        let waited = WaitTimes { waited_s: view.waited_s, delayed_s: 0.0 };
+        let query = CandidateQuery::new(&request, waited, &view);
+        let best = best_now(&query, &cost_model).unwrap();
         for slot in candidates.iter() {
-            let offer = weigher.offer(&asked, slot);
-            prop_assert!(best.cost <= offer.cost, "{best:?} of all, but {offer:?}");
-            for depth in offer.found.depth..=blocks as usize {
-                let floor = weigher.floor(&asked, depth);
-                prop_assert!(floor <= offer.cost, "{floor} at {depth}, but {offer:?}");
+            let candidate = cost_model.candidate(&query, slot);
+            prop_assert!(best.cost <= candidate.cost, "{best:?} of all, but {candidate:?}");
+            for depth in candidate.matched.depth..=blocks as usize {
+                let floor = cost_model.floor(&query, depth);
+                prop_assert!(floor <= candidate.cost, "{floor} at {depth}, but {candidate:?}");
             }
         }
     }

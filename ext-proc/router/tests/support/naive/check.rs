@@ -93,12 +93,12 @@ impl Naive {
             })
         };
         let sum: u64 = open().map(room).sum();
-        let told = u64::from(report.room);
+        let told = u64::from(report.free_capacity);
         match self.config.push {
             Push::Outstanding { .. } => assert_eq!(told, sum, "{report:?}"),
             // While one idles, busy ones that have room are not available.
             Push::Pending => assert!(told >= sum, "{report:?}"),
-            Push::Blind => assert_eq!(report.room, u32::MAX),
+            Push::Blind => assert_eq!(report.free_capacity, u32::MAX),
         }
         assert!(report.available as usize >= open().count(), "{report:?}");
         assert!(report.available <= report.replicas, "{report:?}");

@@ -6,10 +6,10 @@ use isotherm_router::{
     Choice, Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Scope,
 };
 
-use super::super::{passed_over_max, serves_in_order};
+use super::super::{overtakes_max, serves_in_order};
 use super::Naive;
 use super::peers::Since;
-use super::replica::Flight;
+use super::replica::InFlightRequest;
 
 /// How many of those that wait the router looks at for one replica.
 const LOOKED_AT_MAX: usize = 64;
@@ -92,7 +92,7 @@ impl Naive {
     /// A request goes to a replica that these could have gone to, who came before it.
     fn pass_over(&mut self, id: RequestId, older: &[RequestId]) {
         let own = self.passed_over.remove(&id).unwrap_or_default();
-        let most = passed_over_max(self.config.policy);
+        let most = overtakes_max(self.config.policy);
         if serves_in_order(self.config.policy) && own < most {
             assert!(older.is_empty(), "{older:?} came before {id:?}");
         }
@@ -133,7 +133,7 @@ impl Naive {
         replica.sent.extend(blocks.iter().map(|block| block.hash));
         replica.outstanding += 1;
         replica.pushes.push(self.now);
-        let flight = Flight {
+        let flight = InFlightRequest {
             replica: decision.replica,
             request,
             epoch: replica.failing.epoch,
@@ -164,7 +164,7 @@ impl Naive {
             }
             RejectReason::NoReplica => assert_eq!(staying().count(), 0),
             RejectReason::RegionFull => {
-                assert_eq!(request.scope, Scope::Guest);
+                assert_eq!(request.scope, Scope::Forwarded);
                 let tau = usize::try_from(self.config.region.queue_max).unwrap();
                 assert!(self.waiting.len() > tau);
             }

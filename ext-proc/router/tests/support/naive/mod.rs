@@ -16,7 +16,7 @@ use isotherm_router::{
 
 use self::ops::Op;
 use self::peers::{Peers, Since};
-use self::replica::{Flight, Replica};
+use self::replica::{InFlightRequest, Replica};
 
 /// The model, with the router that it watches.
 pub struct Naive {
@@ -31,7 +31,7 @@ pub struct Naive {
     idle_since: Option<Time>,
     /// Whether responses tell how long they took: then requests may stay for a warm cache, or leave for one.
     tells_times: bool,
-    in_flight: BTreeMap<RequestId, Flight>,
+    in_flight: BTreeMap<RequestId, InFlightRequest>,
     peers: Peers,
     /// Whether all that are healthy fail.
     all_fail: bool,

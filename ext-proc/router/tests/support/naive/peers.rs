@@ -14,7 +14,7 @@ use super::super::prompt;
 pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
     match &request.scope {
         Scope::Regions { tried } => request.subset.is_none() && !tried.contains(&peer),
-        Scope::Home | Scope::Guest => false,
+        Scope::Local | Scope::Forwarded => false,
     }
 }
 
@@ -213,7 +213,9 @@ impl Peer {
             return false;
         };
         let since = self.pushes.iter().filter(|at| **at >= as_of).count();
-        let beyond = u32::try_from(since).unwrap().saturating_sub(report.room);
+        let beyond = u32::try_from(since)
+            .unwrap()
+            .saturating_sub(report.free_capacity);
         !self.lost
             && now < as_of.after(rules.stale_after)
             && self.refuted.is_none()

@@ -1,7 +1,7 @@
 //! What goes on between regions, and between siblings.
 
 use isotherm_router::{
-    End, Event, Forwarding, PeerId, Placement, Request, RequestId, Scope, Served, Target,
+    End, Event, Forwarding, PeerId, Placement, Request, RequestId, Scope, ServedBy, Target,
 };
 
 use super::super::prompt;
@@ -37,10 +37,10 @@ impl Naive {
         }
         self.event(Event::Finished {
             id,
-            served: if elsewhere {
-                Served::Stranger
+            served_by: if elsewhere {
+                ServedBy::UnknownHost
             } else {
-                Served::Unsaid
+                ServedBy::Unreported
             },
             end,
             ttft_us: None,

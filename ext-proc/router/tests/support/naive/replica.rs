@@ -50,7 +50,7 @@ pub(super) struct LeftOut {
 
 /// A request at a replica.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightRequest {
     pub(super) replica: ReplicaId,
     pub(super) request: Request,
     pub(super) epoch: u64,
@@ -81,7 +81,7 @@ impl Failing {
         });
     }
 
-    pub(super) fn ended(&mut self, now: Time, flight: &Flight, failed: Evidence) {
+    pub(super) fn ended(&mut self, now: Time, flight: &InFlightRequest, failed: Evidence) {
         if flight.epoch != self.epoch {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    End, Event, Load, PeerId, ReplicaId, Request, RequestId, Scope, Served, Time,
+    End, Event, Load, PeerId, ReplicaId, Request, RequestId, Scope, ServedBy, Time,
 };
 
 use super::super::{request, serves_in_order};
@@ -14,7 +14,7 @@ use super::ops::Told;
 use super::peers::Since;
 use super::replica::BREAKS;
 use super::replica::Evidence;
-use super::replica::Flight;
+use super::replica::InFlightRequest;
 
 impl Naive {
     pub(super) fn arrive(
@@ -27,8 +27,8 @@ impl Naive {
         let mut request = request(self.next_request, session, blocks);
         self.next_request += 1;
         request.scope = match reach {
-            Reach::Home => Scope::Home,
-            Reach::Guest => Scope::Guest,
+            Reach::Home => Scope::Local,
+            Reach::Guest => Scope::Forwarded,
             Reach::Regions(tried) => Scope::Regions {
                 tried: tried.iter().copied().map(PeerId).collect(),
             },
@@ -85,7 +85,7 @@ impl Naive {
         };
         for _ in 0..BREAKS {
             self.arrive(&[], 0, Some(&[replica.0 as usize]), &Reach::Home);
-            let at_it = |(_, flight): &(&RequestId, &Flight)| flight.replica == replica;
+            let at_it = |(_, flight): &(&RequestId, &InFlightRequest)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {
                 self.finish_this(id, End::Failed, Server::Unsaid, Told::default());
@@ -99,9 +99,9 @@ impl Naive {
             Server::Unsaid | Server::Stranger => None,
         };
         let served = match (server, member) {
-            (Server::Stranger, _) => Served::Stranger,
-            (_, Some(replica)) => Served::By(replica),
-            (_, None) => Served::Unsaid,
+            (Server::Stranger, _) => ServedBy::UnknownHost,
+            (_, Some(replica)) => ServedBy::Replica(replica),
+            (_, None) => ServedBy::Unreported,
         };
         let chosen = self.in_flight[&id].replica;
         let failed = match end {
@@ -109,7 +109,7 @@ impl Naive {
             End::Refused => None,
             End::Failed => Some(true),
         };
-        let elsewhere = served != Served::Unsaid && served != Served::By(chosen);
+        let elsewhere = served != ServedBy::Unreported && served != ServedBy::Replica(chosen);
         let request = self.leave(id, if elsewhere { Some(true) } else { failed });
         if let Some(other) = member.filter(|_| elsewhere) {
             let failing = &mut self.replicas.get_mut(&other).unwrap().failing;
@@ -127,7 +127,7 @@ impl Naive {
         let cached = told.cached_percent;
         self.event(Event::Finished {
             id,
-            served,
+            served_by: served,
             end,
             ttft_us: told.ttft_ms.map(|ms| 1_000 * ms),
             prompt_tokens: cached.map(|_| 640),

@@ -1,26 +1,26 @@
 //! What is asked: a request, with what is looked up once for all offers to it.
 
-use crate::index::{Behind, Match};
+use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, uncached_tokens};
-use crate::queue::Waiting;
-use crate::slots::Slot;
+use crate::queue::QueuedRequest;
+use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
 
 /// How long a request has waited, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct WaitTimes {
     /// In all.
     pub(super) waited_s: f64,
     /// For one replica although others were free.
-    pub(super) declined_s: f64,
+    pub(super) delayed_s: f64,
 }
 
-impl Patience {
-    fn of(waiting: &Waiting, now: Time) -> Self {
+impl WaitTimes {
+    fn of(queued: &QueuedRequest, now: Time) -> Self {
         let since = |then: Time| now.since(then).as_secs_f64();
         Self {
-            waited_s: since(waiting.arrived),
-            declined_s: waiting.declines_since.map_or(0.0, since),
+            waited_s: since(queued.arrived),
+            delayed_s: queued.delayed_since.map_or(0.0, since),
         }
     }
 
@@ -35,19 +35,19 @@ impl Patience {
 
 /// A request, with what is the same for all offers to it: looked up once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct CandidateQuery<'a> {
     pub(super) request: &'a Request,
-    pub(super) patience: Patience,
+    pub(super) waited: WaitTimes,
     /// The longest prefix of its prompt that anybody has.
-    pub(super) known: Match,
+    pub(super) known: PrefixMatch,
     /// A prefix that is much shorter, where somebody has it: whoever has not even that has next to nothing.
-    pub(super) landmark: Option<Match>,
+    pub(super) landmark: Option<PrefixMatch>,
     /// Where its session was last.
-    pub(super) session_at: Option<Slot>,
+    pub(super) session_at: Option<ReplicaIndex>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn new(request: &'a Request, patience: Patience, view: &View<'_>) -> Self {
+impl<'a> CandidateQuery<'a> {
+    pub(super) fn new(request: &'a Request, waited: WaitTimes, view: &View<'_>) -> Self {
         let blocks = request.fingerprint.blocks();
         // All of this waits for memory, and none needs to wait for the other: where a session was last, there it mostly goes.
         if let Some(session) = request.session {
@@ -56,14 +56,14 @@ impl<'a> Asked<'a> {
         view.index.read_known(blocks);
         let session_at = last_of(request, view);
         if let Some(slot) = session_at {
-            view.fleet.read(slot);
+            view.replicas.read(slot);
             view.index.read_target(slot);
         }
         let landmark = view.index.landmark(blocks);
         let known = view.index.known_once_read(blocks);
         Self {
             request,
-            patience,
+            waited,
             known,
             landmark,
             session_at,
@@ -71,15 +71,15 @@ impl<'a> Asked<'a> {
     }
 
     /// The same for one that waits, which was asked before.
-    pub(super) fn again(waiting: &'a Waiting, view: &View<'_>) -> Self {
-        let request = &waiting.request;
+    pub(super) fn again(queued: &'a QueuedRequest, view: &View<'_>) -> Self {
+        let request = &queued.request;
         let session_at = last_of(request, view);
         let blocks = request.fingerprint.blocks();
-        let known = view.index.known_by(blocks, waiting.known.get());
-        waiting.known.set(known);
+        let known = view.index.known_by(blocks, queued.known.get());
+        queued.known.set(known);
         Self {
             request,
-            patience: Patience::of(waiting, view.now),
+            waited: WaitTimes::of(queued, view.now),
             known,
             landmark: None,
             session_at,
@@ -95,41 +95,46 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn last_of(request: &Request, view: &View<'_>) -> Option<Slot> {
+fn last_of(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
     let replica = view.sessions.last(request.session?)?;
-    view.fleet.slot_of(replica)
+    view.replicas.slot_of(replica)
 }
 
 /// What is the same for all that have equally much of a prompt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Having {
-    pub(super) found: Match,
+pub(super) struct MatchCost {
+    pub(super) matched: PrefixMatch,
     /// How many tokens they have to compute, by that alone.
     uncached: f64,
     /// The one that also holds the answer to an earlier prompt that this one goes on from, and how much of it is expected.
-    answer: Option<(Slot, f64)>,
+    answer: Option<(ReplicaIndex, f64)>,
 }
 
-impl Having {
-    pub(super) fn of(found: Match, asked: &Asked<'_>, view: &View<'_>) -> Self {
-        let uncached = uncached_tokens(asked.request, found.depth);
-        let answer = Behind::matched(asked.request, found.depth)
-            .and_then(|behind| view.answers.at(behind, uncached))
-            .and_then(|(at, held)| Some((view.fleet.slot_of(at)?, view.answers.expected(held))));
+impl MatchCost {
+    pub(super) fn of(matched: PrefixMatch, query: &CandidateQuery<'_>, view: &View<'_>) -> Self {
+        let uncached = uncached_tokens(query.request, matched.depth);
+        let answer = AnswerKey::matched(query.request, matched.depth)
+            .and_then(|key| view.answers.at(key, uncached))
+            .and_then(|(at, held)| Some((view.replicas.slot_of(at)?, view.answers.expected(held))));
         Self {
-            found,
+            matched,
             uncached,
             answer,
         }
     }
 
     /// How many tokens this one has to compute, by estimate.
-    pub(super) fn uncached_on(&self, slot: Slot, asked: &Asked<'_>, view: &View<'_>) -> f64 {
+    pub(super) fn uncached_on(
+        &self,
+        slot: ReplicaIndex,
+        query: &CandidateQuery<'_>,
+        view: &View<'_>,
+    ) -> f64 {
         let answer = match self.answer {
             Some((at, expected)) if at == slot => expected,
             Some(_) | None => 0.0,
         };
-        let unseen = if asked.session_at == Some(slot) {
+        let unseen = if query.session_at == Some(slot) {
             view.sessions.worth()
         } else {
             0.0

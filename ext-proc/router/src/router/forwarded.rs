@@ -10,25 +10,25 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
 
-use crate::index::Recorded;
-use crate::peers::Whom;
-use crate::queue::Place;
-use crate::replica::Sent;
+use crate::index::PredictionRecord;
+use crate::peers::PeerHandle;
+use crate::queue::QueueSeq;
+use crate::replica::BreakerPermit;
 use crate::{PeerId, Request, RequestId, SessionKey, Time};
 
 /// A request that was forwarded to a peer.
 #[derive(Debug)]
-pub(super) struct Away {
-    pub(super) whom: Whom,
-    pub(super) sent: Sent,
+pub(super) struct ForwardedRequest {
+    pub(super) handle: PeerHandle,
+    pub(super) sent: BreakerPermit,
     /// When it left.
     pub(super) left: Time,
-    pub(super) place: Place,
+    pub(super) seq: QueueSeq,
     pub(super) arrived: Time,
     pub(super) fingerprint: Arc<Fingerprint>,
     pub(super) session: Option<SessionKey>,
     pub(super) matched_bytes: u32,
-    pub(super) recorded: Recorded,
+    pub(super) recorded: PredictionRecord,
     /// It came back, and goes on under another identity.
     pub(super) came_back: bool,
 }
@@ -38,49 +38,57 @@ type Likeness = (PeerId, Option<SessionKey>, u32, Option<u64>);
 
 /// All requests that are at peer regions.
 #[derive(Debug, Default)]
-pub(super) struct Abroad {
-    away: BTreeMap<RequestId, Away>,
+pub(super) struct ForwardedTable {
+    forwarded: BTreeMap<RequestId, ForwardedRequest>,
     /// Those that have not come back, by what they ask for.
     alike: BTreeSet<(Likeness, RequestId)>,
 }
 
-impl Abroad {
+impl ForwardedTable {
     pub(super) fn len(&self) -> usize {
-        self.away.len()
+        self.forwarded.len()
     }
 
     pub(super) fn contains(&self, id: RequestId) -> bool {
-        self.away.contains_key(&id)
+        self.forwarded.contains_key(&id)
     }
 
-    pub(super) fn insert(&mut self, id: RequestId, away: Away) {
-        self.alike.insert((likeness_of(&away), id));
-        self.away.insert(id, away);
+    pub(super) fn insert(&mut self, id: RequestId, forwarded: ForwardedRequest) {
+        self.alike.insert((likeness_of(&forwarded), id));
+        self.forwarded.insert(id, forwarded);
     }
 
-    pub(super) fn remove(&mut self, id: RequestId) -> Option<Away> {
-        let away = self.away.remove(&id)?;
-        self.alike.remove(&(likeness_of(&away), id));
-        Some(away)
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<ForwardedRequest> {
+        let forwarded = self.forwarded.remove(&id)?;
+        self.alike.remove(&(likeness_of(&forwarded), id));
+        Some(forwarded)
     }
 
     /// This request came back from this peer: as which one it had left, the oldest one of those like it.
-    pub(super) fn came_back(&mut self, from: PeerId, request: &Request) -> Option<&Away> {
+    pub(super) fn came_back(
+        &mut self,
+        from: PeerId,
+        request: &Request,
+    ) -> Option<&ForwardedRequest> {
         let like = likeness(from, request.session, &request.fingerprint);
         let first = (like, RequestId(0));
-        let found = *self.alike.range(first..).next()?;
-        if found.0 != like {
+        let matched = *self.alike.range(first..).next()?;
+        if matched.0 != like {
             return None;
         }
-        self.alike.remove(&found);
-        let away = self.away.get_mut(&found.1)?;
-        away.came_back = true;
-        Some(away)
+        self.alike.remove(&matched);
+        let forwarded = self.forwarded.get_mut(&matched.1)?;
+        forwarded.came_back = true;
+        Some(forwarded)
     }
 }
 
-fn likeness_of(away: &Away) -> Likeness {
-    likeness(away.whom.id, away.session, &away.fingerprint)
+fn likeness_of(forwarded: &ForwardedRequest) -> Likeness {
+    likeness(
+        forwarded.handle.id,
+        forwarded.session,
+        &forwarded.fingerprint,
+    )
 }
 
 fn likeness(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) -> Likeness {

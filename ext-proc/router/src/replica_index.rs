@@ -7,16 +7,16 @@
 use smallvec::SmallVec;
 
 /// The most slots at a time: replicas that are present, and those whose index entries are not purged yet.
-pub(crate) const SLOTS_MAX: usize = 16_384;
+pub(crate) const INDICES_MAX: usize = 16_384;
 
 /// Sets of up to 64 times as many lie where they are used, and are copied without asking for memory.
 const WORDS_INLINE: usize = 16;
 
 /// A target's dense number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(pub(crate) u16);
+pub(crate) struct ReplicaIndex(pub(crate) u16);
 
-impl Slot {
+impl ReplicaIndex {
     /// As an array index.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -25,13 +25,13 @@ impl Slot {
 
 /// A set of slots.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SlotSet {
+pub(crate) struct ReplicaSet {
     words: SmallVec<[u64; WORDS_INLINE]>,
     len: usize,
 }
 
 /// Words are copied as they are; what is derived would go through them one by one.
-impl Clone for SlotSet {
+impl Clone for ReplicaSet {
     fn clone(&self) -> Self {
         Self {
             words: SmallVec::from_slice(&self.words),
@@ -40,7 +40,7 @@ impl Clone for SlotSet {
     }
 }
 
-impl SlotSet {
+impl ReplicaSet {
     /// How many.
     pub(crate) const fn len(&self) -> usize {
         self.len
@@ -53,14 +53,14 @@ impl SlotSet {
 
     /// Whether this one is in it.
     #[inline]
-    pub(crate) fn contains(&self, slot: Slot) -> bool {
+    pub(crate) fn contains(&self, slot: ReplicaIndex) -> bool {
         self.words
             .get(slot.index() / 64)
             .is_some_and(|word| word & bit(slot) != 0)
     }
 
     /// Puts one in, or takes it out; says whether that changed anything.
-    pub(crate) fn set(&mut self, slot: Slot, member: bool) -> bool {
+    pub(crate) fn set(&mut self, slot: ReplicaIndex, member: bool) -> bool {
         let at = slot.index() / 64;
         if at >= self.words.len() {
             if !member {
@@ -108,7 +108,7 @@ impl SlotSet {
     }
 
     /// All, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.words
             .iter()
             .enumerate()
@@ -116,7 +116,7 @@ impl SlotSet {
     }
 
     /// The first one at or behind `from`, going round at the end.
-    pub(crate) fn next_round(&self, from: Slot) -> Option<Slot> {
+    pub(crate) fn next_round(&self, from: ReplicaIndex) -> Option<ReplicaIndex> {
         let start = from.index() / 64;
         let masked = self.words.get(start).map(|word| Bits {
             at: start,
@@ -132,7 +132,7 @@ impl SlotSet {
     }
 
     /// The one with `n` members in front of it.
-    pub(crate) fn nth(&self, n: usize) -> Option<Slot> {
+    pub(crate) fn nth(&self, n: usize) -> Option<ReplicaIndex> {
         let mut left = n;
         for (at, word) in self.words.iter().enumerate() {
             let here = word.count_ones() as usize;
@@ -145,7 +145,7 @@ impl SlotSet {
     }
 }
 
-const fn bit(slot: Slot) -> u64 {
+const fn bit(slot: ReplicaIndex) -> u64 {
     1 << (slot.0 % 64)
 }
 
@@ -156,15 +156,15 @@ struct Bits {
 }
 
 impl Iterator for Bits {
-    type Item = Slot;
+    type Item = ReplicaIndex;
 
-    fn next(&mut self) -> Option<Slot> {
+    fn next(&mut self) -> Option<ReplicaIndex> {
         if self.word == 0 {
             return None;
         }
         let low = self.word.trailing_zeros() as usize;
         self.word &= self.word - 1;
-        u16::try_from(self.at * 64 + low).ok().map(Slot)
+        u16::try_from(self.at * 64 + low).ok().map(ReplicaIndex)
     }
 }
 
@@ -172,10 +172,10 @@ impl Iterator for Bits {
 mod tests {
     use super::*;
 
-    fn set(members: &[u16]) -> SlotSet {
-        let mut set = SlotSet::default();
+    fn set(members: &[u16]) -> ReplicaSet {
+        let mut set = ReplicaSet::default();
         for member in members {
-            set.set(Slot(*member), true);
+            set.set(ReplicaIndex(*member), true);
         }
         set
     }
@@ -188,19 +188,19 @@ mod tests {
             set.iter().map(|slot| slot.0).collect::<Vec<_>>(),
             [3, 64, 70, 1000]
         );
-        assert_eq!(set.nth(2), Some(Slot(70)));
+        assert_eq!(set.nth(2), Some(ReplicaIndex(70)));
         assert_eq!(set.nth(4), None);
     }
 
     #[test]
     fn the_next_one_goes_round_at_the_end() {
         let set = set(&[3, 64, 70]);
-        assert_eq!(set.next_round(Slot(0)), Some(Slot(3)));
-        assert_eq!(set.next_round(Slot(4)), Some(Slot(64)));
-        assert_eq!(set.next_round(Slot(65)), Some(Slot(70)));
-        assert_eq!(set.next_round(Slot(71)), Some(Slot(3)));
-        assert_eq!(set.next_round(Slot(9000)), Some(Slot(3)));
-        assert_eq!(SlotSet::default().next_round(Slot(5)), None);
+        assert_eq!(set.next_round(ReplicaIndex(0)), Some(ReplicaIndex(3)));
+        assert_eq!(set.next_round(ReplicaIndex(4)), Some(ReplicaIndex(64)));
+        assert_eq!(set.next_round(ReplicaIndex(65)), Some(ReplicaIndex(70)));
+        assert_eq!(set.next_round(ReplicaIndex(71)), Some(ReplicaIndex(3)));
+        assert_eq!(set.next_round(ReplicaIndex(9000)), Some(ReplicaIndex(3)));
+        assert_eq!(ReplicaSet::default().next_round(ReplicaIndex(5)), None);
     }
 
     #[test]
@@ -214,15 +214,15 @@ mod tests {
         );
         assert_eq!(left.len(), 3);
         assert!(!all.is_within(&set(&[3, 64, 70])));
-        assert!(SlotSet::default().is_within(&all));
+        assert!(ReplicaSet::default().is_within(&all));
     }
 
     #[test]
     fn a_change_is_told_from_none() {
         let mut set = set(&[5]);
-        assert!(!set.set(Slot(5), true));
-        assert!(!set.set(Slot(900), false));
-        assert!(set.set(Slot(5), false));
+        assert!(!set.set(ReplicaIndex(5), true));
+        assert!(!set.set(ReplicaIndex(900), false));
+        assert!(set.set(ReplicaIndex(5), false));
         assert!(set.is_empty());
     }
 }

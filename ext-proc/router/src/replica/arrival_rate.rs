@@ -7,13 +7,13 @@ const WHILE_S: f64 = 10.0;
 
 /// Rates over the last while: sums that fade exponentially.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flow {
+pub(crate) struct ArrivalRate {
     requests: f64,
     work_s: f64,
     at: Time,
 }
 
-impl Flow {
+impl ArrivalRate {
     /// A request came that takes so many seconds to compute.
     pub(crate) fn add(&mut self, work_s: f64, now: Time) {
         let fade = self.fade(now);

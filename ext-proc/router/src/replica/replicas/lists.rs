@@ -2,12 +2,12 @@
 //!
 //! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
 
-use super::{Fleet, Rank, Terms};
+use super::{CostInputs, Rank, Replicas};
 use crate::replica::Replica;
-use crate::slots::Slot;
+use crate::replica_index::ReplicaIndex;
 use crate::{Availability, Push, ReplicaId, Time};
 
-impl Fleet {
+impl Replicas {
     /// Probes that have become too old make their replicas unavailable, and failing ones are due for a trial.
     pub(crate) fn expire(&mut self, now: Time) {
         while let Some((time, slot)) = self.expiries.first().copied() {
@@ -34,7 +34,7 @@ impl Fleet {
             self.list(slot, now);
             self.set_timer(slot, now);
         }
-        self.check_refuge(now);
+        self.update_panic_mode(now);
     }
 
     pub(super) fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
@@ -43,24 +43,30 @@ impl Fleet {
         }
     }
 
-    pub(super) fn change_slot(&mut self, slot: Slot, now: Time, change: impl FnOnce(&mut Replica)) {
+    pub(super) fn change_slot(
+        &mut self,
+        slot: ReplicaIndex,
+        now: Time,
+        change: impl FnOnce(&mut Replica),
+    ) {
         self.unlist(slot);
         if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
             change(replica);
         }
         self.list(slot, now);
         self.set_timer(slot, now);
-        self.check_refuge(now);
+        self.update_panic_mode(now);
     }
 
     /// Enters a replica where it now belongs.
-    pub(super) fn list(&mut self, slot: Slot, now: Time) {
+    pub(super) fn list(&mut self, slot: ReplicaIndex, now: Time) {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;
         };
-        let is_open =
-            |calm| replica.availability(&self.rules, now, calm) == Availability::Available;
-        let (open, calm) = (is_open(false), is_open(true));
+        let is_open = |throttled| {
+            replica.availability(&self.rules, now, throttled) == Availability::Available
+        };
+        let (open, throttled) = (is_open(false), is_open(true));
         // One that may be sent a single trial is no reason to send the others less.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
@@ -68,45 +74,49 @@ impl Fleet {
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
         }
-        if let Some(place) = self.terms.get_mut(slot.index()) {
-            *place = Terms::of(replica);
+        if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
+            *place = CostInputs::of(replica);
         }
         self.staying.set(slot, !replica.draining);
         self.healthy.set(slot, healthy);
         self.proven
             .set(slot, healthy && replica.breaker.is_closed());
-        self.calm.set(slot, calm);
+        self.throttled.set(slot, throttled);
         self.idle.set(slot, idle);
         if self.available.set(slot, open) && open {
             self.by_load.insert(rank);
             self.freed.push(slot);
-            let room = replica.room(&self.rules);
-            self.room += u64::from(room);
-            if let Some(place) = self.rooms.get_mut(slot.index()) {
-                *place = room;
+            let free_capacity = replica.free_capacity(&self.rules);
+            self.free_capacity += u64::from(free_capacity);
+            if let Some(place) = self.free_capacities.get_mut(slot.index()) {
+                *place = free_capacity;
             }
         }
     }
 
     /// Takes a replica out of what `list` entered it into, as far as its keys are about to change.
-    pub(super) fn unlist(&mut self, slot: Slot) {
+    pub(super) fn unlist(&mut self, slot: ReplicaIndex) {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;
         };
         if self.available.set(slot, false) {
             let key = (replica.outstanding, replica.turn, slot);
             self.by_load.remove(&Rank::new(key));
-            let room = self.rooms.get(slot.index()).copied().unwrap_or_default();
-            self.room = self.room.saturating_sub(u64::from(room));
+            let free_capacity = self
+                .free_capacities
+                .get(slot.index())
+                .copied()
+                .unwrap_or_default();
+            self.free_capacity = self.free_capacity.saturating_sub(u64::from(free_capacity));
         }
-        self.calm.set(slot, false);
+        self.throttled.set(slot, false);
         if self.idle.set(slot, false) && self.idle.is_empty() {
-            self.calm_ended = true;
+            self.throttle_ended = true;
         }
     }
 
     /// Sets the timer for a replica, or takes it away.
-    pub(super) fn set_timer(&mut self, slot: Slot, now: Time) {
+    pub(super) fn set_timer(&mut self, slot: ReplicaIndex, now: Time) {
         let next = self
             .get(slot)
             .and_then(|replica| replica.next_change(&self.rules, now));
@@ -127,21 +137,21 @@ impl Fleet {
 
     /// Failing replicas are left out only while there is another one with a good probe, and under blind pushing sick
     /// ones only while there is a healthy one.
-    pub(super) fn check_refuge(&mut self, now: Time) {
-        let nobody_healthy = self.rules.push == Push::Blind && self.healthy.is_empty();
-        let nobody_trusted = !self.healthy.is_empty() && self.proven.is_empty();
+    pub(super) fn update_panic_mode(&mut self, now: Time) {
+        let is_probe_panic = self.rules.push == Push::Blind && self.healthy.is_empty();
+        let is_breaker_panic = !self.healthy.is_empty() && self.proven.is_empty();
         let before = self.rules;
-        let one_is_back = before.nobody_trusted && !self.proven.is_empty();
-        if (nobody_healthy, nobody_trusted) == (before.nobody_healthy, before.nobody_trusted) {
+        let one_is_back = before.is_breaker_panic && !self.proven.is_empty();
+        if (is_probe_panic, is_breaker_panic) == (before.is_probe_panic, before.is_breaker_panic) {
             return;
         }
-        let everybody: Vec<Slot> = self.everybody().collect();
-        for slot in &everybody {
+        let all: Vec<ReplicaIndex> = self.all().collect();
+        for slot in &all {
             self.unlist(*slot);
         }
-        self.rules.nobody_healthy = nobody_healthy;
-        self.rules.nobody_trusted = nobody_trusted;
-        for slot in everybody {
+        self.rules.is_probe_panic = is_probe_panic;
+        self.rules.is_breaker_panic = is_breaker_panic;
+        for slot in all {
             if one_is_back && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
                 replica.breaker.hasten(now);
                 self.set_timer(slot, now);

@@ -11,14 +11,14 @@ const EACH_S_MIN: f64 = 1e-7;
 
 /// A line: how long something takes by the number of things that are in its way.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct LinearModel {
     /// Whatever the number, seconds.
     pub(crate) fixed_s: f64,
     /// For each of them, seconds.
     pub(crate) each_s: f64,
 }
 
-impl Line {
+impl LinearModel {
     /// Below both.
     pub(crate) const fn least(self, other: Self) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Line {
 
 /// Sums for least squares that forget.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fit {
+pub(crate) struct DecayingLeastSquares {
     count: f64,
     number: f64,
     seconds: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Fit {
     number_seconds: f64,
 }
 
-impl Fit {
+impl DecayingLeastSquares {
     /// It took so long, with so many in the way.
     pub(crate) fn learn(&mut self, number: f64, seconds: f64) {
         let kept = Self {
@@ -58,7 +58,7 @@ impl Fit {
 
     /// The line through what was learned; through two points of the presumed one, at zero and at `presumed_at`, as far as
     /// that is little.
-    pub(crate) fn line(&self, presumed: Line, presumed_at: f64) -> Line {
+    pub(crate) fn line(&self, presumed: LinearModel, presumed_at: f64) -> LinearModel {
         let there = presumed.fixed_s + presumed.each_s * presumed_at;
         let all = self.with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s).with(
             PRESUMED_WEIGHT,
@@ -69,7 +69,7 @@ impl Fit {
         let slope = (all.count * all.number_seconds - all.number * all.seconds) / spread;
         let each_s = slope.max(EACH_S_MIN);
         let fixed_s = ((all.seconds - each_s * all.number) / all.count).max(0.0);
-        Line { fixed_s, each_s }
+        LinearModel { fixed_s, each_s }
     }
 
     fn with(self, weight: f64, number: f64, seconds: f64) -> Self {
@@ -87,7 +87,7 @@ impl Fit {
 mod tests {
     use super::*;
 
-    const PRESUMED: Line = Line {
+    const PRESUMED: LinearModel = LinearModel {
         fixed_s: 0.03,
         each_s: 0.000_1,
     };
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_line_is_found_under_noise_and_from_any_start() {
-        let mut fit = Fit::default();
+        let mut fit = DecayingLeastSquares::default();
         for i in 0..200_u32 {
             let number = f64::from(i * 1_237 % 5_000);
             let noise = f64::from(i % 7) * 0.002 - 0.006;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn measurements_at_one_place_do_not_break_it() {
-        let mut fit = Fit::default();
+        let mut fit = DecayingLeastSquares::default();
         for _ in 0..100 {
             fit.learn(1_000.0, 0.5);
         }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn without_measurements_it_is_the_presumed_one() {
-        let line = Fit::default().line(PRESUMED, 4_000.0);
+        let line = DecayingLeastSquares::default().line(PRESUMED, 4_000.0);
         assert!(near(line.each_s, PRESUMED.each_s) && near(line.fixed_s, PRESUMED.fixed_s));
     }
 }

@@ -2,45 +2,45 @@
 
 use super::Router;
 use crate::policy::{Policy, View};
-use crate::queue::{Place, Waiting};
+use crate::queue::{QueueSeq, QueuedRequest};
 
 impl Router {
     /// Tells the policy something, with the view that all available replicas are candidates.
     pub(super) fn tell(&mut self, what: impl FnOnce(&mut dyn Policy, &View<'_>)) {
         let view = View {
-            fleet: &self.fleet,
+            replicas: &self.replicas,
             index: &self.index,
-            candidates: self.fleet.available(),
+            candidates: self.replicas.available(),
             queue: &self.queue,
             answers: &self.answers,
             sessions: &self.sessions,
             service_s: self.service_s,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
             waited_s: 0.0,
-            declined_s: 0.0,
+            delayed_s: 0.0,
             now: self.now,
         };
         what(self.policy.as_mut(), &view);
     }
 
     /// A request waits from now on.
-    pub(super) fn enqueue(&mut self, waiting: Waiting) {
-        self.tell(|policy, view| policy.waits(&waiting, view));
-        self.queue.push(waiting);
+    pub(super) fn enqueue(&mut self, queued: QueuedRequest) {
+        self.tell(|policy, view| policy.on_enqueue(&queued, view));
+        self.queue.push(queued);
     }
 
     /// A request waits no more.
-    pub(super) fn dequeue(&mut self, place: Place) -> Option<Waiting> {
-        let waiting = self.queue.remove(place)?;
-        self.policy.gone(place);
-        Some(waiting)
+    pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
+        let queued = self.queue.remove(seq)?;
+        self.policy.on_dequeue(seq);
+        Some(queued)
     }
 
     /// A new policy learns of those who wait.
     pub(super) fn tell_who_waits(&mut self) {
         self.tell(|policy, view| {
-            for waiting in view.queue.all() {
-                policy.waits(waiting, view);
+            for queued in view.queue.all() {
+                policy.on_enqueue(queued, view);
             }
         });
     }

@@ -2,32 +2,33 @@
 
 use core::hint::black_box;
 
-use super::{Fleet, Terms, nobody};
-use crate::replica::{Backlog, Evidence, Replica, Sent};
-use crate::slots::Slot;
+use super::{CostInputs, Replicas, nobody};
+use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
+use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
 
-impl Fleet {
-    pub(crate) fn add(&mut self, slot: Slot, mut replica: Replica, now: Time) {
-        replica.backlog = Backlog::new(self.pace);
+impl Replicas {
+    pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
+        replica.backlog = Backlog::new(self.latency);
         if self.replicas.len() <= slot.index() {
             self.replicas.resize_with(slot.index() + 1, || None);
             self.timers.resize(slot.index() + 1, None);
-            self.rooms.resize(slot.index() + 1, 0);
-            self.terms.resize(slot.index() + 1, Terms::default());
+            self.free_capacities.resize(slot.index() + 1, 0);
+            self.cost_inputs
+                .resize(slot.index() + 1, CostInputs::default());
             let new = (self.ranks.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
-            self.ranks.extend(new.map(Slot).map(nobody));
+            self.ranks.extend(new.map(ReplicaIndex).map(nobody));
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
             *place = Some(replica);
         }
         self.list(slot, now);
-        self.check_refuge(now);
+        self.update_panic_mode(now);
     }
 
     /// A replica left; its slot is free for the index to dispose of.
-    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<ReplicaIndex> {
         let slot = self.slots.remove(&id)?;
         self.unlist(slot);
         self.staying.set(slot, false);
@@ -39,11 +40,11 @@ impl Fleet {
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = nobody(slot);
         }
-        if let Some(place) = self.terms.get_mut(slot.index()) {
-            *place = Terms::default();
+        if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
+            *place = CostInputs::default();
         }
         self.set_timer(slot, now);
-        self.check_refuge(now);
+        self.update_panic_mode(now);
         Some(slot)
     }
 
@@ -67,7 +68,7 @@ impl Fleet {
                 ..load
             };
             replica.headroom.probed(&load, sent, replica.outstanding);
-            replica.progress.probed(&load, sent);
+            replica.stall.probed(&load, sent);
             replica.backlog.probed(load.pending, sent);
             replica.probe = Some((load, sent));
             replica.failed = false;
@@ -80,7 +81,7 @@ impl Fleet {
     }
 
     /// Reads what [`Self::dispatched`] will for this replica, so that it is there by then.
-    pub(crate) fn read(&self, slot: Slot) {
+    pub(crate) fn read(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
             black_box((replica.headroom.last_push(), replica.backlog.last_push()));
             black_box((replica.outstanding, replica.draining, &replica.probe));
@@ -88,12 +89,17 @@ impl Fleet {
     }
 
     /// A request was sent to a replica, which has to compute so many tokens of its prompt.
-    pub(crate) fn dispatched(&mut self, slot: Slot, tokens: f64, now: Time) -> Option<Sent> {
+    pub(crate) fn dispatched(
+        &mut self,
+        slot: ReplicaIndex,
+        tokens: f64,
+        now: Time,
+    ) -> Option<BreakerPermit> {
         self.turn += 1;
         let turn = self.turn;
         let takes_s = self.prefill_s(slot, tokens);
-        self.flow.add(takes_s, now);
-        let pool = self.pace;
+        self.arrivals.add(takes_s, now);
+        let pool = self.latency;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.backlog.presume(pool);
@@ -101,14 +107,14 @@ impl Fleet {
             replica.turn = turn;
             replica.headroom.pushed(now);
             replica.backlog.pushed(tokens, now);
-            replica.flow.add(takes_s, now);
+            replica.arrivals.add(takes_s, now);
             sent = Some(replica.breaker.sent(now));
         });
         sent
     }
 
     /// A sibling sent a request to a replica.
-    pub(crate) fn pushed_by_sibling(&mut self, slot: Slot, now: Time) {
+    pub(crate) fn pushed_by_sibling(&mut self, slot: ReplicaIndex, now: Time) {
         self.turn += 1;
         let turn = self.turn;
         self.change_slot(slot, now, |replica| {
@@ -118,7 +124,13 @@ impl Fleet {
     }
 
     /// A request left a replica, and says this of it.
-    pub(crate) fn released(&mut self, id: ReplicaId, sent: Sent, evidence: Evidence, now: Time) {
+    pub(crate) fn released(
+        &mut self,
+        id: ReplicaId,
+        sent: BreakerPermit,
+        evidence: Evidence,
+        now: Time,
+    ) {
         self.change(id, now, |replica| {
             replica.outstanding = replica.outstanding.saturating_sub(1);
             if replica.is_idle() {
@@ -134,7 +146,7 @@ impl Fleet {
     }
 
     /// A predicted hit was false, or true; how many were false in a row.
-    pub(crate) fn count_false_hit(&mut self, slot: Slot, is_false: bool) -> u32 {
+    pub(crate) fn count_false_hit(&mut self, slot: ReplicaIndex, is_false: bool) -> u32 {
         let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return 0;
         };

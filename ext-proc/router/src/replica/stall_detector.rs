@@ -9,14 +9,14 @@ use crate::{Load, Time};
 
 /// Since when a replica has begun no prompt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct StallDetector {
     /// Since when some wait and none begins, as far as can be seen.
     since: Option<Time>,
     pending: u32,
     running: Option<u32>,
 }
 
-impl Progress {
+impl StallDetector {
     /// A probe, sent at `sent`, says this.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time) {
         let more_run = load.running > self.running;
@@ -60,25 +60,25 @@ mod tests {
 
     #[test]
     fn a_replica_where_the_same_ones_wait_stalls_since_they_were_first_seen() {
-        let mut progress = Progress::default();
-        progress.probed(&load(0, 8), at(1));
-        assert_eq!(progress.stalled_since(), None);
-        progress.probed(&load(2, 8), at(2));
-        progress.probed(&load(3, 7), at(3));
-        assert_eq!(progress.stalled_since(), Some(at(2)), "ends do not count");
+        let mut stall = StallDetector::default();
+        stall.probed(&load(0, 8), at(1));
+        assert_eq!(stall.stalled_since(), None);
+        stall.probed(&load(2, 8), at(2));
+        stall.probed(&load(3, 7), at(3));
+        assert_eq!(stall.stalled_since(), Some(at(2)), "ends do not count");
     }
 
     #[test]
     fn one_that_begins_ends_it() {
-        let mut progress = Progress::default();
-        progress.probed(&load(2, 8), at(1));
-        progress.probed(&load(1, 8), at(2));
-        assert_eq!(progress.stalled_since(), Some(at(2)), "fewer wait");
-        progress.probed(&load(4, 9), at(3));
-        assert_eq!(progress.stalled_since(), Some(at(3)), "more run");
-        progress.computed(at(4));
-        assert_eq!(progress.stalled_since(), Some(at(4)), "a first token");
-        progress.probed(&load(0, 9), at(5));
-        assert_eq!(progress.stalled_since(), None, "nobody waits");
+        let mut stall = StallDetector::default();
+        stall.probed(&load(2, 8), at(1));
+        stall.probed(&load(1, 8), at(2));
+        assert_eq!(stall.stalled_since(), Some(at(2)), "fewer wait");
+        stall.probed(&load(4, 9), at(3));
+        assert_eq!(stall.stalled_since(), Some(at(3)), "more run");
+        stall.computed(at(4));
+        assert_eq!(stall.stalled_since(), Some(at(4)), "a first token");
+        stall.probed(&load(0, 9), at(5));
+        assert_eq!(stall.stalled_since(), None, "nobody waits");
     }
 }

@@ -1,21 +1,21 @@
-//! Lots, drawn from a seed: looking at the next lot does not draw it.
+//! SeededRng, drawn from a seed: looking at the next lot does not draw it.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
-use crate::slots::{Slot, SlotSet};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// A sequence of lots.
 #[derive(Clone, Debug)]
-pub(super) struct Lots(Pcg64);
+pub(super) struct SeededRng(Pcg64);
 
-impl Lots {
+impl SeededRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(Pcg64::seed_from_u64(seed))
     }
 
     /// One of the set, all equally likely.
-    pub(super) fn draw(&mut self, from: &SlotSet) -> Option<Slot> {
+    pub(super) fn pick(&mut self, from: &ReplicaSet) -> Option<ReplicaIndex> {
         let scaled = u128::from(self.0.next_u64()) * from.len() as u128;
         from.nth(usize::try_from(scaled >> 64).ok()?)
     }
@@ -32,14 +32,14 @@ mod tests {
 
     #[test]
     fn everybody_is_drawn_about_equally_often() {
-        let mut set = SlotSet::default();
+        let mut set = ReplicaSet::default();
         for slot in [3, 64, 100, 900] {
-            set.set(Slot(slot), true);
+            set.set(ReplicaIndex(slot), true);
         }
-        let mut lots = Lots::new(1);
+        let mut rng = SeededRng::new(1);
         let mut drawn = [0; 1024];
         for _ in 0..4_000 {
-            drawn[lots.draw(&set).unwrap().index()] += 1;
+            drawn[rng.pick(&set).unwrap().index()] += 1;
         }
         for slot in set.iter() {
             assert!((900..1_100).contains(&drawn[slot.index()]));

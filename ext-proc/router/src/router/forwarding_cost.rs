@@ -18,45 +18,50 @@
 use core::time::Duration;
 
 use super::Router;
-use crate::peers::Going;
+use crate::peers::ForwardTarget;
 use crate::policy::uncached_tokens;
-use crate::slots::SlotSet;
+use crate::replica_index::ReplicaSet;
 use crate::{PolicyName, Reason, Request};
 
 impl Router {
     /// Where a request goes although somebody is free here, if anywhere.
-    pub(super) fn drawn_away(&self, request: &Request) -> Option<Going> {
+    pub(super) fn find_warmer_peer(&self, request: &Request) -> Option<ForwardTarget> {
         let tried = request.tried()?;
         // Nobody there; nobody here, and the queue asks then; or nothing to weigh yet.
         if self.peers.available().is_empty()
-            || self.fleet.available().is_empty()
-            || self.fleet.prefill_of_pool_s(0.0).is_none()
+            || self.replicas.available().is_empty()
+            || self.replicas.prefill_of_pool_s(0.0).is_none()
             || self.config.policy == PolicyName::ConsistentHash
         {
             return None;
         }
-        let going = self.peers.choose(request, tried, self.config.policy)?;
-        self.draws(&going, request, self.fleet.available())
-            .then_some(going)
+        let target = self.peers.choose(request, tried, self.config.policy)?;
+        self.is_warmer(&target, request, self.replicas.available())
+            .then_some(target)
     }
 
     /// Whether going there beats a replica that is free here.
-    pub(super) fn draws(&self, going: &Going, request: &Request, free: &SlotSet) -> bool {
-        if going.reason != Reason::Prefix || free.is_empty() {
+    pub(super) fn is_warmer(
+        &self,
+        target: &ForwardTarget,
+        request: &Request,
+        free: &ReplicaSet,
+    ) -> bool {
+        if target.reason != Reason::Prefix || free.is_empty() {
             return false;
         }
         let here = self.index.deepest(request.fingerprint.blocks(), free);
         let saved =
-            uncached_tokens(request, here.depth) - uncached_tokens(request, going.found.depth);
-        self.fleet
+            uncached_tokens(request, here.depth) - uncached_tokens(request, target.matched.depth);
+        self.replicas
             .prefill_of_pool_s(saved)
-            .is_some_and(|saved_s| saved_s > going.estimated_ttft.as_secs_f64())
+            .is_some_and(|saved_s| saved_s > target.estimated_ttft.as_secs_f64())
     }
 
     /// Whether waiting here, behind so many others, beats going there.
-    pub(super) fn is_better_here(
+    pub(super) fn is_waiting_cheaper(
         &self,
-        going: &Going,
+        target: &ForwardTarget,
         request: &Request,
         waited: Duration,
         ahead: usize,
@@ -66,16 +71,16 @@ impl Router {
         }
         let here = self
             .index
-            .deepest(request.fingerprint.blocks(), self.fleet.staying());
+            .deepest(request.fingerprint.blocks(), self.replicas.staying());
         let costs = || {
             let computing_s = |depth| {
-                self.fleet
+                self.replicas
                     .prefill_of_pool_s(uncached_tokens(request, depth))
             };
             let here_s = computing_s(here.depth)?;
-            let there_s = computing_s(going.found.depth)?;
+            let there_s = computing_s(target.matched.depth)?;
             let wait_s = self.wait_s(ahead)?.max(waited.as_secs_f64());
-            let away_s = going.estimated_ttft.as_secs_f64();
+            let away_s = target.estimated_ttft.as_secs_f64();
             Some((wait_s + here_s, away_s + there_s))
         };
         costs().is_some_and(|(here_s, there_s)| here_s < there_s)
