@@ -2,8 +2,7 @@
 //!
 //! One [`Router`] serves one pool (the replicas of one model in one region). It is *sans I/O*: time and events
 //! come in as arguments, effects come out of [`Router::poll_effect`]. The service and the simulator are two
-//! drivers of the same calls. [`region::Regions`] is the same for a whole service: who the other regions are, how they are,
-//! and whose replicas this one adopts.
+//! drivers of the same calls.
 
 mod config;
 mod effect;
@@ -13,7 +12,6 @@ mod peer;
 mod peers;
 mod policy;
 mod queue;
-pub mod region;
 mod replica;
 mod replica_index;
 mod ring;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::region::AdoptionBlocker;
+use isotherm_regions::AdoptionBlocker;
 use isotherm_router::{PeerId, PeerReport, PeerStatus};
 
 use super::auth::Authorized;

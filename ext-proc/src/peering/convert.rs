@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use isotherm_router::region::{Ping, Session};
+use isotherm_regions::{Ping, Session};
 
 use super::message::{Message, NamedPlacement};
 use super::wire::{self, Payload};

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isotherm_router::region::{Incarnation, Session};
+use isotherm_regions::{Incarnation, Session};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 

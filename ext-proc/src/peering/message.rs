@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_router::region::{Heartbeat, Ping, RegionRecord};
+use isotherm_regions::{Heartbeat, Ping, RegionRecord};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@
 //! - [`Acceptor`] is the other end: it hands what verified callers say to an [`Answer`].
 //!
 //! What is decided by what is said is none of this module's business: messages carry their session and number, and it is
-//! the core (`isotherm_router::region`) that drops what is late, replayed or not asked for.
+//! the core (`isotherm_regions`) that drops what is late, replayed or not asked for.
 //!
 //! Everything is bounded: a link keeps the newest ping and a few messages, and a reader that is slow stops its link by
 //! HTTP/2's flow control; a message has at most [`MESSAGE_BYTES_MAX`].
@@ -28,7 +28,7 @@ mod timeouts;
 mod transport;
 pub mod wire;
 
-use isotherm_router::region::Session;
+use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
 pub use credentials::{Credentials, CredentialsError, ReloadResult};

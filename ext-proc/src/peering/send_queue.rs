@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use isotherm_router::region::Session;
+use isotherm_regions::Session;
 use prost::Message as _;
 use tokio::sync::Notify;
 
@@ -126,7 +126,7 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use isotherm_router::region::{Advertisement, Ping, RecordVersion};
+    use isotherm_regions::{Advertisement, Ping, RecordVersion};
 
     use super::*;
     use crate::peering::{NamedPlacement, NamedTarget};

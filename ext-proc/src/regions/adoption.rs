@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use isotherm_regions::PoolReplicas;
 use isotherm_router::PeerId;
-use isotherm_router::region::PoolReplicas;
 use tokio::time::Instant;
 
 use super::pools::pool_of;

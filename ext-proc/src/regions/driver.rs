@@ -5,9 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use isotherm_router::region::{
-    Event, Heartbeat, Incarnation, Ping, PoolReplicas, Regions, RegionsConfig,
-};
+use isotherm_regions::{Event, Heartbeat, Incarnation, Ping, PoolReplicas, Regions, RegionsConfig};
 use isotherm_router::{PeerId, Time};
 use tokio::sync::Notify;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_router::region::{Effect, RegionName};
+use isotherm_regions::{Effect, RegionName};
 use isotherm_router::{PeerId, PeerReport};
 
 use super::driver::RegionsDriver;

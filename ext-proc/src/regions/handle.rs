@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use isotherm_regions::{Event, PeerRegionStatus, RegionName};
 use isotherm_router::PeerId;
-use isotherm_router::region::{Event, PeerRegionStatus, RegionName};
 
 use super::RegionsDriver;
 use super::links::{PeerLink, SiblingLink};

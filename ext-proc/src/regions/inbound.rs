@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use isotherm_router::region::Session;
+use isotherm_regions::Session;
 
 use super::RegionsDriver;
 use super::placements;

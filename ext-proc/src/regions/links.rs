@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isotherm_regions::LinkFailure;
 use isotherm_router::PeerId;
-use isotherm_router::region::LinkFailure;
 use tokio::sync::mpsc;
 
 use super::sibling::Sibling;

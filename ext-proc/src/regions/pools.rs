@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use isotherm_regions::PoolReplicas;
 use isotherm_router::PeerReport;
-use isotherm_router::region::PoolReplicas;
 
 use crate::pool::{ANY_MODEL, Pool, PoolTable};
 

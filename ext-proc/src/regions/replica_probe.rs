@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use isotherm_regions::Event;
 use isotherm_router::PeerId;
-use isotherm_router::region::Event;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 

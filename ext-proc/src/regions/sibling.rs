@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::region::{
+use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Ping, RecordVersion, RegionName, Session,
 };
 use isotherm_router::{PeerReport, Time};

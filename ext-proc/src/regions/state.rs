@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use isotherm_router::region::{
-    Advertisement, Event, Incarnation, PoolReplicas, RegionName, Regions,
-};
+use isotherm_regions::{Advertisement, Event, Incarnation, PoolReplicas, RegionName, Regions};
 use isotherm_router::{PeerId, Time};
 use tokio::task::AbortHandle;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use isotherm_regions::{AdoptionBlocker, RegionState, RegionsCounters};
 use isotherm_router::PeerId;
-use isotherm_router::region::{AdoptionBlocker, RegionState, RegionsCounters};
 
 /// How the regions are now.
 #[derive(Clone, Debug, PartialEq)]

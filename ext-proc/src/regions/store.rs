@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use isotherm_router::region::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
+use isotherm_regions::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 

@@ -6,7 +6,7 @@ use isotherm_ext_proc::peering::wire::{Envelope, Payload, Ping, Stance};
 use isotherm_ext_proc::peering::{
     Acceptor, LinkError, LocalError, LocalIdentity, Message, RefusedError, TransportSecurity,
 };
-use isotherm_router::region::Session;
+use isotherm_regions::Session;
 use tokio::net::TcpListener;
 
 use crate::raw::{self, RAW_SESSION};

@@ -11,8 +11,8 @@ use isotherm_ext_proc::peering::{
     Acceptor, Caller, Credentials, Dialer, KeyedLinkEvent, LinkError, LinkEvent, LinkTimeouts,
     LocalIdentity, Message, MessageHandler, PeerEndpoint, TransportSecurity,
 };
+use isotherm_regions::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
 use isotherm_router::PeerReport;
-use isotherm_router::region::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;

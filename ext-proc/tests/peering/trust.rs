@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, Message, RefusedError};
-use isotherm_router::region::{PoolReplicas, RegionRecord, SuccessorList};
+use isotherm_regions::{PoolReplicas, RegionRecord, SuccessorList};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

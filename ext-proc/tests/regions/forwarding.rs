@@ -1,8 +1,8 @@
 //! What regions tell each other reaches the pools, and stops reaching them.
 
 use isotherm_ext_proc::pool::RouteRequest;
+use isotherm_regions::RegionState;
 use isotherm_router::PeerAvailability;
-use isotherm_router::region::RegionState;
 
 use super::world::{Node, connect, connected, eventually, place};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isotherm_ext_proc::pool::{RouteRequest, Submission};
 use isotherm_ext_proc::regions::RegionsStatus;
-use isotherm_router::region::RegionState;
+use isotherm_regions::RegionState;
 
 use super::world::{Node, connect, connected, eventually, throughout};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
+use isotherm_regions::RegionState;
 use isotherm_router::Scope;
-use isotherm_router::region::RegionState;
 use serde_json::Value;
 
 use super::fake::{FakeEngine, vllm};

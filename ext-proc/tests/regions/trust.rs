@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use isotherm_regions::RegionState;
 use isotherm_router::PeerAvailability;
-use isotherm_router::region::RegionState;
 
 use super::authority::Authority;
 use super::world::{Node, connect, connected, eventually, throughout};

@@ -13,7 +13,7 @@ use crate::cargo::{build_release, cargo, made, root, target_dir};
 use crate::process::{self, say};
 
 /// The packages whose benches are the core's.
-const PACKAGES: [&str; 2] = ["isotherm-bench-core", "isotherm-router"];
+const PACKAGES: [&str; 2] = ["isotherm-bench-core", "isotherm-regions"];
 
 /// Runs everything; `filters` are Criterion's: only benches whose names contain them.
 ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
-use isotherm_router::region::{Incarnation, Session};
+use isotherm_regions::{Incarnation, Session};
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::timeout;

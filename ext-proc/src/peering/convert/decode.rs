@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_router::PeerReport;
-use isotherm_router::region::{
+use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
+use isotherm_router::PeerReport;
 
 use super::{BLOCKS_MAX, DecodeError, NAME_BYTES_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::{NamedPlacement, NamedTarget};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use isotherm_router::PeerReport;
-use isotherm_router::region::{
+use isotherm_regions::{
     Advertisement, Heartbeat, Liveness, PeerView, PoolReplicas, RecordVersion, RegionName,
     RegionRecord,
 };
+use isotherm_router::PeerReport;
 
 use crate::peering::message::{NamedPlacement, NamedTarget};
 use crate::peering::wire;

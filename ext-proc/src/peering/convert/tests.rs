@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_router::PeerReport;
-use isotherm_router::region::{
+use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, SuccessorList,
 };
+use isotherm_router::PeerReport;
 use proptest::prelude::*;
 use prost::Message as _;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt as _, stream};
-use isotherm_router::region::{Incarnation, Session};
+use isotherm_regions::{Incarnation, Session};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;

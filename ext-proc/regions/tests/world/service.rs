@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_router::region::{
-    Effect, Event, Incarnation, Ping, RegionRecord, Regions, RegionsConfig,
-};
+use isotherm_regions::{Effect, Event, Incarnation, Ping, RegionRecord, Regions, RegionsConfig};
 use isotherm_router::{PeerId, PeerReport};
 
 use super::links::{LinkId, Message};

@@ -8,12 +8,12 @@
 //!
 //! `ALGORITHM.md`, "Recovery", proves that no two regions ever adopt the same replica by it.
 
-use super::claim::Outage;
+use super::claims::Outage;
 use super::event::{Effect, ReleaseReason};
 use super::message::RegionName;
 use super::peer::PeerRegion;
 use super::{AdoptionBlocker, Regions};
-use crate::PeerId;
+use isotherm_router::PeerId;
 
 /// Whether this region adopts a peer's replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What breaks, and how it is made good.
 
-use isotherm_router::region::Event;
+use isotherm_regions::Event;
 
 use super::{Due, MS, Nanos, World, members};
 

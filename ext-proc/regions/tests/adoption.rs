@@ -11,7 +11,7 @@
 
 mod world;
 
-use isotherm_router::region::{AdoptionBlocker, Event};
+use isotherm_regions::{AdoptionBlocker, Event};
 use world::{Fault, MS, Nanos, World};
 
 const SECOND: Nanos = 1_000 * MS;

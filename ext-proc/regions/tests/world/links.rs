@@ -1,7 +1,7 @@
 //! Links: in order and without gaps like TCP, so that a loss is a delay for all that follows; what was sent may arrive
 //! after its sender is gone.
 
-use isotherm_router::region::{Event, Heartbeat, LinkFailure, Ping, RegionRecord, Session};
+use isotherm_regions::{Event, Heartbeat, LinkFailure, Ping, RegionRecord, Session};
 use std::collections::VecDeque;
 
 use super::{Due, MS, Nanos, World};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Regions;
-use super::claim::Outage;
+use super::claims::Outage;
 use super::event::{Effect, ReleaseReason};
 use super::message::Liveness;
 use super::records::addresses;
-use crate::PeerId;
+use isotherm_router::PeerId;
 
 /// Replicas that are asked as witnesses, of one region.
 const WITNESSES: usize = 3;

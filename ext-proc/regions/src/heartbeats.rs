@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::message::Session;
-use crate::Time;
+use isotherm_router::Time;
 
 /// Pings whose answers may still come.
 const ASKED_MAX: usize = 16;

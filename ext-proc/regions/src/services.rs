@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::message::{Advertisement, Incarnation, RecordVersion, RegionName};
-use crate::Time;
+use isotherm_router::Time;
 
 /// Voices of one region; the one that was heard longest ago makes room.
 const VOICES_MAX: usize = 8;

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use super::adopt::AdoptionDecision;
+use super::adoption::AdoptionDecision;
 use super::event::LinkFailure;
 use super::message::{Incarnation, Liveness, RecordVersion, RegionName};
 use super::{Regions, records};
-use crate::{PeerId, Time};
+use isotherm_router::{PeerId, Time};
 
 /// The regions, as one service sees them.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::message::{Heartbeat, Ping, PoolReplicas, RegionName, RegionRecord, Session};
-use crate::{PeerId, PeerReport, Time};
+use isotherm_router::{PeerId, PeerReport, Time};
 
 /// What a service knows of the regions when it starts, or when its configuration changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::event::{Effect, LinkFailure};
 use super::message::{Advertisement, Heartbeat, Ping, RecordVersion, RegionRecord, Session};
 use super::{ROW_INTERVALS, Regions, records};
-use crate::{PeerId, Time};
+use isotherm_router::{PeerId, Time};
 
 impl Regions {
     /// A link that is up proves that the other side lives, whatever it says next.

@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::PeerReport;
+use isotherm_router::PeerReport;
 
 /// A region's name, the same everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

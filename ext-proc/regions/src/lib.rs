@@ -1,24 +1,26 @@
 //! The regions, as one service sees them: who is heard, who is dead, and whose replicas this region adopts.
 //!
-//! *Sans I/O* like the [`Router`](crate::Router): [`Regions::handle`] for what comes in, [`Regions::answer`] for what a
+//! *Sans I/O* like the [`Router`](isotherm_router::Router): [`Regions::handle`] for what comes in, [`Regions::answer`] for what a
 //! peer asks, [`Regions::poll_effect`] for what goes out, [`Regions::poll_timeout`] for when to call again. The driver
 //! dials, protects and keeps the links, asks replicas when told to, and moves them into and out of its pools.
 //! `ALGORITHM.md`, "Recovery", has the rule and why it is safe.
 
-mod adopt;
-mod claim;
+mod adoption;
+mod claims;
+mod death_proof;
 mod event;
-mod hear;
+mod heartbeats;
+mod inbound;
 mod message;
+mod own_record;
 mod peer;
-mod proof;
-mod publish;
-mod pulse;
+
+mod record_writer;
+
 mod records;
-mod siblings;
+mod services;
 mod status;
 mod tick;
-mod voices;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,9 +33,9 @@ pub use message::{
 };
 pub use status::{AdoptionBlocker, PeerRegionStatus, RegionState, RegionsCounters, RegionsStatus};
 
-use crate::{PeerId, PeerReport, Time};
+use isotherm_router::{PeerId, PeerReport, Time};
 use peer::PeerRegion;
-use siblings::RecordWriter;
+use record_writer::RecordWriter;
 
 /// Intervals without an acceptable answer after which a peer is lost.
 const SILENCE_INTERVALS: u32 = 3;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use isotherm_router::region::{
+use isotherm_regions::{
     Advertisement, Effect, Event, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas,
     RecordVersion, RegionRecord, Regions, RegionsConfig, Session,
 };
@@ -88,7 +88,7 @@ impl Service {
                 region: name(id).as_str().into(),
                 version: 1,
                 pools: members(id, each),
-                successors: isotherm_router::region::SuccessorList {
+                successors: isotherm_regions::SuccessorList {
                     version: 2,
                     order: (0..=peers).map(|id| name(id).as_str().into()).collect(),
                     previous: Some((0..=peers).map(|id| name(id).as_str().into()).collect()),

@@ -105,8 +105,8 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::region::{Event, Incarnation, RegionsConfig};
-    use crate::{PeerId, Time};
+    use crate::{Event, Incarnation, RegionsConfig};
+    use isotherm_router::{PeerId, Time};
 
     fn service(incarnation: u64) -> Regions {
         let config = RegionsConfig {

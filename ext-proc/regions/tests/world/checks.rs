@@ -1,6 +1,6 @@
 //! What must hold at every instant, and how long things took.
 
-use isotherm_router::region::{Heartbeat, ReleaseReason};
+use isotherm_regions::{Heartbeat, ReleaseReason};
 
 use super::dial::PAUSE_MAX;
 use super::{INTERVAL_NS, MS, Nanos, Random, World};

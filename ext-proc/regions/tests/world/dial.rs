@@ -1,6 +1,6 @@
 //! Dialling, as the driver does it: an attempt that fails is followed by a pause that grows, and a new dial on request.
 
-use isotherm_router::region::{Event, LinkFailure};
+use isotherm_regions::{Event, LinkFailure};
 
 use super::links::{Link, LinkId, Way};
 use super::{Due, MS, Nanos, World};

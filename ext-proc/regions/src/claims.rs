@@ -3,12 +3,12 @@
 //! RegionState is the rule: a region that stands and is ahead of another in both lists needs no further word from it, so it may
 //! adopt also when the other one is cut off. Yielding is said aloud, and to stand again means to ask everybody again.
 
-use super::adopt::AdoptionDecision;
+use super::adoption::AdoptionDecision;
 use super::event::ReleaseReason;
 use super::message::RegionName;
 use super::records::{newest_common, rank};
 use super::{AdoptionBlocker, PATIENCE_INTERVALS, Regions};
-use crate::PeerId;
+use isotherm_router::PeerId;
 
 /// How a region is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::death_proof::DeathProof;
 use super::event::LinkFailure;
+use super::heartbeats::HeartbeatMonitor;
 use super::message::{Incarnation, Liveness, RecordVersion, RegionName, RegionRecord};
-use super::proof::DeathProof;
-use super::pulse::HeartbeatMonitor;
 use super::records;
-use super::voices::PeerServices;
-use crate::{PeerId, Time};
+use super::services::PeerServices;
+use isotherm_router::{PeerId, Time};
 
 /// Another region.
 #[derive(Debug)]

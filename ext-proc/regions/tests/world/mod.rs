@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use isotherm_router::region::{Effect, PoolReplicas, RegionName, RegionRecord};
+use isotherm_regions::{Effect, PoolReplicas, RegionName, RegionRecord};
 use isotherm_router::{PeerId, PeerReport, Time};
 
 pub use checks::{Checks, REJOIN, Worst};

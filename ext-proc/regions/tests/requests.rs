@@ -14,13 +14,14 @@
     reason = "tests, with a world that is a module; the environment may say how long to run"
 )]
 
+#[path = "../../router/tests/support/mod.rs"]
 mod support;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use isotherm_router::region::Effect as RegionEffect;
+use isotherm_regions::Effect as RegionEffect;
 use isotherm_router::{
     Effect, End, Event, PeerSpec, Push, ReplicaId, ReplicaSpec, RequestId, Router, RouterConfig,
     Scope, ServedBy,

@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use crate::Time;
+use isotherm_router::Time;
 
 /// Attempts to dial that must fail.
 const ATTEMPTS_MIN: u32 = 2;
