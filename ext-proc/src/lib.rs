@@ -8,7 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod eds;
-pub mod frontends;
+mod frontends;
 pub mod log;
 pub mod metrics;
 pub mod peering;

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::{Shared, view};
-use crate::frontends::request::{Listener, RequestHead, RouteTarget};
+use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 
@@ -49,20 +49,24 @@ pub(super) async fn explain(
     let (headers, problem) = filtered.await.map_err(ApiError::broken)??;
     // A counter of its own: a question is no request.
     let metrics = Metrics::register(&mut Registry::default());
-    let head = RequestHead::read(Some(&headers), None, Listener::Clients, &metrics);
+    let pairs = headers.headers.iter();
+    let pairs = pairs.map(|header| (&*header.key, &*header.raw_value));
+    let head = RequestHead::read(pairs, ListenerKind::Clients, &metrics);
     let found = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
         tier: header(&headers, names::TIER),
-        prompt_bytes: head.ask.fingerprint.total_bytes(),
-        prompt_tokens: head.ask.prompt_tokens,
-        blocks: head.ask.fingerprint.blocks().len(),
+        prompt_bytes: head.request.fingerprint.total_bytes(),
+        prompt_tokens: head.request.prompt_tokens,
+        blocks: head.request.fingerprint.blocks().len(),
         problem,
     };
     let table = admin.pool_registry.table();
     let peer_table = table.peer_table().map(Arc::as_ref);
     let explained = match RouteTarget::of(&head, &table) {
-        RouteTarget::Pool(pool) => in_pool(found, &pool, &pool.explain(&head.ask(peer_table))),
+        RouteTarget::Pool(pool) => {
+            in_pool(found, &pool, &pool.explain(&head.route_request(peer_table)))
+        }
         RouteTarget::PassThrough(Some(cluster)) => without_pool(
             found,
             format!("passed on to cluster `{cluster}` without waiting"),

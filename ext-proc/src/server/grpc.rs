@@ -13,8 +13,8 @@ use tonic_health::server::HealthService;
 use super::envoys::{Callers, Envoys, Marking, Watched};
 use super::listen::Connection;
 use crate::eds::Endpoints;
-use crate::frontends::decision_stream::DecisionService;
-use crate::frontends::ext_proc::ExtProc;
+use crate::frontends::decision_stream::DecisionServer;
+use crate::frontends::ext_proc::ExtProcServer;
 
 /// The most streams that one connection may have open. A stream lives as long as its request, so this bounds waiting
 /// and running requests together; Envoy opens one connection per worker thread. HTTP/2's usual 100 to 200 would be
@@ -35,8 +35,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Everything that is served.
 #[derive(Clone)]
 pub(super) struct Services {
-    pub(super) ext_proc: ExtProc,
-    pub(super) decisions: DecisionService,
+    pub(super) ext_proc: ExtProcServer,
+    pub(super) decisions: DecisionServer,
     pub(super) endpoints: EndpointDiscoveryServiceServer<Endpoints>,
     pub(super) health: HealthServer<HealthService>,
     /// Learns which connections are Envoys'.

@@ -27,7 +27,9 @@ use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::{Config, Listen};
 use crate::eds::Endpoints;
-use crate::frontends::ext_proc::ExtProc;
+use crate::frontends::decision_stream::DecisionServer;
+use crate::frontends::ext_proc::ExtProcServer;
+use crate::frontends::request::RequestContext;
 use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
 use crate::pool::PoolRegistry;
 use crate::probe;
@@ -166,14 +168,14 @@ impl Server {
             region.start(config, envoys.count())
         });
         let region = region.transpose()?;
-        let ext_proc = ExtProc::new(
-            Arc::clone(&self.pool_registry),
-            self.metrics.clone(),
-            unix_time_s(),
-        );
+        let context = Arc::new(RequestContext {
+            pool_registry: Arc::clone(&self.pool_registry),
+            metrics: Arc::clone(&self.metrics),
+            started_unix_s: unix_time_s(),
+        });
         let services = grpc::Services {
-            decisions: ext_proc.decisions(stopped.clone()),
-            ext_proc,
+            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
+            decisions: DecisionServer::decisions(context, stopped.clone()),
             endpoints: Endpoints::server(
                 Arc::clone(&self.pool_registry),
                 self.metrics,

@@ -19,14 +19,14 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::is_true;
-use crate::frontends::ext_proc::ExtProc;
+use crate::frontends::ext_proc::ExtProcServer;
 use crate::pool::{Pool, PoolRegistry};
 
 /// How often the pool_registry is looked at until it is known.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 const LIVENESS: &str = "liveness";
-const READY_NAMES: [&str; 3] = ["readiness", ExtProc::NAME, ""];
+const READY_NAMES: [&str; 3] = ["readiness", ExtProcServer::NAME, ""];
 
 /// Tells `serving`, and the health service that is returned, whether the service is ready, until it stops.
 pub(super) async fn announce(

@@ -1,16 +1,15 @@
-//! One decision stream: what the filter says on it, and what it hears.
+//! One decision stream: requests of the filter in, decisions out.
 //!
-//! Whenever the decision stream's task wakes it takes everything that is there, and says what there is to say in one message: that
-//! is one frame, one write and one wake-up of Envoy's worker for all of it. It has no task of its own, like an exchange.
+//! Whenever the HTTP/2 connection polls it, the session reads every message that is there and answers with one message:
+//! one frame, one write, and one wake-up of the Envoy worker. The session has no task of its own.
 //!
-//! A decision stream that breaks may have ends on it that nobody has read yet; like an exchange it looks for them last.
+//! A stream that breaks may hold request ends that are not read yet. The session reads them when it is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -22,123 +21,125 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 
-use super::super::request::head::RequestHead;
-use super::super::request::reply::Reply;
-use super::super::request::{Context, Listener};
-use super::super::request::{Placed, RequestLifecycle};
 use super::response;
+use crate::frontends::request::reply::Reply;
+use crate::frontends::request::{
+    ListenerKind, RequestContext, RequestHead, RequestLifecycle, RouteStatus,
+};
 use crate::pool::PoolDecision;
 
-/// The most requests that a decision stream may have open: as many as a connection may have streams.
+/// Limit of open requests on one stream: as many as a connection may have streams.
 const OPEN_MAX: usize = 100_000;
 
-/// The most messages that are read before something else gets its turn.
+/// Limit of messages that are read before other streams of the connection get their turn.
 const MESSAGES_MAX: usize = 64;
 
-/// The most responses in one message.
+/// Limit of responses in one message.
 const RESPONSES_MAX: usize = 1024;
 
-/// What the filter says.
-pub(super) trait Inbound: Stream<Item = Result<ClientMessage, Status>> + Unpin {}
+/// The messages of the filter.
+pub(crate) trait Inbound: Stream<Item = Result<ClientMessage, Status>> + Unpin {}
 
 impl<I: Stream<Item = Result<ClientMessage, Status>> + Unpin> Inbound for I {}
 
-/// One decision stream; as a stream, what the filter hears.
-pub(super) struct Conversation<I: Inbound> {
-    context: Arc<Context>,
+/// One decision stream; as a stream, the messages of the service.
+pub(crate) struct DecisionSession<I: Inbound> {
+    context: Arc<RequestContext>,
     inbound: I,
-    /// The requests that wait or were sent.
-    open: HashMap<u32, Open>,
-    verdicts: FuturesUnordered<Awaited>,
-    /// The request that comes next, among all of this decision stream.
-    next_turn: u64,
+    /// Requests that are queued or in flight, by the filter's request id.
+    open: HashMap<u32, OpenRequest>,
+    decisions: FuturesUnordered<QueuedDecision>,
+    /// Serial number of the next request on this stream.
+    next_serial: u64,
     stopping: WatchStream<bool>,
-    progress: Progress,
+    state: SessionState,
 }
 
-/// How far the decision stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// Nothing was said.
+enum SessionState {
+    /// The service has not sent its first message.
     New,
-    /// It is good.
-    Good,
-    /// The service stops.
-    Leaving,
-    /// The filter says no more.
-    Over,
+    /// The session accepts requests.
+    Serving,
+    /// The service stops: the session leaves new requests to external processing.
+    Draining,
+    /// The filter has closed its side.
+    Closed,
 }
 
-/// A request that waits or was sent.
-struct Open {
+struct OpenRequest {
     lifecycle: RequestLifecycle,
-    turn: u64,
+    serial: u64,
 }
 
-/// The verdict on a request that waits.
-struct Awaited {
+/// Yields the decision on a queued request.
+struct QueuedDecision {
     id: u32,
-    /// Numbers that are used twice are against the rules, but must not make one request hear of another's.
-    turn: u64,
-    verdict: oneshot::Receiver<PoolDecision>,
+    /// The filter must not use a request id twice. If it does, the serial number keeps the decisions apart.
+    serial: u64,
+    receiver: oneshot::Receiver<PoolDecision>,
 }
 
-impl Future for Awaited {
+impl Future for QueuedDecision {
     type Output = (u32, u64, Result<PoolDecision, RecvError>);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let verdict = ready!(Pin::new(&mut self.verdict).poll(context));
-        Poll::Ready((self.id, self.turn, verdict))
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let decision = ready!(Pin::new(&mut self.receiver).poll(context));
+        Poll::Ready((self.id, self.serial, decision))
     }
 }
 
-impl<I: Inbound> Conversation<I> {
-    /// What is said to what comes in on `inbound`. `stopping` turns true when the service stops.
-    pub(super) fn new(context: Arc<Context>, stopping: watch::Receiver<bool>, inbound: I) -> Self {
+impl<I: Inbound> DecisionSession<I> {
+    /// Serves the messages of `inbound`. The session drains when `stopping` turns true.
+    pub(super) fn new(
+        context: Arc<RequestContext>,
+        stopping: watch::Receiver<bool>,
+        inbound: I,
+    ) -> Self {
         context.metrics.decision_streams.inc();
         Self {
             context,
             inbound,
             open: HashMap::new(),
-            verdicts: FuturesUnordered::new(),
-            next_turn: 0,
+            decisions: FuturesUnordered::new(),
+            next_serial: 0,
             stopping: WatchStream::new(stopping),
-            progress: Progress::New,
+            state: SessionState::New,
         }
     }
 
-    fn poll_said(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<ServerMessage>> {
-        if self.progress == Progress::New {
-            self.progress = Progress::Good;
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
+        if self.state == SessionState::New {
+            self.state = SessionState::Serving;
             return Poll::Ready(Some(ServerMessage::default()));
         }
-        let mut said = ServerMessage {
+        let mut message = ServerMessage {
             responses: Vec::new(),
-            go_away: self.begins_to_leave(context).then_some(GoAway {}),
+            go_away: self.starts_draining(context).then_some(GoAway {}),
         };
-        // The verdicts first: a request that was sent on its way must not be taken for one that still waits.
-        self.take_verdicts(context, &mut said.responses);
-        self.take_messages(context, &mut said.responses);
-        // What came in may have made room for what waits.
-        self.take_verdicts(context, &mut said.responses);
-        if said.go_away.is_some() || !said.responses.is_empty() {
-            return Poll::Ready(Some(said));
+        // Decisions come first, so that a dispatched request is not taken for a queued one.
+        self.take_decisions(context, &mut message.responses);
+        self.take_messages(context, &mut message.responses);
+        // A request end among the messages may have made room for a queued request.
+        self.take_decisions(context, &mut message.responses);
+        if message.go_away.is_some() || !message.responses.is_empty() {
+            return Poll::Ready(Some(message));
         }
-        match self.progress {
-            Progress::Over => Poll::Ready(None),
-            Progress::Leaving if self.open.is_empty() => Poll::Ready(None),
-            Progress::New | Progress::Good | Progress::Leaving => Poll::Pending,
+        match self.state {
+            SessionState::Closed => Poll::Ready(None),
+            SessionState::Draining if self.open.is_empty() => Poll::Ready(None),
+            SessionState::New | SessionState::Serving | SessionState::Draining => Poll::Pending,
         }
     }
 
-    /// Whether the filter is to hear now that the service stops.
-    fn begins_to_leave(&mut self, context: &mut TaskContext<'_>) -> bool {
-        while self.progress == Progress::Good {
+    /// Starts to drain if the service stops. Returns whether it did so now.
+    fn starts_draining(&mut self, context: &mut Context<'_>) -> bool {
+        while self.state == SessionState::Serving {
             match self.stopping.poll_next_unpin(context) {
                 Poll::Ready(Some(false)) => {}
-                // Who could say that it stops is gone: that is a stop, too.
+                // A sender that is gone means that the service stops, too.
                 Poll::Ready(Some(true) | None) => {
-                    self.progress = Progress::Leaving;
+                    self.state = SessionState::Draining;
                     return true;
                 }
                 Poll::Pending => break,
@@ -147,145 +148,127 @@ impl<I: Inbound> Conversation<I> {
         false
     }
 
-    fn take_verdicts(
-        &mut self,
-        context: &mut TaskContext<'_>,
-        responses: &mut Vec<DecisionResponse>,
-    ) {
+    fn take_decisions(&mut self, context: &mut Context<'_>, responses: &mut Vec<DecisionResponse>) {
         while responses.len() < RESPONSES_MAX
-            && let Poll::Ready(Some((id, turn, verdict))) = self.verdicts.poll_next_unpin(context)
+            && let Poll::Ready(Some((id, serial, decision))) =
+                self.decisions.poll_next_unpin(context)
         {
-            self.told(id, turn, verdict, responses);
+            let action = self.resolve(id, serial, decision);
+            responses.extend(action.map(|action| response::response(id, action)));
         }
     }
 
-    fn take_messages(
-        &mut self,
-        context: &mut TaskContext<'_>,
-        responses: &mut Vec<DecisionResponse>,
-    ) {
+    fn take_messages(&mut self, context: &mut Context<'_>, responses: &mut Vec<DecisionResponse>) {
         for _ in 0..MESSAGES_MAX {
-            if self.progress == Progress::Over || responses.len() >= RESPONSES_MAX {
+            if self.state == SessionState::Closed || responses.len() >= RESPONSES_MAX {
                 return;
             }
             match self.inbound.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(message))) => self.hear(&message, responses),
-                Poll::Ready(Some(Err(_)) | None) => self.progress = Progress::Over,
+                Poll::Ready(Some(Ok(message))) => self.handle_message(&message, responses),
+                Poll::Ready(Some(Err(_)) | None) => self.state = SessionState::Closed,
                 Poll::Pending => return,
             }
         }
-        // There may be more, which nobody wakes for.
+        // More messages may be there, and no waker is registered for them.
         context.waker().wake_by_ref();
     }
 
-    fn hear(&mut self, message: &ClientMessage, responses: &mut Vec<DecisionResponse>) {
-        // What has ended makes room for what is asked in the same message.
-        for end in &message.ends {
-            self.end(end);
-        }
-        for ask in &message.requests {
-            let action = self.ask(ask);
-            responses.push(response::encode(ask.request_id, action));
+    fn handle_message(&mut self, message: &ClientMessage, responses: &mut Vec<DecisionResponse>) {
+        // Ends come first: they make room for the requests of the same message.
+        message.ends.iter().for_each(|end| self.handle_end(end));
+        for request in &message.requests {
+            let action = self.handle_request(request);
+            responses.push(response::response(request.request_id, action));
         }
     }
 
-    fn ask(&mut self, ask: &DecisionRequest) -> Action {
+    fn handle_request(&mut self, request: &DecisionRequest) -> Action {
         let table = self.context.pool_registry.table();
-        let is_elsewheres = self.progress != Progress::Good
+        let is_for_ext_proc = self.state != SessionState::Serving
             || self.open.len() >= OPEN_MAX
             || table.peer_table().is_some();
-        let entry = match self.open.entry(ask.request_id) {
-            Entry::Vacant(entry) if !is_elsewheres => entry,
+        let id = request.request_id;
+        let entry = match self.open.entry(id) {
+            Entry::Vacant(entry) if !is_for_ext_proc => entry,
             Entry::Vacant(_) | Entry::Occupied(_) => return response::ext_proc_fallback(),
         };
-        let headers = ask.headers.iter();
+        let headers = request.headers.iter();
         let headers = headers.map(|header| (&*header.name, &*header.value));
-        let head = RequestHead::of(headers, Listener::Clients, &self.context.metrics);
-        let turn = self.next_turn;
+        let head = RequestHead::read(headers, ListenerKind::Clients, &self.context.metrics);
+        let serial = self.next_serial;
         // 2^64 requests do not happen.
-        self.next_turn = turn.wrapping_add(1);
+        self.next_serial = serial.wrapping_add(1);
         let mut lifecycle = RequestLifecycle::new(Arc::clone(&self.context));
-        match lifecycle.place(head, &table) {
-            Placed::Decided(reply) => {
-                if lifecycle.is_sent() {
-                    entry.insert(Open { lifecycle, turn });
+        match lifecycle.route(head, &table) {
+            RouteStatus::Replied(reply) => {
+                if lifecycle.is_in_flight() {
+                    entry.insert(OpenRequest { lifecycle, serial });
                 }
-                // What is passed on is counted by external processing, which is asked next.
+                // External processing gets a request that passes through, and counts it.
                 if !matches!(reply, Reply::PassThrough(_)) {
                     self.context.metrics.count_request(reply.kind());
                 }
                 response::action(reply)
             }
-            Placed::Waits { timeout, verdict } => {
-                entry.insert(Open { lifecycle, turn });
-                self.verdicts.push(Awaited {
-                    id: ask.request_id,
-                    turn,
-                    verdict,
+            RouteStatus::Queued { timeout, decision } => {
+                entry.insert(OpenRequest { lifecycle, serial });
+                self.decisions.push(QueuedDecision {
+                    id,
+                    serial,
+                    receiver: decision,
                 });
                 response::wait(timeout)
             }
         }
     }
 
-    fn told(
+    fn resolve(
         &mut self,
         id: u32,
-        turn: u64,
-        verdict: Result<PoolDecision, RecvError>,
-        responses: &mut Vec<DecisionResponse>,
-    ) {
-        let Entry::Occupied(mut entry) = self.open.entry(id) else {
-            return;
-        };
-        if entry.get().turn != turn {
-            return;
+        serial: u64,
+        decision: Result<PoolDecision, RecvError>,
+    ) -> Option<Action> {
+        let open = self.open.get_mut(&id)?;
+        if open.serial != serial {
+            return None;
         }
-        let lifecycle = &mut entry.get_mut().lifecycle;
-        let Some(reply) = lifecycle.told(verdict) else {
-            return;
-        };
-        if !lifecycle.is_sent() {
-            entry.remove();
+        let reply = open.lifecycle.resolve(decision)?;
+        if !open.lifecycle.is_in_flight() {
+            self.open.remove(&id);
         }
         self.context.metrics.count_request(reply.kind());
-        responses.push(response::encode(id, response::action(reply)));
+        Some(response::action(reply))
     }
 
-    fn end(&mut self, end: &RequestEnd) {
-        // Without an outcome, or while it waits, to forget it is all: whatever it holds comes free.
+    fn handle_end(&mut self, end: &RequestEnd) {
+        // Dropping a request that is queued, or that has no outcome, releases it.
         if let Some(mut open) = self.open.remove(&end.request_id)
-            && open.lifecycle.is_sent()
+            && open.lifecycle.is_in_flight()
             && !end.outcome.is_empty()
         {
-            open.lifecycle.ended(Some(&end.outcome));
+            open.lifecycle.finish(Some(&end.outcome));
         }
     }
 }
 
-impl<I: Inbound> Stream for Conversation<I> {
+impl<I: Inbound> Stream for DecisionSession<I> {
     type Item = Result<ServerMessage, Status>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut TaskContext<'_>,
-    ) -> Poll<Option<Self::Item>> {
-        self.poll_said(context).map(|said| said.map(Ok))
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_message(context).map(|message| message.map(Ok))
     }
 }
 
-impl<I: Inbound> Drop for Conversation<I> {
+impl<I: Inbound> Drop for DecisionSession<I> {
     fn drop(&mut self) {
         self.context.metrics.decision_streams.dec();
-        // First who waits: nobody is to be sent to a place that comes free only because all of them go.
-        self.open.retain(|_, open| open.lifecycle.is_sent());
-        while self.progress != Progress::Over
+        // Queued requests go first: the end of one in flight must not dispatch a request of this stream.
+        self.open.retain(|_, open| open.lifecycle.is_in_flight());
+        while self.state != SessionState::Closed
             && !self.open.is_empty()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
         {
-            for end in &message.ends {
-                self.end(end);
-            }
+            message.ends.iter().for_each(|end| self.handle_end(end));
         }
     }
 }

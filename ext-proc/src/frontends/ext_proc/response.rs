@@ -1,4 +1,4 @@
-//! The messages that go back to Envoy.
+//! The messages of the service to Envoy.
 
 use std::time::Duration;
 
@@ -15,57 +15,60 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Duration as PbDuration, Struct, Value};
 use isotherm_fingerprint::{names, session};
 
-use super::super::request::reply::{
+use crate::frontends::request::reply::{
     ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
 };
 
-/// Where Envoy's load balancers look for the endpoint, beside the header (Gateway API Inference Extension).
+/// Namespace in which Envoy's load balancers look for the endpoint, besides the header (Gateway API Inference Extension).
 const LB_NAMESPACE: &str = "envoy.lb";
 
-/// What becomes of a request.
-pub(crate) fn reply(reply: Reply) -> ProcessingResponse {
+/// Encodes the reply to a request.
+pub(super) fn encode(reply: Reply) -> ProcessingResponse {
     match reply {
-        Reply::Route(routed) => self::routed(routed),
-        Reply::Forward(forwarded) => self::forwarded(forwarded),
-        Reply::PassThrough(passed) => self::passed(passed),
-        Reply::Immediate(immediate) => self::immediate(&immediate),
+        Reply::Route(reply) => route(reply),
+        Reply::Forward(reply) => forward(reply),
+        Reply::PassThrough(reply) => pass_through(reply),
+        Reply::Immediate(reply) => immediate(&reply),
     }
 }
 
-/// Sends the request to a replica.
-fn routed(routed: RouteReply) -> ProcessingResponse {
-    let mut set = vec![set_header(names::DESTINATION, &routed.endpoints)];
-    set.extend(routed.cluster.map(|to| set_header(names::CLUSTER, &to)));
-    set.extend(routed.decision.map(|why| set_header(names::DECISION, &why)));
+fn route(reply: RouteReply) -> ProcessingResponse {
+    let mut set = vec![set_header(names::DESTINATION, &reply.endpoints)];
+    set.extend(reply.cluster.map(|name| set_header(names::CLUSTER, &name)));
+    set.extend(
+        reply
+            .decision
+            .map(|text| set_header(names::DECISION, &text)),
+    );
     ProcessingResponse {
-        dynamic_metadata: Some(lb_metadata(routed.endpoints)),
-        ..go_on(set, routed.removed.names())
+        dynamic_metadata: Some(lb_metadata(reply.endpoints)),
+        ..continue_request(set, reply.removed.names())
     }
 }
 
-/// Sends the request to another region.
-fn forwarded(forwarded: ForwardReply) -> ProcessingResponse {
-    let forward = &forwarded.forward;
+fn forward(reply: ForwardReply) -> ProcessingResponse {
     let mut set = vec![
-        set_header(names::CLUSTER, &forward.peer.cluster),
-        set_header(names::ORIGIN, forward.peer_table.own()),
-        set_header(names::TRIED, &forwarded.tried),
+        set_header(names::CLUSTER, &reply.route.peer.cluster),
+        set_header(names::ORIGIN, reply.route.peer_table.own()),
+        set_header(names::TRIED, &reply.tried),
     ];
-    let model = forwarded.model;
-    set.extend(model.map(|model| set_header(names::MODEL, &session::encode(model.as_bytes()))));
-    let decision = forwarded.decision;
-    set.extend(decision.map(|why| set_header(names::DECISION, &why)));
-    go_on(set, std::iter::once(names::DESTINATION))
+    let model = reply.model.map(|model| session::encode(model.as_bytes()));
+    set.extend(model.map(|model| set_header(names::MODEL, &model)));
+    set.extend(
+        reply
+            .decision
+            .map(|text| set_header(names::DECISION, &text)),
+    );
+    continue_request(set, std::iter::once(names::DESTINATION))
 }
 
-/// Lets the request go as if this service were not there.
-fn passed(passed: PassThroughReply) -> ProcessingResponse {
-    let set = passed.cluster.map(|to| set_header(names::CLUSTER, &to));
-    go_on(set.into_iter().collect(), passed.removed.names())
+fn pass_through(reply: PassThroughReply) -> ProcessingResponse {
+    let set = reply.cluster.map(|name| set_header(names::CLUSTER, &name));
+    continue_request(set.into_iter().collect(), reply.removed.names())
 }
 
-/// Tells Envoy to wait for the answer for as long as `timeout`.
-pub(crate) fn wait(timeout: Duration) -> ProcessingResponse {
+/// Extends the time that Envoy waits for the reply.
+pub(super) fn wait(timeout: Duration) -> ProcessingResponse {
     ProcessingResponse {
         override_message_timeout: Some(PbDuration {
             seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -75,12 +78,11 @@ pub(crate) fn wait(timeout: Duration) -> ProcessingResponse {
     }
 }
 
-/// Answers the client from here.
-fn immediate(answer: &ImmediateReply) -> ProcessingResponse {
-    let headers = answer.headers();
+fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
+    let headers = reply.headers();
     response(Response::ImmediateResponse(ImmediateResponse {
         status: Some(HttpStatus {
-            code: i32::from(answer.status),
+            code: i32::from(reply.status),
         }),
         headers: Some(HeaderMutation {
             set_headers: headers
@@ -88,19 +90,19 @@ fn immediate(answer: &ImmediateReply) -> ProcessingResponse {
                 .collect(),
             remove_headers: Vec::new(),
         }),
-        body: answer.body.to_string().into_bytes(),
+        body: reply.body.to_string().into_bytes(),
         grpc_status: None,
-        details: format!("isotherm_{}", answer.details),
+        details: format!("isotherm_{}", reply.details),
     }))
 }
 
 /// Lets response headers pass.
-pub(crate) fn response_headers() -> ProcessingResponse {
+pub(super) fn response_headers() -> ProcessingResponse {
     response(Response::ResponseHeaders(HeadersResponse::default()))
 }
 
-/// Lets a piece of a body pass. In Envoy's full-duplex mode nothing passes that is not sent back.
-pub(crate) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> ProcessingResponse {
+/// Lets a piece of a body pass. In Envoy's full-duplex mode, the service has to send each piece back.
+pub(super) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> ProcessingResponse {
     let mutation = full_duplex.then_some(BodyMutation {
         mutation: Some(Mutation::StreamedResponse(StreamedBodyResponse {
             body: body.body,
@@ -110,31 +112,31 @@ pub(crate) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> Proce
             drain_complete: false,
         })),
     });
-    let answer = BodyResponse {
+    let body = BodyResponse {
         response: Some(CommonResponse {
             body_mutation: mutation,
             ..CommonResponse::default()
         }),
     };
     response(if of_request {
-        Response::RequestBody(answer)
+        Response::RequestBody(body)
     } else {
-        Response::ResponseBody(answer)
+        Response::ResponseBody(body)
     })
 }
 
 /// Lets request trailers pass.
-pub(crate) fn request_trailers() -> ProcessingResponse {
+pub(super) fn request_trailers() -> ProcessingResponse {
     response(Response::RequestTrailers(TrailersResponse::default()))
 }
 
-/// Lets response trailers pass. The one that was for this service is the filter's to take away, which sees them next.
-pub(crate) fn response_trailers() -> ProcessingResponse {
+/// Lets response trailers pass. The filter sees them next, and removes the trailer that was for the service.
+pub(super) fn response_trailers() -> ProcessingResponse {
     response(Response::ResponseTrailers(TrailersResponse::default()))
 }
 
-/// The rest of the request goes on, by a route that is picked anew.
-fn go_on(
+/// Lets the request continue; Envoy selects its route again.
+fn continue_request(
     set_headers: Vec<HeaderValueOption>,
     remove: impl Iterator<Item = &'static str>,
 ) -> ProcessingResponse {

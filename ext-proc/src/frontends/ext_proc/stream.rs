@@ -1,15 +1,13 @@
-//! One request of Envoy's, from its headers to the end of its response: one gRPC stream.
+//! One external processing stream: the life of one of Envoy's requests.
 //!
-//! The exchange is polled by the HTTP/2 connection itself; it has no task and no channel of its own, so that ten
-//! thousand waiting requests are ten thousand small structures and nothing else. Whatever ends the stream drops the
-//! exchange, and with it the [`RequestLifecycle`], which gives the request's place back.
+//! The HTTP/2 connection polls the stream, which has no task and no channel of its own. Ten thousand queued requests are
+//! therefore ten thousand small structs. The end of the stream drops the [`RequestLifecycle`], which releases the request.
 //!
-//! While a request waits, what Envoy sends meanwhile is left where it is (HTTP/2 flow control holds it back), apart
-//! from one message, which has to be read to see the stream's end.
+//! While a request is queued, further messages of Envoy stay where they are (HTTP/2 flow control holds them back), except
+//! for one, which has to be read to see the end of the stream.
 //!
-//! A client that has the whole body of its response may close at once, and then Envoy resets the stream right behind
-//! the message with the outcome, which nobody has read yet. So the last thing that an exchange does is to look whether
-//! that message is there (one outcome in ten was lost before it did).
+//! A client that has the whole response may close at once. Envoy then resets the stream right after the message with the
+//! outcome, before the service has read it. The stream therefore looks for that message once more when it is dropped.
 
 use std::sync::Arc;
 
@@ -23,17 +21,17 @@ use isotherm_fingerprint::names;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::super::request::head::{self, RequestHead};
-use super::super::request::reply::Reply;
-use super::super::request::{Context, Listener};
-use super::super::request::{Placed, RequestLifecycle};
-use super::response;
+use super::{headers, response};
+use crate::frontends::request::reply::Reply;
+use crate::frontends::request::{
+    ListenerKind, RequestContext, RequestHead, RequestLifecycle, RouteStatus,
+};
 use crate::pool::PoolDecision;
 
 /// `FULL_DUPLEX_STREAMED` of Envoy's `ProcessingMode.BodySendMode`.
 const FULL_DUPLEX: i32 = 4;
 
-/// What Envoy sends on one stream.
+/// The messages that Envoy sends on one stream.
 pub(super) trait Inbound:
     Stream<Item = Result<ProcessingRequest, Status>> + Send + Unpin + 'static
 {
@@ -44,46 +42,46 @@ impl<I> Inbound for I where
 {
 }
 
-/// One request of Envoy's.
-pub(super) struct Exchange<I: Inbound> {
+/// One stream of Envoy.
+pub(super) struct RequestStream<I: Inbound> {
     lifecycle: RequestLifecycle,
-    listener: Listener,
+    listener: ListenerKind,
     inbound: I,
-    /// What it waits for.
-    verdict: Option<oneshot::Receiver<PoolDecision>>,
-    /// Read while the request waited; to be answered next.
+    /// Yields the decision on a queued request.
+    decision: Option<oneshot::Receiver<PoolDecision>>,
+    /// The message that was read while the request was queued.
     held_back: Option<ProcessingRequest>,
-    /// Envoy sends bodies in full-duplex mode: of requests, of responses.
+    /// Whether Envoy sends request bodies and response bodies in full-duplex mode.
     full_duplex: (bool, bool),
 }
 
-impl<I: Inbound> Exchange<I> {
-    /// The answers to what comes in on `inbound`.
-    pub(super) fn answers(
-        context: Arc<Context>,
-        listener: Listener,
+impl<I: Inbound> RequestStream<I> {
+    /// Returns the replies to the messages of `inbound`.
+    pub(super) fn replies(
+        context: Arc<RequestContext>,
+        listener: ListenerKind,
         inbound: I,
     ) -> impl Stream<Item = Result<ProcessingResponse, Status>> + Send + 'static {
-        let exchange = Self {
+        let stream = Self {
             lifecycle: RequestLifecycle::new(context),
             listener,
             inbound,
-            verdict: None,
+            decision: None,
             held_back: None,
             full_duplex: (false, false),
         };
-        futures_util::stream::unfold(exchange, |mut exchange| async move {
-            let answer = exchange.next_answer().await?;
-            Some((Ok(answer), exchange))
+        futures_util::stream::unfold(stream, |mut stream| async move {
+            let reply = stream.next_reply().await?;
+            Some((Ok(reply), stream))
         })
     }
 
-    /// The next message for Envoy; `None` at the end of the stream.
-    async fn next_answer(&mut self) -> Option<ProcessingResponse> {
-        if self.verdict.is_some() {
-            return self.wait().await;
+    /// Returns the next message for Envoy; `None` at the end of the stream.
+    async fn next_reply(&mut self) -> Option<ProcessingResponse> {
+        if self.decision.is_some() {
+            return self.next_decision().await;
         }
-        if self.lifecycle.is_answered() {
+        if self.lifecycle.is_closed() {
             return None;
         }
         loop {
@@ -91,33 +89,30 @@ impl<I: Inbound> Exchange<I> {
             if let Some(config) = &message.protocol_config {
                 self.full_duplex = full_duplex(config);
             }
-            // Envoy listens to no answer in this mode, so a decision would steer nothing.
-            let listens = !message.observability_mode;
+            // Envoy ignores replies in this mode, so a decision would have no effect.
+            let expects_reply = !message.observability_mode;
             let metadata = message.metadata_context;
-            let Some(request) = message.request.filter(|_| listens) else {
+            let Some(request) = message.request.filter(|_| expects_reply) else {
                 continue;
             };
             return Some(match request {
-                Request::RequestHeaders(headers) => {
-                    let head = RequestHead::read(
-                        headers.headers.as_ref(),
-                        metadata.as_ref(),
-                        self.listener,
-                        &self.lifecycle.context().metrics,
-                    );
-                    self.place(head)
+                Request::RequestHeaders(message) => {
+                    let metrics = &self.lifecycle.context().metrics;
+                    let (headers, metadata) = (message.headers.as_ref(), metadata.as_ref());
+                    let head = headers::read(headers, metadata, self.listener, metrics);
+                    self.route(head)
                 }
                 Request::ResponseHeaders(_) => response::response_headers(),
                 Request::RequestBody(body) => response::body(body, self.full_duplex.0, true),
                 Request::ResponseBody(body) => response::body(body, self.full_duplex.1, false),
                 Request::RequestTrailers(_) => response::request_trailers(),
-                Request::ResponseTrailers(trailers) => self.outcome(trailers.trailers.as_ref()),
+                Request::ResponseTrailers(trailers) => self.finish(trailers.trailers.as_ref()),
             });
         }
     }
 
-    /// The next message of Envoy's; `None` once the stream has ended. How it did says nothing: to the client's going
-    /// away, and to the end of a response that nobody reports on, Envoy puts the same end.
+    /// Returns Envoy's next message; `None` once the stream has ended. The way it ended has no meaning: Envoy ends the
+    /// stream alike when the client leaves and when a response without outcome ends.
     async fn receive(&mut self) -> Option<ProcessingRequest> {
         match self.held_back.take() {
             Some(message) => Some(message),
@@ -125,62 +120,60 @@ impl<I: Inbound> Exchange<I> {
         }
     }
 
-    fn place(&mut self, head: RequestHead) -> ProcessingResponse {
+    fn route(&mut self, head: RequestHead) -> ProcessingResponse {
         let table = self.lifecycle.context().pool_registry.table();
-        match self.lifecycle.place(head, &table) {
-            Placed::Decided(reply) => self.reply(reply),
-            Placed::Waits { timeout, verdict } => {
-                self.verdict = Some(verdict);
+        match self.lifecycle.route(head, &table) {
+            RouteStatus::Replied(reply) => self.encode(reply),
+            RouteStatus::Queued { timeout, decision } => {
+                self.decision = Some(decision);
                 response::wait(timeout)
             }
         }
     }
 
-    fn reply(&self, reply: Reply) -> ProcessingResponse {
+    fn encode(&self, reply: Reply) -> ProcessingResponse {
         self.lifecycle.context().metrics.count_request(reply.kind());
-        response::reply(reply)
+        response::encode(reply)
     }
 
-    /// Waits for the verdict, or for the client to go away.
-    async fn wait(&mut self) -> Option<ProcessingResponse> {
-        let waited_for = self.verdict.as_mut()?;
-        let verdict = loop {
+    /// Waits for the decision on a queued request, or for the client to leave.
+    async fn next_decision(&mut self) -> Option<ProcessingResponse> {
+        let receiver = self.decision.as_mut()?;
+        let decision = loop {
             tokio::select! {
-                // The verdict first: a request that was sent on its way must not be taken for one that still waits.
+                // The decision comes first, so that a dispatched request is not taken for a queued one.
                 biased;
-                verdict = &mut *waited_for => break verdict,
+                decision = &mut *receiver => break decision,
                 message = self.inbound.next(), if self.held_back.is_none() => {
-                    // The end of the stream, in either way: dropping the exchange frees the place.
+                    // At the end of the stream, dropping it releases the request.
                     self.held_back = Some(message?.ok()?);
                 }
             }
         };
-        self.verdict = None;
-        let reply = self.lifecycle.told(verdict)?;
-        Some(self.reply(reply))
+        self.decision = None;
+        let reply = self.lifecycle.resolve(decision)?;
+        Some(self.encode(reply))
     }
 
-    /// The response has ended: what the filter says of it goes to the pool, and not to the client.
-    fn outcome(&mut self, trailers: Option<&HeaderMap>) -> ProcessingResponse {
+    /// Passes the outcome in the response trailers to the pool. The reply ends the stream: nothing follows trailers, and
+    /// a stream that ends with its last reply needs no reset by Envoy.
+    fn finish(&mut self, trailers: Option<&HeaderMap>) -> ProcessingResponse {
         let trailers = trailers.map_or(&[][..], |map| &map.headers);
-        let trailer = trailers
-            .iter()
-            .find(|trailer| trailer.key == names::OUTCOME);
-        // Nothing comes behind trailers, and a stream that ends together with the answer to them needs no reset of Envoy's,
-        // which would cost both sides another write and another read.
-        self.lifecycle.ended(trailer.map(head::bytes));
+        let mut trailers = trailers.iter();
+        let outcome = trailers.find(|trailer| trailer.key == names::OUTCOME);
+        self.lifecycle.finish(outcome.map(headers::value));
         response::response_trailers()
     }
 }
 
-impl<I: Inbound> Drop for Exchange<I> {
+impl<I: Inbound> Drop for RequestStream<I> {
     fn drop(&mut self) {
-        // Ends at the stream's end, which is there, or at the first message that is not.
-        while self.lifecycle.is_sent()
+        // Reads the messages that have arrived, up to the end of the stream.
+        while self.lifecycle.is_in_flight()
             && let Some(Some(Ok(message))) = self.inbound.next().now_or_never()
         {
             if let Some(Request::ResponseTrailers(trailers)) = message.request {
-                self.outcome(trailers.trailers.as_ref());
+                self.finish(trailers.trailers.as_ref());
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The gateway's restriction of a request to some replicas (Gateway API Inference Extension, endpoint picker
-//! protocol): dynamic metadata `envoy.lb.subset_hint`, key `x-gateway-destination-endpoint-subset`.
+//! The gateway's restriction of a request to some replicas (endpoint picker protocol of the Gateway API Inference
+//! Extension): dynamic metadata `envoy.lb.subset_hint`, key `x-gateway-destination-endpoint-subset`.
 //!
-//! The protocol's first edition had a comma-separated string there, later ones have a list: both are read.
+//! The first version of the protocol has a comma-separated string there, and later ones a list. Both are read.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,12 @@ use envoy_types::pb::google::protobuf::value::Kind;
 const NAMESPACE: &str = "envoy.lb.subset_hint";
 const KEY: &str = "x-gateway-destination-endpoint-subset";
 
-/// The most replicas that one restriction may name; what lies past them is not read.
+/// Limit of replicas in one restriction; further ones are ignored.
 const SUBSET_MAX: usize = 1_000;
 
-/// The only replicas that may serve the request; `None` where there is no restriction. What is not an address names
-/// nobody, so a restriction that cannot be read at all leaves nobody: the protocol wants such a request refused.
-pub(crate) fn read(metadata: &Metadata) -> Option<Vec<SocketAddr>> {
+/// Returns the replicas that may serve the request; `None` without a restriction. Entries that are no addresses name no
+/// replica. A restriction without any address therefore leaves no replica, and the protocol has the request rejected.
+pub(super) fn read(metadata: &Metadata) -> Option<Vec<SocketAddr>> {
     let hint = metadata.filter_metadata.get(NAMESPACE)?;
     let kind = hint.fields.get(KEY)?.kind.as_ref()?;
     let texts: Vec<&str> = match kind {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_and_a_list_say_the_same() {
+    fn a_string_and_a_list_name_the_same_replicas() {
         let text = |text: &str| Kind::StringValue(text.to_owned());
         let expected: Vec<SocketAddr> = ["10.0.0.1:8000", "[::1]:8000"]
             .map(|addr| addr.parse().unwrap())
@@ -82,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn no_hint_is_no_restriction_and_a_hint_without_addresses_leaves_nobody() {
+    fn no_hint_is_no_restriction_and_a_hint_without_addresses_leaves_no_replica() {
         assert_eq!(read(&Metadata::default()), None);
         assert_eq!(
-            read(&metadata(Kind::StringValue("nobody".into()))),
+            read(&metadata(Kind::StringValue("unknown".into()))),
             Some(vec![])
         );
         assert_eq!(read(&metadata(Kind::BoolValue(true))), Some(vec![]));

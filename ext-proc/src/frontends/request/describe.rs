@@ -1,4 +1,4 @@
-//! Decisions for people: one log line each, and the opt-in response header.
+//! Decisions for people: a log line for each, and the optional response header.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::head::RequestHead;
 use super::reply::RequestHeaders;
 use crate::pool::{ForwardRoute, PeerTable, Pool, Route, RouteRequest};
 
-/// How much of a foreign region's name is told, in bytes: as much as a label of a host name.
+/// Longest name of another region in a header, in bytes: as long as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
 
-/// What the log, the header and the answer say of a request, beside how it was decided.
+/// The parts of a request that the log, the header and the reply need besides the decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestSummary {
-    /// The length of its prompt.
+    /// Prompt length in bytes.
     pub(super) prompt_bytes: u32,
-    /// The region that forwarded it here.
-    pub(super) guest_of: Option<String>,
-    /// The regions that were tried before, comma-separated.
+    /// Region that forwarded the request.
+    pub(super) forwarded_from: Option<String>,
+    /// Regions that were tried before, comma-separated.
     pub(super) tried: String,
-    /// What its answer takes away again.
+    /// Headers that the reply depends on.
     pub(super) headers: RequestHeaders,
 }
 
 impl RequestSummary {
-    /// What `head` says, and where `ask` may go.
+    /// Summarizes a request.
     pub(super) fn of(
         head: RequestHead,
-        ask: &RouteRequest,
+        request: &RouteRequest,
         peer_table: Option<&PeerTable>,
     ) -> Self {
-        let (guest_of, tried) = match (&ask.scope, peer_table) {
+        let (forwarded_from, tried) = match (&request.scope, peer_table) {
             (Scope::Forwarded, _) => (head.origin.region, String::new()),
             (Scope::Regions { tried }, Some(peer_table)) => {
                 let names = tried.iter().filter_map(|id| peer_table.get(*id));
@@ -43,30 +43,56 @@ impl RequestSummary {
             (Scope::Regions { .. }, None) | (Scope::Local, _) => (None, String::new()),
         };
         Self {
-            prompt_bytes: ask.fingerprint.total_bytes(),
-            guest_of,
+            prompt_bytes: request.fingerprint.total_bytes(),
+            forwarded_from,
             tried,
             headers: head.headers,
         }
     }
 }
 
-/// The value of `x-isotherm-decision` for a request that goes to a replica.
+/// Returns the value of `x-isotherm-decision` for a route to a replica.
 pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> String {
     let decision = &route.decision;
-    let mut text = format!("replica={}", route.chosen);
-    describe(
-        &mut text,
-        pool,
-        decision.reason.as_str(),
-        share(decision.matched_bytes, summary.prompt_bytes),
-        decision.queued_for,
-    );
+    let match_ = (decision.matched_bytes, decision.matched_tokens);
+    let target = format!("replica={}", route.chosen);
+    let reason = decision.reason.as_str();
+    describe(target, pool, reason, match_, decision.queued_for, summary)
+}
+
+/// Returns the value of `x-isotherm-decision` for a route to another region.
+pub(super) fn forward_header(
+    pool: &Pool,
+    route: &ForwardRoute,
+    summary: &RequestSummary,
+) -> String {
+    let decision = &route.forwarding;
+    let match_ = (decision.matched_bytes, decision.matched_tokens);
+    let target = format!("region={}", route.peer.name);
+    let reason = decision.reason.as_str();
+    describe(target, pool, reason, match_, decision.queued_for, summary)
+}
+
+fn describe(
+    mut text: String,
+    pool: &Pool,
+    reason: &str,
+    (matched_bytes, matched_tokens): (u32, u32),
+    queued_for: Duration,
+    summary: &RequestSummary,
+) -> String {
+    let policy = pool.config().borrow().router.policy;
+    let matched = f64::from(matched_bytes) / f64::from(summary.prompt_bytes.max(1));
+    let queued_ms = queued_for.as_millis();
     // Writing to a String cannot fail.
-    if decision.matched_tokens > 0 {
-        let _ = write!(text, ";matched_tokens={}", decision.matched_tokens);
+    let _ = write!(
+        text,
+        ";policy={policy};reason={reason};matched={matched:.3};queued_ms={queued_ms}"
+    );
+    if matched_tokens > 0 {
+        let _ = write!(text, ";matched_tokens={matched_tokens}");
     }
-    if let Some(origin) = &summary.guest_of {
+    if let Some(origin) = &summary.forwarded_from {
         let _ = write!(text, ";origin={}", visible(origin));
     }
     if !summary.tried.is_empty() {
@@ -75,42 +101,16 @@ pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> St
     text
 }
 
-/// The same for a request that goes to another region.
-pub(super) fn forward_header(
-    pool: &Pool,
-    forward: &ForwardRoute,
-    summary: &RequestSummary,
-) -> String {
-    let forwarding = &forward.forwarding;
-    let mut text = format!("region={}", forward.peer.name);
-    describe(
-        &mut text,
-        pool,
-        forwarding.reason.as_str(),
-        share(forwarding.matched_bytes, summary.prompt_bytes),
-        forwarding.queued_for,
-    );
-    // Writing to a String cannot fail.
-    if forwarding.matched_tokens > 0 {
-        let _ = write!(text, ";matched_tokens={}", forwarding.matched_tokens);
-    }
-    if !summary.tried.is_empty() {
-        let _ = write!(text, ";tried={}", summary.tried);
-    }
-    text
+/// Reduces the name of another region to characters that are safe in a header.
+fn visible(name: &str) -> String {
+    let is_safe = |c: &char| c.is_ascii_graphic() && !matches!(c, ';' | '=' | ',');
+    name.chars()
+        .filter(is_safe)
+        .take(REGION_BYTES_MAX)
+        .collect()
 }
 
-fn describe(text: &mut String, pool: &Pool, reason: &str, matched: f64, queued_for: Duration) {
-    let policy = pool.config().borrow().router.policy;
-    // Writing to a String cannot fail.
-    let _ = write!(
-        text,
-        ";policy={policy};reason={reason};matched={matched:.3};queued_ms={}",
-        queued_for.as_millis(),
-    );
-}
-
-/// One line per decision.
+/// Logs a route to a replica.
 pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &RequestSummary) {
     let decision = &route.decision;
     tracing::debug!(
@@ -123,42 +123,36 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
         matched_bytes = decision.matched_bytes,
         matched_tokens = decision.matched_tokens,
         queued_ms = decision.queued_for.as_secs_f64() * 1e3,
-        origin = summary.guest_of,
+        origin = summary.forwarded_from,
         tried = summary.tried,
         "routed"
     );
 }
 
-/// One line per request that leaves this region.
+/// Logs a route to another region.
 pub(super) fn log_forward(
     pool: &Pool,
     request: RequestId,
-    forward: &ForwardRoute,
+    route: &ForwardRoute,
     summary: &RequestSummary,
 ) {
-    let forwarding = &forward.forwarding;
+    let decision = &route.forwarding;
     tracing::debug!(
         pool = %pool.name(),
         request = request.0,
-        region = %forward.peer.name,
-        reason = forwarding.reason.as_str(),
+        region = %route.peer.name,
+        reason = decision.reason.as_str(),
         prompt_bytes = summary.prompt_bytes,
-        matched_bytes = forwarding.matched_bytes,
-        matched_tokens = forwarding.matched_tokens,
-        queued_ms = forwarding.queued_for.as_secs_f64() * 1e3,
-        estimated_ttft_ms = forwarding.estimated_ttft.as_secs_f64() * 1e3,
+        matched_bytes = decision.matched_bytes,
+        matched_tokens = decision.matched_tokens,
+        queued_ms = decision.queued_for.as_secs_f64() * 1e3,
+        estimated_ttft_ms = decision.estimated_ttft.as_secs_f64() * 1e3,
         tried = summary.tried,
         "forwarded"
     );
 }
 
-/// A region's name as another region wrote it, fit for a member of a header.
-fn visible(name: &str) -> String {
-    let fits = |c: &char| c.is_ascii_graphic() && !matches!(c, ';' | '=' | ',');
-    name.chars().filter(fits).take(REGION_BYTES_MAX).collect()
-}
-
-/// One line per response of which the filter told the outcome.
+/// Logs the outcome of a response.
 pub(super) fn log_outcome(pool: &Pool, request: RequestId, outcome: &Outcome) {
     tracing::debug!(
         pool = %pool.name(),
@@ -171,11 +165,4 @@ pub(super) fn log_outcome(pool: &Pool, request: RequestId, outcome: &Outcome) {
         served = outcome.served,
         "finished"
     );
-}
-
-fn share(part: u32, whole: u32) -> f64 {
-    if whole == 0 {
-        return 0.0;
-    }
-    f64::from(part) / f64::from(whole)
 }

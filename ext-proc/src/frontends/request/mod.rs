@@ -1,14 +1,15 @@
-//! One request, from its headers to the end of its response, in nobody's protocol.
+//! One request, from its headers to the end of its response, in no protocol.
 //!
-//! Whatever ends the talk about a request drops it, and with it the [`InFlightGuard`], which gives the request's place back.
+//! The end of a request's stream drops its [`RequestLifecycle`], and with it the [`InFlightGuard`], which releases the
+//! request.
 
-pub(crate) mod describe;
-pub(crate) mod head;
-pub(crate) mod openai;
-pub(crate) mod origin;
+mod describe;
+mod head;
+mod openai;
+mod origin;
 pub(crate) mod reply;
 mod resolve;
-pub(crate) mod target;
+mod target;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,168 +17,181 @@ use std::time::Duration;
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::RejectReason;
+use serde_json::Value;
 use tokio::sync::oneshot;
-
-use describe::RequestSummary;
-use reply::{PassThroughReply, Reply};
 
 use crate::metrics::{Metrics, RequestResult};
 use crate::pool::{InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission};
+use describe::RequestSummary;
+use reply::{ImmediateReply, PassThroughReply, Reply};
 
 pub(crate) use head::RequestHead;
-pub(crate) use origin::Listener;
+pub(crate) use origin::ListenerKind;
 pub(crate) use target::RouteTarget;
 
-/// What every exchange uses.
+/// State that all requests share.
 #[derive(Debug)]
-pub(crate) struct Context {
-    pub(super) pool_registry: Arc<PoolRegistry>,
-    pub(super) metrics: Arc<Metrics>,
-    /// When the service started, in seconds since 1970: models have an age.
-    pub(super) started_unix_s: u64,
+pub(crate) struct RequestContext {
+    pub(crate) pool_registry: Arc<PoolRegistry>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Start of the service in seconds since 1970, which is the age of its models.
+    pub(crate) started_unix_s: u64,
 }
 
-/// How much longer Envoy is told to wait than the queue keeps a request: the queue's own answer comes first.
+/// Time by which Envoy waits longer than the queue keeps a request: the queue's own reply comes first.
 const WAIT_SLACK: Duration = Duration::from_secs(5);
 
-/// One request.
+/// The life of one request.
 pub(super) struct RequestLifecycle {
-    context: Arc<Context>,
-    stage: Stage,
+    context: Arc<RequestContext>,
+    stage: RequestStage,
 }
 
-/// How far the request is.
-enum Stage {
-    /// Its headers have not been seen.
-    Fresh,
-    /// It waits for a replica.
-    Waiting(Box<Waiting>),
-    /// It was sent to a replica, or to another region.
-    Sent(InFlightGuard),
-    /// Nothing is expected of it any more.
-    Settled,
-    /// Nothing more is to be said. Either the client has its response from here, or it has ended.
-    Answered,
+enum RequestStage {
+    /// No headers yet.
+    New,
+    /// The request is queued for a replica.
+    Queued(Box<QueuedRequest>),
+    /// The request is at a replica or in another region.
+    InFlight(InFlightGuard),
+    /// Envoy handles the request alone.
+    PassedThrough,
+    /// The service has replied to the client, or the response has ended.
+    Closed,
 }
 
-struct Waiting {
+struct QueuedRequest {
     guard: InFlightGuard,
     summary: RequestSummary,
 }
 
-/// What becomes of a request when it is asked about.
-pub(super) enum Placed {
-    /// This, at once.
-    Decided(Reply),
-    /// It waits.
-    Waits {
-        /// For how long at the most.
+/// The state of a request after its headers.
+pub(super) enum RouteStatus {
+    /// The reply is there.
+    Replied(Reply),
+    /// The request is queued.
+    Queued {
+        /// Longest time until the decision.
         timeout: Duration,
-        /// What [`RequestLifecycle::told`] wants to hear.
-        verdict: oneshot::Receiver<PoolDecision>,
+        /// Yields the decision for [`RequestLifecycle::resolve`].
+        decision: oneshot::Receiver<PoolDecision>,
     },
 }
 
 impl RequestLifecycle {
-    /// A request of which nothing is known yet.
-    pub(super) fn new(context: Arc<Context>) -> Self {
+    /// Starts a request without headers.
+    pub(super) fn new(context: Arc<RequestContext>) -> Self {
         context.metrics.ext_proc_streams.inc();
         Self {
             context,
-            stage: Stage::Fresh,
+            stage: RequestStage::New,
         }
     }
 
-    /// What all requests use.
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &RequestContext {
         &self.context
     }
 
-    /// Whether its end is waited for.
-    pub(super) fn is_sent(&self) -> bool {
-        matches!(self.stage, Stage::Sent(_))
+    /// Whether the request is at a replica or in another region.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.stage, RequestStage::InFlight(_))
     }
 
-    /// Whether nothing more is to be said of it.
-    pub(super) fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered)
+    /// Whether no message about the request may follow.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.stage, RequestStage::Closed)
     }
 
-    /// Its headers say what it is.
-    pub(super) fn place(&mut self, head: RequestHead, table: &PoolTable) -> Placed {
-        let place = RouteTarget::of(&head, table);
-        let guest = head.origin.is_guest(table.peer_table().map(Arc::as_ref));
-        tracing::trace!(path = head.path, model = head.model, ?place, "request");
-        Placed::Decided(match place {
+    /// Routes the request by its headers.
+    pub(super) fn route(&mut self, head: RequestHead, table: &PoolTable) -> RouteStatus {
+        let target = RouteTarget::of(&head, table);
+        let is_forwarded = head
+            .origin
+            .is_other_region(table.peer_table().map(Arc::as_ref));
+        tracing::trace!(path = head.path, model = head.model, ?target, "request");
+        let models = RequestResult::Models;
+        let started = self.context.started_unix_s;
+        RouteStatus::Replied(match target {
             RouteTarget::Pool(pool) => return self.submit(&pool, head, table),
             RouteTarget::PassThrough(cluster) => {
-                self.stage = Stage::Settled;
+                self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))
             }
             RouteTarget::ModelList => {
-                let models = openai::models(table.pools().iter(), self.context.started_unix_s);
-                self.immediate(RequestResult::Models, 200, models, "models")
+                let body = openai::models(table.pools().iter(), started);
+                self.close(ImmediateReply::new(models, 200, body, "models"))
             }
             RouteTarget::Model(id) => {
-                let model = openai::model(&id, self.context.started_unix_s);
-                self.immediate(RequestResult::Models, 200, model, "models")
+                let body = openai::model(&id, started);
+                self.close(ImmediateReply::new(models, 200, body, "models"))
             }
             RouteTarget::UnknownModel(id) => {
                 tracing::debug!(model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
-                if guest {
-                    // The region that forwarded it knows its pool: its client must not hear that nobody does.
-                    self.refused("unknown_model", body, None)
-                } else {
-                    self.immediate(RequestResult::NotFound, 404, body, "unknown_model")
-                }
+                let result = RequestResult::NotFound;
+                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_model")
             }
             RouteTarget::MissingModel => {
                 tracing::debug!(path = head.path, "no model could be read");
-                let body = openai::no_model();
-                if guest {
-                    self.refused("no_model", body, None)
-                } else {
-                    self.immediate(RequestResult::BadRequest, 400, body, "no_model")
-                }
+                let (result, body) = (RequestResult::BadRequest, openai::no_model());
+                self.reject_unroutable(is_forwarded, result, 400, body, "no_model")
             }
         })
     }
 
-    /// Hands the request to its pool.
-    fn submit(&mut self, pool: &Arc<Pool>, head: RequestHead, table: &PoolTable) -> Placed {
-        // Read before the request is handed in: a reload in between must not make Envoy give up before the queue does.
+    /// Rejects a request without a pool. The region that forwarded one has a pool for it, so its client must not learn
+    /// that this region has none.
+    fn reject_unroutable(
+        &mut self,
+        is_forwarded: bool,
+        result: RequestResult,
+        status: u16,
+        body: Value,
+        details: &'static str,
+    ) -> Reply {
+        self.close(if is_forwarded {
+            ImmediateReply::to_region(details, body, None)
+        } else {
+            ImmediateReply::new(result, status, body, details)
+        })
+    }
+
+    /// Submits the request to its pool.
+    fn submit(&mut self, pool: &Arc<Pool>, head: RequestHead, table: &PoolTable) -> RouteStatus {
+        // Read first: after a reload in between, Envoy must not give up before the queue does.
         let wait_max = pool.wait_max();
         let peer_table = table.peer_table().map(Arc::as_ref);
-        let ask = head.ask(peer_table);
-        let summary = RequestSummary::of(head, &ask, peer_table);
-        let (guard, progress) = pool.submit(&ask);
-        match progress {
-            Submission::Decided(verdict) => Placed::Decided(self.decided(guard, verdict, &summary)),
-            Submission::Queued(verdict) => {
-                self.stage = Stage::Waiting(Box::new(Waiting { guard, summary }));
-                Placed::Waits {
+        let request = head.route_request(peer_table);
+        let summary = RequestSummary::of(head, &request, peer_table);
+        let (guard, submission) = pool.submit(&request);
+        match submission {
+            Submission::Decided(decision) => {
+                RouteStatus::Replied(self.reply_to(guard, decision, &summary))
+            }
+            Submission::Queued(decision) => {
+                self.stage = RequestStage::Queued(Box::new(QueuedRequest { guard, summary }));
+                RouteStatus::Queued {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
-                    verdict,
+                    decision,
                 }
             }
         }
     }
 
-    /// What it waited for has come; `None` when it did not wait.
-    pub(super) fn told(
+    /// Applies the decision on a queued request; `None` if the request is not queued.
+    pub(super) fn resolve(
         &mut self,
-        verdict: Result<PoolDecision, oneshot::error::RecvError>,
+        decision: Result<PoolDecision, oneshot::error::RecvError>,
     ) -> Option<Reply> {
-        // The pool answers everybody before it goes, so a lost verdict is a pool that is gone.
-        let verdict = verdict.unwrap_or(PoolDecision::Reject {
+        // A pool decides on every queued request before it goes, so a lost decision means that the pool is gone.
+        let decision = decision.unwrap_or(PoolDecision::Reject {
             reason: RejectReason::ShuttingDown,
             retry_after: Duration::ZERO,
         });
-        match std::mem::replace(&mut self.stage, Stage::Settled) {
-            Stage::Waiting(waiting) => {
-                let Waiting { guard, summary } = *waiting;
-                Some(self.decided(guard, verdict, &summary))
+        match std::mem::replace(&mut self.stage, RequestStage::PassedThrough) {
+            RequestStage::Queued(queued) => {
+                let QueuedRequest { guard, summary } = *queued;
+                Some(self.reply_to(guard, decision, &summary))
             }
             other => {
                 self.stage = other;
@@ -186,34 +200,40 @@ impl RequestLifecycle {
         }
     }
 
-    /// The response has ended: what the filter says of it goes to the pool.
-    pub(super) fn ended(&mut self, outcome: Option<&[u8]>) {
-        match std::mem::replace(&mut self.stage, Stage::Answered) {
-            Stage::Sent(guard) => match outcome.map(Outcome::parse) {
-                Some(Ok(outcome)) => {
-                    describe::log_outcome(guard.pool(), guard.id(), &outcome);
-                    guard.finish(&outcome);
-                }
-                Some(Err(_)) => {
-                    self.context.metrics.count_bad_header(names::OUTCOME);
-                    guard.finish_without_outcome();
-                }
-                None => guard.finish_without_outcome(),
-            },
-            Stage::Fresh | Stage::Waiting(_) | Stage::Settled | Stage::Answered => {}
+    /// Ends the response, with the outcome that the filter reports.
+    pub(super) fn finish(&mut self, outcome: Option<&[u8]>) {
+        let stage = std::mem::replace(&mut self.stage, RequestStage::Closed);
+        let RequestStage::InFlight(guard) = stage else {
+            return;
+        };
+        match outcome.map(Outcome::parse) {
+            Some(Ok(outcome)) => {
+                describe::log_outcome(guard.pool(), guard.id(), &outcome);
+                guard.finish(&outcome);
+            }
+            Some(Err(_)) => {
+                self.context.metrics.count_bad_header(names::OUTCOME);
+                guard.finish_without_outcome();
+            }
+            None => guard.finish_without_outcome(),
         }
+    }
+
+    fn close(&mut self, reply: ImmediateReply) -> Reply {
+        self.stage = RequestStage::Closed;
+        Reply::Immediate(reply)
     }
 }
 
 impl Drop for RequestLifecycle {
     fn drop(&mut self) {
         self.context.metrics.ext_proc_streams.dec();
-        if let Stage::Waiting(waiting) = &self.stage {
+        if let RequestStage::Queued(queued) = &self.stage {
             self.context.metrics.count_request(RequestResult::Aborted);
             tracing::debug!(
-                pool = %waiting.guard.pool().name(),
-                request = waiting.guard.id().0,
-                "the client went away while it waited"
+                pool = %queued.guard.pool().name(),
+                request = queued.guard.id().0,
+                "client disconnected while its request was queued"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Bodies in OpenAI's form, so that clients' libraries show them as what they are.
+//! Response bodies in OpenAI's format, which the libraries of clients understand.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::pool::{ANY_MODEL, Pool};
 
-/// The body for a model that no pool serves.
+/// Returns the body for a model that no pool serves.
 pub(crate) fn unknown_model(model: &str) -> Value {
     error(
         &format!("The model `{model}` does not exist. GET /v1/models lists those that do."),
@@ -17,7 +17,7 @@ pub(crate) fn unknown_model(model: &str) -> Value {
     )
 }
 
-/// The body for a request that ought to name a model.
+/// Returns the body for a request that must name a model.
 pub(crate) fn no_model() -> Value {
     error(
         "No model could be read from this request. Name one in the JSON body, uncompressed; \
@@ -28,31 +28,29 @@ pub(crate) fn no_model() -> Value {
     )
 }
 
-/// The body for a request that the queue refused.
+/// Returns the body for a request that the pool rejected.
 pub(crate) fn rejected(reason: RejectReason) -> Value {
     let message = match reason {
-        RejectReason::QueueFull => {
-            "Too many requests wait for this model already. Try again later."
-        }
+        RejectReason::QueueFull => "Too many requests are queued for this model. Try again later.",
         RejectReason::WaitedTooLong => {
-            "No replica of this model became free in time. Try again later."
+            "No replica of this model became available in time. Try again later."
         }
         RejectReason::EmptySubset => {
             "None of the replicas that the gateway allows for this request serves this model."
         }
         RejectReason::NoReplica => "This model has no replica at the moment. Try again later.",
         RejectReason::NoHealthyReplica => {
-            "No replica of this model answers at the moment. Try again later."
+            "No replica of this model is healthy at the moment. Try again later."
         }
         RejectReason::RegionFull => {
-            "This region has no room for requests of other regions at the moment."
+            "This region has no free capacity for requests of other regions at the moment."
         }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
     error(message, "server_error", None, reason.as_str())
 }
 
-/// The list of models; `created` is when this service started, in seconds since 1970.
+/// Returns the list of models; `created` is the start of the service, in seconds since 1970.
 pub(crate) fn models<'a>(
     pools: impl Iterator<Item = &'a std::sync::Arc<Pool>>,
     created: u64,
@@ -69,7 +67,7 @@ pub(crate) fn models<'a>(
     json!({ "object": "list", "data": data })
 }
 
-/// One model.
+/// Returns one model.
 pub(crate) fn model(id: &str, created: u64) -> Value {
     json!({ "id": id, "object": "model", "created": created, "owned_by": "isotherm" })
 }

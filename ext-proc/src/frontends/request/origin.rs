@@ -1,74 +1,71 @@
-//! Where a request comes from: a client of this region, a region that forwards it, or back from one that would not take
-//! it.
+//! Origin of a request: a client of this region, a region that forwards the request, or a region that rejected it.
 //!
-//! | stream | origin | the request |
+//! | listener of the stream | origin | request |
 //! | --- | --- | --- |
-//! | of the clients' listener | (whatever it says) | is a client's; an origin in it is forged or stale, and is counted |
-//! | of a regions' listener | none | is a client's |
-//! | of a regions' listener | this region | came back: it is decided anew, and goes to none of the regions that were tried |
-//! | of a regions' listener | another | is a guest: it stays here, or is refused |
+//! | clients | any | a client's; an origin in it is forged or stale, and is counted |
+//! | regions | none | a client's |
+//! | regions | this region | a request that came back; the service decides again, and excludes the regions that were tried |
+//! | regions | another region | a forwarded request; it stays in this region or is rejected |
 //!
-//! Which listener a stream serves is said by Envoy's configuration, in the metadata of the gRPC call, where no client
-//! can write. A request that Envoy could not send twice (its body is too large) or whose replicas the gateway restricts
-//! may not leave this region either.
+//! Envoy's configuration names the listener in the metadata of the gRPC call, where no client can write. A request also
+//! stays in this region when Envoy could not send it twice (its body is too large), and when the gateway restricts its
+//! replicas.
 
 use isotherm_router::Scope;
 
 use crate::pool::PeerTable;
 
-/// The longest body that Envoy keeps for a second try, in bytes; `envoy/region.yaml` sets the same limit a little higher.
+/// Longest body that Envoy keeps for a second try, in bytes; `envoy/region.yaml` sets its limit a little higher.
 const BODY_BYTES_MAX: u64 = 3 * 1024 * 1024;
 
-/// The most names in a list of tried regions that are looked at.
+/// Limit of names that are read from a list of tried regions.
 const TRIED_MAX: usize = 64;
 
-/// Whether a stream comes from a listener that only regions reach.
+/// The kind of listener that a stream belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Listener {
-    /// Clients reach it: what it says of regions is not believed.
+pub(crate) enum ListenerKind {
+    /// Clients reach the listener: headers about regions are not trusted.
     #[default]
     Clients,
-    /// Only regions, and this Envoy itself, reach it.
+    /// Only other regions and this Envoy itself reach the listener.
     Regions,
 }
 
-/// What the headers of a request say of its way, where they may be believed.
+/// The trusted headers of a request about its way through the regions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The region that a client reached first.
+    /// Region that a client reached first.
     pub(crate) region: Option<String>,
-    /// The regions that were tried, in order.
+    /// Regions that were tried, in order.
     pub(crate) tried: Option<String>,
-    /// The length of the body in bytes, where it is known.
+    /// Body length in bytes, if known.
     pub(crate) body_bytes: Option<u64>,
 }
 
 impl Origin {
-    /// Whether another region sent the request here.
-    pub(crate) fn is_guest(&self, peer_table: Option<&PeerTable>) -> bool {
-        let own = peer_table.map(PeerTable::own);
-        own.is_some_and(|own| {
-            self.region
-                .as_deref()
-                .is_some_and(|region| *region != **own)
-        })
+    /// Whether another region forwarded the request here.
+    pub(crate) fn is_other_region(&self, peer_table: Option<&PeerTable>) -> bool {
+        match (peer_table, &self.region) {
+            (Some(peer_table), Some(region)) => **region != **peer_table.own(),
+            _ => false,
+        }
     }
 
-    /// Where the request may go. `stays` is whether anything else keeps it here.
-    pub(crate) fn scope(&self, peer_table: Option<&PeerTable>, stays: bool) -> Scope {
+    /// Returns the regions that the request may go to. `must_stay` keeps it in this region.
+    pub(crate) fn scope(&self, peer_table: Option<&PeerTable>, must_stay: bool) -> Scope {
         let Some(peer_table) = peer_table else {
             return Scope::Local;
         };
-        if self.is_guest(Some(peer_table)) {
+        if self.is_other_region(Some(peer_table)) {
             return Scope::Forwarded;
         }
-        if stays || self.body_bytes.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
+        if must_stay || self.body_bytes.is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
             return Scope::Local;
         }
         let tried = match (&self.region, &self.tried) {
             (None, _) => "",
             (Some(_), Some(tried)) => tried,
-            // It came back from somewhere: it might go there again.
+            // The request came back from an unknown region, and might go there again.
             (Some(_), None) => return Scope::Local,
         };
         let names = tried.split(',').map(str::trim).take(TRIED_MAX);
@@ -85,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn scope(origin: &str, tried: &str, body_bytes: u64, stays: bool) -> Scope {
+    fn scope(origin: &str, tried: &str, body_bytes: u64, must_stay: bool) -> Scope {
         let peer_table = PeerTable::new("us", [("eu", "e"), ("asia", "a")], None);
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let origin = Origin {
@@ -94,11 +91,11 @@ mod tests {
             body_bytes: Some(body_bytes),
         };
         assert_eq!(
-            origin.scope(None, stays),
+            origin.scope(None, must_stay),
             Scope::Local,
-            "there is no region"
+            "there are no regions"
         );
-        origin.scope(Some(&peer_table), stays)
+        origin.scope(Some(&peer_table), must_stay)
     }
 
     fn regions(tried: &[u16]) -> Scope {
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_request_may_go_anywhere_and_one_that_came_back_not_where_it_was() {
+    fn a_clients_request_may_go_to_any_region_but_not_to_one_that_was_tried() {
         assert_eq!(scope("", "", 100, false), regions(&[]));
         assert_eq!(scope("us", "eu", 100, false), regions(&[0]));
         assert_eq!(scope("us", "eu, asia,mars", 100, false), regions(&[0, 1]));
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_a_guest_whatever_else_is_said_of_it() {
+    fn a_forwarded_request_stays_in_this_region() {
         for origin in ["eu", "mars"] {
             assert_eq!(scope(origin, "", 100, false), Scope::Forwarded);
             assert_eq!(scope(origin, "us", u64::MAX, true), Scope::Forwarded);
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_cannot_send_twice_and_what_is_restricted_stays() {
+    fn a_large_body_and_a_restricted_subset_stay_in_this_region() {
         assert_eq!(scope("", "", BODY_BYTES_MAX, false), regions(&[]));
         assert_eq!(scope("", "", BODY_BYTES_MAX + 1, false), Scope::Local);
         assert_eq!(scope("us", "eu", 100, true), Scope::Local);

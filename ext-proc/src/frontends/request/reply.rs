@@ -1,89 +1,90 @@
-//! What becomes of a request, in nobody's protocol yet: external processing and the decision stream each say it in their own.
+//! Replies to a request, in no protocol: each frontend encodes them in its own.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use isotherm_fingerprint::names;
+use serde_json::Value;
 
 use crate::metrics::RequestResult;
 use crate::pool::{ForwardRoute, Pool, Route};
 
-/// What must not be there when Envoy picks the route anew: it sends what has an origin to another region. All else that
-/// only services read is the route's to take away, which costs Envoy less than a change that it is asked for.
+/// Headers that must be gone when Envoy selects the route again: its routes send a request with an origin to another region.
+/// Envoy's route removes all other headers for services, which costs less than a mutation by the service.
 const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 
-/// The headers of those that replicas must not get that are there.
+/// The headers of [`NOT_FOR_REPLICAS`] that a request has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RemovedHeaders([bool; NOT_FOR_REPLICAS.len()]);
 
 impl RemovedHeaders {
-    /// Their names.
+    /// Returns the names of the headers.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let all = NOT_FOR_REPLICAS.into_iter().zip(self.0);
-        all.filter_map(|(name, seen)| seen.then_some(name))
+        all.filter_map(|(name, is_present)| is_present.then_some(name))
     }
 }
 
-/// What a request carried that its answer takes away, or need not say again: every change that an answer asks for costs
-/// Envoy a look at what the service may change, and another at the headers.
+/// Headers of a request that decide which mutations its reply needs. Each mutation costs Envoy a check of the mutation rules
+/// and a search of the headers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHeaders {
-    not_for_replicas: RemovedHeaders,
+    to_remove: RemovedHeaders,
     cluster: Option<String>,
 }
 
 impl RequestHeaders {
-    /// Takes note of a header.
+    /// Notes a header of the request.
     pub(crate) fn note(&mut self, name: &str, value: &[u8]) {
         if name == names::CLUSTER {
             self.cluster = str::from_utf8(value).ok().map(str::to_owned);
         }
-        for (known, seen) in NOT_FOR_REPLICAS.iter().zip(&mut self.not_for_replicas.0) {
-            *seen |= name == *known;
+        for (known, is_present) in NOT_FOR_REPLICAS.iter().zip(&mut self.to_remove.0) {
+            *is_present |= name == *known;
         }
     }
 }
 
-/// What becomes of a request.
+/// The reply to a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// It goes to a replica.
+    /// The request goes to a replica.
     Route(RouteReply),
-    /// It goes to another region.
+    /// The request goes to another region.
     Forward(ForwardReply),
-    /// It goes as if this service were not there.
+    /// Envoy handles the request as if the service were not there.
     PassThrough(PassThroughReply),
-    /// Its client has its answer from here.
+    /// The service replies to the client.
     Immediate(ImmediateReply),
 }
 
 impl Reply {
-    /// What counts it.
+    /// Result under which the metrics count the reply.
     pub(crate) fn kind(&self) -> RequestResult {
         match self {
             Self::Route(_) => RequestResult::Routed,
             Self::Forward(_) => RequestResult::Forwarded,
             Self::PassThrough(_) => RequestResult::Passed,
-            Self::Immediate(immediate) => immediate.kind,
+            Self::Immediate(reply) => reply.kind,
         }
     }
 }
 
-/// A request goes to a replica.
+/// Sends the request to a replica.
 #[derive(Debug)]
 pub(crate) struct RouteReply {
-    /// `ip:port[,ip:port...]`: the replica and its fallbacks.
+    /// The replica and its fallbacks: `ip:port[,ip:port...]`.
     pub(crate) endpoints: String,
-    /// Envoy's cluster, unless the filter has written the same one.
+    /// Envoy's cluster, unless the filter has set the same one.
     pub(crate) cluster: Option<String>,
-    /// Why, for the client.
+    /// Description of the decision, for the client.
     pub(crate) decision: Option<String>,
-    /// What goes.
+    /// Headers to remove.
     pub(crate) removed: RemovedHeaders,
 }
 
 impl RouteReply {
-    /// To where `route` says, in a pool.
+    /// Builds the reply for a route of a pool.
     pub(crate) fn to(
         route: &Route,
         pool: &Pool,
@@ -102,97 +103,123 @@ impl RouteReply {
             endpoints,
             cluster: pool.cluster_unless(headers.cluster.as_deref()),
             decision,
-            removed: headers.not_for_replicas,
+            removed: headers.to_remove,
         }
     }
 }
 
-/// A request goes to another region, which gets to know what this one knows of it.
+/// Sends the request to another region, with what this region knows of it.
 #[derive(Debug)]
 pub(crate) struct ForwardReply {
-    /// Where.
-    pub(crate) forward: ForwardRoute,
-    /// The regions that have had it, with the one that it goes to now; comma-separated.
+    /// Route to the region.
+    pub(crate) route: ForwardRoute,
+    /// Regions that were tried, including the one of this reply; comma-separated.
     pub(crate) tried: String,
-    /// The name under which every region knows the pool, where it has one.
+    /// Name under which every region knows the pool, if there is one.
     pub(crate) model: Option<String>,
-    /// Why, for the client.
+    /// Description of the decision, for the client.
     pub(crate) decision: Option<String>,
 }
 
 impl ForwardReply {
-    /// To where `forward` says. `tried` are the regions that have had it already.
+    /// Builds the reply for a route. `tried` names the regions before it.
     pub(crate) fn to(
-        forward: ForwardRoute,
+        route: ForwardRoute,
         tried: &str,
         model: Option<&str>,
         decision: Option<String>,
     ) -> Self {
-        let mut tried = tried.to_owned();
-        if !tried.is_empty() {
-            tried.push(',');
-        }
-        tried.push_str(&forward.peer.name);
+        let separator = if tried.is_empty() { "" } else { "," };
         Self {
-            forward,
-            tried,
+            tried: format!("{tried}{separator}{}", route.peer.name),
+            route,
             model: model.map(str::to_owned),
             decision,
         }
     }
 }
 
-/// A request goes as if this service were not there.
+/// Leaves the request to Envoy.
 #[derive(Debug)]
 pub(crate) struct PassThroughReply {
-    /// Envoy's cluster, where one is named and the filter has not written the same one.
+    /// Envoy's cluster, if there is one and the filter has not set the same one.
     pub(crate) cluster: Option<String>,
-    /// What goes.
+    /// Headers to remove.
     pub(crate) removed: RemovedHeaders,
 }
 
 impl PassThroughReply {
-    /// To `cluster` where one is named.
+    /// Builds the reply for `cluster`, if there is one.
     pub(crate) fn to(cluster: Option<String>, headers: &RequestHeaders) -> Self {
         Self {
             cluster: cluster.filter(|cluster| headers.cluster.as_ref() != Some(cluster)),
-            removed: headers.not_for_replicas,
+            removed: headers.to_remove,
         }
     }
 }
 
-/// An answer that comes from here.
+/// A response of the service to the client.
 #[derive(Debug)]
 pub(crate) struct ImmediateReply {
-    /// What counts it.
+    /// Result under which the metrics count the reply.
     pub(crate) kind: RequestResult,
-    /// The HTTP status.
+    /// HTTP status.
     pub(crate) status: u16,
-    /// The body.
-    pub(crate) body: serde_json::Value,
-    /// When another try is worth while.
+    /// Body.
+    pub(crate) body: Value,
+    /// Delay after which the client may try again.
     pub(crate) retry_after: Option<Duration>,
-    /// The region that forwarded this request hears why it was refused.
+    /// Reason for the rejection, for the region that forwarded the request.
     pub(crate) refused: Option<&'static str>,
-    /// What Envoy's log says of it.
+    /// Details for Envoy's log.
     pub(crate) details: &'static str,
 }
 
 impl ImmediateReply {
-    /// Its headers.
+    /// Builds a response to a client.
+    pub(crate) fn new(
+        kind: RequestResult,
+        status: u16,
+        body: Value,
+        details: &'static str,
+    ) -> Self {
+        Self {
+            kind,
+            status,
+            body,
+            retry_after: None,
+            refused: None,
+            details,
+        }
+    }
+
+    /// Rejects a forwarded request, so that the region it came from decides again.
+    pub(crate) fn to_region(
+        reason: &'static str,
+        body: Value,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self {
+            retry_after,
+            refused: Some(reason),
+            ..Self::new(RequestResult::Rejected, 503, body, reason)
+        }
+    }
+
+    /// Returns the headers of the response.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         let retry_after = self.retry_after.map(whole_seconds);
         [
             Some(("content-type", "application/json".into())),
             retry_after.map(|after| ("retry-after", after.into())),
-            self.refused.map(|why| (names::REFUSED, why.into())),
+            self.refused.map(|reason| (names::REFUSED, reason.into())),
         ]
         .into_iter()
         .flatten()
     }
 }
 
-/// `Retry-After` knows whole seconds only; none at all would invite everybody back at once.
+/// Rounds up to the whole seconds of `Retry-After`; zero would invite every client back at once.
 fn whole_seconds(after: Duration) -> String {
     let rounded_up = after.as_secs() + u64::from(after.subsec_nanos() > 0);
     rounded_up.max(1).to_string()

@@ -1,73 +1,75 @@
-//! What becomes of a request once it is decided: a replica, another region, or an answer from here.
+//! Turns a pool's decision into the reply to a request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::RejectReason;
-use serde_json::Value;
 
 use super::describe::{self, RequestSummary};
 use super::openai;
 use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
-use super::{RequestLifecycle, Stage};
+use super::{RequestLifecycle, RequestStage};
 use crate::metrics::RequestResult;
 use crate::pool::{ANY_MODEL, ForwardRoute, InFlightGuard, PoolDecision, Route};
 
 impl RequestLifecycle {
-    pub(super) fn decided(
+    /// Builds the reply, and moves the request to its next stage.
+    pub(super) fn reply_to(
         &mut self,
         guard: InFlightGuard,
-        verdict: PoolDecision,
+        decision: PoolDecision,
         summary: &RequestSummary,
     ) -> Reply {
-        match verdict {
-            PoolDecision::Dispatch(route) => self.go(guard, &route, summary),
-            PoolDecision::Forward(forward) => self.forward(guard, forward, summary),
+        match decision {
+            PoolDecision::Dispatch(route) => self.dispatch(guard, &route, summary),
+            PoolDecision::Forward(route) => self.forward(guard, route, summary),
             PoolDecision::Reject {
                 reason,
                 retry_after,
-            } => self.refuse(guard, reason, retry_after, summary),
+            } => self.reject(guard, reason, retry_after, summary),
         }
     }
 
-    fn go(&mut self, mut guard: InFlightGuard, route: &Route, summary: &RequestSummary) -> Reply {
+    fn dispatch(
+        &mut self,
+        mut guard: InFlightGuard,
+        route: &Route,
+        summary: &RequestSummary,
+    ) -> Reply {
         guard.dispatch(route);
         let pool = guard.pool();
         describe::log(pool, guard.id(), route, summary);
-        let described = self
-            .describes()
-            .then(|| describe::header(pool, route, summary));
-        let routed = RouteReply::to(route, pool, described, &summary.headers);
-        self.stage = Stage::Sent(guard);
-        Reply::Route(routed)
+        let header = self.has_decision_header();
+        let header = header.then(|| describe::header(pool, route, summary));
+        let reply = RouteReply::to(route, pool, header, &summary.headers);
+        self.stage = RequestStage::InFlight(guard);
+        Reply::Route(reply)
     }
 
     fn forward(
         &mut self,
         mut guard: InFlightGuard,
-        forward: ForwardRoute,
+        route: ForwardRoute,
         summary: &RequestSummary,
     ) -> Reply {
         guard.forward();
         let pool = guard.pool();
-        describe::log_forward(pool, guard.id(), &forward, summary);
-        let described = self
-            .describes()
-            .then(|| describe::forward_header(pool, &forward, summary));
-        // The other region need not know the alias under which this one was asked, nor what makes a request this pool's
-        // that names no model.
+        describe::log_forward(pool, guard.id(), &route, summary);
+        let header = self.has_decision_header();
+        let header = header.then(|| describe::forward_header(pool, &route, summary));
+        // The other region needs neither this region's alias of the model, nor the reason why a request without a model
+        // belongs to this pool.
         let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
-        let forwarded = ForwardReply::to(forward, &summary.tried, model, described);
-        self.stage = Stage::Sent(guard);
-        Reply::Forward(forwarded)
+        let reply = ForwardReply::to(route, &summary.tried, model, header);
+        self.stage = RequestStage::InFlight(guard);
+        Reply::Forward(reply)
     }
 
-    /// Whether clients are told why their request went where it went.
-    fn describes(&self) -> bool {
+    fn has_decision_header(&self) -> bool {
         self.context.pool_registry.table().has_decision_header()
     }
 
-    fn refuse(
+    fn reject(
         &mut self,
         guard: InFlightGuard,
         reason: RejectReason,
@@ -79,68 +81,26 @@ impl RequestLifecycle {
             pool = %pool.name(),
             request = guard.id().0,
             reason = reason.as_str(),
-            origin = summary.guest_of,
-            "refused"
+            origin = summary.forwarded_from,
+            "rejected"
         );
         guard.reject();
-        if reason == RejectReason::ShuttingDown && summary.guest_of.is_none() {
-            // A service that stops must not fail what Envoy can place without it. A guest is better placed at home.
-            self.stage = Stage::Settled;
-            return Reply::PassThrough(PassThroughReply::to(
-                Some(pool.cluster()),
-                &summary.headers,
-            ));
+        let is_forwarded = summary.forwarded_from.is_some();
+        if reason == RejectReason::ShuttingDown && !is_forwarded {
+            // A service that stops must not fail a request that Envoy can place alone. For a forwarded request, its own
+            // region finds a better place.
+            self.stage = RequestStage::PassedThrough;
+            let cluster = Some(pool.cluster());
+            return Reply::PassThrough(PassThroughReply::to(cluster, &summary.headers));
         }
-        let body = openai::rejected(reason);
-        if summary.guest_of.is_some() {
-            return self.refused(reason.as_str(), body, Some(retry_after));
-        }
-        self.answered(ImmediateReply {
-            kind: RequestResult::Rejected,
-            status: 503,
-            body,
-            retry_after: Some(retry_after),
-            refused: None,
-            details: reason.as_str(),
+        let (details, body) = (reason.as_str(), openai::rejected(reason));
+        self.close(if is_forwarded {
+            ImmediateReply::to_region(details, body, Some(retry_after))
+        } else {
+            ImmediateReply {
+                retry_after: Some(retry_after),
+                ..ImmediateReply::new(RequestResult::Rejected, 503, body, details)
+            }
         })
-    }
-
-    /// Sends a guest back: the region that it came from decides anew.
-    pub(super) fn refused(
-        &mut self,
-        why: &'static str,
-        body: Value,
-        retry_after: Option<Duration>,
-    ) -> Reply {
-        self.answered(ImmediateReply {
-            kind: RequestResult::Rejected,
-            status: 503,
-            body,
-            retry_after,
-            refused: Some(why),
-            details: why,
-        })
-    }
-
-    pub(super) fn immediate(
-        &mut self,
-        kind: RequestResult,
-        status: u16,
-        body: Value,
-        details: &'static str,
-    ) -> Reply {
-        self.answered(ImmediateReply {
-            kind,
-            status,
-            body,
-            retry_after: None,
-            refused: None,
-            details,
-        })
-    }
-
-    fn answered(&mut self, immediate: ImmediateReply) -> Reply {
-        self.stage = Stage::Answered;
-        Reply::Immediate(immediate)
     }
 }

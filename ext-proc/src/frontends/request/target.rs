@@ -1,19 +1,19 @@
-//! Which pool a request belongs to, or what else is to be done with it.
+//! Selects the target of a request.
 //!
-//! | request | goes to |
+//! | request | target |
 //! | --- | --- |
-//! | was decided on the filter's decision stream, and Envoy asks all the same | passed on as it is |
-//! | `GET /v1/models[/{id}]`, unless a pool serves any model | answered here |
-//! | names a model | the pool that serves it; 404 in OpenAI's form where none does |
-//! | names none, and the filter chose a cluster | the pool behind that cluster |
-//! | names none, and there is one pool, or one for any model | that pool |
-//! | names none, none of these, and the path is one that wants a model | 400 in OpenAI's form |
-//! | anything else | passed on as it is: what becomes of it is the business of Envoy's routes |
+//! | decided on the decision stream, and sent to external processing all the same | passes through |
+//! | `GET /v1/models[/{id}]`, unless a pool serves any model | the service replies |
+//! | names a model | the pool of the model; without one, 404 in OpenAI's format |
+//! | no model, and the filter chose a cluster | the pool behind the cluster |
+//! | no model, and there is one pool, or one for any model | that pool |
+//! | none of these, and the path requires a model | 400 in OpenAI's format |
+//! | any other | passes through; Envoy's routes handle it |
 //!
-//! A request for one of the pools that names no model and has no body (`GET`, `HEAD`, `OPTIONS`: a health page, a
-//! version) takes no place in a batch: it is passed on to the pool's cluster and never waits. With a pool for any
-//! model the list of models is such a request, since only the engine knows what it serves. A pool whose sources have
-//! not told yet who is in it (the service has just started) takes no requests: Envoy may know its replicas already.
+//! A request for a pool with neither model nor body (`GET`, `HEAD`, `OPTIONS`: a health page, a version) takes no capacity
+//! of an engine: it passes through to the pool's cluster, and is never queued. With a pool for any model, the list of
+//! models is such a request, since only the engine knows its models. A pool whose sources have not reported its
+//! replicas (the service has just started) takes no requests: Envoy may know the replicas already.
 
 use std::sync::{Arc, Once};
 
@@ -24,35 +24,35 @@ use crate::pool::{ANY_MODEL, Pool, PoolTable};
 
 const MODELS_PATH: &str = "/v1/models";
 
-/// Whether it was said that Envoy asks twice. Once is enough: it is the same for every request.
-static TOLD: Once = Once::new();
+/// Guards the warning about external processing of decided requests, which is the same for every request.
+static WARNING: Once = Once::new();
 
-/// What is to be done with a request.
+/// The target of a request.
 #[derive(Debug)]
 pub(crate) enum RouteTarget {
-    /// Find it a replica of this pool.
+    /// A replica of this pool.
     Pool(Arc<Pool>),
-    /// Let it pass, to this cluster where one is named.
+    /// Envoy's routes, with this cluster if there is one.
     PassThrough(Option<String>),
-    /// Answer with the list of models.
+    /// A reply with the list of models.
     ModelList,
-    /// Answer with one model.
+    /// A reply with one model.
     Model(String),
-    /// Nobody serves this model.
+    /// A rejection: no pool serves this model.
     UnknownModel(String),
-    /// It ought to name a model, and does not.
+    /// A rejection: the request must name a model.
     MissingModel,
 }
 
 impl RouteTarget {
-    /// Finds out.
+    /// Selects the target.
     pub(crate) fn of(head: &RequestHead, table: &PoolTable) -> Self {
         if head.is_decided {
-            TOLD.call_once(|| {
+            WARNING.call_once(|| {
                 tracing::warn!(
-                    "Envoy asks by external processing about requests that the filter's decision stream has decided: \
-                     it works, and costs twice. Requests with x-isotherm-decided are to be led past \
-                     external processing; envoy/standalone.yaml shows how"
+                    "Envoy sends requests to external processing that have a decision already: this works, and costs \
+                     twice. Route requests with x-isotherm-decided past external processing; envoy/standalone.yaml \
+                     shows how"
                 );
             });
             return Self::PassThrough(None);
@@ -94,7 +94,7 @@ fn is_bodiless(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
 }
 
-/// `Some(None)` for the list of models, `Some(Some(id))` for one of them.
+/// Returns `Some(None)` for the list of models, and `Some(Some(id))` for one model.
 fn listing(head: &RequestHead) -> Option<Option<String>> {
     if head.method != "GET" {
         return None;
@@ -123,7 +123,7 @@ pools:
   - { model: qwen, cluster: q }
 ";
 
-    fn place(config: &str, method: &str, path: &str, model: &str, cluster: &str) -> String {
+    fn target(config: &str, method: &str, path: &str, model: &str, cluster: &str) -> String {
         let config = config::parse(config).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
@@ -146,15 +146,15 @@ pools:
     }
 
     #[tokio::test]
-    async fn a_model_decides() {
-        let chat = |model| place(TWO, "POST", "/v1/chat/completions", model, "l");
+    async fn the_model_selects_the_pool() {
+        let chat = |model| target(TWO, "POST", "/v1/chat/completions", model, "l");
         assert_eq!(chat("qwen"), "route qwen");
         assert_eq!(chat("org/llama"), "route llama");
         assert_eq!(chat("gpt"), "unknown gpt");
     }
 
     #[tokio::test]
-    async fn what_the_decision_stream_has_decided_is_left_alone() {
+    async fn a_request_with_a_decision_passes_through() {
         let config = config::parse(TWO).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
@@ -163,43 +163,49 @@ pools:
             is_decided: true,
             ..RequestHead::default()
         };
-        let place = RouteTarget::of(&head, &pool_registry.table());
-        assert!(matches!(place, RouteTarget::PassThrough(None)), "{place:?}");
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        assert!(
+            matches!(target, RouteTarget::PassThrough(None)),
+            "{target:?}"
+        );
     }
 
     #[tokio::test]
-    async fn without_a_model_the_filters_cluster_decides() {
-        assert_eq!(place(TWO, "POST", "/v1/rerank", "", "q"), "route qwen");
-        assert_eq!(place(TWO, "GET", "/version", "", "q"), "pass q");
-        assert_eq!(place(TWO, "POST", "/v1/rerank", "", ""), "pass ");
+    async fn without_a_model_the_filters_cluster_selects_the_pool() {
+        assert_eq!(target(TWO, "POST", "/v1/rerank", "", "q"), "route qwen");
+        assert_eq!(target(TWO, "GET", "/version", "", "q"), "pass q");
+        assert_eq!(target(TWO, "POST", "/v1/rerank", "", ""), "pass ");
         assert_eq!(
-            place(TWO, "POST", "/v1/completions", "", "elsewhere"),
+            target(TWO, "POST", "/v1/completions", "", "elsewhere"),
             "no model"
         );
     }
 
     #[tokio::test]
-    async fn the_only_pool_gets_what_names_no_model() {
+    async fn the_only_pool_gets_requests_without_a_model() {
         let one = "pools: [{ model: llama, cluster: l }]";
-        assert_eq!(place(one, "POST", "/v1/rerank", "", ""), "route llama");
-        assert_eq!(place(one, "GET", "/health", "", ""), "pass l");
+        assert_eq!(target(one, "POST", "/v1/rerank", "", ""), "route llama");
+        assert_eq!(target(one, "GET", "/health", "", ""), "pass l");
         assert_eq!(
-            place(one, "POST", "/v1/completions", "gpt", ""),
+            target(one, "POST", "/v1/completions", "gpt", ""),
             "unknown gpt"
         );
     }
 
     #[tokio::test]
-    async fn models_are_listed_here_unless_only_the_engine_knows_them() {
-        assert_eq!(place(TWO, "GET", "/v1/models", "", ""), "models");
-        assert_eq!(place(TWO, "GET", "/api/v1/models/?x=1", "", ""), "models");
+    async fn the_service_lists_the_models_unless_only_the_engine_knows_them() {
+        assert_eq!(target(TWO, "GET", "/v1/models", "", ""), "models");
+        assert_eq!(target(TWO, "GET", "/api/v1/models/?x=1", "", ""), "models");
         assert_eq!(
-            place(TWO, "GET", "/v1/models/org%2Fllama", "", ""),
+            target(TWO, "GET", "/v1/models/org%2Fllama", "", ""),
             "model org/llama"
         );
-        assert_eq!(place(TWO, "GET", "/v1/models/gpt", "", ""), "unknown gpt");
-        assert_eq!(place(TWO, "GET", "/v1/modelsx", "", ""), "pass ");
-        assert_eq!(place("{}", "GET", "/v1/models", "", ""), "pass default");
-        assert_eq!(place("{}", "POST", "/v1/completions", "gpt", ""), "route *");
+        assert_eq!(target(TWO, "GET", "/v1/models/gpt", "", ""), "unknown gpt");
+        assert_eq!(target(TWO, "GET", "/v1/modelsx", "", ""), "pass ");
+        assert_eq!(target("{}", "GET", "/v1/models", "", ""), "pass default");
+        assert_eq!(
+            target("{}", "POST", "/v1/completions", "gpt", ""),
+            "route *"
+        );
     }
 }

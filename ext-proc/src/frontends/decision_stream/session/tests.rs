@@ -12,11 +12,11 @@ use crate::metrics::Metrics;
 use crate::pool::{Pool, PoolRegistry};
 
 type DecisionStream =
-    Conversation<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send + Unpin>>;
+    DecisionSession<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send + Unpin>>;
 
 /// A decision stream to a service with one pool, whose replicas take one request each.
 struct World {
-    context: Arc<Context>,
+    context: Arc<RequestContext>,
     registry: Registry,
     pool: Arc<Pool>,
     filter: mpsc::UnboundedSender<ClientMessage>,
@@ -38,7 +38,7 @@ impl World {
             let replica = pool.add_replica(([127, 0, 0, 1], port).into()).unwrap();
             pool.probed(replica, Load::default(), pool.clock().now());
         }
-        let context = Arc::new(Context {
+        let context = Arc::new(RequestContext {
             pool_registry: Arc::new(pool_registry),
             metrics,
             started_unix_s: 0,
@@ -47,7 +47,7 @@ impl World {
         let inbound = UnboundedReceiverStream::new(messages).map(Ok);
         let (stop, stopping) = watch::channel(false);
         let mut decision_stream: DecisionStream =
-            Conversation::new(Arc::clone(&context), stopping, Box::new(inbound));
+            DecisionSession::new(Arc::clone(&context), stopping, Box::new(inbound));
         let first = decision_stream.next().await.unwrap().unwrap();
         assert_eq!(
             first,

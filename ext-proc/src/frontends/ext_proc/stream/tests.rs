@@ -23,14 +23,14 @@ async fn sent() -> (Arc<Pool>, mpsc::UnboundedSender<ProcessingRequest>, Answers
     let pool = pool_registry.pool_for("m").unwrap();
     let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
     pool.probed(replica, Load::default(), pool.clock().now());
-    let context = Arc::new(Context {
+    let context = Arc::new(RequestContext {
         pool_registry: Arc::new(pool_registry),
         metrics,
         started_unix_s: 0,
     });
     let (envoy, messages) = mpsc::unbounded_channel();
     let inbound = UnboundedReceiverStream::new(messages).map(Ok);
-    let mut answers = Exchange::answers(context, Listener::Clients, inbound).boxed();
+    let mut answers = RequestStream::replies(context, ListenerKind::Clients, inbound).boxed();
     let headers = Request::RequestHeaders(HttpHeaders::default());
     envoy.send(message(headers)).unwrap();
     answers.next().await.unwrap().unwrap();
