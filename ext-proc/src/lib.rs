@@ -9,6 +9,8 @@ pub mod clock;
 pub mod config;
 pub mod eds;
 mod frontends;
+#[cfg(test)]
+mod generated;
 pub mod log;
 pub mod metrics;
 pub mod peering;

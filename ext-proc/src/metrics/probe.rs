@@ -1,7 +1,7 @@
-//! What is counted about probes.
+//! Metrics of probes, by pool.
 //!
-//! Not by replica: which one fails is told by `isotherm_replica_available`, and how old its last good probe is by
-//! `isotherm_replica_probe_age_seconds`, which the routing core knows.
+//! Not by replica: `isotherm_replica_available` shows which replica fails, and `isotherm_replica_probe_age_seconds`,
+//! which the routing core knows, how old its last successful probe is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::{HistogramFamily, PoolLabel};
 use crate::probe::ProbeError;
 
-/// What is counted about probes; clones count together.
+/// Metrics of probes; clones share their values.
 #[derive(Clone, Debug)]
 pub struct ProbeMetrics {
-    duration: Family<PoolLabel, Histogram, fn() -> Histogram>,
+    duration: HistogramFamily,
     failures: Family<FailureLabel, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabel {
-    pool: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,34 +29,37 @@ struct FailureLabel {
 }
 
 impl ProbeMetrics {
-    /// The metrics, registered with a registry whose prefix is [`super::PREFIX`].
+    /// Registers the metrics with a registry whose prefix is [`super::PREFIX`].
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            duration: Family::new_with_constructor(duration_buckets),
+            // From 0.5 ms to 16 s.
+            duration: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.000_5, 2.0, 16))
+            }),
             failures: Family::default(),
         };
         registry.register_with_unit(
             "probe_duration",
-            "How long probes took",
+            "Duration of probes, successful and failed",
             Unit::Seconds,
             metrics.duration.clone(),
         );
         registry.register(
             "probe_failures",
-            "Probes that failed",
+            "Failed probes, by reason: timeout, connection, status, too_large, page",
             metrics.failures.clone(),
         );
         metrics
     }
 
-    /// The metrics of one pool's probes.
+    /// Returns the metrics of one pool's probes.
     pub(crate) fn pool(&self, pool: &Arc<str>) -> PoolProbeMetrics {
         let metrics = PoolProbeMetrics {
             all: self.clone(),
             pool: pool.to_string(),
         };
-        // A counter that begins with its first failure hides that failure from whoever asks how fast it grows.
+        // A counter that begins with its first failure hides that failure from `rate()`.
         for reason in ProbeError::REASONS {
             drop(self.failures.get_or_create(&metrics.failure(reason)));
         }
@@ -68,7 +67,7 @@ impl ProbeMetrics {
     }
 }
 
-/// The metrics of one pool's probes; its series go with it.
+/// The metrics of one pool's probes; dropping them removes their samples.
 #[derive(Debug)]
 pub(crate) struct PoolProbeMetrics {
     all: ProbeMetrics,
@@ -76,6 +75,7 @@ pub(crate) struct PoolProbeMetrics {
 }
 
 impl PoolProbeMetrics {
+    /// Records a probe.
     pub(crate) fn observe(&self, took: Duration, failure: Option<&ProbeError>) {
         let duration = self.all.duration.get_or_create(&self.label());
         duration.observe(took.as_secs_f64());
@@ -106,9 +106,4 @@ impl Drop for PoolProbeMetrics {
             self.all.failures.remove(&self.failure(reason));
         }
     }
-}
-
-/// From 0.5 ms to 16 s.
-fn duration_buckets() -> Histogram {
-    Histogram::new(exponential_buckets(0.000_5, 2.0, 16))
 }

@@ -267,7 +267,7 @@ impl Pool {
 
     /// Counts the outcome of a response.
     pub(crate) fn observe(&self, outcome: &Outcome) {
-        self.metrics.observe(outcome);
+        self.metrics.observe_outcome(outcome);
     }
 
     /// Returns the replica at an address.
@@ -314,8 +314,8 @@ impl Pool {
 
     fn count(&self, decision: &PoolDecision) {
         match decision {
-            PoolDecision::Dispatch(route) => self.metrics.waited(route.decision.queued_for),
-            PoolDecision::Forward(route) => self.metrics.waited(route.forwarding.queued_for),
+            PoolDecision::Dispatch(route) => self.metrics.observe_wait(route.decision.queued_for),
+            PoolDecision::Forward(route) => self.metrics.observe_wait(route.forwarding.queued_for),
             // The router counts rejections itself.
             PoolDecision::Reject { .. } => {}
         }

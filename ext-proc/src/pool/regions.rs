@@ -108,7 +108,7 @@ impl Pool {
             for placement in placements {
                 match placement.into_router(&state.membership, state.peer_table.as_deref()) {
                     Some(placement) => state.router.handle(now, Event::Shared(placement)),
-                    None => self.metrics.unknown_placement(),
+                    None => self.metrics.count_unknown_placement(),
                 }
             }
         });

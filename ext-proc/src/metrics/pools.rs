@@ -1,0 +1,386 @@
+//! Metrics of pools, their replicas and their peers, read from the routing cores at each scrape.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use isotherm_router::{
+    Availability, Counters, PeerAvailability, PeerStatus, ReplicaStatus, Stats, Time,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::page::{Page, count, flag};
+use crate::pool::{Pool, PoolRegistry};
+
+/// Reads every pool of a registry at each scrape.
+#[derive(Debug)]
+pub struct PoolCollector(Arc<PoolRegistry>);
+
+impl PoolCollector {
+    /// Creates a collector over `pools`.
+    #[must_use]
+    pub fn new(pools: Arc<PoolRegistry>) -> Self {
+        Self(pools)
+    }
+}
+
+impl Collector for PoolCollector {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let pools = self.0.pools();
+        let pools: Vec<_> = pools.iter().map(|pool| PoolSnapshot::of(pool)).collect();
+        encode(encoder, &pools)
+    }
+}
+
+/// A pool's state at the moment of a scrape.
+pub(super) struct PoolSnapshot {
+    pub(super) pool: Arc<str>,
+    pub(super) stats: Stats,
+    pub(super) replicas: Vec<ReplicaStatus>,
+    pub(super) peers: Vec<PeerStatus>,
+    /// Home region of each adopted replica.
+    pub(super) adopted: Vec<Arc<str>>,
+    pub(super) now: Time,
+}
+
+impl PoolSnapshot {
+    fn of(pool: &Pool) -> Self {
+        Self {
+            pool: Arc::clone(pool.name()),
+            stats: pool.stats(),
+            replicas: pool.replicas(),
+            peers: pool.peers(),
+            adopted: adopted(pool),
+            now: pool.clock().now(),
+        }
+    }
+}
+
+fn adopted(pool: &Pool) -> Vec<Arc<str>> {
+    let Some(peer_table) = pool.peer_table() else {
+        return Vec::new();
+    };
+    let members = Arc::clone(&pool.members().borrow());
+    let regions = members.iter().filter_map(|member| member.adopted_from);
+    let regions = regions.filter_map(|peer| peer_table.get(peer));
+    regions.map(|peer| Arc::clone(&peer.name)).collect()
+}
+
+/// Writes the metrics of all pools.
+pub(super) fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    let mut page = Page::new(encoder);
+    encode_requests(&mut page, pools)?;
+    for (name, help, read) in COUNTERS {
+        page.counters(
+            name,
+            help,
+            each_pool(pools, |pool| read(&pool.stats.counters)),
+        )?;
+    }
+    for (name, help, read) in GAUGES {
+        page.gauges(name, help, each_pool(pools, |pool| read(&pool.stats)))?;
+    }
+    page.counters(
+        "index_evicted",
+        "Pairs of prefix and replica that the prefix index evicted to stay within its memory",
+        each_pool(pools, |pool| pool.stats.index.evicted),
+    )?;
+    encode_replicas(&mut page, pools)?;
+    encode_peers(&mut page, pools)
+}
+
+/// A family with one sample per pool: its name, its help, and how to read its value.
+type Family<T, V> = (&'static str, &'static str, fn(&T) -> V);
+
+const COUNTERS: [Family<Counters, u64>; 16] = [
+    ("arrived", "Requests that need a replica", |c| c.arrived),
+    ("queued", "Requests that waited in the queue", |c| c.queued),
+    (
+        "retried_elsewhere",
+        "Responses of a replica other than the selected one",
+        |c| c.retried_elsewhere,
+    ),
+    (
+        "predicted_cached_tokens",
+        "Prompt tokens that the prefix index predicted to be cached, over requests whose engine reports its cache hits",
+        |c| c.predicted_cached_tokens,
+    ),
+    (
+        "measured_cached_tokens",
+        "Prompt tokens that engines found in their caches, over the same requests",
+        |c| c.measured_cached_tokens,
+    ),
+    (
+        "prediction_error_tokens",
+        "Sum of the absolute differences of predicted and measured cached tokens",
+        |c| c.prediction_error_tokens,
+    ),
+    (
+        "measured_prompt_tokens",
+        "Prompt tokens of the same requests",
+        |c| c.measured_prompt_tokens,
+    ),
+    (
+        "false_hits",
+        "Predicted cache hits that did not happen and corrected the prefix index",
+        |c| c.false_hits,
+    ),
+    (
+        "forwarded_prompt_tokens",
+        "Prompt tokens of forwarded requests whose engine reports its cache hits",
+        |c| c.forwarded_prompt_tokens,
+    ),
+    (
+        "forwarded_cached_tokens",
+        "Prompt tokens that engines found in their caches, over the same forwarded requests",
+        |c| c.forwarded_cached_tokens,
+    ),
+    (
+        "forwarded_in",
+        "Requests that other regions forwarded to this one",
+        |c| c.forwarded_in,
+    ),
+    (
+        "forwarded_in_rejected",
+        "Requests of other regions that this region rejected because its queue was too long",
+        |c| c.forwarded_in_rejected,
+    ),
+    (
+        "placements_sent",
+        "Placements (a prefix dispatched to a replica) sent to siblings",
+        |c| c.shared_sent,
+    ),
+    (
+        "placements_received",
+        "Placements received from siblings",
+        |c| c.shared_received,
+    ),
+    (
+        "placements_unattached",
+        "Received placements that continue a prefix unknown to this service",
+        |c| c.shared_unattached,
+    ),
+    (
+        "placements_dropped",
+        "Placements that were not sent to siblings in time",
+        |c| c.shared_dropped,
+    ),
+];
+
+const GAUGES: [Family<Stats, f64>; 8] = [
+    ("queue_length", "Requests in the queue", |s| {
+        count(s.queue_length)
+    }),
+    (
+        "queue_oldest_wait_seconds",
+        "Time that the oldest queued request has waited",
+        |s| s.oldest_wait.as_secs_f64(),
+    ),
+    ("in_flight", "Requests dispatched and not finished", |s| {
+        count(s.in_flight)
+    }),
+    (
+        "available_replicas",
+        "Replicas that accept another request now",
+        |s| count(s.available_replicas),
+    ),
+    (
+        "index_nodes",
+        "Distinct prefixes in the prefix index",
+        |s| count(s.index.nodes),
+    ),
+    (
+        "index_entries",
+        "Pairs of prefix and replica in the prefix index",
+        |s| count(s.index.entries),
+    ),
+    ("index_bytes", "Memory of the prefix index", |s| {
+        count(s.index.bytes)
+    }),
+    (
+        "peer_index_bytes",
+        "Memory of the prefix index over peers",
+        |s| count(s.peer_index.bytes),
+    ),
+];
+
+const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 4] = [
+    (
+        "replica_outstanding",
+        "Requests sent to the replica and not finished",
+        |r| Some(f64::from(r.outstanding)),
+    ),
+    (
+        "replica_pending",
+        "Requests in the replica's own queue at its last probe",
+        |r| Some(f64::from(r.load?.pending)),
+    ),
+    (
+        "replica_running",
+        "Requests in the replica's batch at its last probe",
+        |r| Some(f64::from(r.load?.running?)),
+    ),
+    (
+        "replica_kv_usage",
+        "Share of the replica's KV cache in use, from 0 to 1",
+        |r| Some(f64::from(r.load?.kv_usage?)),
+    ),
+];
+
+const PEER_COUNTERS: [Family<PeerStatus, u64>; 2] = [
+    ("forwarded", "Requests forwarded to another region", |p| {
+        p.forwarded
+    }),
+    (
+        "returned",
+        "Forwarded requests that came back: the other region refused them, or could not be reached",
+        |p| p.returned,
+    ),
+];
+
+const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
+    (
+        "forwarded_in_flight",
+        "Requests forwarded to another region and not finished",
+        |p| Some(f64::from(p.outstanding)),
+    ),
+    (
+        "peer_available_replicas",
+        "Replicas of the peer that accept another request, by its last report",
+        |p| Some(f64::from(p.report?.available)),
+    ),
+    (
+        "peer_free_capacity",
+        "Requests that the peer could start at once, by its last report",
+        |p| Some(f64::from(p.report?.free_capacity)),
+    ),
+    (
+        "peer_queue_length",
+        "Requests in the peer's queue, by its last report",
+        |p| Some(f64::from(p.report?.queue)),
+    ),
+];
+
+/// One sample per pool.
+fn each_pool<'a, V>(
+    pools: &'a [PoolSnapshot],
+    read: impl Fn(&'a PoolSnapshot) -> V,
+) -> impl Iterator<Item = ([(&'static str, &'a str); 1], V)> {
+    pools
+        .iter()
+        .map(move |pool| ([("pool", &*pool.pool)], read(pool)))
+}
+
+/// Writes what happened to requests, by reason or result.
+fn encode_requests(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    page.counters(
+        "decisions",
+        "Requests dispatched to a replica, by the reason for the selection",
+        each_pool(pools, |pool| &pool.stats.counters.decisions).flat_map(|([label], decisions)| {
+            let each = decisions.iter();
+            each.map(move |(reason, n)| ([label, ("reason", reason.as_str())], *n))
+        }),
+    )?;
+    page.counters(
+        "rejects",
+        "Requests rejected, by reason",
+        each_pool(pools, |pool| &pool.stats.counters.rejects).flat_map(|([label], rejects)| {
+            let each = rejects.iter();
+            each.map(move |(reason, n)| ([label, ("reason", reason.as_str())], *n))
+        }),
+    )?;
+    page.counters(
+        "aborted",
+        "Clients that disconnected, by the phase of their request: waiting, in_flight. Without the response filter \
+         every response ends as the latter: Envoy ends both in the same way",
+        each_pool(pools, |pool| &pool.stats.counters).flat_map(|([label], c)| {
+            [
+                ([label, ("phase", "waiting")], c.aborted_waiting),
+                ([label, ("phase", "in_flight")], c.aborted_in_flight),
+            ]
+        }),
+    )?;
+    page.counters(
+        "finished",
+        "Responses that ended, by result: ok (status 2xx), failed",
+        each_pool(pools, |pool| &pool.stats.counters).flat_map(|([label], c)| {
+            [
+                ([label, ("result", "ok")], c.finished_ok),
+                ([label, ("result", "failed")], c.finished_failed),
+            ]
+        }),
+    )
+}
+
+fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    let each = || {
+        pools.iter().flat_map(|pool| {
+            let replicas = pool.replicas.iter();
+            replicas.map(move |r| (pool, r, [("pool", &*pool.pool), ("replica", &*r.name)]))
+        })
+    };
+    for (name, help, read) in REPLICA_GAUGES {
+        let samples = each().filter_map(|(_, replica, labels)| Some((labels, read(replica)?)));
+        page.gauges(name, help, samples)?;
+    }
+    page.gauges(
+        "replica_probe_age_seconds",
+        "Age of the replica's last successful probe",
+        each().filter_map(|(pool, replica, labels)| {
+            let age = pool.now.since(replica.probed?);
+            Some((labels, age.as_secs_f64()))
+        }),
+    )?;
+    page.gauges(
+        "replica_available",
+        "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
+         fail, whatever its probes report)",
+        each().map(|(_, replica, [pool, name])| {
+            let state = ("state", replica.availability.as_str());
+            let is_available = replica.availability == Availability::Available;
+            ([pool, name, state], flag(is_available))
+        }),
+    )
+}
+
+fn encode_peers(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    let each = || {
+        pools.iter().flat_map(|pool| {
+            let peers = pool.peers.iter();
+            peers.map(|peer| (peer, [("pool", &*pool.pool), ("region", &*peer.name)]))
+        })
+    };
+    for (name, help, read) in PEER_COUNTERS {
+        page.counters(
+            name,
+            help,
+            each().map(|(peer, labels)| (labels, read(peer))),
+        )?;
+    }
+    for (name, help, read) in PEER_GAUGES {
+        let samples = each().filter_map(|(peer, labels)| Some((labels, read(peer)?)));
+        page.gauges(name, help, samples)?;
+    }
+    page.gauges(
+        "peer_available",
+        "1 while requests are forwarded to the peer; state is available or the reason why not",
+        each().map(|(peer, [pool, region])| {
+            let state = ("state", peer.availability.as_str());
+            let is_available = peer.availability == PeerAvailability::Available;
+            ([pool, region, state], flag(is_available))
+        }),
+    )?;
+    let mut adopted: BTreeMap<_, usize> = each().map(|(_, labels)| (labels, 0)).collect();
+    for pool in pools {
+        for region in &pool.adopted {
+            let labels = [("pool", &*pool.pool), ("region", &**region)];
+            *adopted.entry(labels).or_default() += 1;
+        }
+    }
+    page.gauges(
+        "adopted_replicas",
+        "Replicas of another region that this region has adopted",
+        adopted.into_iter().map(|(labels, n)| (labels, count(n))),
+    )
+}
