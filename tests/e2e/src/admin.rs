@@ -1,7 +1,7 @@
-//! What the service says of itself, and waiting until it says something else.
+//! The service's admin API and metrics: reading them, and waiting for a value.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use anyhow::Context as _;
 use isotherm_harness::{Service, wait_for};
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::WAIT_MAX;
 
-/// What it says of its only pool.
+/// Reads the state of the service's only pool.
 ///
 /// # Errors
-/// When it does not answer.
+/// When the service does not answer.
 pub async fn pool(service: &Service) -> anyhow::Result<Value> {
     let pools = service
         .admin_request(Method::GET, "/api/pools", None)
@@ -21,100 +21,137 @@ pub async fn pool(service: &Service) -> anyhow::Result<Value> {
     pools.get(0).cloned().context("the service has no pool")
 }
 
-/// A number of its only pool, such as `queue_length` or `counters/finished_ok`.
+/// Reads a number of the service's only pool, such as `queue_length` or `counters/finished_ok`.
 ///
 /// # Errors
-/// When it does not answer, or there is no such number.
+/// When the service does not answer, or has no such number.
 pub async fn pool_number(service: &Service, path: &str) -> anyhow::Result<u64> {
     let pool = pool(service).await?;
     let number = pool.pointer(&format!("/{path}")).and_then(Value::as_u64);
     number.with_context(|| format!("no number {path} in {pool}"))
 }
 
-/// How many requests wait in it.
+/// Waits until a number of the service's only pool is `wanted`.
 ///
 /// # Errors
-/// When it does not answer.
-pub async fn queue_length(service: &Service) -> anyhow::Result<u64> {
-    pool_number(service, "queue_length").await
-}
-
-/// Waits until a number of its only pool is `wanted`.
-///
-/// # Errors
-/// When it does not answer, or the number never is.
-pub async fn becomes(service: &Service, path: &str, wanted: u64) -> anyhow::Result<()> {
-    let last = AtomicU64::new(0);
+/// When the service does not answer, or the number never reaches `wanted`.
+pub async fn wait_for_pool(service: &Service, path: &str, wanted: u64) -> anyhow::Result<()> {
+    let last = Mutex::new(None);
     wait_for(WAIT_MAX, &format!("{path} to be {wanted}"), || async {
         let number = pool_number(service, path).await?;
-        last.store(number, Ordering::Relaxed);
+        if let Ok(mut last) = last.lock() {
+            *last = Some(number);
+        }
         Ok((number == wanted).then_some(()))
     })
     .await
     .with_context(|| {
-        let last = last.load(Ordering::Relaxed);
-        format!(
-            "it was {last} at last; the service's log:\n{}",
-            log(service)
-        )
+        let process = service
+            .process()
+            .map(isotherm_harness::process::Process::log);
+        format!("last value: {last:?}; log: {}", process.unwrap_or_default())
     })
 }
 
-/// What it says of one replica.
+/// Waits until the service knows the end of every request.
+///
+/// A client sees the end of its response a moment before the service does.
 ///
 /// # Errors
-/// When it does not answer, or does not know the replica.
+/// When a request stays in flight.
+pub async fn wait_until_idle(service: &Service) -> anyhow::Result<()> {
+    wait_for_pool(service, "in_flight", 0).await
+}
+
+/// Reads the state of one replica.
+///
+/// # Errors
+/// When the service does not answer, or does not know the replica.
 pub async fn replica(service: &Service, address: SocketAddr) -> anyhow::Result<Value> {
     let replicas = service.replicas().await?;
     let wanted = address.to_string();
     let found = replicas.as_array().and_then(|replicas| {
-        replicas
-            .iter()
-            .find(|replica| replica.get("address").and_then(Value::as_str) == Some(&wanted))
+        let has_address =
+            |replica: &&Value| replica.get("address").and_then(Value::as_str) == Some(&wanted);
+        replicas.iter().find(has_address)
     });
     found
         .cloned()
         .with_context(|| format!("no {wanted} in {replicas}"))
 }
 
-/// Waits until a member of a replica is `wanted`, for example `outstanding` or `availability`.
+/// Waits until a member of a replica's state is `wanted`, for example `outstanding` or `availability`.
 ///
 /// # Errors
-/// When the service does not answer, or it never is.
-pub async fn replica_becomes(
+/// When the service does not answer, or the member never is `wanted`.
+pub async fn wait_for_replica(
     service: &Service,
     address: SocketAddr,
     member: &str,
     wanted: impl Into<Value>,
 ) -> anyhow::Result<()> {
     let wanted = wanted.into();
-    wait_for(
-        WAIT_MAX,
-        &format!("{member} of {address} to be {wanted}"),
-        || async {
-            let replica = replica(service, address).await?;
-            Ok((replica.get(member) == Some(&wanted)).then_some(()))
-        },
-    )
+    let what = format!("{member} of {address} to be {wanted}");
+    wait_for(WAIT_MAX, &what, || async {
+        let replica = replica(service, address).await?;
+        Ok((replica.get(member) == Some(&wanted)).then_some(()))
+    })
     .await
 }
 
-/// The sum of a metric's series on the service's page, whatever their labels.
+/// Reads a metric: the sum of its series that have all of `labels`; `None` when there is no such series.
 ///
 /// # Errors
 /// When the service does not answer.
-pub async fn metric(service: &Service, name: &str) -> anyhow::Result<f64> {
+pub async fn metric(
+    service: &Service,
+    name: &str,
+    labels: &[(&str, &str)],
+) -> anyhow::Result<Option<f64>> {
     let page = service.metrics().await?;
-    let values = page
-        .lines()
-        .filter(|line| line.split(['{', ' ']).next() == Some(name))
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    Ok(values.sum())
+    let series = page.lines().filter(|line| {
+        let has_label =
+            |(label, value): &(&str, &str)| line.contains(&format!("{label}=\"{value}\""));
+        line.split(['{', ' ']).next() == Some(name) && labels.iter().all(has_label)
+    });
+    let values: Vec<f64> = series
+        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .collect();
+    Ok((!values.is_empty()).then(|| values.iter().sum()))
 }
 
-fn log(service: &Service) -> String {
-    service.process().map_or_else(
-        |error| error.to_string(),
-        isotherm_harness::process::Process::log,
-    )
+/// Reads a counter like [`metric`]; zero when there is no such series.
+///
+/// # Errors
+/// When the service does not answer.
+pub async fn counter(
+    service: &Service,
+    name: &str,
+    labels: &[(&str, &str)],
+) -> anyhow::Result<u64> {
+    let sum = metric(service, name, labels).await?.unwrap_or(0.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a counter is a whole number far below 2^53"
+    )]
+    Ok(sum as u64)
+}
+
+/// Waits until a metric satisfies `is_wanted`.
+///
+/// # Errors
+/// When the service does not answer, or the metric never satisfies it.
+pub async fn wait_for_metric(
+    service: &Service,
+    name: &str,
+    labels: &[(&str, &str)],
+    is_wanted: impl Fn(f64) -> bool,
+) -> anyhow::Result<()> {
+    let what = format!("the wanted value of {name} {labels:?}");
+    wait_for(WAIT_MAX, &what, || async {
+        let value = metric(service, name, labels).await?;
+        Ok(value.filter(|value| is_wanted(*value)).map(|_| ()))
+    })
+    .await
 }

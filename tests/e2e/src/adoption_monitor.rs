@@ -1,70 +1,93 @@
-//! Watches who looks after which replica, all the time, and finds two regions that have adopted the same one.
+//! Watches which region has adopted which replica, and finds replicas that two regions have adopted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
-use isotherm_harness::{Regions, Service};
-use reqwest::Method;
+use isotherm_harness::{Regions, wait_until};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How often everyone is asked.
-const INTERVAL: Duration = Duration::from_millis(50);
-/// A service that is frozen does not answer; it is passed over.
-const ANSWER_MAX: Duration = Duration::from_millis(500);
+use crate::WAIT_MAX;
 
-/// Asks until it is dropped or ended.
+/// Pause between two sweeps over all services.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// Bound on one response. A service that was killed refuses the connection at once.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Queries every service until it is dropped or finished.
 #[derive(Debug)]
 pub struct AdoptionMonitor {
-    found: Arc<Mutex<Found>>,
+    observed: watch::Receiver<Observations>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct Observations {
     sweeps: u64,
-    adoptions: u64,
-    twice: Vec<String>,
+    /// Most replicas that were adopted at the same time.
+    adoptions_max: usize,
+    /// Replicas that two regions had adopted at the same time.
+    conflicts: Vec<String>,
 }
 
-/// Where to ask: one service.
+/// The admin API of one service.
 #[derive(Clone, Debug)]
-struct Desk {
+struct AdminApi {
     region: String,
     url: String,
     token: String,
 }
 
 impl AdoptionMonitor {
-    /// Starts to ask every service of every region.
+    /// Starts to query every service of every region.
     ///
     /// # Errors
-    /// When there is a region without a name, which cannot be.
+    /// When the system has no resources for a client.
     pub fn start(regions: &Regions) -> anyhow::Result<Self> {
-        let mut desks = Vec::new();
+        let mut apis = Vec::new();
         for region in regions.names() {
             for service in regions.region(region)?.services() {
-                desks.push(Desk::of(region, service));
+                apis.push(AdminApi {
+                    region: region.to_owned(),
+                    url: service.admin_url("/api/replicas"),
+                    token: service.token().to_owned(),
+                });
             }
         }
-        let found = Arc::new(Mutex::new(Found::default()));
-        let client = reqwest::Client::builder().timeout(ANSWER_MAX).build()?;
-        let task = tokio::spawn(sweep(client, desks, Arc::clone(&found)));
-        Ok(Self { found, task })
+        let client = reqwest::Client::builder()
+            .timeout(RESPONSE_TIME_MAX)
+            .build()?;
+        let (sender, observed) = watch::channel(Observations::default());
+        let task = tokio::spawn(sweep(client, apis, sender));
+        Ok(Self { observed, task })
     }
 
-    /// Ends it.
+    /// Waits until `count` replicas were seen adopted at the same time.
     ///
     /// # Errors
-    /// When a replica was seen adopted by two regions at the same time.
-    pub fn finish(self) -> anyhow::Result<u64> {
-        self.task.abort();
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        ensure!(found.sweeps > 0, "nobody was ever asked");
-        ensure!(found.twice.is_empty(), "adopted by two: {:#?}", found.twice);
-        Ok(found.adoptions)
+    /// When that does not happen.
+    pub async fn wait_for_adoptions(&self, count: usize) -> anyhow::Result<()> {
+        wait_until(WAIT_MAX, &format!("{count} adoptions"), || {
+            std::future::ready(self.observed.borrow().adoptions_max >= count)
+        })
+        .await
+    }
+
+    /// Ends the monitor; returns the most replicas that were adopted at the same time.
+    ///
+    /// # Errors
+    /// When two regions had adopted the same replica at the same time.
+    pub fn finish(self) -> anyhow::Result<usize> {
+        let observed = self.observed.borrow();
+        ensure!(observed.sweeps > 0, "no service was queried");
+        let conflicts = &observed.conflicts;
+        ensure!(
+            conflicts.is_empty(),
+            "adopted by two regions: {conflicts:#?}"
+        );
+        Ok(observed.adoptions_max)
     }
 }
 
@@ -74,29 +97,17 @@ impl Drop for AdoptionMonitor {
     }
 }
 
-impl Desk {
-    fn of(region: &str, service: &Service) -> Self {
-        Self {
-            region: region.to_owned(),
-            url: service.admin_url("/api/replicas"),
-            token: service.token().to_owned(),
-        }
-    }
-
-    /// The replicas that it has adopted; nothing when it does not answer.
+impl AdminApi {
+    /// The replicas that the service has adopted; none when it does not answer.
     async fn adopted(&self, client: &reqwest::Client) -> Vec<String> {
-        let request = client
-            .request(Method::GET, &self.url)
-            .bearer_auth(&self.token);
-        let Ok(answer) = request.send().await else {
+        let request = client.get(&self.url).bearer_auth(&self.token);
+        let Ok(response) = request.send().await else {
             return Vec::new();
         };
-        let replicas: Value = answer.json().await.unwrap_or_default();
-        let replicas = replicas.as_array().cloned().unwrap_or_default();
-        let adopted = replicas.iter().filter(|replica| {
-            replica
-                .get("adopted_from")
-                .is_some_and(|region| !region.is_null())
+        let replicas: Value = response.json().await.unwrap_or_default();
+        let adopted = replicas.as_array().into_iter().flatten().filter(|replica| {
+            let from = replica.get("adopted_from");
+            from.is_some_and(|region| !region.is_null())
         });
         adopted
             .filter_map(|replica| replica.get("address")?.as_str().map(str::to_owned))
@@ -104,34 +115,31 @@ impl Desk {
     }
 }
 
-async fn sweep(client: reqwest::Client, desks: Vec<Desk>, found: Arc<Mutex<Found>>) {
-    // Who had adopted what when asked last. An answer is some time ago when the next desk is asked: a replica that is
-    // handed from one to the other would seem to be with both. So whoever seems to be the first of two is asked again.
+async fn sweep(
+    client: reqwest::Client,
+    apis: Vec<AdminApi>,
+    observed: watch::Sender<Observations>,
+) {
     loop {
-        let mut holders: BTreeMap<String, Desk> = BTreeMap::new();
-        for desk in &desks {
-            for replica in desk.adopted(&client).await {
-                let other = holders.insert(replica.clone(), desk.clone());
-                let Some(other) = other.filter(|other| other.region != desk.region) else {
+        let mut holders: BTreeMap<String, AdminApi> = BTreeMap::new();
+        let mut conflicts = Vec::new();
+        for api in &apis {
+            for replica in api.adopted(&client).await {
+                let other = holders.insert(replica.clone(), api.clone());
+                let Some(other) = other.filter(|other| other.region != api.region) else {
                     continue;
                 };
+                // The other region may have handed the replica over since its response: query it again.
                 if other.adopted(&client).await.contains(&replica) {
-                    let twice = format!("{replica} by {} and {}", other.region, desk.region);
-                    found
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .twice
-                        .push(twice);
+                    conflicts.push(format!("{replica} by {} and {}", other.region, api.region));
                 }
             }
         }
-        {
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.sweeps += 1;
-            found.adoptions = found
-                .adoptions
-                .max(u64::try_from(holders.len()).unwrap_or(u64::MAX));
-        }
-        tokio::time::sleep(INTERVAL).await;
+        observed.send_modify(|observed| {
+            observed.sweeps += 1;
+            observed.adoptions_max = observed.adoptions_max.max(holders.len());
+            observed.conflicts.append(&mut conflicts);
+        });
+        tokio::time::sleep(SWEEP_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A client as people write them: one request, one whole answer.
+//! An HTTP client that sends one request and reads the whole response.
 
 use std::time::Duration;
 
@@ -6,31 +6,33 @@ use anyhow::Context as _;
 use reqwest::header::HeaderMap;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::MODEL;
 
 /// Longer than any request of these tests takes.
-const REQUEST_MAX: Duration = Duration::from_secs(120);
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(600);
+const CHAT_PATH: &str = "/v1/chat/completions";
 
-/// Sends requests to one address.
+/// A client of one base URL.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     base: String,
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug)]
 pub struct HttpResponse {
-    /// The status.
+    /// Status code.
     pub status: u16,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
-/// A chat request with one message, for one token.
+/// The body of a chat request with one message and one token of output.
 #[must_use]
 pub fn chat(prompt: &str) -> Value {
     json!({
@@ -40,14 +42,22 @@ pub fn chat(prompt: &str) -> Value {
     })
 }
 
+/// Sends a request and reads the whole response.
+///
+/// # Errors
+/// When there is no whole response.
+pub async fn send(request: RequestBuilder) -> anyhow::Result<HttpResponse> {
+    HttpResponse::read(request.send().await?).await
+}
+
 impl Client {
-    /// A client of whatever is at `base`, such as `http://127.0.0.1:10000`.
+    /// A client of `base`, such as `http://127.0.0.1:10000`.
     ///
     /// # Errors
     /// When the system has no resources for it.
     pub fn new(base: &str) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder()
-            .timeout(REQUEST_MAX)
+            .timeout(REQUEST_TIME_MAX)
             .no_proxy()
             .build()?;
         Ok(Self {
@@ -56,36 +66,38 @@ impl Client {
         })
     }
 
-    /// A `GET` to be sent.
+    /// A `GET` request.
     pub fn get(&self, path: &str) -> RequestBuilder {
         self.http.get(format!("{}{path}", self.base))
     }
 
-    /// A `POST` of JSON to be sent.
+    /// A `POST` request with a JSON body.
     pub fn post(&self, path: &str, body: &Value) -> RequestBuilder {
         self.http.post(format!("{}{path}", self.base)).json(body)
     }
 
-    /// Sends a chat request in a session, and reads the whole answer.
+    /// A `POST` request for a chat completion.
+    pub fn post_chat(&self, body: &Value) -> RequestBuilder {
+        self.post(CHAT_PATH, body)
+    }
+
+    /// Sends a chat request in a session, and reads the whole response.
     ///
     /// # Errors
-    /// When there is no whole answer.
+    /// When there is no whole response.
     pub async fn chat(&self, session: &str, body: &Value) -> anyhow::Result<HttpResponse> {
-        let request = self.post("/v1/chat/completions", body);
-        HttpResponse::to(request.header("x-session-id", session)).await
+        send(self.post_chat(body).header("x-session-id", session)).await
+    }
+
+    /// Sends a chat request with one message in a task of its own.
+    #[must_use]
+    pub fn spawn_chat(&self, prompt: &str) -> JoinHandle<anyhow::Result<HttpResponse>> {
+        tokio::spawn(send(self.post_chat(&chat(prompt))))
     }
 }
 
 impl HttpResponse {
-    /// Sends a request and reads the whole answer.
-    ///
-    /// # Errors
-    /// When there is no whole answer.
-    pub async fn to(request: RequestBuilder) -> anyhow::Result<Self> {
-        Self::read(request.send().await?).await
-    }
-
-    /// Reads the rest of an answer.
+    /// Reads the rest of a response.
     ///
     /// # Errors
     /// When it breaks off.
@@ -103,7 +115,7 @@ impl HttpResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The scripted replica that answered.
+    /// The name of the scripted replica that responded.
     #[must_use]
     pub fn served_by(&self) -> Option<&str> {
         self.header(crate::scripted_replica::SERVED_BY)
@@ -126,7 +138,7 @@ impl HttpResponse {
     /// The body as JSON.
     ///
     /// # Errors
-    /// When it is none; the message shows it.
+    /// When the body is not JSON; the message shows it.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
     }

@@ -1,23 +1,91 @@
-//! The stacks that several tests start.
+//! Stacks that several tests start, and the timeouts with which they run.
 //!
-//! Envoy gives the service half a second, and goes on without it when it is late. On a machine that is busy with
-//! something else that happens to a service in good health, and then a test about its decisions fails for nothing. So
-//! those tests run with a [`patient`] Envoy; those about a service that is away run [`as_shipped`].
+//! As shipped, Envoy waits half a second for a decision and a second for a keepalive, then does without the service. On a
+//! machine whose cores are busy a healthy service misses these bounds, and a test of its decisions would fail for no
+//! reason. So stacks run with [`Timeouts::Long`]. A test of a service that dies or hangs needs Envoy to notice, and runs
+//! with [`Timeouts::Detecting`].
 
-use isotherm_harness::{Pool, Stack, StackBuilder, envoy};
-use serde_json::json;
+use isotherm_harness::{Document, Pool, Stack, StackBuilder, envoy};
+use serde_json::{Value, json};
 
 use crate::{MODEL, ScriptedReplica};
 
 const SERVICE: &str = "static_resources/clusters/name=isotherm";
 const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
-/// Longer than any machine forgets a process.
-const PATIENT: &str = "20s";
-const PATIENT_MS: u64 = 20_000;
 
-/// Scripted replicas that each get `outstanding_max` requests at a time; what is more waits in the service.
+/// Timeouts of Envoy towards the service or towards another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeouts {
+    /// Longer than a busy machine delays a process that runs.
+    Long,
+    /// Short enough to wait for, and several times those shipped.
+    Detecting,
+}
+
+impl Timeouts {
+    fn ms(self) -> u64 {
+        match self {
+            Self::Long => 60_000,
+            Self::Detecting => 4_000,
+        }
+    }
+
+    /// As Envoy writes a duration.
+    fn text(self) -> String {
+        format!("{}s", self.ms() / 1_000)
+    }
+
+    /// Sets how long Envoy waits for the service: for a decision, a connection, a health check and a keepalive.
+    ///
+    /// # Errors
+    /// When the configuration has no such fields.
+    pub fn apply_to_service(self, document: &mut Document) -> anyhow::Result<()> {
+        envoy::edit_filter(document, "isotherm.request", |filter| {
+            match filter.get("decision_stream") {
+                Ok(_) => filter.set("decision_stream/timeout_ms", self.ms()),
+                Err(_) => Ok(()), // a region's Envoy uses external processing only
+            }
+        })?;
+        let filter = "isotherm.ext_proc";
+        envoy::set_in_filter(document, filter, "message_timeout", &json!(self.text()))?;
+        self.apply_to_cluster(document, SERVICE)
+    }
+
+    /// Sets how long Envoy waits for a host of a cluster: for a connection, a health check and a keepalive.
+    ///
+    /// # Errors
+    /// When the configuration has no such fields.
+    pub fn apply_to_cluster(self, document: &mut Document, cluster: &str) -> anyhow::Result<()> {
+        for field in [
+            "connect_timeout",
+            "health_checks/0/timeout",
+            &format!("{HTTP2}/connection_keepalive/timeout"),
+        ] {
+            document.set(&format!("{cluster}/{field}"), self.text())?;
+        }
+        Ok(())
+    }
+}
+
+/// Bounds of the service's probes that a busy machine keeps.
 #[must_use]
-pub fn as_shipped(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
+pub fn long_probe_bounds() -> Value {
+    json!({ "timeout_ms": Timeouts::Long.ms(), "stale_after_ms": Timeouts::Long.ms() })
+}
+
+/// A stack with scripted replicas that each get at most `outstanding_max` requests; more requests wait in the service.
+#[must_use]
+pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
+    with_long_timeouts(scripted_as_shipped(name, replicas, outstanding_max))
+}
+
+/// A stack like [`scripted`] with Envoy's timeouts as shipped.
+#[must_use]
+pub fn scripted_as_shipped(
+    name: &str,
+    replicas: &[&ScriptedReplica],
+    outstanding_max: u32,
+) -> StackBuilder {
     let addresses = replicas.iter().map(|replica| replica.address());
     let pool = Pool::new(MODEL)
         .with_addresses(addresses)
@@ -27,29 +95,23 @@ pub fn as_shipped(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u3
         .service(move |config| config.set("pools/0/outstanding_max", outstanding_max))
 }
 
-/// The same, with a patient Envoy.
-#[must_use]
-pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
-    with_long_timeouts(as_shipped(name, replicas, outstanding_max))
-}
-
-/// Makes Envoy wait for a service that is slow to answer.
+/// Gives the probes and Envoy long timeouts.
 #[must_use]
 pub fn with_long_timeouts(stack: StackBuilder) -> StackBuilder {
-    stack.envoy(|document| {
-        envoy::edit_filter(document, "isotherm.request", |filter| {
-            filter.set("decision_stream/timeout_ms", PATIENT_MS)
-        })?;
-        let filter = "isotherm.ext_proc";
-        envoy::set_in_filter(document, filter, "message_timeout", &json!(PATIENT))?;
-        document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
-        document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
-        let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
-        document.set(&keepalive, PATIENT)
-    })
+    stack
+        .service(|config| config.set("pools/0/probe", long_probe_bounds()))
+        .envoy(|document| Timeouts::Long.apply_to_service(document))
 }
 
-/// Lets the client see `x-isotherm-decision`.
+/// Gives the probes long timeouts, and Envoy those that notice a service which hangs.
+#[must_use]
+pub fn with_detecting_timeouts(stack: StackBuilder) -> StackBuilder {
+    stack
+        .service(|config| config.set("pools/0/probe", long_probe_bounds()))
+        .envoy(|document| Timeouts::Detecting.apply_to_service(document))
+}
+
+/// Shows clients the header `x-isotherm-decision`.
 #[must_use]
 pub fn with_decision_header(stack: StackBuilder) -> StackBuilder {
     stack.envoy(envoy::show_decisions)

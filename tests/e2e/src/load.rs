@@ -1,44 +1,42 @@
-//! Clients that go on asking, each in its own session, while a test breaks something.
+//! Clients that send requests without pause, each in its own session, while a test causes a fault.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::ensure;
-use isotherm_harness::wait_until;
+use isotherm_harness::wait_for;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::{Client, HttpResponse, WAIT_MAX};
 
-/// How one request went.
+/// The outcome of one request.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// Its session.
+    /// Session of the client.
     pub session: String,
-    /// When it was sent.
+    /// Time at which the client sent the request.
     pub sent: Instant,
-    /// When its answer was complete, or it failed.
-    pub ended: Instant,
-    /// Whether an answer had begun.
+    /// Whether a response had started.
     pub response_started: bool,
-    /// The whole answer, or why there is none.
-    pub answer: Result<HttpResponse, String>,
+    /// Whole response, or the error.
+    pub response: Result<HttpResponse, String>,
 }
 
 impl RequestRecord {
-    /// Whether there is a whole answer that is no error.
+    /// Whether the response is whole and has status 200.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.answer
-            .as_ref()
-            .is_ok_and(|answer| answer.status == 200)
+        let response = self.response.as_ref();
+        response.is_ok_and(|response| response.status == 200)
     }
 
-    /// The scripted replica that answered.
+    /// The name of the scripted replica that responded.
     #[must_use]
     pub fn served_by(&self) -> Option<&str> {
-        self.answer.as_ref().ok()?.served_by()
+        self.response.as_ref().ok()?.served_by()
     }
 }
 
@@ -49,12 +47,13 @@ type Records = Arc<Mutex<Vec<RequestRecord>>>;
 pub struct Load {
     stop: watch::Sender<bool>,
     clients: JoinSet<()>,
+    client_count: usize,
     records: Records,
 }
 
 impl Load {
-    /// Starts `clients` clients. Each sends its next request when the one before has ended; `body` makes it from the
-    /// client's number and the request's.
+    /// Starts `clients` clients. Each sends its next request when its previous one has ended; `body` makes the body from
+    /// the client's number and the request's number.
     ///
     /// # Errors
     /// When the system has no resources for a client.
@@ -75,7 +74,7 @@ impl Load {
                     if *stopped.borrow() {
                         return;
                     }
-                    let record = ask(&client, &session, &body(number, turn)).await;
+                    let record = send_recorded(&client, &session, &body(number, turn)).await;
                     lock(&records).push(record);
                 }
             });
@@ -83,6 +82,7 @@ impl Load {
         Ok(Self {
             stop,
             clients: tasks,
+            client_count: clients,
             records,
         })
     }
@@ -90,26 +90,48 @@ impl Load {
     /// Waits until `count` requests that were sent after this call have ended, and returns them.
     ///
     /// # Errors
-    /// When that takes longer than anything should.
+    /// When that takes too long.
     pub async fn wait_for_requests(&self, count: usize) -> anyhow::Result<Vec<RequestRecord>> {
-        let start = Instant::now();
-        let since = || {
-            let records = lock(&self.records);
-            let since = records.iter().filter(|record| record.sent >= start);
-            since.cloned().collect::<Vec<_>>()
-        };
-        let what = format!("{count} more answers");
-        wait_until(WAIT_MAX, &what, || {
-            std::future::ready(since().len() >= count)
-        })
-        .await?;
-        Ok(since())
+        let what = format!("{count} more responses");
+        self.wait_for_records(&what, |records| records.len() >= count)
+            .await
     }
 
-    /// Lets every client end the request that it is at, and returns all that happened.
+    /// Waits until each client has ended a request that it sent after this call: until requests that were in flight
+    /// before the call have ended.
     ///
     /// # Errors
-    /// When a client never ends.
+    /// When that takes too long.
+    pub async fn wait_for_each_client(&self) -> anyhow::Result<Vec<RequestRecord>> {
+        self.wait_for_records("a response for each client", |records| {
+            let sessions: BTreeSet<&str> = records
+                .iter()
+                .map(|record| record.session.as_str())
+                .collect();
+            sessions.len() == self.client_count
+        })
+        .await
+    }
+
+    async fn wait_for_records(
+        &self,
+        what: &str,
+        is_enough: impl Fn(&[RequestRecord]) -> bool,
+    ) -> anyhow::Result<Vec<RequestRecord>> {
+        let start = Instant::now();
+        wait_for(WAIT_MAX, what, || {
+            let records = lock(&self.records);
+            let since = records.iter().filter(|record| record.sent >= start);
+            let since: Vec<RequestRecord> = since.cloned().collect();
+            std::future::ready(Ok(is_enough(&since).then_some(since)))
+        })
+        .await
+    }
+
+    /// Waits until every client has ended its current request, and returns all requests.
+    ///
+    /// # Errors
+    /// When a client does not end.
     pub async fn stop(mut self) -> anyhow::Result<Vec<RequestRecord>> {
         self.stop.send_replace(true);
         let all = async { while self.clients.join_next().await.is_some() {} };
@@ -118,42 +140,46 @@ impl Load {
     }
 }
 
-/// That every request had a whole, good answer; the error shows those that had not.
+/// Checks that every request succeeded; the error shows the first that did not.
 ///
 /// # Errors
-/// When one had none.
+/// When a request failed.
 pub fn check_all_succeeded(records: &[RequestRecord]) -> anyhow::Result<()> {
-    let bad: Vec<String> = records
+    let failed: Vec<String> = records
         .iter()
         .filter(|record| !record.is_success())
-        .map(|record| match &record.answer {
-            Ok(answer) => format!("{}: {} {}", record.session, answer.status, answer.text()),
+        .map(|record| match &record.response {
+            Ok(response) => format!(
+                "{}: {} {}",
+                record.session,
+                response.status,
+                response.text()
+            ),
             Err(error) => format!("{}: {error}", record.session),
         })
         .collect();
-    let shown = bad.get(..bad.len().min(5)).unwrap_or_default();
+    let shown = failed.get(..failed.len().min(5)).unwrap_or_default();
     ensure!(
-        bad.is_empty(),
+        failed.is_empty(),
         "{} of {} requests failed, such as {shown:#?}",
-        bad.len(),
+        failed.len(),
         records.len()
     );
     Ok(())
 }
 
-async fn ask(client: &Client, session: &str, body: &Value) -> RequestRecord {
+async fn send_recorded(client: &Client, session: &str, body: &Value) -> RequestRecord {
     let sent = Instant::now();
-    let request = client.post("/v1/chat/completions", body);
-    let (begun, answer) = match request.header("x-session-id", session).send().await {
+    let request = client.post_chat(body).header("x-session-id", session);
+    let (response_started, response) = match request.send().await {
         Ok(response) => (true, HttpResponse::read(response).await),
         Err(error) => (false, Err(error.into())),
     };
     RequestRecord {
         session: session.to_owned(),
         sent,
-        ended: Instant::now(),
-        response_started: begun,
-        answer: answer.map_err(|error| format!("{error:#}")),
+        response_started,
+        response: response.map_err(|error| format!("{error:#}")),
     }
 }
 

@@ -1,12 +1,11 @@
-//! A service of another region that says of itself what a test tells it, whatever is true.
+//! A service of another region that reports what a test tells it to report, true or not.
 //!
-//! It speaks the peering protocol and nothing else: it answers each ping at once, in the form of `peering.proto`. The
-//! messages are declared here anew, as far as they are needed, so that the protocol is spoken by somebody who did not
-//! copy it from the service.
+//! It implements the called side of the peering protocol, `peering.proto`, and replies to each ping at once. The messages
+//! are declared here again, as far as they are needed, so that the service's own declarations are tested against another
+//! implementation.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -23,102 +22,96 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::MODEL;
 
-/// The version of the protocol that is spoken.
-const PROTOCOL: u32 = 1;
-/// In front of each message on a gRPC stream: whether it is compressed, and its length.
+const PROTOCOL_VERSION: u32 = 1;
+/// Length of a gRPC message's prefix: whether it is compressed, and its length.
 const GRPC_PREFIX_BYTES: usize = 5;
-/// How many answers wait to be read.
-const ANSWERS_MAX: usize = 64;
+/// Replies that may wait for the caller to read them.
+const REPLIES_MAX: usize = 64;
 
-/// What it says of its only pool.
+/// The state that the peer reports of its only pool.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedPool {
-    /// Replicas that take another request.
+    /// Replicas that accept another request.
     pub available: u32,
-    /// Requests that it could start now.
+    /// Requests that the pool could start now.
     pub free_capacity: u32,
-    /// Requests that wait.
+    /// Queue length.
     pub queue: u32,
 }
 
-/// A running liar; it ends when it is dropped.
+impl ReportedPool {
+    /// More free capacity than any pool of these tests has.
+    pub const IDLE: Self = Self {
+        available: 50,
+        free_capacity: 1000,
+        queue: 0,
+    };
+}
+
+/// A running peer; it ends when it is dropped.
 #[derive(Debug)]
 pub struct MisbehavingPeer {
     address: SocketAddr,
-    claim: Arc<Mutex<ReportedPool>>,
     _server: JoinSet<()>,
 }
 
 impl MisbehavingPeer {
-    /// Starts one that says that it is `region`, in plain text.
+    /// Starts a peer that identifies itself as `region`, without TLS.
     ///
     /// # Errors
     /// When there is no free port.
-    pub async fn start(region: &str, claim: ReportedPool) -> anyhow::Result<Self> {
+    pub async fn start(region: &str, pool: ReportedPool) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let claim = Arc::new(Mutex::new(claim));
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, region.to_owned(), Arc::clone(&claim)));
+        server.spawn(accept(listener, region.to_owned(), pool));
         Ok(Self {
             address,
-            claim,
             _server: server,
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-
-    /// What it says from now on.
-    pub fn say(&self, claim: ReportedPool) {
-        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = claim;
-    }
 }
 
-async fn serve(listener: TcpListener, region: String, claim: Arc<Mutex<ReportedPool>>) {
+async fn accept(listener: TcpListener, region: String, pool: ReportedPool) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             continue;
         };
-        let (region, claim) = (region.clone(), Arc::clone(&claim));
+        let region = region.clone();
         connections.spawn(async move {
-            let service =
-                service_fn(|request| converse(request, region.clone(), Arc::clone(&claim)));
+            let service = service_fn(|request| handle_stream(request, region.clone(), pool));
             let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service);
-            // It ends when the other side goes away.
-            drop(served.await);
+            drop(served.await); // ends when the caller disconnects
         });
     }
 }
 
-type Answers = StreamBody<ReceiverStream<Result<Frame<Bytes>, Infallible>>>;
+type ReplyStream = StreamBody<ReceiverStream<Result<Frame<Bytes>, Infallible>>>;
 
-async fn converse(
+async fn handle_stream(
     request: Request<Incoming>,
     region: String,
-    claim: Arc<Mutex<ReportedPool>>,
-) -> Result<Response<Answers>, hyper::http::Error> {
-    let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+    pool: ReportedPool,
+) -> Result<Response<ReplyStream>, hyper::http::Error> {
+    let (sender, replies) = mpsc::channel(REPLIES_MAX);
     tokio::spawn(async move {
-        let mut asked = BodyStream::new(request.into_body().map_err(drop));
-        let mut read = BytesMut::new();
-        while let Some(Ok(frame)) = asked.next().await {
-            read.extend(frame.into_data().unwrap_or_default());
-            while let Some(said) = take(&mut read) {
-                let Some(what) = answer(&said, &region, &claim) else {
+        let mut messages = BodyStream::new(request.into_body().map_err(drop));
+        let mut buffer = BytesMut::new();
+        while let Some(Ok(frame)) = messages.next().await {
+            buffer.extend(frame.into_data().unwrap_or_default());
+            while let Some(message) = decode_next(&mut buffer) {
+                let Some(reply) = reply_to(&message, &region, pool) else {
                     continue;
                 };
-                let answer = Said {
-                    session: said.session,
-                    ..what
-                };
-                if sender.send(Ok(Frame::data(framed(&answer)))).await.is_err() {
+                if sender.send(Ok(Frame::data(encode(&reply)))).await.is_err() {
                     return;
                 }
             }
@@ -126,29 +119,28 @@ async fn converse(
     });
     Response::builder()
         .header("content-type", "application/grpc")
-        .body(StreamBody::new(ReceiverStream::new(answers)))
+        .body(StreamBody::new(ReceiverStream::new(replies)))
 }
 
-fn answer(said: &Said, region: &str, claim: &Mutex<ReportedPool>) -> Option<Said> {
-    let claim = *claim.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.hello.is_some() {
-        let hello = Hello {
-            protocol: PROTOCOL,
+fn reply_to(message: &PeerMessage, region: &str, pool: ReportedPool) -> Option<PeerMessage> {
+    let mut reply = PeerMessage {
+        session: message.session,
+        ..PeerMessage::default()
+    };
+    if message.hello.is_some() {
+        reply.hello = Some(Hello {
+            protocol: PROTOCOL_VERSION,
             region: region.to_owned(),
             incarnation: 1,
-        };
-        return Some(Said {
-            hello: Some(hello),
-            ..Said::default()
         });
+        return Some(reply);
     }
-    let ping = said.ping.as_ref()?;
     let pool = PoolReport {
         model: MODEL.to_owned(),
-        available: claim.available,
-        replicas: claim.available.max(1),
-        free_capacity: claim.free_capacity,
-        queue: claim.queue,
+        available: pool.available,
+        replicas: pool.available.max(1),
+        free_capacity: pool.free_capacity,
+        queue: pool.queue,
         drain_per_s: 1000.0,
     };
     let stance = Stance {
@@ -156,28 +148,26 @@ fn answer(said: &Said, region: &str, claim: &Mutex<ReportedPool>) -> Option<Said
         number: 1,
         gateway: true,
     };
-    Some(Said {
-        heartbeat: Some(Heartbeat {
-            answers: ping.seq,
-            stance: Some(stance),
-            pools: vec![pool],
-        }),
-        ..Said::default()
-    })
+    reply.heartbeat = Some(Heartbeat {
+        answers: message.ping.as_ref()?.seq,
+        stance: Some(stance),
+        pools: vec![pool],
+    });
+    Some(reply)
 }
 
-/// The next whole message of what was read.
-fn take(read: &mut BytesMut) -> Option<Said> {
-    let length = usize::try_from(read.get(1..GRPC_PREFIX_BYTES)?.get_u32()).ok()?;
-    if read.len() < GRPC_PREFIX_BYTES + length {
+/// Takes the next whole message from the buffer.
+fn decode_next(buffer: &mut BytesMut) -> Option<PeerMessage> {
+    let length = usize::try_from(buffer.get(1..GRPC_PREFIX_BYTES)?.get_u32()).ok()?;
+    if buffer.len() < GRPC_PREFIX_BYTES + length {
         return None;
     }
-    read.advance(GRPC_PREFIX_BYTES);
-    Said::decode(read.split_to(length).freeze()).ok()
+    buffer.advance(GRPC_PREFIX_BYTES);
+    PeerMessage::decode(buffer.split_to(length).freeze()).ok()
 }
 
-fn framed(said: &Said) -> Bytes {
-    let message = said.encode_to_vec();
+fn encode(message: &PeerMessage) -> Bytes {
+    let message = message.encode_to_vec();
     let mut framed = BytesMut::with_capacity(GRPC_PREFIX_BYTES + message.len());
     framed.put_u8(0);
     framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
@@ -186,7 +176,7 @@ fn framed(said: &Said) -> Bytes {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Said {
+struct PeerMessage {
     #[prost(uint64, tag = "1")]
     session: u64,
     #[prost(message, optional, tag = "2")]

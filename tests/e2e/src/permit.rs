@@ -1,30 +1,29 @@
-//! How many stacks run at once.
+//! Permits that bound how many stacks run at once.
 //!
 //! The test runner starts as many tests as the machine has cores. A stack is four programs and a load, so that would be
-//! too many, and `--test-threads` is something that a person forgets. So each test takes a turn first.
+//! too many. A permit in each test bounds them without a flag such as `--test-threads`.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// As many ordinary tests run at the same time.
-const TURNS: u32 = 2;
+const STACKS_MAX: u32 = 2;
 
-static STACKS: Semaphore = Semaphore::const_new(TURNS as usize);
+static STACKS: Semaphore = Semaphore::const_new(STACKS_MAX as usize);
 
-/// A turn; over when it is dropped.
-pub type Turn = SemaphorePermit<'static>;
+/// A permit; it ends when it is dropped.
+pub type Permit = SemaphorePermit<'static>;
 
-/// Waits for a turn beside others.
+/// Waits for a permit beside other tests.
 ///
 /// # Errors
 /// Never, since the semaphore stays open.
-pub async fn shared() -> anyhow::Result<Turn> {
+pub async fn shared() -> anyhow::Result<Permit> {
     Ok(STACKS.acquire().await?)
 }
 
-/// Waits until the machine is this test's alone.
+/// Waits until no other test of this program runs.
 ///
 /// # Errors
 /// Never, since the semaphore stays open.
-pub async fn exclusive() -> anyhow::Result<Turn> {
-    Ok(STACKS.acquire_many(TURNS).await?)
+pub async fn exclusive() -> anyhow::Result<Permit> {
+    Ok(STACKS.acquire_many(STACKS_MAX).await?)
 }

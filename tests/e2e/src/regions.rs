@@ -1,27 +1,45 @@
-//! Several regions of scripted replicas, and waiting for what they think of each other.
+//! Several regions of scripted replicas, and waiting for the state that each region has of the others.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_harness::{Pool, Regions, RegionsBuilder, Service, Stack, envoy, wait_for};
-use serde_json::{Value, json};
+use isotherm_harness::{Pool, Regions, RegionsBuilder, Stack, envoy, wait_for};
+use serde_json::Value;
+use tokio::task::JoinHandle;
 
-use crate::{MODEL, ScriptedReplica, WAIT_MAX};
+use crate::fixture::{Timeouts, long_probe_bounds};
+use crate::load::{RequestRecord, check_all_succeeded};
+use crate::{Action, Client, HttpResponse, MODEL, ScriptedReplica, WAIT_MAX, admin};
 
-/// How long a region must have been healthy before it gets its replicas back, in these tests.
-pub const GIVE_BACK_AFTER: Duration = Duration::from_secs(2);
+/// Interval of heartbeats. A region counts as lost after three: longer than a busy machine delays a process.
+const HEARTBEAT_MS: u64 = 1_000;
+/// Time that a region must have been healthy before it gets its replicas back.
+const GIVE_BACK_AFTER_MS: u64 = 2_000;
 
-const SERVICE: &str = "static_resources/clusters/name=isotherm";
-const HTTP2: &str = "typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicit_http_config/http2_protocol_options";
-/// Longer than any machine forgets a process.
-const PATIENT: &str = "20s";
+/// Longer than a region waits before it adopts the replicas of a dead region: three heartbeats and three probes. A test
+/// that sleeps this long shows that no adoption happens; a busy machine can only weaken it.
+pub const ADOPTION_TIME: Duration = Duration::from_secs(6);
 
-/// Regions of scripted replicas that each get `outstanding_max` requests at a time. Their Envoys are patient with their
-/// own services, as in [`crate::scripted`], and as shipped towards each other.
+/// Regions with one scripted replica each, named after their replicas. Each replica gets at most `outstanding_max`
+/// requests. A region notices a silent peer within [`Timeouts::Detecting`].
 #[must_use]
-pub fn scripted(
+pub fn scripted_regions(
+    name: &str,
+    replicas: &[&ScriptedReplica],
+    outstanding_max: u32,
+) -> RegionsBuilder {
+    let regions: Vec<(&str, &[&ScriptedReplica])> = replicas
+        .iter()
+        .map(|replica| (replica.name(), std::slice::from_ref(replica)))
+        .collect();
+    scripted_regions_of(name, &regions, outstanding_max)
+}
+
+/// Regions like [`scripted_regions`] with any number of replicas.
+#[must_use]
+pub fn scripted_regions_of(
     name: &str,
     regions: &[(&str, &[&ScriptedReplica])],
     outstanding_max: u32,
@@ -29,164 +47,141 @@ pub fn scripted(
     let mut builder = Regions::builder(name);
     for (region, replicas) in regions {
         let addresses = replicas.iter().map(|replica| replica.address());
-        builder = builder.region(
-            region,
-            Pool::new(MODEL)
-                .with_addresses(addresses)
-                .push("outstanding"),
-        );
+        let pool = Pool::new(MODEL).with_addresses(addresses);
+        builder = builder.region(region, pool.push("outstanding"));
     }
+    let names: Vec<String> = regions.iter().map(|(name, _)| (*name).to_owned()).collect();
     builder
         .service(move |_, config| {
             config.set("pools/0/outstanding_max", outstanding_max)?;
-            let give_back_after_ms = u64::try_from(GIVE_BACK_AFTER.as_millis())?;
-            config.set("region/give_back_after_ms", give_back_after_ms)
+            config.set("pools/0/probe", long_probe_bounds())?;
+            config.set("region/heartbeat_ms", HEARTBEAT_MS)?;
+            config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)
         })
-        .envoy(|_, document| {
-            let filter = "isotherm.ext_proc";
-            envoy::set_in_filter(document, filter, "message_timeout", &json!(PATIENT))?;
-            document.set(&format!("{SERVICE}/connect_timeout"), PATIENT)?;
-            document.set(&format!("{SERVICE}/health_checks/0/timeout"), PATIENT)?;
-            let keepalive = format!("{SERVICE}/{HTTP2}/connection_keepalive/timeout");
-            document.set(&keepalive, PATIENT)?;
+        .envoy(move |region, document| {
+            Timeouts::Long.apply_to_service(document)?;
+            for peer in names.iter().filter(|peer| *peer != region) {
+                let cluster = format!("static_resources/clusters/name=region-{peer}-gateways");
+                Timeouts::Detecting.apply_to_cluster(document, &cluster)?;
+            }
             envoy::show_decisions(document)
         })
 }
 
-/// One series of the service's metrics page: the sum of those that have all of these labels.
+/// A client of a region.
 ///
 /// # Errors
-/// When the service does not answer.
-pub async fn series(
-    service: &Service,
-    name: &str,
-    labels: &[(&str, &str)],
-) -> anyhow::Result<Option<f64>> {
-    let page = service.metrics().await?;
-    let of_name = page
-        .lines()
-        .filter(|line| line.split(['{', ' ']).next() == Some(name));
-    let matching = of_name.filter(|line| {
-        labels
-            .iter()
-            .all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
-    });
-    let values: Vec<f64> = matching
-        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
-        .collect();
-    Ok((!values.is_empty()).then(|| values.iter().sum()))
+/// When there is no such region.
+pub fn client(regions: &Regions, region: &str) -> anyhow::Result<Client> {
+    Client::new(&regions.region(region)?.url(""))
 }
 
-/// How many requests `region` has sent to `peer`.
+/// Fills the region of a replica that takes one request: the response comes when the replica releases it.
+///
+/// # Errors
+/// When the request does not reach the replica.
+pub async fn occupy(
+    regions: &Regions,
+    replica: &ScriptedReplica,
+) -> anyhow::Result<JoinHandle<anyhow::Result<HttpResponse>>> {
+    replica.set_action(Action::Hold);
+    let client = client(regions, replica.name())?;
+    let response = client.spawn_chat(&format!("What keeps {} busy", replica.name()));
+    replica.wait_until_holding(1).await?;
+    Ok(response)
+}
+
+/// Number of requests that `region` has forwarded to `peer`.
 ///
 /// # Errors
 /// When the service does not answer.
 pub async fn forwarded(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
-    whole(regions, region, "isotherm_forwarded_total", peer).await
+    let service = regions.region(region)?.service();
+    admin::counter(service, "isotherm_forwarded_total", &[("region", peer)]).await
 }
 
-/// How many of those came back.
+/// Number of forwarded requests that `peer` has refused.
 ///
 /// # Errors
 /// When the service does not answer.
 pub async fn returned(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
-    whole(regions, region, "isotherm_returned_total", peer).await
+    let service = regions.region(region)?.service();
+    admin::counter(service, "isotherm_returned_total", &[("region", peer)]).await
 }
 
-async fn whole(regions: &Regions, region: &str, name: &str, peer: &str) -> anyhow::Result<u64> {
-    let mut sum = 0.0;
-    for service in regions.region(region)?.services() {
-        sum += series(service, name, &[("region", peer)])
-            .await?
-            .unwrap_or(0.0);
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a counter"
-    )]
-    Ok(sum as u64)
-}
-
-/// What `region` says of `peer`: a member of `GET /api/regions`.
+/// The state that `region` has of `peer`, from `GET /api/regions`.
 ///
 /// # Errors
-/// When it does not answer, or does not know the peer.
-pub async fn peer(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<Value> {
-    let seen = regions.status(region).await?;
-    let peers = seen.get("peers").and_then(Value::as_array);
+/// When the service does not answer, or does not know the peer.
+pub async fn peer_status(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<Value> {
+    let status = regions.status(region).await?;
+    let peers = status.get("peers").and_then(Value::as_array);
     let found = peers.and_then(|peers| {
-        let named = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(peer);
-        peers.iter().find(named)
+        let has_name = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(peer);
+        peers.iter().find(has_name)
     });
     found
         .cloned()
-        .with_context(|| format!("no {peer} in {seen}"))
+        .with_context(|| format!("no {peer} in {status}"))
 }
 
-/// State of `peer` as `region` sees it: `up`, `lost` and so on.
+/// Waits until `peer` is in one of the `wanted` states, as `region` sees it: `up`, `lost`, `dead`.
 ///
 /// # Errors
-/// When it does not answer, or does not know the peer.
-pub async fn state(regions: &Regions, region: &str, of: &str) -> anyhow::Result<String> {
-    let peer = peer(regions, region, of).await?;
-    let state = peer.get("state").and_then(Value::as_str);
-    state
-        .map(str::to_owned)
-        .with_context(|| format!("no state in {peer}"))
-}
-
-/// Waits until `region` makes one of these of `peer`.
-///
-/// # Errors
-/// When it never does.
-pub async fn becomes(
+/// When it never is.
+pub async fn wait_for_peer_state(
     regions: &Regions,
     region: &str,
     peer: &str,
     wanted: &[&str],
 ) -> anyhow::Result<()> {
-    let what = format!("{region} to find {peer} {wanted:?}");
-    let last = Mutex::new(String::new());
+    let what = format!("{region} to see {peer} {wanted:?}");
+    let last = Mutex::new(Value::Null);
     wait_for(WAIT_MAX, &what, || async {
-        let now = state(regions, region, peer).await?;
-        let found = wanted.contains(&&*now).then_some(());
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        Ok(found)
+        let status = peer_status(regions, region, peer).await?;
+        let state = status.get("state").and_then(Value::as_str);
+        let found = state.is_some_and(|state| wanted.contains(&state));
+        if let Ok(mut last) = last.lock() {
+            *last = status;
+        }
+        Ok(found.then_some(()))
     })
     .await
-    .with_context(|| format!("at last it found it {last:?}"))
+    .with_context(|| format!("last state: {last:?}"))
 }
 
-/// Waits until each of these [`reaches`] each other one.
+/// Waits until every region reaches every other one.
 ///
 /// # Errors
-/// When they never do.
-pub async fn meet(regions: &Regions, names: &[&str]) -> anyhow::Result<()> {
-    for region in names {
-        for peer in names.iter().filter(|peer| *peer != region) {
-            reaches(regions, region, peer).await?;
+/// When that never happens.
+pub async fn wait_until_connected(regions: &Regions) -> anyhow::Result<()> {
+    for region in regions.names() {
+        for peer in regions.names().filter(|peer| *peer != region) {
+            wait_until_reachable(regions, region, peer).await?;
         }
     }
     Ok(())
 }
 
-/// Waits until `region` hears `peer`, would forward to it, looks after none of its replicas, and has an Envoy that
-/// finds the other's well.
+/// Waits until `peer` is up and available for `region`, its gateway is healthy for `region`'s Envoy, and `region` has
+/// adopted none of its replicas.
 ///
 /// # Errors
-/// When that never is so.
-pub async fn reaches(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
-    becomes(regions, region, peer, &["up"]).await?;
-    available(regions, region, peer).await?;
+/// When that never happens.
+pub async fn wait_until_reachable(
+    regions: &Regions,
+    region: &str,
+    peer: &str,
+) -> anyhow::Result<()> {
+    wait_for_peer_state(regions, region, peer, &["up"]).await?;
+    wait_until_available(regions, region, peer).await?;
     let envoy = regions.region(region)?.envoy();
-    let what = format!("{region} and its Envoy to be at peace with {peer}");
-    wait_for(WAIT_MAX, &what, || async {
-        let name = format!("cluster.region-{peer}-gateways.membership_healthy");
-        let well = envoy.stat(&name).await? == 1;
-        let adopted = self::peer(regions, region, peer).await?;
-        let adopted = adopted.get("adopted").and_then(Value::as_u64);
-        Ok((well && adopted == Some(0)).then_some(()))
+    let stat = format!("cluster.region-{peer}-gateways.membership_healthy");
+    wait_for(WAIT_MAX, &format!("{region} to reach {peer}"), || async {
+        let is_healthy = envoy.stat(&stat).await? == 1;
+        let status = peer_status(regions, region, peer).await?;
+        let adopted = status.get("adopted").and_then(Value::as_u64);
+        Ok((is_healthy && adopted == Some(0)).then_some(()))
     })
     .await
 }
@@ -195,38 +190,41 @@ pub async fn reaches(regions: &Regions, region: &str, peer: &str) -> anyhow::Res
 ///
 /// # Errors
 /// When it never would.
-pub async fn available(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
-    becomes_available(regions, region, peer, true).await
-}
-
-/// Waits until `region` would not forward to `peer`. It may hear it nevertheless: by what the peer asks.
-///
-/// # Errors
-/// When it always would.
-pub async fn unavailable(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<()> {
-    becomes_available(regions, region, peer, false).await
-}
-
-async fn becomes_available(
+pub async fn wait_until_available(
     regions: &Regions,
     region: &str,
     peer: &str,
-    wanted: bool,
 ) -> anyhow::Result<()> {
     let service = regions.region(region)?.service();
-    let what = format!("{peer} to be available to {region}: {wanted}");
-    wait_for(WAIT_MAX, &what, || async {
-        let value = series(service, "isotherm_peer_available", &[("region", peer)]).await?;
-        Ok(value.filter(|value| (*value > 0.5) == wanted).map(|_| ()))
+    let labels = [("region", peer)];
+    admin::wait_for_metric(service, "isotherm_peer_available", &labels, |value| {
+        value > 0.5
     })
     .await
 }
 
-/// Whose replicas a region looks after, its own included: the addresses in `GET /api/replicas`.
+/// Waits until `region` would not forward to `peer`. The peer may still be up, by the pings that it sends.
 ///
 /// # Errors
-/// When the service does not answer.
-pub async fn looks_after(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
+/// When it always would.
+pub async fn wait_until_unavailable(
+    regions: &Regions,
+    region: &str,
+    peer: &str,
+) -> anyhow::Result<()> {
+    let service = regions.region(region)?.service();
+    let labels = [("region", peer)];
+    admin::wait_for_metric(service, "isotherm_peer_available", &labels, |value| {
+        value < 0.5
+    })
+    .await
+}
+
+/// The replicas that a region manages, adopted ones included: the addresses in `GET /api/replicas`.
+///
+/// # Errors
+/// When a service does not answer.
+pub async fn managed_replicas(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
     let mut all = Vec::new();
     for service in stack.services().filter(|service| service.process().is_ok()) {
         let replicas = service.replicas().await?;
@@ -241,80 +239,97 @@ pub async fn looks_after(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-/// Waits until a region looks after exactly these replicas.
+/// Checks that each region manages exactly its own replica, whose name is the region's.
+///
+/// # Errors
+/// When a service does not answer, or manages other replicas.
+pub async fn check_own_replicas(
+    regions: &Regions,
+    replicas: &[&ScriptedReplica],
+) -> anyhow::Result<()> {
+    for replica in replicas {
+        let managed = managed_replicas(regions.region(replica.name())?).await?;
+        anyhow::ensure!(
+            managed == [replica.address()],
+            "{} manages {managed:?}",
+            replica.name()
+        );
+    }
+    Ok(())
+}
+
+/// Waits until a region manages exactly these replicas.
 ///
 /// # Errors
 /// When it never does.
-pub async fn owns(
+pub async fn wait_until_managing(
     regions: &Regions,
     region: &str,
     wanted: &[&ScriptedReplica],
 ) -> anyhow::Result<()> {
     let mut wanted: Vec<SocketAddr> = wanted.iter().map(|replica| replica.address()).collect();
     wanted.sort_unstable();
-    let what = format!("{region} to look after {wanted:?}");
+    let what = format!("{region} to manage {wanted:?}");
     wait_for(WAIT_MAX, &what, || async {
-        let now = looks_after(regions.region(region)?).await?;
-        Ok((now == wanted).then_some(()))
+        let managed = managed_replicas(regions.region(region)?).await?;
+        Ok((managed == wanted).then_some(()))
     })
     .await
 }
 
-/// Waits until all other regions know the replicas of `of`, and that `first` is the first that may look after them: in
-/// the newest list of heirs and in the one before, since it takes both.
+/// Waits until all other regions have stored the replicas of `of` with `heir` as its first heir, in the newest list of
+/// heirs and in the list before, since an adoption requires both.
 ///
 /// # Errors
-/// When that never is so.
-pub async fn recorded(
+/// When that never happens.
+pub async fn wait_for_heir(
     regions: &Regions,
     of: &str,
     replicas: usize,
-    first: &str,
+    heir: &str,
 ) -> anyhow::Result<()> {
     for by in regions.names().filter(|region| *region != of) {
         let path = regions.region(by)?.directory().join("region-state.json");
-        let what = format!("{by} to know {first} as the first heir of {of}");
+        let what = format!("{by} to store {heir} as the first heir of {of}");
         wait_for(WAIT_MAX, &what, || async {
-            // Not there yet, or on its way.
+            // The file may not exist yet.
             let Ok(text) = std::fs::read_to_string(&path) else {
                 return Ok(None);
             };
             let state: Value = serde_json::from_str(&text)?;
             let records = state.get("records").and_then(Value::as_array);
-            let record = records
-                .into_iter()
-                .flatten()
-                .find(|record| record.get("region").and_then(Value::as_str) == Some(of));
+            let has_name =
+                |record: &&Value| record.get("region").and_then(Value::as_str) == Some(of);
+            let record = records.into_iter().flatten().find(has_name);
             let at = |pointer: &str| record.and_then(|record| record.pointer(pointer));
-            let known = at("/pools/0/replicas").and_then(Value::as_array);
-            let heads =
-                ["/successors/order/0", "/successors/previous/0"].map(|list| at(list).and_then(Value::as_str));
-            let all = known.is_some_and(|known| known.len() == replicas);
-            Ok((all && heads == [Some(first); 2]).then_some(()))
+            let stored = at("/pools/0/replicas").and_then(Value::as_array);
+            let heirs = ["/successors/order/0", "/successors/previous/0"];
+            let heirs = heirs.map(|list| at(list).and_then(Value::as_str));
+            let has_all = stored.is_some_and(|stored| stored.len() == replicas);
+            Ok((has_all && heirs == [Some(heir); 2]).then_some(()))
         })
         .await?;
     }
     Ok(())
 }
 
-/// That every request had a whole, good answer, but for those whose answer had begun when the network broke: as many
-/// as the Envoys of the clients' regions say.
+/// Checks that every request succeeded, but for requests whose response had started when the network broke: as many as
+/// the Envoys' access logs have.
 ///
 /// # Errors
-/// When another one had none.
-pub fn all_good_or_begun(
+/// When another request failed.
+pub fn check_succeeded_or_started(
     regions: &Regions,
-    names: &[&str],
-    records: &[crate::load::RequestRecord],
+    records: &[RequestRecord],
 ) -> anyhow::Result<()> {
-    let mut begun = 0;
-    for name in names {
+    let mut started = 0;
+    for name in regions.names() {
         let log = regions.region(name)?.envoy().process().log();
-        begun += log.matches("upstream_reset_after_response_started").count();
+        started += log.matches("upstream_reset_after_response_started").count();
     }
-    let bad = records.iter().filter(|record| !record.is_success()).count();
-    if bad <= begun {
+    let failed = records.iter().filter(|record| !record.is_success());
+    if failed.count() <= started {
         return Ok(());
     }
-    crate::load::check_all_succeeded(records).with_context(|| format!("{begun} answers had begun"))
+    check_all_succeeded(records).with_context(|| format!("{started} responses had started"))
 }

@@ -1,8 +1,7 @@
-//! Somebody in the network who repeats what was said before: a proxy of plain HTTP/2 that keeps the answers that pass,
-//! and sends old ones again between the new ones, as long as the connection lives.
+//! A proxy of plain HTTP/2 that repeats old responses, as an attacker in the network could.
 //!
-//! An answer is a `DATA` frame, which names its stream and nothing else that would show its age, so a copy of it is a
-//! message like any other to whoever reads it.
+//! A response message is a `DATA` frame, which names its stream and carries no age, so the receiver cannot tell a copy
+//! from a new message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,76 +14,83 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// In front of each frame: length, type, flags, stream.
+/// Length of an HTTP/2 frame header: length, type, flags, stream.
 const HEADER_BYTES: usize = 9;
-/// The type of a frame of data.
+/// Frame type of data.
 const DATA: u8 = 0;
-/// How many frames of the beginning of a connection are kept.
-const KEPT_MAX: usize = 16;
-/// How often an old one is sent again.
+/// Frames kept from the start of a connection.
+const KEPT_FRAMES_MAX: usize = 16;
+/// Pause between two repeated frames.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Frames that wait to be written.
+/// Frames that may wait to be written.
 const FRAMES_MAX: usize = 256;
 
 /// A running proxy; it ends when it is dropped.
 #[derive(Debug)]
 pub struct ReplayingProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<State>,
     _server: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    repeats: AtomicBool,
-    repeated: AtomicU64,
+struct State {
+    is_replaying: AtomicBool,
+    replayed: AtomicU64,
+    kept: AtomicU64,
 }
 
 impl ReplayingProxy {
-    /// Starts one on a free port. It only keeps what passes, until it is told to repeat.
+    /// Starts a proxy on a free port. It passes and keeps frames until [`ReplayingProxy::start_replaying`].
     ///
     /// # Errors
     /// When there is no free port.
     pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let state = Arc::new(State::default());
         let mut server = JoinSet::new();
-        let for_server = Arc::clone(&shared);
+        let server_state = Arc::clone(&state);
         server.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 if let Ok((near, _)) = listener.accept().await {
-                    connections.spawn(carry(near, target, Arc::clone(&for_server)));
+                    connections.spawn(proxy(near, target, Arc::clone(&server_state)));
                 }
             }
         });
         Ok(Self {
             address,
-            shared,
+            state,
             _server: server,
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on old answers are sent again.
+    /// Begins to repeat kept frames.
     pub fn start_replaying(&self) {
-        self.shared.repeats.store(true, Ordering::Relaxed);
+        self.state.is_replaying.store(true, Ordering::Relaxed);
     }
 
-    /// How many were.
+    /// Number of frames that were kept, over all connections.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.state.kept.load(Ordering::Relaxed)
+    }
+
+    /// Number of frames that were repeated.
     #[must_use]
     pub fn replayed(&self) -> u64 {
-        self.shared.repeated.load(Ordering::Relaxed)
+        self.state.replayed.load(Ordering::Relaxed)
     }
 }
 
-async fn carry(near: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
+async fn proxy(near: TcpStream, target: SocketAddr, state: Arc<State>) {
     let Ok(far) = TcpStream::connect(target).await else {
         return;
     };
@@ -92,51 +98,50 @@ async fn carry(near: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
     let (frames, to_write) = mpsc::channel(FRAMES_MAX);
     tokio::select! {
         _ = tokio::io::copy(&mut near_in, &mut far_out) => {}
-        _ = split(far_in, frames) => {}
-        _ = write(near_out, to_write, &shared) => {}
+        _ = read_frames(far_in, frames) => {}
+        _ = write_frames(near_out, to_write, &state) => {}
     }
 }
 
-/// Cuts what comes into frames.
-async fn split(mut from: OwnedReadHalf, to: mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
+async fn read_frames(mut from: OwnedReadHalf, to: mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
     loop {
         let mut frame = vec![0; HEADER_BYTES];
         from.read_exact(&mut frame).await?;
-        let length = frame
-            .iter()
-            .take(3)
-            .fold(0, |length, byte| (length << 8) | usize::from(*byte));
-        let mut payload = vec![0; length];
-        from.read_exact(&mut payload).await?;
-        frame.extend(payload);
+        let length = frame.iter().take(3);
+        let length = length.fold(0, |length, byte| (length << 8) | usize::from(*byte));
+        frame.resize(HEADER_BYTES + length, 0);
+        from.read_exact(frame.get_mut(HEADER_BYTES..).unwrap_or_default())
+            .await?;
         if to.send(frame).await.is_err() {
             return Ok(());
         }
     }
 }
 
-async fn write(
+async fn write_frames(
     mut to: OwnedWriteHalf,
     mut frames: mpsc::Receiver<Vec<u8>>,
-    shared: &Shared,
+    state: &State,
 ) -> std::io::Result<()> {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut tick = tokio::time::interval(INTERVAL);
-    for turn in 0_usize.. {
+    for number in 0_usize.. {
         tokio::select! {
             frame = frames.recv() => {
                 let Some(frame) = frame else { break };
                 to.write_all(&frame).await?;
-                if frame.get(3) == Some(&DATA) && frame.len() > HEADER_BYTES && kept.len() < KEPT_MAX {
+                let is_message = frame.get(3) == Some(&DATA) && frame.len() > HEADER_BYTES;
+                if is_message && kept.len() < KEPT_FRAMES_MAX {
                     kept.push(frame);
+                    state.kept.fetch_add(1, Ordering::Relaxed);
                 }
             }
             _ = tick.tick() => {
-                // The first of all is the greeting, which only a fool sends twice.
-                let old = kept.get(1 + turn % kept.len().saturating_sub(1).max(1));
-                if let Some(old) = old.filter(|_| shared.repeats.load(Ordering::Relaxed)) {
+                // Frame 0 is the Hello, which a receiver rejects a second time.
+                let old = kept.get(1 + number % kept.len().saturating_sub(1).max(1));
+                if let Some(old) = old.filter(|_| state.is_replaying.load(Ordering::Relaxed)) {
                     to.write_all(old).await?;
-                    shared.repeated.fetch_add(1, Ordering::Relaxed);
+                    state.replayed.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }

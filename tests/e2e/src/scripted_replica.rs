@@ -1,18 +1,19 @@
-//! A replica that does what a test tells it: answers, holds requests back, dies.
+//! A replica that does what a test tells it to do: respond, hold requests, disconnect.
 //!
-//! Where a test is about who gets a request and when, an engine that takes its own time only adds doubt. This one
-//! answers as vLLM does (the form of its answers, its metrics page), keeps what it saw, and holds a request until the
-//! test lets go of it. Its cache is as simple as can be: it has a prompt when it saw the very same request before.
+//! Where a test is about the choice and the time of a dispatch, an engine with timing of its own only adds doubt. A
+//! scripted replica responds in vLLM's format, serves vLLM's metrics, records requests, and holds a request until the
+//! test releases it. Its cache is minimal: it has a prompt when it received the very same body before.
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::HeaderMap;
@@ -20,44 +21,45 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use isotherm_harness::wait_until;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use twox_hash::XxHash3_64;
 
 use crate::WAIT_MAX;
-use crate::engine_response::{completion, usage, wants_stream};
 
-/// The response header in which a scripted replica names itself.
+/// The response header with the name of the scripted replica.
 pub const SERVED_BY: &str = "x-served-by";
+/// Prompt length in tokens that the replica reports for every prompt.
+pub const PROMPT_TOKENS: u64 = 8;
 
-/// More than any test sends, so that once opened the gate stays open.
-const OPEN: usize = 1 << 20;
+/// Permits for more requests than any test sends.
+const UNLIMITED: usize = 1 << 20;
 
-/// What it does with a request.
+/// The replica's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Answers at once.
+    /// Respond at once.
     Respond,
-    /// Answers when let go.
+    /// Respond when released.
     Hold,
-    /// Begins a streamed answer, and ends it when let go.
+    /// Start a streamed response, and end it when released.
     Stream,
-    /// Answers with this status and an error in OpenAI's form.
+    /// Respond with this status and an error in OpenAI's format.
     Status(u16),
-    /// Closes the connection without an answer.
+    /// Close the connection without a response.
     Disconnect,
 }
 
-/// A request that it saw.
+/// A request that the replica received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
-    /// The path.
+    /// Path.
     pub path: String,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// The body.
+    /// Body.
     pub body: Bytes,
 }
 
@@ -65,124 +67,128 @@ pub struct ReceivedRequest {
 #[derive(Debug)]
 pub struct ScriptedReplica {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<State>,
     server: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct State {
     name: String,
     script: Mutex<Script>,
-    seen: Mutex<Vec<ReceivedRequest>>,
-    /// The hashes of the bodies that it saw.
-    known: Mutex<HashSet<u64>>,
-    gate: Semaphore,
+    received: Mutex<Vec<ReceivedRequest>>,
+    /// Hashes of the bodies that were received.
+    cached: Mutex<HashSet<u64>>,
+    releases: Semaphore,
     held: AtomicUsize,
     running: AtomicUsize,
-    waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Script {
     next: VecDeque<Action>,
-    always: Action,
+    default: Action,
 }
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 impl ScriptedReplica {
-    /// Starts one on a free port that answers everything at once.
+    /// Starts a replica on a free port that responds to everything at once.
     ///
     /// # Errors
     /// When there is no free port.
     pub async fn start(name: &str) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let script = Script {
+            next: VecDeque::new(),
+            default: Action::Respond,
+        };
+        let state = Arc::new(State {
             name: name.to_owned(),
-            script: Mutex::new(Script {
-                next: VecDeque::new(),
-                always: Action::Respond,
-            }),
-            seen: Mutex::default(),
-            known: Mutex::default(),
-            gate: Semaphore::new(0),
+            script: Mutex::new(script),
+            received: Mutex::default(),
+            cached: Mutex::default(),
+            releases: Semaphore::new(0),
             held: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
         });
-        let server = tokio::spawn(serve(listener, Arc::clone(&shared)));
+        let server = tokio::spawn(accept(listener, Arc::clone(&state)));
         Ok(Self {
             address,
-            shared,
+            state,
             server: Some(server),
         })
     }
 
-    /// Where it listens.
+    /// Starts one replica for each name.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start_all<const N: usize>(names: [&str; N]) -> anyhow::Result<[Self; N]> {
+        let replicas = try_join_all(names.map(Self::start)).await?;
+        replicas
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("a replica is missing"))
+    }
+
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its name, as in [`SERVED_BY`].
+    /// The name, as in [`SERVED_BY`].
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shared.name
+        &self.state.name
     }
 
-    /// What it does with every request from now on.
+    /// Sets the reaction to every request from now on.
     pub fn set_action(&self, action: Action) {
-        lock(&self.shared.script).always = action;
+        lock(&self.state.script).default = action;
     }
 
-    /// What it does with the next request, after those that were planned before.
+    /// Sets the reaction to the next request without one of its own.
     pub fn push_action(&self, action: Action) {
-        lock(&self.shared.script).next.push_back(action);
+        lock(&self.state.script).next.push_back(action);
     }
 
-    /// Lets go of so many requests, of those that are held and those that will be.
+    /// Releases `count` requests, held now or later.
     pub fn release(&self, count: usize) {
-        self.shared.gate.add_permits(count);
+        self.state.releases.add_permits(count);
     }
 
-    /// Lets go of everything, and holds nothing from now on.
+    /// Releases every request, held now or later, and responds at once from now on.
     pub fn release_all(&self) {
         self.set_action(Action::Respond);
-        self.release(OPEN);
+        self.release(UNLIMITED);
     }
 
-    /// What its metrics page says of its own queue.
-    pub fn set_waiting(&self, count: usize) {
-        self.shared.waiting.store(count, Ordering::SeqCst);
-    }
-
-    /// How many requests are held now.
+    /// Number of requests that are held now.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.shared.held.load(Ordering::SeqCst)
+        self.state.held.load(Ordering::SeqCst)
     }
 
-    /// Waits until exactly so many are.
+    /// Waits until the replica holds exactly `count` requests.
     ///
     /// # Errors
-    /// When that takes longer than anything should.
+    /// When that takes too long.
     pub async fn wait_until_holding(&self, count: usize) -> anyhow::Result<()> {
         let what = format!("{} to hold {count} requests", self.name());
-        wait_until(WAIT_MAX, &what, || std::future::ready(self.held() == count)).await
+        wait_until(WAIT_MAX, &what, || ready(self.held() == count)).await
     }
 
-    /// Every request that it saw to its end, in order of arrival, those for its metrics page not counted.
+    /// Every request that arrived whole, in order of arrival, without requests for the metrics.
     #[must_use]
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        lock(&self.shared.seen).clone()
+        lock(&self.state.received).clone()
     }
 
-    /// Ends it as a crash does: the port is closed and every connection is cut.
+    /// Ends the replica as a crash does: closes the port and cuts every connection.
     pub fn kill(&mut self) {
         if let Some(server) = self.server.take() {
-            // With the server goes its set of connections, and each takes its socket along.
-            server.abort();
+            server.abort(); // drops its set of connections, and so their sockets
         }
     }
 }
@@ -193,13 +199,13 @@ impl Drop for ScriptedReplica {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(converse(stream, Arc::clone(&shared)));
+                    connections.spawn(handle_connection(stream, Arc::clone(&state)));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -207,146 +213,131 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn converse(stream: TcpStream, shared: Arc<Shared>) {
-    let service = service_fn(|request| answer(Arc::clone(&shared), request));
-    let served = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    // An error is a client that went away, or `Action::Disconnect`.
-    drop(served);
+async fn handle_connection(stream: TcpStream, state: Arc<State>) {
+    let service = service_fn(|request| handle_request(Arc::clone(&state), request));
+    let served =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    drop(served.await); // an error is a client that disconnected, or `Action::Disconnect`
 }
 
-async fn answer(
-    shared: Arc<Shared>,
+async fn handle_request(
+    state: Arc<State>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, std::io::Error> {
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     if path == "/metrics" {
-        return Ok(whole(&shared, 200, "text/plain", shared.page()));
+        return Ok(state.respond(200, "text/plain", text_body(state.metrics())));
     }
-    let running = Counted::new(&shared, |shared| &shared.running);
-    let body = body
-        .collect()
-        .await
-        .map_err(std::io::Error::other)?
-        .to_bytes();
-    let streams = wants_stream(&body);
-    let (action, cached) = {
-        // One lock for both, so that the n-th request seen is the n-th that was planned for.
-        let mut script = lock(&shared.script);
-        let cached = !lock(&shared.known).insert(XxHash3_64::oneshot(&body));
-        lock(&shared.seen).push(ReceivedRequest {
+    let running = CountGuard::new(&state, |state| &state.running);
+    let body = body.collect().await.map_err(std::io::Error::other)?;
+    let body = body.to_bytes();
+    let wants_stream = serde_json::from_slice::<Value>(&body)
+        .is_ok_and(|body| body.get("stream").and_then(Value::as_bool) == Some(true));
+    let (action, is_cached) = {
+        // One lock for both, so that the n-th request received gets the n-th action.
+        let mut script = lock(&state.script);
+        let is_cached = !lock(&state.cached).insert(XxHash3_64::oneshot(&body));
+        lock(&state.received).push(ReceivedRequest {
             path,
             headers: head.headers,
             body,
         });
-        (script.next.pop_front().unwrap_or(script.always), cached)
+        (script.next.pop_front().unwrap_or(script.default), is_cached)
     };
     match action {
-        Action::Disconnect => return Err(std::io::Error::other("told to die")),
+        Action::Disconnect => return Err(std::io::Error::other("disconnected by the test")),
         Action::Status(status) => {
-            let error = json!({ "error": { "message": "as the test wants it", "type": "server_error", "code": status } });
-            return Ok(whole(
-                &shared,
-                status,
-                "application/json",
-                error.to_string(),
-            ));
+            let error = json!({ "error": { "message": "set by the test", "type": "server_error", "code": status } });
+            return Ok(state.respond(status, "application/json", text_body(error.to_string())));
         }
-        Action::Hold => hold(&shared).await,
+        Action::Hold => hold(&state).await,
         Action::Respond | Action::Stream => {}
     }
-    if action == Action::Stream || streams {
-        return Ok(events(&shared, running, action == Action::Stream, cached));
+    if action == Action::Stream || wants_stream {
+        let body = stream_body(&state, running, action == Action::Stream, is_cached);
+        return Ok(state.respond(200, "text/event-stream", body));
     }
-    Ok(whole(
-        &shared,
-        200,
-        "application/json",
-        completion(cached).to_string(),
-    ))
+    let completion = json!({
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "one two" }, "finish_reason": "stop" }],
+        "usage": usage(is_cached),
+    });
+    Ok(state.respond(200, "application/json", text_body(completion.to_string())))
 }
 
-/// Waits until the test lets go; a client that goes away first leaves no trace.
-async fn hold(shared: &Arc<Shared>) {
-    let _held = Counted::new(shared, |shared| &shared.held);
-    if let Ok(permit) = shared.gate.acquire().await {
+/// Waits until the test releases the request, or the client disconnects.
+async fn hold(state: &Arc<State>) {
+    let _held = CountGuard::new(state, |state| &state.held);
+    if let Ok(permit) = state.releases.acquire().await {
         permit.forget();
     }
 }
 
-/// A streamed answer in three pieces: the first at once, the others after the gate, where there is one.
-fn events(shared: &Arc<Shared>, running: Counted, gated: bool, cached: bool) -> Response<Body> {
-    let piece = |text: &str| {
+fn text_body(text: String) -> Body {
+    Full::new(Bytes::from(text))
+        .map_err(|never: Infallible| match never {})
+        .boxed_unsync()
+}
+
+/// A streamed response in three chunks: the first at once, the others after the release if the request is held.
+fn stream_body(state: &Arc<State>, running: CountGuard, is_held: bool, is_cached: bool) -> Body {
+    let chunk = |text: &str| {
         let chunk = json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": text } }] });
         Bytes::from(format!("data: {chunk}\n\n"))
     };
-    let (first, second) = (piece("one "), piece("two"));
-    let usage = json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage(cached) });
+    let (first, second) = (chunk("one "), chunk("two"));
+    let usage =
+        json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage(is_cached) });
     let last = Bytes::from(format!("data: {usage}\n\ndata: [DONE]\n\n"));
-    let shared_for_rest = Arc::clone(shared);
-    let rest: Pin<Box<dyn Stream<Item = Bytes> + Send>> = Box::pin(
-        stream::once(async move {
-            if gated {
-                hold(&shared_for_rest).await;
-            }
-            stream::iter([second, last])
-        })
-        .flatten(),
-    );
-    let frames = stream::iter([first]).chain(rest).map(move |bytes| {
-        let _running = &running; // until the last piece is out
-        Ok::<_, std::io::Error>(Frame::data(bytes))
+    let state = Arc::clone(state);
+    let rest = stream::once(async move {
+        if is_held {
+            hold(&state).await;
+        }
+        stream::iter([second, last])
     });
-    response(
-        shared,
-        200,
-        "text/event-stream",
-        BodyFrom::Stream(StreamBody::new(frames).boxed_unsync()),
-    )
+    let chunks = stream::iter([first]).chain(rest.flatten());
+    let frames = chunks.map(move |bytes| {
+        let _running = &running; // counts until the last chunk is sent
+        Ok(Frame::data(bytes))
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
-enum BodyFrom {
-    Text(String),
-    Stream(Body),
+fn usage(is_cached: bool) -> Value {
+    let cached_tokens = if is_cached { PROMPT_TOKENS } else { 0 };
+    json!({
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": 2,
+        "total_tokens": PROMPT_TOKENS + 2,
+        "prompt_tokens_details": { "cached_tokens": cached_tokens },
+    })
 }
 
-fn whole(shared: &Shared, status: u16, kind: &'static str, text: String) -> Response<Body> {
-    response(shared, status, kind, BodyFrom::Text(text))
-}
-
-fn response(shared: &Shared, status: u16, kind: &'static str, body: BodyFrom) -> Response<Body> {
-    let body = match body {
-        BodyFrom::Text(text) => Full::new(Bytes::from(text))
-            .map_err(|never: Infallible| match never {})
-            .boxed_unsync(),
-        BodyFrom::Stream(body) => body,
-    };
-    let mut response = Response::new(body);
-    if let Ok(status) = hyper::StatusCode::from_u16(status) {
-        *response.status_mut() = status;
-    }
-    let headers = response.headers_mut();
-    headers.insert(
-        "content-type",
-        hyper::header::HeaderValue::from_static(kind),
-    );
-    if let Ok(name) = shared.name.parse() {
-        headers.insert(SERVED_BY, name);
-    }
-    response
-}
-
-impl Shared {
-    /// As vLLM writes it.
-    fn page(&self) -> String {
-        let (waiting, running) = (
-            self.waiting.load(Ordering::SeqCst),
-            self.running.load(Ordering::SeqCst),
+impl State {
+    fn respond(&self, status: u16, content_type: &'static str, body: Body) -> Response<Body> {
+        let mut response = Response::new(body);
+        if let Ok(status) = hyper::StatusCode::from_u16(status) {
+            *response.status_mut() = status;
+        }
+        let headers = response.headers_mut();
+        headers.insert(
+            "content-type",
+            hyper::header::HeaderValue::from_static(content_type),
         );
+        if let Ok(name) = self.name.parse() {
+            headers.insert(SERVED_BY, name);
+        }
+        response
+    }
+
+    /// The metrics that the service reads, in vLLM's format.
+    fn metrics(&self) -> String {
+        let running = self.running.load(Ordering::SeqCst);
         format!(
-            "vllm:num_requests_waiting{{engine=\"0\"}} {waiting}\n\
+            "vllm:num_requests_waiting{{engine=\"0\"}} 0\n\
              vllm:num_requests_running{{engine=\"0\"}} {running}\n\
              vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.1\n\
              vllm:cache_config_info{{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"10000\"}} 1\n"
@@ -354,26 +345,26 @@ impl Shared {
     }
 }
 
-/// One more, until dropped.
+/// Adds one to a counter until it is dropped.
 #[derive(Debug)]
-struct Counted {
-    shared: Arc<Shared>,
-    counter: fn(&Shared) -> &AtomicUsize,
+struct CountGuard {
+    state: Arc<State>,
+    counter: fn(&State) -> &AtomicUsize,
 }
 
-impl Counted {
-    fn new(shared: &Arc<Shared>, counter: fn(&Shared) -> &AtomicUsize) -> Self {
-        counter(shared).fetch_add(1, Ordering::SeqCst);
+impl CountGuard {
+    fn new(state: &Arc<State>, counter: fn(&State) -> &AtomicUsize) -> Self {
+        counter(state).fetch_add(1, Ordering::SeqCst);
         Self {
-            shared: Arc::clone(shared),
+            state: Arc::clone(state),
             counter,
         }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
-        (self.counter)(&self.shared).fetch_sub(1, Ordering::SeqCst);
+        (self.counter)(&self.state).fetch_sub(1, Ordering::SeqCst);
     }
 }
 

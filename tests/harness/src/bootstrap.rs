@@ -1,4 +1,4 @@
-//! The Envoy configurations of the tree, with other addresses: `envoy/standalone.yaml` and `envoy/region.yaml`.
+//! The shipped Envoy configurations, `envoy/standalone.yaml` and `envoy/region.yaml`, with other addresses.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,50 +12,50 @@ use crate::filters::{FILTERS, LISTENERS, edit_filter, set_in_filter};
 use crate::tools::Tools;
 
 const CLUSTERS: &str = "static_resources/clusters";
-/// Below a filter's `typed_config`.
+/// Path of the module below a filter's `typed_config`.
 const MODULE: &str = "config/vm_config/code/local/filename";
-/// The pool's cluster in the files.
+/// Name of the pool's cluster in the files.
 const EXAMPLE_CLUSTER: &str = "llama";
-/// The peers in `region.yaml`; the first is the pattern of all.
+/// The peers in `region.yaml`; the first is the template of all peers.
 const EXAMPLE_PEERS: [&str; 2] = ["eu", "asia"];
-/// Whose certificates are good; below a TLS context.
+/// Path of the accepted certificate names below a TLS context.
 const NAMES: &str =
     "combined_validation_context/default_validation_context/match_typed_subject_alt_names";
 const ENDPOINT: &str = "load_assignment/endpoints/0/lb_endpoints";
 
-/// A model and the cluster that serves it.
+/// A model and its cluster.
 pub(crate) struct Route {
     pub(crate) model: String,
     pub(crate) cluster: String,
 }
 
-/// What differs from the files.
+/// The values that replace those of the files.
 pub(crate) struct Bootstrap<'a> {
-    /// Where clients connect.
+    /// Address of the clients' listener.
     pub(crate) listen: SocketAddr,
-    /// The services, each with its address for Envoy.
+    /// Addresses of the services.
     pub(crate) services: &'a [SocketAddr],
-    /// The pools.
+    /// Models and their clusters.
     pub(crate) routes: &'a [Route],
-    /// For `region.yaml` in place of `standalone.yaml`.
+    /// Gateway of a region; selects `region.yaml`.
     pub(crate) gateway: Option<&'a Gateway>,
 }
 
-/// What Envoy is told of the regions.
+/// Envoy's configuration for several regions.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
-    /// Its own region.
+    /// Name of this region.
     pub(crate) region: String,
-    /// Where other regions connect.
+    /// Address of the listener for other regions.
     pub(crate) listen: SocketAddr,
-    /// The others, with the addresses that lead to their gateways.
+    /// Names of the other regions, and addresses of their gateways.
     pub(crate) peers: Vec<(String, SocketAddr)>,
-    /// Where `region.pem`, `region.key` and `ca.pem` are.
+    /// Directory of `region.pem`, `region.key` and `ca.pem`.
     pub(crate) certificates: PathBuf,
 }
 
 impl Bootstrap<'_> {
-    /// The file for this Envoy.
+    /// The configuration for this Envoy.
     pub(crate) fn document(&self, tools: &Tools) -> anyhow::Result<Document> {
         let file = self.gateway.map_or(&tools.standalone, |_| &tools.region);
         let mut document = Document::read(file)?;
@@ -129,12 +129,12 @@ impl Gateway {
         let names = self.peers.iter().map(|(peer, _)| san(peer));
         let names = names.collect::<Vec<Value>>();
         document.set(&format!("{context}/{NAMES}"), names)?;
-        self.set_guests(document)?;
+        self.set_forwarding_policies(document)?;
         self.set_peers(document, &secrets)
     }
 
-    /// Who may speak for which region.
-    fn set_guests(&self, document: &mut Document) -> anyhow::Result<()> {
+    /// Sets which certificate may forward requests of which region.
+    fn set_forwarding_policies(&self, document: &mut Document) -> anyhow::Result<()> {
         let path = format!(
             "{LISTENERS}/name=regions/{FILTERS}/name=isotherm.guests/typed_config/rules/policies"
         );
@@ -150,13 +150,13 @@ impl Gateway {
         document.set(&path, policies)
     }
 
-    /// Two clusters for each peer, after the pattern of the first in the file.
+    /// Adds two clusters for each peer, with the first peer of the file as the template.
     fn set_peers(&self, document: &mut Document, secrets: &Secrets) -> anyhow::Result<()> {
         const SOCKET: &str = "transport_socket/typed_config";
         let [example, _] = EXAMPLE_PEERS.map(clusters_of);
         let example = example.map(|name| document.get(&format!("{CLUSTERS}/name={name}")).cloned());
-        let [way, gateways] = example;
-        let (way, gateways) = (Document::from(way?), Document::from(gateways?));
+        let [peer_cluster, gateways] = example;
+        let (peer_cluster, gateways) = (Document::from(peer_cluster?), Document::from(gateways?));
         let replaced: Vec<String> = EXAMPLE_PEERS.into_iter().flat_map(clusters_of).collect();
         let list = document
             .get_mut(CLUSTERS)?
@@ -167,14 +167,14 @@ impl Gateway {
             !name.is_some_and(|name| replaced.iter().any(|replaced| replaced == name))
         });
         for (peer, address) in &self.peers {
-            let [way_name, gateways_name] = clusters_of(peer);
-            let mut way = way.clone();
-            way.set("name", way_name)?;
-            way.set(
+            let [peer_name, gateways_name] = clusters_of(peer);
+            let mut peer_cluster = peer_cluster.clone();
+            peer_cluster.set("name", peer_name)?;
+            peer_cluster.set(
                 "cluster_type/typed_config/clusters/0",
                 gateways_name.as_str(),
             )?;
-            document.push(CLUSTERS, way.value().clone())?;
+            document.push(CLUSTERS, peer_cluster.value().clone())?;
 
             let mut gateways = gateways.clone();
             gateways.set("name", gateways_name.as_str())?;
@@ -192,7 +192,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The files through which Envoy learns of certificates that change.
+    /// Writes the files through which Envoy watches certificates.
     fn write_secrets(&self, tools: &Tools) -> anyhow::Result<Secrets> {
         let directory = tools
             .region
@@ -235,7 +235,7 @@ impl Gateway {
     }
 }
 
-/// Paths of the files that name the certificates.
+/// Paths of the files that refer to the certificates.
 struct Secrets {
     authority: String,
     certificate: String,
@@ -257,7 +257,7 @@ impl Secrets {
     }
 }
 
-/// What the service names, and the gateways behind it.
+/// The cluster of a peer that the service names, and the cluster of its gateways.
 fn clusters_of(peer: &str) -> [String; 2] {
     [format!("region-{peer}"), format!("region-{peer}-gateways")]
 }
@@ -313,9 +313,8 @@ mod tests {
         bootstrap.document(&tools()).unwrap()
     }
 
-    /// What the edits name is in the file.
     #[test]
-    fn the_standalone_file_has_what_the_harness_replaces() {
+    fn the_standalone_file_has_every_replaced_value() {
         let document = bootstrap(None);
         assert_eq!(
             document
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_region_file_has_what_the_harness_replaces() {
+    fn the_region_file_has_every_replaced_value() {
         let certificates =
             std::env::temp_dir().join(format!("isotherm-tls-{}", std::process::id()));
         let peers = vec![

@@ -1,8 +1,8 @@
-//! Certificates as regions have them: one private authority, and for each region a certificate with the DNS name
-//! `REGION.isotherm`, for both ends of a connection.
+//! Certificates of regions: one private authority, and for each region a certificate with the DNS name `REGION.isotherm` for
+//! both ends of a connection.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use rcgen::{
@@ -10,26 +10,15 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A certificate authority of our own.
+/// A private certificate authority.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// The files of one region; all in one directory.
-#[derive(Clone, Debug)]
-pub struct CertificateFiles {
-    /// The region's certificate.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// The authority's certificate.
-    pub authority: PathBuf,
-}
-
 impl Authority {
-    /// Makes one.
+    /// Creates an authority.
     ///
     /// # Errors
     /// When the system gives no randomness.
@@ -48,11 +37,12 @@ impl Authority {
         })
     }
 
-    /// Writes a certificate for `region` into a directory, over what was there, each file at once.
+    /// Writes a certificate for `region` into a directory: `region.pem`, `region.key` and `ca.pem`. Each file replaces its
+    /// predecessor at once.
     ///
     /// # Errors
     /// When the directory cannot be written.
-    pub fn issue(&self, region: &str, directory: &Path) -> anyhow::Result<CertificateFiles> {
+    pub fn issue(&self, region: &str, directory: &Path) -> anyhow::Result<()> {
         let mut params = CertificateParams::new(vec![format!("{region}.isotherm")])?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
@@ -63,20 +53,17 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         fs::create_dir_all(directory)?;
-        Ok(CertificateFiles {
-            // The key first: whoever watches the certificate then finds the key that belongs to it.
-            key: write(directory, "region.key", &key.serialize_pem())?,
-            certificate: write(directory, "region.pem", &certificate.pem())?,
-            authority: write(directory, "ca.pem", &self.pem)?,
-        })
+        // The key first: a program that watches the certificate then finds the key that belongs to it.
+        write(directory, "region.key", &key.serialize_pem())?;
+        write(directory, "region.pem", &certificate.pem())?;
+        write(directory, "ca.pem", &self.pem)
     }
 }
 
-fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = directory.join(name);
     let new = directory.join(format!("{name}.new"));
     fs::write(&new, text)
         .and_then(|()| fs::rename(&new, &path))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
+        .with_context(|| format!("cannot write {}", path.display()))
 }

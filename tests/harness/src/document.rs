@@ -1,7 +1,7 @@
 //! A configuration file as a value that is edited by path.
 //!
-//! YAML in, JSON out (which every YAML reader reads). A path is a list of steps with `/` between them: a member's
-//! name, an index, or `member=text` for the element of a list whose member has that text, for example
+//! The input is YAML, the output JSON, which is YAML as well. A path is a list of steps, separated by `/`: a member's name,
+//! an index, or `member=text` for the list element whose member has that text. An example:
 //! `static_resources/clusters/name=llama/connect_timeout`.
 
 use std::fs;
@@ -24,7 +24,7 @@ impl Document {
     /// Parses YAML (or JSON).
     ///
     /// # Errors
-    /// Where it is not YAML.
+    /// When the text is not YAML.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         Ok(Self(serde_saphyr::from_str(text)?))
     }
@@ -32,14 +32,14 @@ impl Document {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not YAML.
+    /// When the file cannot be read, or is not YAML.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is not YAML", path.display()))
     }
 
-    /// Writes it as JSON: into a new file that then takes the place of the old one, so that nobody reads half of it.
+    /// Writes the document as JSON. The new file replaces the old one at once, so no reader sees a part of it.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -51,35 +51,35 @@ impl Document {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// What is at a path.
+    /// The value at a path.
     ///
     /// # Errors
-    /// When the path leads nowhere; the message names the step.
+    /// When the path does not exist; the message names the step.
     pub fn get(&self, path: &str) -> anyhow::Result<&Value> {
-        let mut here = &self.0;
+        let mut value = &self.0;
         for step in path.split('/') {
-            here = find(here, step).with_context(|| format!("no `{step}` in {path}"))?;
+            value = find(value, step).with_context(|| format!("no `{step}` in {path}"))?;
         }
-        Ok(here)
+        Ok(value)
     }
 
-    /// What is at a path, to be changed.
+    /// The value at a path, to be edited.
     ///
     /// # Errors
-    /// When the path leads nowhere; the message names the step.
+    /// When the path does not exist; the message names the step.
     pub fn get_mut(&mut self, path: &str) -> anyhow::Result<&mut Value> {
-        let mut here = &mut self.0;
+        let mut value = &mut self.0;
         for step in path.split('/') {
-            here = find_mut(here, step).with_context(|| format!("no `{step}` in {path}"))?;
+            value = find_mut(value, step).with_context(|| format!("no `{step}` in {path}"))?;
         }
-        Ok(here)
+        Ok(value)
     }
 
-    /// Replaces what is at a path. The last step may be a member that did not exist; nothing before it may be missing,
-    /// so an edit that the file has outgrown is an error and not silently ineffective.
+    /// Replaces the value at a path. The last step may be a new member. Every step before it must exist, so an edit that no
+    /// longer fits the file is an error instead of having no effect.
     ///
     /// # Errors
-    /// When the path leads nowhere.
+    /// When the path does not exist.
     pub fn set(&mut self, path: &str, value: impl Into<Value>) -> anyhow::Result<()> {
         let (parent, last) = self.parent(path)?;
         match parent {
@@ -94,22 +94,22 @@ impl Document {
         Ok(())
     }
 
-    /// Adds an element to the list at a path.
+    /// Appends an element to the list at a path.
     ///
     /// # Errors
     /// When there is no list.
     pub fn push(&mut self, path: &str, value: impl Into<Value>) -> anyhow::Result<()> {
         match self.get_mut(path)? {
             Value::Array(elements) => elements.push(value.into()),
-            other => bail!("{path} is no list but {other}"),
+            other => bail!("{path} is not a list but {other}"),
         }
         Ok(())
     }
 
-    /// Takes a member away.
+    /// Removes the member at a path.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such member.
     pub fn remove(&mut self, path: &str) -> anyhow::Result<Value> {
         let (parent, last) = self.parent(path)?;
         let removed = parent
@@ -132,16 +132,16 @@ impl Document {
     }
 }
 
-fn find<'a>(here: &'a Value, step: &str) -> Option<&'a Value> {
-    match here {
+fn find<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
+    match value {
         Value::Object(members) => members.get(step),
         Value::Array(elements) => elements.get(index(elements, step)?),
         _ => None,
     }
 }
 
-fn find_mut<'a>(here: &'a mut Value, step: &str) -> Option<&'a mut Value> {
-    match here {
+fn find_mut<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
+    match value {
         Value::Object(members) => members.get_mut(step),
         Value::Array(elements) => {
             let index = index(elements, step)?;
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn an_element_is_found_by_index_and_by_member() {
+    fn a_path_selects_an_element_by_index_or_by_member() {
         assert_eq!(document().get("a/1/port").unwrap(), 2);
         assert_eq!(document().get("a/name=second/port").unwrap(), 2);
     }
 
     #[test]
-    fn an_edit_changes_one_value_and_nothing_else() {
+    fn an_edit_changes_one_value() {
         let mut edited = document();
         edited.set("a/name=first/port", 7).unwrap();
         edited.set("a/name=first/new", true).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_nowhere_is_an_error_that_names_the_step() {
+    fn a_path_that_does_not_exist_is_an_error_that_names_the_step() {
         let error = document().set("a/name=q/port", 7).unwrap_err().to_string();
         assert_eq!(error, "no `name=q` in a/name=q");
         assert!(document().get("a/9").is_err());

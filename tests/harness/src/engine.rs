@@ -3,25 +3,21 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::process::Process;
 use crate::tools::Tools;
+use crate::wait::WAIT_MAX;
 
-/// An engine is a small program; this is generous for a machine that is busy with something else.
-const READY_MAX: Duration = Duration::from_secs(20);
-
-/// How an engine is started.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The hardware and model whose timing it has.
+    /// Preset of hardware and model, which determines the timing.
     pub preset: String,
-    /// How many times faster than that it runs.
+    /// Factor by which the engine runs faster than that hardware.
     pub speed: f64,
-    /// Whatever else goes on its command line.
+    /// Further command-line arguments.
     pub arguments: Vec<String>,
 }
 
@@ -38,17 +34,23 @@ impl Default for EngineOptions {
 /// A running (or killed) engine.
 #[derive(Debug)]
 pub struct Engine {
-    name: String,
     address: SocketAddr,
+    spec: EngineSpec,
+    process: Process,
+}
+
+/// Everything that is needed to start an engine.
+#[derive(Debug)]
+struct EngineSpec {
+    name: String,
     program: PathBuf,
     model: String,
     options: EngineOptions,
     log: PathBuf,
-    process: Process,
 }
 
 impl Engine {
-    /// Starts one on a free port and waits until it serves.
+    /// Starts an engine on a free port and waits until it serves.
     pub(crate) async fn start(
         tools: &Tools,
         name: String,
@@ -56,148 +58,75 @@ impl Engine {
         options: EngineOptions,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        let log = directory.join(format!("{name}.log"));
-        let program = tools.engine.clone();
-        let (process, address) =
-            launch(&name, &program, &model, &options, &log, "127.0.0.1:0").await?;
-        Ok(Self {
+        let spec = EngineSpec {
+            log: directory.join(format!("{name}.log")),
+            program: tools.engine.clone(),
             name,
-            address,
-            program,
             model,
             options,
-            log,
+        };
+        let (process, address) = spec.launch("127.0.0.1:0").await?;
+        Ok(Self {
+            address,
+            spec,
             process,
         })
     }
 
-    /// Where it listens.
+    /// The address on which the engine listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The model that it serves.
-    #[must_use]
-    pub fn model(&self) -> &str {
-        &self.model
-    }
-
-    /// One of its URLs.
-    #[must_use]
-    pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    /// Its process: logs, memory, signals.
-    #[must_use]
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// Stops it where it is.
+    /// Kills the engine (`SIGKILL`).
     ///
     /// # Errors
-    /// When it has ended.
-    pub fn suspend(&self) -> anyhow::Result<()> {
-        self.process.suspend()
-    }
-
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> anyhow::Result<()> {
-        self.process.resume()
-    }
-
-    /// Ends it without warning.
-    ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// When its exit status cannot be read.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill().map(|_| ())
     }
 
-    /// Starts it again at the same address, with an empty cache.
+    /// Starts the engine again at the same address, with an empty cache.
     ///
     /// # Errors
     /// When it does not become ready.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.process.kill()?;
-        let listen = self.address.to_string();
-        // A line that says where it listens must be a new one.
-        std::fs::write(&self.log, "")?;
-        let (process, _) = launch(
-            &self.name,
-            &self.program,
-            &self.model,
-            &self.options,
-            &self.log,
-            &listen,
-        )
-        .await?;
-        self.process = process;
+        // The address is read from the log, so the line of the previous start must go.
+        std::fs::write(&self.spec.log, "")?;
+        (self.process, _) = self.spec.launch(&self.address.to_string()).await?;
         Ok(())
     }
 
-    /// Sets or clears faults while it runs; the body is the engine's own (see its `/fault`).
+    /// Reads the engine's load and the changes of it, from `/debug/load`.
     ///
     /// # Errors
-    /// When it refuses.
-    pub async fn fault(&self, body: &Value) -> anyhow::Result<()> {
-        let answer = reqwest::Client::new()
-            .post(self.url("/fault"))
-            .json(body)
-            .send()
+    /// When the engine does not answer.
+    pub async fn load(&self) -> anyhow::Result<Value> {
+        let url = format!("http://{}/debug/load", self.address);
+        Ok(reqwest::get(url).await?.error_for_status()?.json().await?)
+    }
+}
+
+impl EngineSpec {
+    async fn launch(&self, listen: &str) -> anyhow::Result<(Process, SocketAddr)> {
+        let Self { options, model, .. } = self;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--listen", listen, "--model", model])
+            .args(["--preset", &options.preset])
+            .args(["--speed", &options.speed.to_string()])
+            .args(&options.arguments);
+        let mut process = Process::start(&self.name, &mut command, &self.log)?;
+        let address = process
+            .wait_until_ready(WAIT_MAX, |log| std::future::ready(listen_address(&log)))
             .await?;
-        answer
-            .error_for_status()
-            .with_context(|| format!("{} refuses the fault {body}", self.name))?;
-        Ok(())
-    }
-
-    /// Its `/metrics` page.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn metrics(&self) -> anyhow::Result<String> {
-        Ok(reqwest::get(self.url("/metrics"))
-            .await?
-            .error_for_status()?
-            .text()
-            .await?)
+        Ok((process, address))
     }
 }
 
-async fn launch(
-    name: &str,
-    program: &Path,
-    model: &str,
-    options: &EngineOptions,
-    log: &Path,
-    listen: &str,
-) -> anyhow::Result<(Process, SocketAddr)> {
-    let mut command = Command::new(program);
-    command
-        .args([
-            "--listen",
-            listen,
-            "--model",
-            model,
-            "--preset",
-            &options.preset,
-        ])
-        .args(["--speed", &options.speed.to_string()])
-        .args(&options.arguments);
-    let mut process = Process::start(name, &mut command, log)?;
-    let address = process
-        .wait_until_ready(READY_MAX, |log| std::future::ready(listening(&log)))
-        .await?;
-    Ok((process, address))
-}
-
-fn listening(log: &str) -> Option<SocketAddr> {
+fn listen_address(log: &str) -> Option<SocketAddr> {
     log.lines()
         .find_map(|line| line.strip_prefix("listening on ")?.trim().parse().ok())
 }

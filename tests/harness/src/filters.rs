@@ -1,7 +1,7 @@
-//! The filters of the Envoy configurations of the tree, in every listener that has them.
+//! Edits of HTTP filters in the Envoy configurations of the repository, in every listener that has them.
 //!
-//! `standalone.yaml` has Envoy choose by a header whether it makes some of them; then the filter itself lies inside of its
-//! matcher. Who changes a filter here need not know.
+//! In `standalone.yaml` a header decides whether Envoy runs some of the filters, which puts them inside a matcher. Callers
+//! of this module need not know.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -10,52 +10,49 @@ use crate::document::Document;
 
 pub(crate) const LISTENERS: &str = "static_resources/listeners";
 pub(crate) const FILTERS: &str = "filter_chains/0/filters/0/typed_config/http_filters";
-/// Where a filter is that Envoy makes unless a header says otherwise.
-const CHOSEN: &str = "typed_config/xds_matcher/on_no_match/action/typed_config/typed_config";
+/// Path to a filter inside its matcher.
+const MATCHED: &str = "typed_config/xds_matcher/on_no_match/action/typed_config/typed_config";
 
 const REQUEST: &str = "isotherm.request";
 const RESPONSE: &str = "isotherm.response";
 
-/// Changes a setting of a filter: `path` is below its `typed_config`.
+/// Sets a field of a filter: `path` is below its `typed_config`.
 ///
 /// # Errors
-/// When no listener has such a filter, or the path leads nowhere.
+/// When no listener has such a filter, or the path does not exist.
 pub fn set_in_filter(
     document: &mut Document,
     filter: &str,
     path: &str,
     value: &Value,
 ) -> anyhow::Result<()> {
-    for_each(document, filter, |document, filter| {
+    for_each_filter(document, filter, |document, filter| {
         document.set(&format!("{filter}/typed_config/{path}"), value.clone())
     })
 }
 
-/// Changes the filter's own configuration, which is a JSON text inside of Envoy's.
+/// Edits the configuration of Isotherm's own filter, which is JSON text inside Envoy's configuration.
 ///
 /// # Errors
-/// When no listener has such a filter, or the change fails.
+/// When no listener has such a filter, or the edit fails.
 pub fn edit_filter(
     document: &mut Document,
     name: &str,
     edit: impl Fn(&mut Document) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    for_each(document, name, |document, filter| {
+    for_each_filter(document, name, |document, filter| {
         let path = format!("{filter}/typed_config/config/configuration/value");
-        let text = document
-            .get(&path)?
-            .as_str()
-            .context("the filter's configuration is no text")?;
-        let mut configuration = Document::parse(text)?;
+        let text = document.get(&path)?.as_str();
+        let mut configuration = Document::parse(text.context("the configuration is not text")?)?;
         edit(&mut configuration)?;
         document.set(&path, configuration.value().to_string())
     })
 }
 
-/// Lets clients see `x-isotherm-decision`, whoever is asked about their requests.
+/// Shows clients the header `x-isotherm-decision`, on both paths by which Envoy gets decisions.
 ///
 /// # Errors
-/// When a listener's filters are not what they were.
+/// When a listener lacks these filters.
 pub fn show_decisions(document: &mut Document) -> anyhow::Result<()> {
     edit_filter(document, RESPONSE, |filter| filter.set("decision", true))?;
     edit_filter(document, REQUEST, |filter| {
@@ -66,57 +63,49 @@ pub fn show_decisions(document: &mut Document) -> anyhow::Result<()> {
     })
 }
 
-/// Has Envoy lead every request through a filter that it chooses by a header otherwise.
+/// Makes Envoy run a filter for every request, whatever the headers are.
 ///
 /// # Errors
 /// When no listener has such a filter.
 pub fn always_run_filter(document: &mut Document, name: &str) -> anyhow::Result<()> {
-    for_each_place(document, name, |document, place| {
-        if let Ok(filter) = document.get(&format!("{place}/{CHOSEN}")) {
+    for_each_entry(document, name, |document, entry| {
+        if let Ok(filter) = document.get(&format!("{entry}/{MATCHED}")) {
             let filter = filter.clone();
-            *document.get_mut(place)? = filter;
+            *document.get_mut(entry)? = filter;
         }
         Ok(())
     })
 }
 
-fn for_each(
+/// Calls `edit` with the path of each filter of this name, inside a matcher or not.
+fn for_each_filter(
     document: &mut Document,
     name: &str,
     edit: impl Fn(&mut Document, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    for_each_place(document, name, |document, place| {
-        let chosen = format!("{place}/{CHOSEN}");
-        let is_chosen = document.get(&chosen).is_ok();
-        edit(document, if is_chosen { &chosen } else { place })
+    for_each_entry(document, name, |document, entry| {
+        let matched = format!("{entry}/{MATCHED}");
+        let is_matched = document.get(&matched).is_ok();
+        edit(document, if is_matched { &matched } else { entry })
     })
 }
 
-fn for_each_place(
+/// Calls `edit` with the path of each list entry of this name.
+fn for_each_entry(
     document: &mut Document,
     name: &str,
     edit: impl Fn(&mut Document, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    let listeners = document.get(LISTENERS)?.as_array();
+    let count = listeners.context("listeners are a list")?.len();
     let mut edited = 0;
-    for listener in listeners(document)? {
-        let place = format!("{LISTENERS}/name={listener}/{FILTERS}/name={name}");
-        if document.get(&place).is_ok() {
-            edit(document, &place)?;
+    for listener in 0..count {
+        let entry = format!("{LISTENERS}/{listener}/{FILTERS}/name={name}");
+        if document.get(&entry).is_ok() {
+            edit(document, &entry)?;
             edited += 1;
         }
     }
     ensure!(edited > 0, "no listener has a filter {name}");
     Ok(())
-}
-
-/// The names of the listeners.
-fn listeners(document: &Document) -> anyhow::Result<Vec<String>> {
-    let list = document
-        .get(LISTENERS)?
-        .as_array()
-        .context("listeners are a list")?;
-    let names = list
-        .iter()
-        .filter_map(|listener| listener.get("name")?.as_str());
-    Ok(names.map(str::to_owned).collect())
 }

@@ -1,8 +1,8 @@
 //! Starts Envoy, the service and simulated engines on free loopback ports, and stops them.
 //!
-//! The demo and the end-to-end tests use the same [`Stack`], and it runs `envoy/standalone.yaml` itself: the file is
-//! parsed, a few values in it are replaced, and everything else is what a reader of that file gets. A template or a
-//! second copy for tests was rejected, because then the file in the tree would be the one that nobody ever ran.
+//! The demo, the benches and the end-to-end tests use the same [`Stack`]. It runs `envoy/standalone.yaml` itself: the file is
+//! parsed, a few values in it are replaced, and everything else is as shipped. Rejected: a template or a second copy for
+//! tests, because then no test would run the shipped file.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -10,17 +10,17 @@
 //!
 //! let mut stack = Stack::builder("example").pool(Pool::new("llama-3.1-8b").replicas(2)).start().await?;
 //! println!("{}", stack.url("/v1/models"));
-//! stack.service().suspend()?; // SIGSTOP
+//! stack.service().suspend()?;
 //! stack.service().resume()?;
 //! stack.engine_mut(0)?.kill()?;
 //! # Ok(()) }
 //! ```
 //!
-//! [`Regions`] is several stacks that are peers, with the network between them: `envoy/region.yaml`, certificates, and
-//! a wire from each region to each other that can be slow, silent or cut.
+//! [`Regions`] is several stacks that are peers, with the network between them: `envoy/region.yaml`, certificates, and a
+//! [`RegionLink`] from each region to each other that can be slow, silent or cut.
 //!
-//! Everything that was started ends when the stack is dropped, and also when this process dies without dropping it
-//! (see [`process`]). Logs stay, under `target/stacks`, until the next run of the same name.
+//! Every program ends when its stack is dropped, and also when this process ends without dropping it (see [`process`]).
+//! Logs stay in `target/stacks` until the next run of the same name.
 
 mod bootstrap;
 pub mod certificates;
@@ -36,7 +36,6 @@ pub mod process;
 pub mod region_link;
 pub mod regions;
 pub mod service;
-mod services;
 pub mod shutdown;
 pub mod stack;
 pub mod synthetic_text;
@@ -55,7 +54,7 @@ pub use regions::{Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};
 pub use tools::Tools;
-pub use wait::{wait_for, wait_until};
+pub use wait::{WAIT_MAX, wait_for, wait_until};
 
 /// The model that every pool of the demo, the benches and the tests serves.
 pub const MODEL: &str = "llama-3.1-8b";

@@ -1,14 +1,13 @@
 //! Free loopback ports that are known before the program that listens on them starts.
 //!
-//! Port 0 is better where a program says which port it got; the harness uses it for the engines and for Envoy. The
-//! ports of services and of regions stand in the configurations of others and must survive a restart, so they are
-//! chosen here: outside of the range from which the kernel takes ports of its own accord, so that no connection and no
-//! other program's port 0 is given one, and under a lock on a file for each port, so that no other harness takes it.
+//! Port 0 is better where a program reports its port; the harness uses it for engines and for Envoy's admin interface. The
+//! ports of services and gateways appear in other programs' configurations and survive a restart, so this module chooses
+//! them. It takes ports outside the kernel's ephemeral range, so no outgoing connection and no `bind` to port 0 gets one,
+//! and locks a file for each port against other processes of the harness.
 //!
-//! Rejected: to bind port 0, close it, and hope; or to leave a socket in `TIME_WAIT` there, which keeps the kernel from
-//! handing the port out. A process that is being started by another thread holds copies of our sockets until its program
-//! is loaded: the listener then lived on for a moment, and it was the wrong side of the connection that waited. For the
-//! same reason a port is tried out here without listening on it: a copy of such a socket stands in nobody's way.
+//! Rejected: binding port 0, closing it, and hoping; and leaving a socket in `TIME_WAIT`. A process that another thread is
+//! starting holds copies of all sockets until its program is loaded, so the listener lives on for a moment. For the same
+//! reason the check of a port binds it without listening: a copy of such a socket blocks no other bind.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,16 +16,16 @@ use std::ops::RangeInclusive;
 use anyhow::Context as _;
 use tokio::net::TcpSocket;
 
-/// Where the kernel says which ports it gives out itself; two numbers.
+/// The kernel's ephemeral range: two numbers.
 const EPHEMERAL_PATH: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// The range of a kernel that does not say.
+/// Linux's default range.
 const EPHEMERAL_DEFAULT: RangeInclusive<u16> = 32768..=60999;
-/// Below this are ports with names, and those of the examples.
+/// Lower ports belong to well-known programs and to the examples.
 const LOWEST: u16 = 20000;
-/// From one process to the next the search starts so much further on, to meet fewer locks.
+/// Distance between the first candidates of two consecutive process ids, to meet fewer locks.
 const STRIDE: usize = 37;
 
-/// A loopback address that is ours until this is dropped.
+/// A loopback address that is reserved until this is dropped.
 #[derive(Debug)]
 pub struct ReservedPort {
     address: SocketAddr,
@@ -41,10 +40,10 @@ impl ReservedPort {
     }
 }
 
-/// Takes a port that nobody listens on.
+/// Reserves a port on which no program listens.
 ///
 /// # Errors
-/// When the machine has none left, or no directory for temporary files.
+/// When the machine has no free port, or no directory for temporary files.
 pub fn reserve() -> anyhow::Result<ReservedPort> {
     let directory = std::env::temp_dir().join("isotherm-ports");
     fs::create_dir_all(&directory)
@@ -54,7 +53,7 @@ pub fn reserve() -> anyhow::Result<ReservedPort> {
     let order = ports.iter().cycle().skip(start).take(ports.len());
     for port in order {
         let path = directory.join(port.to_string());
-        // Another user's file, or another's lock: the next one.
+        // Another user's file.
         let Ok(lock) = File::options().create(true).append(true).open(path) else {
             continue;
         };
@@ -69,7 +68,7 @@ pub fn reserve() -> anyhow::Result<ReservedPort> {
     anyhow::bail!("no free loopback port outside of {EPHEMERAL_PATH}")
 }
 
-/// Above the kernel's range, then below it.
+/// The ports above the ephemeral range, then those below it.
 fn candidates(ephemeral: &RangeInclusive<u16>) -> Vec<u16> {
     let above = ephemeral.end().saturating_add(1)..u16::MAX;
     let below = LOWEST..*ephemeral.start();
@@ -81,11 +80,11 @@ fn ephemeral() -> RangeInclusive<u16> {
         let mut numbers = text.split_whitespace().map(str::parse);
         Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
     };
-    let said = fs::read_to_string(EPHEMERAL_PATH).ok().and_then(parse);
-    said.unwrap_or(EPHEMERAL_DEFAULT)
+    let range = fs::read_to_string(EPHEMERAL_PATH).ok().and_then(parse);
+    range.unwrap_or(EPHEMERAL_DEFAULT)
 }
 
-/// Whether a server could listen there, with `SO_REUSEADDR` as all of ours have.
+/// Whether a server with `SO_REUSEADDR` could listen there.
 fn is_free(address: SocketAddr) -> bool {
     let bound = TcpSocket::new_v4().and_then(|socket| {
         socket.set_reuseaddr(true)?;
@@ -104,12 +103,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_port_can_be_bound_and_is_given_once() {
-        let over = AtomicBool::new(false);
+    fn a_reserved_port_can_be_bound_and_is_reserved_once() {
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Other threads start processes, which for a moment hold copies of our sockets.
+            // Processes that start hold copies of all sockets for a moment.
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     Command::new("true").status().unwrap();
                 }
             });
@@ -122,12 +121,12 @@ mod tests {
                     TcpListener::bind(address).unwrap();
                 }
             }
-            over.store(true, Ordering::Relaxed);
+            is_over.store(true, Ordering::Relaxed);
         });
     }
 
     #[test]
-    fn a_port_in_use_is_not_given() {
+    fn a_port_in_use_is_not_free() {
         let first = reserve().unwrap();
         let listener = TcpListener::bind(first.address()).unwrap();
         let address = first.address();
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_ports_are_left_alone() {
+    fn ephemeral_ports_are_no_candidates() {
         assert_eq!(candidates(&(32768..=60999)).first(), Some(&61000));
         assert!(
             !candidates(&(32768..=60999))

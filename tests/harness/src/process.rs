@@ -1,10 +1,9 @@
-//! A child process with a log file, that dies with us.
+//! A child process with a log file, which ends with this process.
 //!
-//! Each child leads a process group of its own, and so does not get the terminal's Ctrl-C before we decide what to
-//! do. A tiny shell in that group waits for the end of a pipe that only we hold: when this process goes away in any
-//! way, `SIGKILL` included, the pipe ends and the shell kills the group. (`PR_SET_PDEATHSIG` would need unsafe code
-//! between fork and exec, and is Linux only.) As long as the shell lives the group's number cannot be given to
-//! anybody else, so a signal never reaches a stranger.
+//! Each child leads a process group of its own, so the terminal's Ctrl-C does not reach it. A small shell in that group, the
+//! guard, waits for the end of a pipe that only this process holds. When this process ends in any way, `SIGKILL` included,
+//! the pipe ends and the guard kills the group. While the guard lives, the group's id cannot be reused, so a signal never
+//! reaches another program. Rejected: `PR_SET_PDEATHSIG` is Linux only and needs unsafe code between fork and exec.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::wait::wait_for;
 
-/// How many lines of its log a failed child shows.
+/// Lines of the log in the error of a failed child.
 const TAIL_LINES_MAX: usize = 25;
 
 /// A running child.
@@ -30,7 +29,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program with both outputs in `log`, which is appended to; its directory is made where there is none.
+    /// Starts a program and appends both of its outputs to `log`. Creates the log's directory.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -72,7 +71,7 @@ impl Process {
                 guard,
             }),
             Err(error) => {
-                // Most likely the child has ended already, and its group with it.
+                // The child has probably ended already, and its group with it.
                 let mut child = child;
                 let _ = child.kill();
                 let _ = child.wait();
@@ -87,10 +86,10 @@ impl Process {
         self.child.id()
     }
 
-    /// Its resident memory, in bytes.
+    /// Resident memory in bytes.
     ///
     /// # Errors
-    /// When it has ended, or on a system without `/proc`.
+    /// When the child has ended, or on a system without `/proc`.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status
@@ -101,7 +100,7 @@ impl Process {
         Ok(kibibytes * 1024)
     }
 
-    /// Stops it where it is (`SIGSTOP`): it keeps its connections and answers nothing.
+    /// Suspends the child (`SIGSTOP`): its connections stay, and it answers nothing.
     ///
     /// # Errors
     /// When it has ended.
@@ -109,7 +108,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`Process::suspend`].
+    /// Resumes the child (`SIGCONT`).
     ///
     /// # Errors
     /// When it has ended.
@@ -117,10 +116,10 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Ends it without warning (`SIGKILL`), and waits for that.
+    /// Kills the child (`SIGKILL`), and waits for its end.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// When its exit status cannot be read.
     pub fn kill(&mut self) -> anyhow::Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             self.signal(Signal::KILL)?;
@@ -128,7 +127,7 @@ impl Process {
         Ok(self.child.wait()?)
     }
 
-    /// Asks it to end (`SIGTERM`).
+    /// Sends the child `SIGTERM`.
     ///
     /// # Errors
     /// When it has ended already.
@@ -136,10 +135,10 @@ impl Process {
         self.signal(Signal::TERM)
     }
 
-    /// Waits for its end, at most this long.
+    /// Waits for the child's end.
     ///
     /// # Errors
-    /// When it is still running then.
+    /// When it still runs after `limit`.
     pub async fn wait_for_exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
         let what = format!("{} to end", self.name);
         let child = &mut self.child;
@@ -150,14 +149,14 @@ impl Process {
         .with_context(|| tail(&self.log))
     }
 
-    /// Asks until the answer is something, as long as the child runs; the error shows the end of its log.
+    /// Calls `check` with the log until it returns a value; the error shows the end of the log.
     ///
     /// # Errors
-    /// When it ends before, or the limit passes.
+    /// When the child ends before, or the limit passes.
     pub async fn wait_until_ready<T, F>(
         &mut self,
         limit: Duration,
-        mut ask: impl FnMut(String) -> F,
+        mut check: impl FnMut(String) -> F,
     ) -> anyhow::Result<T>
     where
         F: Future<Output = Option<T>>,
@@ -168,28 +167,22 @@ impl Process {
         let what = format!("{name} to become ready");
         wait_for(limit, &what, || {
             let ended = child.try_wait();
-            let answer = ask(fs::read_to_string(&*log).unwrap_or_default());
+            let value = check(fs::read_to_string(&*log).unwrap_or_default());
             async move {
                 if let Some(status) = ended? {
-                    bail!("it ended ({status})");
+                    bail!("the program ended ({status})");
                 }
-                Ok(answer.await)
+                Ok(value.await)
             }
         })
         .await
         .with_context(|| format!("{name} did not become ready\n{}", tail(log)))
     }
 
-    /// What it wrote so far.
+    /// The log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// Where it writes.
-    #[must_use]
-    pub fn log_path(&self) -> &Path {
-        &self.log
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
@@ -199,7 +192,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The group, so that nothing which the child started outlives it; the guard is in it too.
+        // The group has the guard and every process that the child started.
         if let Ok(group) = pid(&self.child) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -225,6 +218,7 @@ fn tail(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wait::{WAIT_MAX, wait_until};
 
     fn scratch(name: &str) -> PathBuf {
         let directory =
@@ -244,13 +238,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_fails_shows_the_end_of_its_log() {
-        let mut process = shell(
-            "echo first; sleep 0.2; echo the reason >&2; exit 3",
-            "fails",
-        );
+    async fn the_error_of_a_failed_child_shows_the_end_of_its_log() {
+        let mut process = shell("echo first; echo the reason >&2; exit 3", "fails");
         let never = process
-            .wait_until_ready(Duration::from_secs(5), |_| std::future::ready(None::<()>))
+            .wait_until_ready(WAIT_MAX, |_| std::future::ready(None::<()>))
             .await;
         let error = format!("{:#}", never.unwrap_err());
         assert!(
@@ -260,10 +251,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_and_its_children_end_with_the_drop() {
-        let mut process = shell("sleep 100 & echo child $!; wait", "tree");
+    async fn dropping_a_process_ends_the_child_and_its_children() {
+        let mut process = shell("sleep 1000 & echo child $!; wait", "tree");
         let grandchild = process
-            .wait_until_ready(Duration::from_secs(5), |log| {
+            .wait_until_ready(WAIT_MAX, |log| {
                 std::future::ready(
                     log.trim()
                         .strip_prefix("child ")
@@ -274,40 +265,37 @@ mod tests {
             .unwrap();
         assert!(runs(grandchild));
         drop(process);
-        until_gone(grandchild).await;
+        wait_until_ended(grandchild).await;
     }
 
     #[tokio::test]
-    async fn a_child_ends_when_the_pipe_of_its_guard_does() {
-        let mut process = shell("sleep 100", "orphan");
+    async fn a_child_ends_when_the_pipe_of_its_guard_ends() {
+        let mut process = shell("sleep 1000", "orphan");
         let id = process.id();
-        drop(process.guard.stdin.take()); // what the death of this process would do
-        until_gone(id).await;
+        drop(process.guard.stdin.take()); // as the end of this process would
+        wait_until_ended(id).await;
     }
 
     #[tokio::test]
-    async fn a_frozen_child_goes_on_when_thawed() {
-        let mut process = shell("sleep 0.3; echo done", "frozen");
+    async fn a_suspended_child_continues_when_resumed() {
+        let file = scratch("go");
+        let _ = fs::remove_file(&file);
+        let script = format!(
+            "until [ -e {} ]; do sleep 0.01; done; echo done",
+            file.display()
+        );
+        let mut process = shell(&script, "suspended");
         process.suspend().unwrap();
-        assert!(
-            process
-                .wait_for_exit(Duration::from_millis(600))
-                .await
-                .is_err()
-        );
+        fs::write(&file, "").unwrap();
+        let ended = process.wait_for_exit(Duration::from_millis(300)).await;
+        assert!(ended.is_err(), "a suspended child went on");
         process.resume().unwrap();
-        assert!(
-            process
-                .wait_for_exit(Duration::from_secs(5))
-                .await
-                .unwrap()
-                .success()
-        );
+        assert!(process.wait_for_exit(WAIT_MAX).await.unwrap().success());
         assert_eq!(process.log(), "done\n");
     }
 
-    async fn until_gone(id: u32) {
-        crate::wait_until(Duration::from_secs(5), "the process to end", || {
+    async fn wait_until_ended(id: u32) {
+        wait_until(WAIT_MAX, "the process to end", || {
             std::future::ready(!runs(id))
         })
         .await

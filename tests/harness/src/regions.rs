@@ -19,53 +19,36 @@ use crate::stack::{RegionMembership, Stack, fresh_directory};
 use crate::tools::Tools;
 
 type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>;
+/// Links by the names of the region that connects and of the region that accepts.
+type Links = BTreeMap<(String, String), RegionLink>;
 
-/// What is to be started; see [`Regions::builder`].
+/// The description of several regions; see [`Regions::builder`].
 pub struct RegionsBuilder {
     name: String,
-    regions: Vec<(String, Vec<Pool>)>,
-    services: usize,
+    regions: Vec<(String, Pool)>,
     round_trip: Duration,
     distances: Vec<([String; 2], Duration)>,
     plaintext: bool,
     service_edits: Vec<Edit>,
     envoy_edits: Vec<Edit>,
-    log_filter: String,
-    workers: u16,
 }
 
 impl RegionsBuilder {
     /// Adds a region; its name is a DNS label.
     #[must_use]
     pub fn region(mut self, name: &str, pool: Pool) -> Self {
-        self.regions.push((name.into(), vec![pool]));
+        self.regions.push((name.into(), pool));
         self
     }
 
-    /// Adds another pool to the region that was added last.
-    #[must_use]
-    pub fn pool(mut self, pool: Pool) -> Self {
-        if let Some((_, pools)) = self.regions.last_mut() {
-            pools.push(pool);
-        }
-        self
-    }
-
-    /// How many services each region has; one unless set.
-    #[must_use]
-    pub fn services(mut self, count: usize) -> Self {
-        self.services = count.max(1);
-        self
-    }
-
-    /// How long a question to another region and its answer are on their way; nothing unless set.
+    /// Sets the round-trip time between regions; the default is zero.
     #[must_use]
     pub fn round_trip(mut self, round_trip: Duration) -> Self {
         self.round_trip = round_trip;
         self
     }
 
-    /// The same, between two regions only.
+    /// Sets the round-trip time between two regions.
     #[must_use]
     pub fn distance(mut self, one: &str, other: &str, round_trip: Duration) -> Self {
         self.distances
@@ -73,14 +56,14 @@ impl RegionsBuilder {
         self
     }
 
-    /// Services speak to each other without TLS. (Envoys never do.)
+    /// Lets services peer without TLS. Gateways always use TLS.
     #[must_use]
     pub fn plaintext(mut self) -> Self {
         self.plaintext = true;
         self
     }
 
-    /// Changes the service's configuration of each region before it starts.
+    /// Edits the service's configuration of each region before it starts.
     #[must_use]
     pub fn service(
         mut self,
@@ -90,7 +73,7 @@ impl RegionsBuilder {
         self
     }
 
-    /// Changes Envoy's configuration of each region before it starts.
+    /// Edits Envoy's configuration of each region before it starts.
     #[must_use]
     pub fn envoy(
         mut self,
@@ -100,22 +83,8 @@ impl RegionsBuilder {
         self
     }
 
-    /// What the services log, as their `--log`; `info` unless set.
-    #[must_use]
-    pub fn log(mut self, filter: &str) -> Self {
-        self.log_filter = filter.into();
-        self
-    }
-
-    /// How many worker threads each Envoy has; one unless set.
-    #[must_use]
-    pub fn workers(mut self, workers: u16) -> Self {
-        self.workers = workers;
-        self
-    }
-
-    /// Starts everything, and waits until a request can go all the way in each region. Whether the regions have found
-    /// each other by then is another question.
+    /// Starts everything, and waits until requests can pass in each region. The regions may not have found each other
+    /// by then.
     ///
     /// # Errors
     /// When a program is missing, or does not become ready in time; with the end of its log.
@@ -123,30 +92,28 @@ impl RegionsBuilder {
         let tools = Tools::find()?;
         let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
         let authority = Authority::new()?;
-        let sites = self.regions.iter();
-        let sites = sites.map(|(name, _)| RegionPlan::new(name, self.services, &directory));
-        let sites = sites.collect::<anyhow::Result<Vec<RegionPlan>>>()?;
-        let mut links = BTreeMap::new();
-        for from in &sites {
+        let regions = self.regions.iter();
+        let regions = regions.map(|(name, _)| RegionAddresses::reserve(name, &directory));
+        let regions = regions.collect::<anyhow::Result<Vec<RegionAddresses>>>()?;
+        let mut links = Links::new();
+        for from in &regions {
             authority.issue(&from.name, &from.certificates)?;
-            for to in sites.iter().filter(|to| to.name != from.name) {
-                let services = to.peering.iter().map(ReservedPort::address).collect();
-                let round_trip = self.round_trip_of(&from.name, &to.name);
+            for to in regions.iter().filter(|to| to.name != from.name) {
+                let round_trip = self.round_trip_between(&from.name, &to.name);
+                let services = vec![to.peering.address()];
                 let link = RegionLink::start(round_trip, services, to.gateway.address()).await?;
                 links.insert((from.name.clone(), to.name.clone()), link);
             }
         }
         let mut gateways = Vec::new();
         let mut starting = Vec::new();
-        for (mut site, (name, pools)) in sites.into_iter().zip(self.regions) {
+        for (region, (name, pool)) in regions.into_iter().zip(self.regions) {
+            let (membership, gateway) = region.membership(&links, self.plaintext, &directory);
+            gateways.push(gateway);
             let mut stack = Stack::builder(&name)
-                .workers(self.workers)
-                .log(&self.log_filter)
-                .member(site.membership(&links, self.plaintext, &directory));
-            gateways.push(site.gateway);
-            stack = pools
-                .into_iter()
-                .fold(stack, |stack, pool| stack.pool(pool));
+                .workers(1)
+                .region(membership)
+                .pool(pool);
             for edit in self.service_edits.clone() {
                 let name = name.clone();
                 stack = stack.service(move |document| edit(&name, document));
@@ -157,113 +124,107 @@ impl RegionsBuilder {
             }
             starting.push(async move { anyhow::Ok((name, stack.start().await?)) });
         }
-        let stacks = try_join_all(starting).await?;
         Ok(Regions {
-            stacks,
+            stacks: try_join_all(starting).await?,
             links,
             authority,
             directory,
             _gateways: gateways,
         })
     }
-}
 
-impl RegionsBuilder {
-    fn round_trip_of(&self, from: &str, to: &str) -> Duration {
-        let between = |pair: &[String; 2]| pair.iter().all(|name| name == from || name == to);
-        let set = self.distances.iter().rfind(|(pair, _)| between(pair));
-        set.map_or(self.round_trip, |(_, round_trip)| *round_trip)
+    fn round_trip_between(&self, from: &str, to: &str) -> Duration {
+        let is_between = |pair: &[String; 2]| pair.iter().all(|name| name == from || name == to);
+        let distance = self.distances.iter().rfind(|(pair, _)| is_between(pair));
+        distance.map_or(self.round_trip, |(_, round_trip)| *round_trip)
     }
 }
 
-/// Where a region will be.
-struct RegionPlan {
+/// Addresses and files of a region before it starts.
+struct RegionAddresses {
     name: String,
     certificates: PathBuf,
     gateway: ReservedPort,
-    peering: Vec<ReservedPort>,
+    peering: ReservedPort,
 }
 
-impl RegionPlan {
-    fn new(name: &str, services: usize, directory: &Path) -> anyhow::Result<Self> {
-        let peering = (0..services).map(|_| port::reserve());
+impl RegionAddresses {
+    fn reserve(name: &str, directory: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
             certificates: directory.join(name).join("tls"),
             gateway: port::reserve()?,
-            peering: peering.collect::<anyhow::Result<_>>()?,
+            peering: port::reserve()?,
         })
     }
 
     fn membership(
-        &mut self,
-        links: &BTreeMap<(String, String), RegionLink>,
+        self,
+        links: &Links,
         plaintext: bool,
         directory: &Path,
-    ) -> RegionMembership {
-        let from_here = links.iter().filter(|((from, _), _)| *from == self.name);
+    ) -> (RegionMembership, ReservedPort) {
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
-        for ((_, to), link) in from_here {
+        for ((_, to), link) in links.iter().filter(|((from, _), _)| *from == self.name) {
             gateways.push((to.clone(), link.gateway().address()));
             peers.push(json!({ "name": to, "address": link.peering().address().to_string() }));
         }
-        let file = |name| self.certificates.join(name);
-        let tls = || json!({ "certificate": file("region.pem"), "key": file("region.key"), "ca": file("ca.pem") });
-        let (security, how) = if plaintext {
-            ("plaintext", json!(true))
-        } else {
-            ("tls", tls())
-        };
-        let section = json!({
+        let mut section = json!({
             "name": self.name,
             "state_file": "region-state.json",
             "peers": peers,
-            security: how,
         });
-        RegionMembership {
+        if let Some(section) = section.as_object_mut() {
+            let file = |name| self.certificates.join(name);
+            if plaintext {
+                section.insert("plaintext".into(), true.into());
+            } else {
+                let tls = json!({ "certificate": file("region.pem"), "key": file("region.key"), "ca": file("ca.pem") });
+                section.insert("tls".into(), tls);
+            }
+        }
+        let membership = RegionMembership {
             gateway: Some(Gateway {
-                region: self.name.clone(),
+                region: self.name,
                 listen: self.gateway.address(),
                 peers: gateways,
-                certificates: self.certificates.clone(),
+                certificates: self.certificates,
             }),
             section,
-            peering: std::mem::take(&mut self.peering),
+            peering: vec![self.peering],
             directory: directory.to_owned(),
-        }
+        };
+        (membership, self.gateway)
     }
 }
 
 /// Several regions, running. They end when this is dropped.
 #[derive(Debug)]
 pub struct Regions {
-    // Stacks before the links, so that what ends them is not taken for a fault of the network.
+    // Stacks before the links, so that their end does not look like a network fault.
     stacks: Vec<(String, Stack)>,
-    links: BTreeMap<(String, String), RegionLink>,
+    links: Links,
     authority: Authority,
     directory: PathBuf,
     _gateways: Vec<ReservedPort>,
 }
 
 impl Regions {
-    /// Describes regions; their logs are under `target/stacks/NAME-...`, a directory for each.
+    /// Describes regions; their logs are in `target/stacks/NAME.PROCESS.NUMBER`, one directory for each.
     #[must_use]
     pub fn builder(name: &str) -> RegionsBuilder {
         RegionsBuilder {
             name: name.into(),
             regions: Vec::new(),
-            services: 1,
             round_trip: Duration::ZERO,
             distances: Vec::new(),
             plaintext: false,
             service_edits: Vec::new(),
             envoy_edits: Vec::new(),
-            log_filter: "info".into(),
-            workers: 1,
         }
     }
 
-    /// The names of the regions, in the order in which they were described.
+    /// The names of the regions, in order of their description.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.stacks.iter().map(|(name, _)| name.as_str())
     }
@@ -274,9 +235,8 @@ impl Regions {
     /// When there is none of this name.
     pub fn region(&self, name: &str) -> anyhow::Result<&Stack> {
         let found = self.stacks.iter().find(|(region, _)| region == name);
-        found
-            .map(|(_, stack)| stack)
-            .with_context(|| format!("no region {name}"))
+        let stack = found.map(|(_, stack)| stack);
+        stack.with_context(|| format!("no region {name}"))
     }
 
     /// One region, to be killed or restarted in part.
@@ -285,12 +245,11 @@ impl Regions {
     /// When there is none of this name.
     pub fn region_mut(&mut self, name: &str) -> anyhow::Result<&mut Stack> {
         let found = self.stacks.iter_mut().find(|(region, _)| region == name);
-        found
-            .map(|(_, stack)| stack)
-            .with_context(|| format!("no region {name}"))
+        let stack = found.map(|(_, stack)| stack);
+        stack.with_context(|| format!("no region {name}"))
     }
 
-    /// The network by which `from` reaches `to`. The other direction is a link of its own, since each region dials.
+    /// The network on which `from` reaches `to`. The other direction is a link of its own, since each region connects.
     ///
     /// # Errors
     /// When there is none.
@@ -308,28 +267,28 @@ impl Regions {
         Ok([self.link(one, other)?, self.link(other, one)?])
     }
 
-    /// Who signs the regions' certificates.
+    /// The authority that signs the regions' certificates.
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// Where a region's certificate is, which its service and its Envoy read again when it changes.
+    /// The directory of a region's certificate, which its service and its Envoy read again when it changes.
     #[must_use]
     pub fn certificates(&self, region: &str) -> PathBuf {
         self.directory.join(region).join("tls")
     }
 
-    /// Where logs and generated files are, a directory for each region.
+    /// The directory of logs and generated files, with one directory for each region.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What the (first) service of a region says of the regions.
+    /// Reads `GET /api/regions` of a region's service: the states of its peers.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the service does not answer.
     pub async fn status(&self, region: &str) -> anyhow::Result<Value> {
         let service = self.region(region)?.service();
         service

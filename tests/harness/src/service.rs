@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -14,11 +14,7 @@ use crate::document::Document;
 use crate::port::{self, ReservedPort};
 use crate::process::Process;
 use crate::tools::Tools;
-
-/// Time for it to start and to probe its replicas.
-const READY_MAX: Duration = Duration::from_secs(20);
-/// The admin interface is on loopback; an answer that takes longer means a service that hangs.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::wait::WAIT_MAX;
 
 /// A running (or killed) service.
 #[derive(Debug)]
@@ -35,7 +31,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Chooses ports and makes the directory and the configuration; `pools` is the list under that name.
+    /// Chooses ports, creates the directory and generates the configuration; `pools` is the list of that name.
     pub(crate) fn prepare(
         tools: &Tools,
         directory: &Path,
@@ -44,16 +40,8 @@ impl Service {
     ) -> anyhow::Result<Self> {
         let (listen, admin) = (port::reserve()?, port::reserve()?);
         let token = format!("harness-{}-{}", std::process::id(), admin.address().port());
-        fs::create_dir_all(directory)?;
-        let token_file = directory.join("admin-token");
-        fs::write(&token_file, &token)?;
-        let config = json!({
-            "listen": [listen.address().to_string()],
-            "admin": { "listen": admin.address().to_string(), "token_file": token_file },
-            "decision_header": true,
-            "pools": pools,
-        });
-        Ok(Self {
+        let config = json!({ "admin": {}, "decision_header": true, "pools": pools });
+        let service = Self {
             program: tools.isotherm.clone(),
             directory: directory.to_owned(),
             config: config.into(),
@@ -61,55 +49,60 @@ impl Service {
             admin,
             token,
             log_filter,
-            client: reqwest::Client::builder().timeout(ADMIN_TIMEOUT).build()?,
+            client: reqwest::Client::builder().timeout(WAIT_MAX).build()?,
             process: None,
-        })
+        };
+        service.with_own_addresses()
     }
 
-    /// Another one with the same configuration, but for what only one of them can have.
+    /// A service with the same configuration, but for its addresses and its directory.
     pub(crate) fn sibling(&self, directory: &Path) -> anyhow::Result<Self> {
-        let (listen, admin) = (port::reserve()?, port::reserve()?);
-        fs::create_dir_all(directory)?;
-        let token_file = directory.join("admin-token");
-        fs::write(&token_file, &self.token)?;
-        let mut config = self.config.clone();
-        config.set("listen", vec![listen.address().to_string()])?;
-        config.set("admin/listen", admin.address().to_string())?;
-        config.set(
-            "admin/token_file",
-            token_file.to_string_lossy().into_owned(),
-        )?;
-        Ok(Self {
+        let sibling = Self {
             program: self.program.clone(),
             directory: directory.to_owned(),
-            config,
-            listen,
-            admin,
+            config: self.config.clone(),
+            listen: port::reserve()?,
+            admin: port::reserve()?,
             token: self.token.clone(),
             log_filter: self.log_filter.clone(),
             client: self.client.clone(),
             process: None,
-        })
+        };
+        sibling.with_own_addresses()
     }
 
-    /// The configuration, to be changed before the start (or before [`Service::save`]).
+    /// Creates the directory with the token, and sets the addresses in the configuration.
+    fn with_own_addresses(mut self) -> anyhow::Result<Self> {
+        fs::create_dir_all(&self.directory)?;
+        let token_file = self.directory.join("admin-token");
+        fs::write(&token_file, &self.token)?;
+        let listen = vec![self.listen.address().to_string()];
+        let token_file = token_file.to_string_lossy().into_owned();
+        self.config.set("listen", listen)?;
+        self.config
+            .set("admin/listen", self.admin.address().to_string())?;
+        self.config.set("admin/token_file", token_file)?;
+        Ok(self)
+    }
+
+    /// The configuration, to be edited before the start (or before [`Service::save`]).
     pub fn config(&mut self) -> &mut Document {
         &mut self.config
     }
 
-    /// The program, whose other commands (`top`, `explain`, `replicas`) take the same configuration.
+    /// The program, whose other commands (`top`, `explain`, `replicas`) use the same configuration file.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Where the configuration file is.
+    /// The path of the configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.directory.join("isotherm.yaml")
     }
 
-    /// Writes the configuration where the running service watches it.
+    /// Writes the configuration file, which the running service watches.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -117,7 +110,7 @@ impl Service {
         self.config.write(&self.config_path())
     }
 
-    /// Starts it (again), at the same addresses, and waits until it is ready.
+    /// Starts the service (again), at the same addresses, and waits until it is ready.
     ///
     /// # Errors
     /// When it ends or does not become ready in time; with the end of its log.
@@ -130,20 +123,15 @@ impl Service {
             .arg("--config")
             .arg(self.config_path())
             .args(["--log", &self.log_filter]);
-        let mut process = Process::start(
-            "isotherm",
-            &mut command,
-            &self.directory.join("isotherm.log"),
-        )?;
+        let log = self.directory.join("isotherm.log");
+        let mut process = Process::start("isotherm", &mut command, &log)?;
         let (client, url) = (self.client.clone(), self.admin_url("/readyz"));
         process
-            .wait_until_ready(READY_MAX, |_| {
-                let asked = client.get(&url).send();
+            .wait_until_ready(WAIT_MAX, |_| {
+                let response = client.get(&url).send();
                 async move {
-                    asked
-                        .await
-                        .is_ok_and(|answer| answer.status().is_success())
-                        .then_some(())
+                    let response = response.await.ok()?;
+                    response.status().is_success().then_some(())
                 }
             })
             .await?;
@@ -151,7 +139,7 @@ impl Service {
         Ok(())
     }
 
-    /// Ends it without warning.
+    /// Kills the service (`SIGKILL`).
     ///
     /// # Errors
     /// When it does not run.
@@ -160,17 +148,17 @@ impl Service {
         process.kill().map(|_| ())
     }
 
-    /// Asks it to end, and waits for that.
+    /// Ends the service (`SIGTERM`), and waits for its graceful shutdown.
     ///
     /// # Errors
-    /// When it does not run, or takes longer.
+    /// When it does not run, or takes longer than `limit`.
     pub async fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
         let mut process = self.process.take().context("the service does not run")?;
         process.terminate()?;
         process.wait_for_exit(limit).await.map(|_| ())
     }
 
-    /// Stops it where it is: connections stay, nothing is answered.
+    /// Suspends the service (`SIGSTOP`): its connections stay, and it answers nothing.
     ///
     /// # Errors
     /// When it does not run.
@@ -178,7 +166,7 @@ impl Service {
         self.process()?.suspend()
     }
 
-    /// Lets it go on.
+    /// Resumes the service (`SIGCONT`).
     ///
     /// # Errors
     /// When it does not run.
@@ -186,58 +174,53 @@ impl Service {
         self.process()?.resume()
     }
 
-    /// Its process: logs, memory, signals.
+    /// The process: log, memory, signals.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When the service does not run.
     pub fn process(&self) -> anyhow::Result<&Process> {
         self.process.as_ref().context("the service does not run")
     }
 
-    /// Where Envoy finds it.
+    /// The address to which Envoy connects.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listen.address()
     }
 
-    /// One of the URLs of its admin interface.
+    /// A URL of the admin API.
     #[must_use]
     pub fn admin_url(&self, path: &str) -> String {
         format!("http://{}{path}", self.admin.address())
     }
 
-    /// What a request that changes state must carry: `Authorization: Bearer TOKEN`.
+    /// The token that a request which changes state must carry: `Authorization: Bearer TOKEN`.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Asks the admin interface, with the token; JSON or (where the answer is none) its text.
+    /// Sends a request to the admin API, with the token; returns JSON, or the text if it is not JSON.
     ///
     /// # Errors
-    /// When it does not answer, or not with success; the message has its answer.
+    /// When the service does not answer with success; the message has the response.
     pub async fn admin_request(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Value> {
-        let mut request = self
-            .client
-            .request(method.clone(), self.admin_url(path))
-            .bearer_auth(&self.token);
+        let url = self.admin_url(path);
+        let mut request = self.client.request(method.clone(), url);
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = request
-            .send()
-            .await
-            .with_context(|| format!("the service does not answer {method} {path}"))?;
-        let status = answer.status();
-        let text = answer.text().await?;
-        if !status.is_success() {
-            bail!("{method} {path}: {status}: {text}");
-        }
+        let response = request.bearer_auth(&self.token).send().await;
+        let response =
+            response.with_context(|| format!("the service does not answer {method} {path}"))?;
+        let status = response.status();
+        let text = response.text().await?;
+        ensure!(status.is_success(), "{method} {path}: {status}: {text}");
         Ok(serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
@@ -247,59 +230,44 @@ impl Service {
     /// When the service refuses.
     pub async fn add_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
         let body = json!({ "pool": pool, "address": address.to_string() });
-        self.admin_request(Method::POST, "/api/replicas", Some(&body))
-            .await
-            .map(|_| ())
+        let request = self.admin_request(Method::POST, "/api/replicas", Some(&body));
+        request.await.map(|_| ())
     }
 
-    /// Takes a replica out of a pool at once.
+    /// Removes a replica from a pool at once.
     ///
     /// # Errors
     /// When the service refuses.
     pub async fn remove_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
-        self.admin_request(
-            Method::DELETE,
-            &format!("/api/replicas/{address}?pool={pool}"),
-            None,
-        )
-        .await
-        .map(|_| ())
+        let path = format!("/api/replicas/{address}?pool={pool}");
+        let request = self.admin_request(Method::DELETE, &path, None);
+        request.await.map(|_| ())
     }
 
-    /// Sends a replica no more requests.
+    /// Drains a replica: it gets no new requests.
     ///
     /// # Errors
     /// When the service refuses.
     pub async fn drain_replica(&self, pool: &str, address: SocketAddr) -> anyhow::Result<()> {
-        self.admin_request(
-            Method::POST,
-            &format!("/api/replicas/{address}/drain?pool={pool}"),
-            None,
-        )
-        .await
-        .map(|_| ())
+        let path = format!("/api/replicas/{address}/drain?pool={pool}");
+        let request = self.admin_request(Method::POST, &path, None);
+        request.await.map(|_| ())
     }
 
-    /// The service's view of its replicas.
+    /// Reads the state of the replicas.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the service does not answer.
     pub async fn replicas(&self) -> anyhow::Result<Value> {
         self.admin_request(Method::GET, "/api/replicas", None).await
     }
 
-    /// Its `/metrics` page.
+    /// Reads the metrics.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the service does not answer.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        Ok(self
-            .client
-            .get(self.admin_url("/metrics"))
-            .send()
-            .await?
-            .error_for_status()?
-            .text()
-            .await?)
+        let response = self.client.get(self.admin_url("/metrics")).send().await?;
+        Ok(response.error_for_status()?.text().await?)
     }
 }

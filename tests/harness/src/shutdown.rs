@@ -1,12 +1,12 @@
-//! How the programs of this crate end: when they are done, or when somebody stops them.
+//! Programs that run until they are done or until a signal stops them.
 
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Does `work` until it is done or somebody stops it, and says on standard error what went wrong.
+/// Runs `work` until it is done or a signal arrives, and prints an error on standard error.
 ///
-/// Whatever ends it, `work` is dropped, and the processes that it started end with it.
+/// In either case `work` is dropped, and the processes that it started end with it.
 pub async fn run_until_stopped(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     let done = tokio::select! {
         done = work => done,
@@ -18,10 +18,10 @@ pub async fn run_until_stopped(work: impl Future<Output = anyhow::Result<ExitCod
     })
 }
 
-/// Ctrl-C, or a polite `kill`.
+/// Waits for Ctrl-C or `SIGTERM`.
 ///
 /// # Errors
-/// When this process cannot hear of them.
+/// When this process cannot receive signals.
 pub async fn stop_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {

@@ -1,4 +1,4 @@
-//! Everything together: engines, the service, Envoy.
+//! Engines, the service and Envoy, started together.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
+use futures_util::future::try_join_all;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
+use crate::MODEL;
 use crate::bootstrap::{Bootstrap, Gateway, Route};
 use crate::document::Document;
 use crate::engine::Engine;
@@ -16,12 +18,11 @@ use crate::envoy::Envoy;
 use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
 use crate::service::Service;
-use crate::services::Services;
 use crate::tools::Tools;
 
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
 
-/// What is to be started; see [`Stack::builder`].
+/// The description of a stack; see [`Stack::builder`].
 pub struct StackBuilder {
     name: String,
     pools: Vec<Pool>,
@@ -31,30 +32,30 @@ pub struct StackBuilder {
     without_service: bool,
     workers: u16,
     services: usize,
-    membership: Option<RegionMembership>,
+    region: Option<RegionMembership>,
 }
 
-/// What a stack that is one of several regions is told of them.
+/// The part of a stack's configuration that makes it one of several regions, or gives it several services.
 pub(crate) struct RegionMembership {
-    /// For Envoy; nothing where there is one region, of several services.
+    /// Envoy's gateway; absent when there is one region with several services.
     pub(crate) gateway: Option<Gateway>,
-    /// The section `region` of the configuration, without what differs from service to service.
+    /// The section `region` of the configuration, without the fields that differ from service to service.
     pub(crate) section: Value,
-    /// Where each service listens for the others'.
+    /// Peering address of each service.
     pub(crate) peering: Vec<ReservedPort>,
-    /// The directory that all regions are in.
+    /// Directory of all regions.
     pub(crate) directory: PathBuf,
 }
 
 impl StackBuilder {
-    /// Adds a pool. A stack without one gets `Pool::new("llama-3.1-8b")`.
+    /// Adds a pool. A stack without one gets a pool of [`MODEL`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pools.push(pool);
         self
     }
 
-    /// Changes the service's configuration before it starts.
+    /// Edits the service's configuration before it starts.
     #[must_use]
     pub fn service(
         mut self,
@@ -64,7 +65,7 @@ impl StackBuilder {
         self
     }
 
-    /// Changes Envoy's configuration before it starts.
+    /// Edits Envoy's configuration before it starts.
     #[must_use]
     pub fn envoy(
         mut self,
@@ -74,181 +75,203 @@ impl StackBuilder {
         self
     }
 
-    /// What the service logs, as its `--log`; `info` unless set.
+    /// Sets the service's `--log`; the default is `info`.
     #[must_use]
     pub fn log(mut self, filter: &str) -> Self {
         self.log_filter = filter.into();
         self
     }
 
-    /// Leaves the service out: it has its addresses and its configuration, and `service_mut().start()` starts it later.
+    /// Does not start the service: it gets its addresses and its configuration, and `service_mut().start()` starts it.
     #[must_use]
     pub fn without_service(mut self) -> Self {
         self.without_service = true;
         self
     }
 
-    /// How many worker threads Envoy has; two unless set.
+    /// Sets the number of Envoy's worker threads; the default is two.
     #[must_use]
     pub fn workers(mut self, workers: u16) -> Self {
         self.workers = workers;
         self
     }
 
-    /// How many services stand behind Envoy; one unless set. Several share what they know, over plain connections.
+    /// Sets the number of services behind Envoy; the default is one. Several services peer without TLS.
     #[must_use]
     pub fn services(mut self, count: usize) -> Self {
         self.services = count.max(1);
         self
     }
 
-    /// Makes it one of several regions.
-    pub(crate) fn member(mut self, membership: RegionMembership) -> Self {
-        self.services = membership.peering.len();
-        self.membership = Some(membership);
+    /// Makes the stack one of several regions.
+    pub(crate) fn region(mut self, region: RegionMembership) -> Self {
+        self.services = region.peering.len();
+        self.region = Some(region);
         self
     }
 
-    /// Starts everything, and waits until a request can go all the way (not so without the service).
+    /// Starts everything, and waits until requests can pass (unless the service is left out).
     ///
     /// # Errors
     /// When a program is missing, or does not become ready in time; with the end of its log.
     pub async fn start(mut self) -> anyhow::Result<Stack> {
         let tools = Tools::find()?;
-        let directory = match &self.membership {
-            Some(membership) => {
-                let directory = membership.directory.join(&self.name);
-                fs::create_dir_all(&directory)?;
-                directory
-            }
+        let directory = match &self.region {
+            Some(region) => region.directory.join(&self.name),
             None => fresh_directory(&tools.output.join("stacks"), &self.name)?,
         };
+        fs::create_dir_all(&directory)?;
         if self.pools.is_empty() {
-            self.pools.push(Pool::new("llama-3.1-8b"));
+            self.pools.push(Pool::new(MODEL));
         }
         let mut engines = Vec::new();
-        for (index, pool) in self.pools.iter().enumerate() {
-            for _ in 0..pool.replicas {
-                let name = format!("engine-{}", engines.len());
-                let (model, options) = (pool.model.clone(), pool.engine.clone());
-                let engine = Engine::start(&tools, name, model, options, &directory).await?;
-                engines.push(PoolEngine {
-                    pool: index,
-                    engine,
-                });
+        for (pool, described) in self.pools.iter().enumerate() {
+            for _ in 0..described.engines {
+                let number = engines.len();
+                let engine = start_engine(&tools, described, number, &directory).await?;
+                engines.push(PoolEngine { pool, engine });
             }
         }
+        if self.services > 1 && self.region.is_none() {
+            self.region = Some(siblings_only(self.services, &directory)?);
+        }
 
-        let described = self
-            .pools
-            .iter()
-            .enumerate()
-            .map(|(index, pool)| describe(pool, index, &engines))
-            .collect();
-        let mut first = Service::prepare(&tools, &directory, described, self.log_filter)?;
-        let alone = self.services == 1 && self.membership.is_none();
-        let membership = match self.membership {
-            Some(membership) => Some(membership),
-            None if alone => None,
-            None => Some(siblings_only(self.services, &directory)?),
-        };
-        if let Some(membership) = &membership {
-            first.config().set("region", membership.section.clone())?;
-        }
-        for edit in self.service_edits {
-            edit(first.config())?;
-        }
-        let mut services = Services::new(first, self.services, &directory)?;
-        if let Some(membership) = &membership {
-            services.set_siblings(&membership.peering)?;
-        }
+        let mut services = self.prepare_services(&tools, &engines, &directory)?;
         if !self.without_service {
-            services.start().await?;
+            try_join_all(services.iter_mut().map(Service::start)).await?;
         }
-
-        let routes: Vec<Route> = self
-            .pools
-            .iter()
-            .map(|pool| Route {
-                model: pool.model.clone(),
-                cluster: pool.cluster.clone(),
-            })
-            .collect();
         let listen = port::reserve()?;
-        let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
-        let bootstrap = Bootstrap {
-            listen: listen.address(),
-            services: &addresses,
-            routes: &routes,
-            gateway: membership
-                .as_ref()
-                .and_then(|membership| membership.gateway.as_ref()),
-        };
-        let mut document = bootstrap.document(&tools)?;
-        for edit in self.envoy_edits {
-            edit(&mut document)?;
-        }
-        let at = listen.address();
-        let envoy = Envoy::start(&tools, &document, at, &directory, self.workers).await?;
-        let started = engines.len();
+        let document = self.envoy_document(&tools, listen.address(), &services)?;
+        let address = listen.address();
+        let envoy = Envoy::start(&tools, &document, address, &directory, self.workers).await?;
         let stack = Stack {
             envoy,
             services,
+            engines_started: engines.len(),
             engines,
             pools: self.pools,
-            started,
             tools,
             directory,
             _listen: listen,
-            _peering: membership.map_or_else(Vec::new, |membership| membership.peering),
+            _peering: self.region.map_or_else(Vec::new, |region| region.peering),
         };
         if !self.without_service {
-            for index in 0..stack.pools.len() {
-                stack.wait_for_endpoints(index).await?;
+            for pool in 0..stack.pools.len() {
+                stack.wait_for_endpoints(pool).await?;
             }
         }
         Ok(stack)
     }
+
+    fn prepare_services(
+        &mut self,
+        tools: &Tools,
+        engines: &[PoolEngine],
+        directory: &Path,
+    ) -> anyhow::Result<Vec<Service>> {
+        let sections = self.pools.iter().enumerate();
+        let sections = sections.map(|(index, pool)| config_section(pool, index, engines));
+        let log_filter = std::mem::take(&mut self.log_filter);
+        let mut first = Service::prepare(tools, directory, sections.collect(), log_filter)?;
+        if let Some(region) = &self.region {
+            first.config().set("region", region.section.clone())?;
+        }
+        for edit in self.service_edits.drain(..) {
+            edit(first.config())?;
+        }
+        let siblings = (1..self.services)
+            .map(|number| first.sibling(&directory.join(format!("service-{number}"))))
+            .collect::<anyhow::Result<Vec<Service>>>()?;
+        let mut services = vec![first];
+        services.extend(siblings);
+        let peering = self.region.iter().flat_map(|region| &region.peering);
+        let addresses: Vec<String> = peering.map(|port| port.address().to_string()).collect();
+        for (service, own) in services.iter_mut().zip(&addresses) {
+            let siblings = addresses.iter().filter(|address| *address != own);
+            let siblings: Vec<String> = siblings.cloned().collect();
+            let config = service.config();
+            config.set("region/listen", own.as_str())?;
+            config.set("region/siblings", siblings)?;
+        }
+        Ok(services)
+    }
+
+    fn envoy_document(
+        &mut self,
+        tools: &Tools,
+        listen: SocketAddr,
+        services: &[Service],
+    ) -> anyhow::Result<Document> {
+        let routes = self.pools.iter().map(|pool| Route {
+            model: pool.model.clone(),
+            cluster: pool.cluster.clone(),
+        });
+        let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
+        let bootstrap = Bootstrap {
+            listen,
+            services: &addresses,
+            routes: &routes.collect::<Vec<Route>>(),
+            gateway: self
+                .region
+                .as_ref()
+                .and_then(|region| region.gateway.as_ref()),
+        };
+        let mut document = bootstrap.document(tools)?;
+        for edit in self.envoy_edits.drain(..) {
+            edit(&mut document)?;
+        }
+        Ok(document)
+    }
 }
 
-/// One pool in the service's configuration.
-fn describe(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Value {
-    let addresses = addresses(pool, index, engines)
-        .into_iter()
-        .map(|address| address.to_string());
+async fn start_engine(
+    tools: &Tools,
+    pool: &Pool,
+    number: usize,
+    directory: &Path,
+) -> anyhow::Result<Engine> {
+    let (model, options) = (pool.model.clone(), pool.engine.clone());
+    Engine::start(tools, format!("engine-{number}"), model, options, directory).await
+}
+
+/// The section of one pool in the service's configuration.
+fn config_section(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Value {
+    let addresses = addresses(pool, index, engines).into_iter();
+    let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
     json!({
         "model": pool.model,
         "cluster": pool.cluster,
         "policy": pool.policy,
         "push": pool.push,
-        "replicas": { "static": addresses.collect::<Vec<String>>() },
+        "replicas": { "static": addresses },
     })
 }
 
-/// The replicas of one pool: its engines, and what the test runs itself.
+/// The addresses of one pool's replicas: its engines, and replicas that the caller runs.
 fn addresses(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Vec<SocketAddr> {
-    let of_pool = engines.iter().filter(|member| member.pool == index);
+    let of_pool = engines.iter().filter(|engine| engine.pool == index);
     of_pool
-        .map(|member| member.engine.address())
-        .chain(pool.others.iter().copied())
+        .map(|engine| engine.engine.address())
+        .chain(pool.addresses.iter().copied())
         .collect()
 }
 
 /// Engines, the service and Envoy, running. They end when this is dropped.
 #[derive(Debug)]
 pub struct Stack {
-    // In this order they are dropped: clients are cut off first, so that nothing logs a failure of what ended before it.
+    // Dropped in this order: Envoy first, so that no program logs a failure of one that ended before it.
     envoy: Envoy,
-    services: Services,
+    services: Vec<Service>,
     engines: Vec<PoolEngine>,
     pools: Vec<Pool>,
-    started: usize,
+    engines_started: usize,
     tools: Tools,
     directory: PathBuf,
     _listen: ReservedPort,
     _peering: Vec<ReservedPort>,
 }
 
+/// An engine and the index of its pool.
 #[derive(Debug)]
 struct PoolEngine {
     pool: usize,
@@ -256,7 +279,7 @@ struct PoolEngine {
 }
 
 impl Stack {
-    /// Describes a stack; its logs are under `target/stacks/NAME-...`.
+    /// Describes a stack; its logs are in `target/stacks/NAME.PROCESS.NUMBER`.
     #[must_use]
     pub fn builder(name: &str) -> StackBuilder {
         StackBuilder {
@@ -268,11 +291,11 @@ impl Stack {
             without_service: false,
             workers: 2,
             services: 1,
-            membership: None,
+            region: None,
         }
     }
 
-    /// A URL of the system, as a client sees it.
+    /// A URL for clients.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.envoy.address())
@@ -284,20 +307,22 @@ impl Stack {
         &self.envoy
     }
 
-    /// Envoy, to be killed or started again.
+    /// Envoy, to be killed or restarted.
     pub fn envoy_mut(&mut self) -> &mut Envoy {
         &mut self.envoy
     }
 
-    /// The service; the first, where there are several.
+    /// The service; the first of several.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a stack has at least one service")]
     pub fn service(&self) -> &Service {
-        self.services.first()
+        &self.services[0]
     }
 
-    /// The service, to be killed, restarted or given another configuration; the first, where there are several.
+    /// The service, to be killed, restarted or configured; the first of several.
+    #[expect(clippy::indexing_slicing, reason = "a stack has at least one service")]
     pub fn service_mut(&mut self) -> &mut Service {
-        self.services.first_mut()
+        &mut self.services[0]
     }
 
     /// All services.
@@ -305,14 +330,9 @@ impl Stack {
         self.services.iter()
     }
 
-    /// All services, to be changed.
-    pub fn services_mut(&mut self) -> impl Iterator<Item = &mut Service> {
-        self.services.iter_mut()
-    }
-
-    /// The engines, in the order in which they were started.
+    /// The engines, in order of their start.
     pub fn engines(&self) -> impl ExactSizeIterator<Item = &Engine> {
-        self.engines.iter().map(|member| &member.engine)
+        self.engines.iter().map(|engine| &engine.engine)
     }
 
     /// One engine.
@@ -320,11 +340,8 @@ impl Stack {
     /// # Errors
     /// When there are fewer.
     pub fn engine(&self, index: usize) -> anyhow::Result<&Engine> {
-        Ok(&self
-            .engines
-            .get(index)
-            .with_context(|| format!("no engine {index}"))?
-            .engine)
+        let engine = self.engines.get(index);
+        Ok(&engine.with_context(|| format!("no engine {index}"))?.engine)
     }
 
     /// One engine, to be killed or restarted.
@@ -332,28 +349,25 @@ impl Stack {
     /// # Errors
     /// When there are fewer.
     pub fn engine_mut(&mut self, index: usize) -> anyhow::Result<&mut Engine> {
-        Ok(&mut self
-            .engines
-            .get_mut(index)
-            .with_context(|| format!("no engine {index}"))?
-            .engine)
+        let engine = self.engines.get_mut(index);
+        Ok(&mut engine.with_context(|| format!("no engine {index}"))?.engine)
     }
 
-    /// Starts another engine, adds it to the pool by the service's admin interface, and waits until Envoy has it.
-    /// Returns its index.
+    fn pool(&self, index: usize) -> anyhow::Result<&Pool> {
+        let pool = self.pools.get(index);
+        pool.with_context(|| format!("no pool {index}"))
+    }
+
+    /// Starts another engine, adds it to the pool through the admin API, and waits until Envoy has it. Returns its index.
     ///
     /// # Errors
     /// When there is no such pool, the engine does not start or the service refuses it.
     pub async fn add_engine(&mut self, pool: usize) -> anyhow::Result<usize> {
-        let described = self
-            .pools
-            .get(pool)
-            .with_context(|| format!("no pool {pool}"))?;
-        let (model, options) = (described.model.clone(), described.engine.clone());
-        let name = format!("engine-{}", self.started);
-        self.started += 1;
-        let engine = Engine::start(&self.tools, name, model, options, &self.directory).await?;
-        for service in self.services.iter() {
+        let number = self.engines_started;
+        self.engines_started += 1;
+        let described = self.pool(pool)?;
+        let engine = start_engine(&self.tools, described, number, &self.directory).await?;
+        for service in &self.services {
             let address = engine.address();
             service.add_replica(&described.model, address).await?;
         }
@@ -362,84 +376,57 @@ impl Stack {
         Ok(self.engines.len() - 1)
     }
 
-    /// Takes an engine out of its pool by the service's admin interface and waits until Envoy has let go of it. The
-    /// engine keeps running as long as the returned handle, so that what it works on can end.
+    /// Removes an engine from its pool through the admin API, and waits until Envoy has removed it. The engine runs as long
+    /// as the returned handle, so that its requests can end.
     ///
     /// # Errors
     /// When there is no such engine, or the service refuses.
     pub async fn remove_engine(&mut self, index: usize) -> anyhow::Result<Engine> {
-        let member = self
-            .engines
-            .get(index)
-            .with_context(|| format!("no engine {index}"))?;
-        let (pool, address) = (member.pool, member.engine.address());
-        let model = &self
-            .pools
-            .get(pool)
-            .with_context(|| format!("no pool {pool}"))?
-            .model;
-        for service in self.services.iter() {
-            service.remove_replica(model, address).await?;
+        let address = self.engine(index)?.address();
+        let PoolEngine { pool, engine } = self.engines.remove(index);
+        for service in &self.services {
+            service
+                .remove_replica(&self.pool(pool)?.model, address)
+                .await?;
         }
-        let member = self.engines.remove(index);
         self.wait_for_endpoints(pool).await?;
-        Ok(member.engine)
+        Ok(engine)
     }
 
-    /// Where logs and generated files are.
+    /// The directory of logs and generated files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Waits until Envoy's cluster of this pool has the pool's replicas and no others.
-    ///
-    /// # Errors
-    /// When there is no such pool, or it has not after ten seconds.
-    pub async fn wait_for_endpoints(&self, pool: usize) -> anyhow::Result<()> {
-        let described = self
-            .pools
-            .get(pool)
-            .with_context(|| format!("no pool {pool}"))?;
-        let addresses = addresses(described, pool, &self.engines);
+    /// Waits until Envoy's cluster of this pool has exactly the pool's replicas.
+    async fn wait_for_endpoints(&self, index: usize) -> anyhow::Result<()> {
+        let pool = self.pool(index)?;
+        let addresses = addresses(pool, index, &self.engines);
         self.envoy
-            .wait_for_endpoints(&described.cluster, &addresses)
+            .wait_for_endpoints(&pool.cluster, &addresses)
             .await
     }
 }
 
-/// Several services of one region that is alone.
+/// Several services of a region without peers.
 fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<RegionMembership> {
     let peering = (0..count).map(|_| port::reserve());
-    let peering = peering.collect::<anyhow::Result<Vec<ReservedPort>>>()?;
     Ok(RegionMembership {
         gateway: None,
         section: json!({ "name": "home", "plaintext": true, "peers": [] }),
-        peering,
+        peering: peering.collect::<anyhow::Result<Vec<ReservedPort>>>()?,
         directory: directory.to_owned(),
     })
 }
 
-/// A new directory of this name, after what earlier processes of this name left has been cleared away.
+/// Creates a new directory of this name, after removing those of processes that have ended.
 pub(crate) fn fresh_directory(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     for entry in fs::read_dir(parent)?.filter_map(Result::ok) {
-        let file_name = entry.file_name();
-        let of_dead = file_name
-            .to_str()
-            .and_then(|file_name| {
-                file_name
-                    .strip_prefix(name)?
-                    .strip_prefix('.')?
-                    .split('.')
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .and_then(Pid::from_raw)
-            .is_some_and(|pid| test_kill_process(pid).is_err());
-        if of_dead {
+        let owner = process_of(&entry.file_name().to_string_lossy(), name);
+        if owner.is_some_and(|process| test_kill_process(process).is_err()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -449,12 +436,18 @@ pub(crate) fn fresh_directory(parent: &Path, name: &str) -> anyhow::Result<PathB
     Ok(directory)
 }
 
+/// The process in `NAME.PROCESS.NUMBER`.
+fn process_of(file_name: &str, name: &str) -> Option<Pid> {
+    let rest = file_name.strip_prefix(name)?.strip_prefix('.')?;
+    Pid::from_raw(rest.split('.').next()?.parse().ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn logs_of_the_dead_are_cleared_away_and_those_of_the_living_stay() {
+    fn directories_of_ended_processes_are_removed() {
         let parent = std::env::temp_dir().join(format!("isotherm-stacks-{}", std::process::id()));
         let dead = parent.join("demo.2147483646.0");
         let other = parent.join("another.2147483646.0");

@@ -1,9 +1,9 @@
-//! English-like text from a seed: as long as asked, always the same.
+//! English-like text from a seed: equal seeds give equal text.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-/// How many bytes of English are one token, roughly; the simulated engine counts exactly so.
+/// Bytes of English text per token, roughly; the simulated engine counts exactly so.
 pub const TOKEN_BYTES: usize = 4;
 
 const WORDS: [&str; 48] = [
@@ -15,13 +15,13 @@ const WORDS: [&str; 48] = [
     "water", "window", "without",
 ];
 
-/// About this many tokens of text, drawn from this seed: exactly `tokens * TOKEN_BYTES` bytes.
+/// Text of `tokens` tokens: exactly `tokens * TOKEN_BYTES` bytes.
 #[must_use]
 pub fn tokens(seed: u64, tokens: u32) -> String {
     bytes(seed, tokens as usize * TOKEN_BYTES)
 }
 
-/// Exactly this many bytes of text, drawn from this seed. A shorter one is the beginning of a longer one.
+/// Text of `length` bytes. With one seed, a shorter text is the beginning of a longer one.
 #[must_use]
 pub fn bytes(seed: u64, length: usize) -> String {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -38,7 +38,7 @@ pub fn bytes(seed: u64, length: usize) -> String {
             " "
         });
     }
-    text.truncate(length); // one byte a character, so any length is a boundary
+    text.truncate(length); // every character is one byte
     text
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_text_of_the_length_asked_for() {
+    fn equal_seeds_give_equal_text_of_the_requested_length() {
         assert_eq!(tokens(1, 512).len(), 2048);
         assert_eq!(tokens(1, 512), tokens(1, 512));
         assert_ne!(tokens(1, 512), tokens(2, 512));

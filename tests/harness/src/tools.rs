@@ -1,34 +1,34 @@
-//! Where the programs are. Building and downloading them is `cargo xtask`'s business; the harness only looks.
+//! The paths of the programs and files that a stack needs. `cargo xtask` builds and downloads them.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// The programs and files that a stack is made of.
+/// The programs and files of a stack.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// The Envoy binary: `ISOTHERM_ENVOY`, or what `cargo xtask envoy` downloaded, or `envoy` on `PATH`.
+    /// Envoy: `ISOTHERM_ENVOY`, or the download of `cargo xtask envoy`, or `envoy` on `PATH`.
     pub envoy: PathBuf,
-    /// The built filter: `ISOTHERM_FILTER`, or what `cargo xtask filter` built.
+    /// Filter: `ISOTHERM_FILTER`, or the build of `cargo xtask filter`.
     pub filter: PathBuf,
-    /// The service: `ISOTHERM_BIN`, or beside this program.
+    /// Service: `ISOTHERM_BIN`, or beside this program.
     pub isotherm: PathBuf,
-    /// The simulated engine: `ISOTHERM_ENGINE_BIN`, or beside this program.
+    /// Simulated engine: `ISOTHERM_ENGINE_BIN`, or beside this program.
     pub engine: PathBuf,
     /// `envoy/standalone.yaml`.
     pub standalone: PathBuf,
-    /// `envoy/region.yaml`, read when there are several regions.
+    /// `envoy/region.yaml`, for several regions.
     pub region: PathBuf,
-    /// Where logs and generated files go: `ISOTHERM_OUTPUT`, or `target` of the workspace.
+    /// Directory of logs and generated files: `ISOTHERM_OUTPUT`, or `target` of the workspace.
     pub output: PathBuf,
 }
 
 impl Tools {
-    /// Finds all of them.
+    /// Finds all programs and files.
     ///
     /// # Errors
-    /// Names the first that is missing, and the command that makes it.
+    /// When one is missing; the message names the command that makes it.
     pub fn find() -> anyhow::Result<Self> {
         let root = root();
         let output = from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root.join("target"));
@@ -72,12 +72,12 @@ fn existing(path: PathBuf, command: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("no {}; run `{command}`", path.display()))
 }
 
-/// A program of this workspace, built into the directory that this program is in (or is a test of).
+/// A program of this workspace, in the directory of this program, which may be a test.
 fn program(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
     if let Some(given) = from_environment(variable) {
         return Ok(given);
     }
-    let this = env::current_exe().context("this program does not know where it is")?;
+    let this = env::current_exe().context("cannot find the path of this program")?;
     let directory = this.parent().unwrap_or(&this);
     let directory = match directory.file_name().and_then(|name| name.to_str()) {
         Some("deps" | "examples") => directory.parent().unwrap_or(directory),
@@ -86,7 +86,7 @@ fn program(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// `target/envoy/VERSION/envoy`; there is one version at a time in a checkout, and an old one may have stayed behind.
+/// `target/envoy/VERSION/envoy` of the pinned version.
 fn downloaded(output: &Path) -> Option<PathBuf> {
     let pin = std::fs::read_to_string(root().join("envoy/envoy-version.toml")).ok()?;
     let version = pin

@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
+/// Bound on a wait for a state that is expected soon. Only a failed test takes this long; a machine whose cores are busy does
+/// not.
+pub const WAIT_MAX: Duration = Duration::from_secs(180);
+
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Calls `check` until it returns a value; after `limit`, fails with an error that names `what`.

@@ -158,7 +158,6 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
     let (probe_ms, heartbeat_ms) = (probe_interval_ms(plan.engine.speed), heartbeat_ms(plan));
     let mut builder = Regions::builder("regions-forwarding")
         .round_trip(plan.round_trip)
-        .workers(ENVOY_WORKERS)
         .service(move |_, config| {
             set_probe(config, probe_ms)?;
             config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)?;

@@ -1,24 +1,25 @@
-//! Bodies of any size and of any kind pass, with the limit of the file as shipped and with Envoy's default one.
+//! Bodies of any size and content pass, with the limits of the shipped file and with Envoy's defaults.
 
-use isotherm_e2e::{Client, HttpResponse, MODEL, ScriptedReplica, admin, chat, permit, scripted};
+use isotherm_e2e::{Action, Client, MODEL, ScriptedReplica, admin, permit, scripted, send};
 use isotherm_harness::{StackBuilder, envoy};
 use reqwest::RequestBuilder;
+use serde_json::Value;
 
 const LARGE_BYTES: usize = 30 << 20;
-/// Where the file says more than Envoy allows by itself, which is 1 MiB.
+/// The shipped file sets more than Envoy's default of 1 MiB.
 const BODY_LIMIT: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/name=llm/request_body_buffer_limit";
 
-/// An image-laden prompt would be of that size. The text has an escape in it now and then, as real ones do.
+/// A body of the size of a prompt with images. The text has escapes, as real prompts do.
 fn large_body() -> String {
-    let sentence = "It was a \\\"warm\\\" day in the far north, and nobody knew why.\\n";
+    let sentence = "It was a \\\"warm\\\" day in the far north, and the snow melted.\\n";
     let text = sentence.repeat(LARGE_BYTES / sentence.len() + 1);
     format!(
         r#"{{"model":"{MODEL}","max_tokens":1,"messages":[{{"role":"user","content":"{text}"}}]}}"#
     )
 }
 
-/// Takes the larger limit on bodies back to what Envoy has by itself, and to what the filter does then.
-fn default_limits(stack: StackBuilder) -> StackBuilder {
+/// Sets Envoy's default limit on bodies, and the filter's settings that belong to it.
+fn with_default_limits(stack: StackBuilder) -> StackBuilder {
     stack.envoy(|document| {
         document.remove(BODY_LIMIT)?;
         envoy::edit_filter(document, "isotherm.request", |filter| {
@@ -29,46 +30,44 @@ fn default_limits(stack: StackBuilder) -> StackBuilder {
 }
 
 fn post(client: &Client, body: String) -> RequestBuilder {
-    let request = client.post("/v1/chat/completions", &serde_json::Value::Null);
-    request.body(body)
+    client.post_chat(&Value::Null).body(body)
 }
 
 #[tokio::test]
 async fn a_body_of_30_mb_passes() -> anyhow::Result<()> {
-    passes(|stack| stack, "large-body").await
+    check_passes(|stack| stack, "large-body").await
 }
 
 #[tokio::test]
 async fn a_body_of_30_mb_passes_with_envoys_default_limit() -> anyhow::Result<()> {
-    passes(default_limits, "large-default").await
+    check_passes(with_default_limits, "large-default").await
 }
 
 #[tokio::test]
 async fn a_body_of_30_mb_passes_after_its_request_was_queued() -> anyhow::Result<()> {
-    passes_after_waiting(|stack| stack, "large-queued").await
+    check_passes_after_queueing(|stack| stack, "large-queued").await
 }
 
 #[tokio::test]
-async fn a_body_of_30_mb_passes_after_waiting_with_envoys_default_limit() -> anyhow::Result<()> {
-    passes_after_waiting(default_limits, "large-queued-default").await
+async fn a_body_of_30_mb_passes_after_queueing_with_envoys_default_limit() -> anyhow::Result<()> {
+    check_passes_after_queueing(with_default_limits, "large-queued-default").await
 }
 
-async fn passes(limits: fn(StackBuilder) -> StackBuilder, name: &str) -> anyhow::Result<()> {
+async fn check_passes(limits: fn(StackBuilder) -> StackBuilder, name: &str) -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = limits(scripted(name, &[&replica], 4)).start().await?;
     let client = Client::new(&stack.url(""))?;
     let body = large_body();
 
-    let answer = HttpResponse::to(post(&client, body.clone())).await?;
+    let response = send(post(&client, body.clone())).await?;
 
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let seen = replica.received();
-    assert!(seen[0].body == body, "the body arrived changed");
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert!(replica.received()[0].body == body, "the body changed");
     Ok(())
 }
 
-async fn passes_after_waiting(
+async fn check_passes_after_queueing(
     limits: fn(StackBuilder) -> StackBuilder,
     name: &str,
 ) -> anyhow::Result<()> {
@@ -76,30 +75,25 @@ async fn passes_after_waiting(
     let replica = ScriptedReplica::start("a").await?;
     let stack = limits(scripted(name, &[&replica], 1)).start().await?;
     let client = Client::new(&stack.url(""))?;
-    replica.push_action(isotherm_e2e::Action::Hold);
-    let first = tokio::spawn(HttpResponse::to(
-        client.post("/v1/chat/completions", &chat("first")),
-    ));
+    replica.push_action(Action::Hold);
+    let first = client.spawn_chat("first");
     replica.wait_until_holding(1).await?;
 
     let body = large_body();
-    let large = tokio::spawn(HttpResponse::to(post(&client, body.clone())));
-    admin::becomes(stack.service(), "queue_length", 1).await?;
+    let large = tokio::spawn(send(post(&client, body.clone())));
+    admin::wait_for_pool(stack.service(), "queue_length", 1).await?;
     replica.release(1);
 
     assert_eq!(first.await??.status, 200);
-    let answer = large.await??;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(
-        replica.received()[1].body == body,
-        "the body arrived changed"
-    );
+    let response = large.await??;
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert!(replica.received()[1].body == body, "the body changed");
     Ok(())
 }
 
-/// A filter that reads prompts must not be the judge of them: what it cannot read is the engine's to refuse.
+/// The engine, not the filter, judges whether a prompt is valid.
 #[tokio::test]
-async fn what_cannot_be_read_is_passed_on_as_it_is() -> anyhow::Result<()> {
+async fn a_body_that_the_filter_cannot_parse_passes_unchanged() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("unreadable", &[&replica], 4).start().await?;
@@ -119,19 +113,19 @@ async fn what_cannot_be_read_is_passed_on_as_it_is() -> anyhow::Result<()> {
         ("/v1/rerank", b"{\"query\": \"warm\"}".to_vec()),
     ];
     for (path, body) in &bodies {
-        let request = client.post(path, &serde_json::Value::Null);
-        let answer = HttpResponse::to(request.body(body.clone())).await?;
+        let request = client.post(path, &Value::Null);
+        let response = send(request.body(body.clone())).await?;
         let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
-        assert_eq!(answer.status, 200, "{start}: {}", answer.text());
+        assert_eq!(response.status, 200, "{start}: {}", response.text());
     }
-    let answer = HttpResponse::to(client.get("/health")).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = send(client.get("/health")).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
 
-    let seen = replica.received();
-    for ((path, body), request) in bodies.iter().zip(&seen) {
+    let received = replica.received();
+    for ((path, body), request) in bodies.iter().zip(&received) {
         assert_eq!(&request.path, path);
-        assert!(request.body == body, "a body for {path} arrived changed");
+        assert!(request.body == body, "a body for {path} changed");
     }
-    assert_eq!(seen.len(), bodies.len() + 1);
+    assert_eq!(received.len(), bodies.len() + 1);
     Ok(())
 }

@@ -1,26 +1,27 @@
-//! A prompt finds its cache again, in every form that a prompt can have.
+//! The service recognises a prompt again, in every API that carries prompts.
 
 use isotherm_e2e::{
-    Client, HttpResponse, MODEL, WAIT_MAX, admin, permit, with_decision_header, with_long_timeouts,
+    Client, HttpResponse, MODEL, admin, permit, send, with_decision_header, with_long_timeouts,
 };
-use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
+use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
-async fn stack(name: &str) -> anyhow::Result<Stack> {
+async fn start(name: &str) -> anyhow::Result<Stack> {
     let engine = EngineOptions {
         speed: 50.0,
         ..EngineOptions::default()
     };
-    let pool = Pool::new(MODEL).replicas(3).engine(engine);
-    with_decision_header(with_long_timeouts(Stack::builder(name).pool(pool)))
+    let stack = Stack::builder(name).pool(Pool::new(MODEL).replicas(3).engine(engine));
+    with_decision_header(with_long_timeouts(stack))
         .start()
         .await
 }
 
 #[tokio::test]
-async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> anyhow::Result<()> {
+async fn the_second_turn_of_a_conversation_goes_to_the_replica_that_cached_the_first()
+-> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let stack = stack("conversation").await?;
+    let stack = start("conversation").await?;
     let client = Client::new(&stack.url(""))?;
 
     for number in 0..4 {
@@ -30,50 +31,43 @@ async fn the_second_turn_of_a_conversation_lands_where_the_first_is_cached() -> 
             json!({ "role": "system", "content": topic }),
             json!({ "role": "user", "content": "Where is it warm?" }),
         ];
-        let first = say(&client, &messages).await?;
-        let said = first.json()?["choices"][0]["message"]["content"].clone();
-        messages.push(json!({ "role": "assistant", "content": said }));
+        let first = send_messages(&client, &messages).await?;
+        let reply = first.json()?["choices"][0]["message"]["content"].clone();
+        messages.push(json!({ "role": "assistant", "content": reply }));
         messages.push(json!({ "role": "user", "content": "And where is it cold?" }));
 
-        let second = say(&client, &messages).await?;
+        let second = send_messages(&client, &messages).await?;
 
         assert_eq!(second.decision("replica"), first.decision("replica"));
         let matched: f64 = second.decision("matched").unwrap_or_default().parse()?;
         assert!(matched > 0.5, "{:?}", second.headers);
         let usage = &second.json()?["usage"];
         let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
-        assert!(
-            cached > usage["prompt_tokens"].as_u64().map(|all| all / 2),
-            "{usage}"
-        );
+        let half = usage["prompt_tokens"].as_u64().map(|all| all / 2);
+        assert!(cached > half, "{usage}");
     }
 
-    // What the service thought, and what the engines told it.
-    for name in [
+    for metric in [
         "isotherm_predicted_cached_tokens_total",
         "isotherm_measured_cached_tokens_total",
     ] {
-        wait_for(WAIT_MAX, name, || async {
-            let tokens = admin::metric(stack.service(), name).await?;
-            Ok((tokens > 0.0).then_some(()))
-        })
-        .await?;
+        admin::wait_for_metric(stack.service(), metric, &[], |tokens| tokens > 0.0).await?;
     }
-    admin::becomes(stack.service(), "counters/finished_ok", 8).await
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", 8).await
 }
 
-/// Without a session key: the prompt alone must do.
-async fn say(client: &Client, messages: &[Value]) -> anyhow::Result<HttpResponse> {
+/// Sends a chat without a session key, so that only the prompt identifies the conversation.
+async fn send_messages(client: &Client, messages: &[Value]) -> anyhow::Result<HttpResponse> {
     let body = json!({ "model": MODEL, "messages": messages, "max_tokens": 16 });
-    let answer = HttpResponse::to(client.post("/v1/chat/completions", &body)).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    Ok(answer)
+    let response = send(client.post_chat(&body)).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
+    Ok(response)
 }
 
 #[tokio::test]
 async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let stack = stack("apis").await?;
+    let stack = start("apis").await?;
     let client = Client::new(&stack.url(""))?;
     let apis = [
         "/v1/chat/completions",
@@ -83,7 +77,7 @@ async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
         "/generate",
     ];
     for api in apis {
-        let text = format!("A long question, asked by way of {api}. ").repeat(60);
+        let text = format!("A long question for the API {api}. ").repeat(60);
         let messages = json!([{ "role": "user", "content": text }]);
         let body = match api {
             "/v1/chat/completions" | "/v1/messages" => {
@@ -93,10 +87,10 @@ async fn a_prompt_is_recognised_in_every_api() -> anyhow::Result<()> {
             "/v1/responses" => json!({ "model": MODEL, "max_output_tokens": 4, "input": text }),
             _ => json!({ "text": text, "sampling_params": { "max_new_tokens": 4 } }),
         };
-        let first = HttpResponse::to(client.post(api, &body)).await?;
+        let first = send(client.post(api, &body)).await?;
         assert_eq!(first.status, 200, "{api}: {}", first.text());
 
-        let second = HttpResponse::to(client.post(api, &body)).await?;
+        let second = send(client.post(api, &body)).await?;
 
         assert_eq!(
             second.decision("replica"),

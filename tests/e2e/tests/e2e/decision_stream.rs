@@ -1,20 +1,13 @@
-//! The filter's decision stream: requests are asked about on it, and by external processing when it cannot be.
+//! The decision stream: the filter asks for decisions on it, and external processing asks when the filter cannot.
 
-use isotherm_e2e::{
-    Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, as_shipped, chat, permit,
-};
+use isotherm_e2e::{Action, Client, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted};
 use isotherm_harness::{Stack, StackBuilder, envoy, wait_until};
 
-/// Of the stacks here.
 const WORKERS: u16 = 2;
-/// Each worker has a decision stream, and Envoy's main thread, on which there is never a request.
+/// One decision stream for each worker, and one for Envoy's main thread, which handles no requests.
 const STREAMS: f64 = 3.0;
 
-async fn started(name: &str, replicas: &[&ScriptedReplica]) -> anyhow::Result<Stack> {
-    good(as_shipped(name, replicas, 8)).await
-}
-
-async fn good(stack: StackBuilder) -> anyhow::Result<Stack> {
+async fn start(stack: StackBuilder) -> anyhow::Result<Stack> {
     let stack = stack.workers(WORKERS).start().await?;
     wait_for_all_streams(&stack).await?;
     Ok(stack)
@@ -22,41 +15,35 @@ async fn good(stack: StackBuilder) -> anyhow::Result<Stack> {
 
 /// Waits until every thread of Envoy has its decision stream.
 async fn wait_for_all_streams(stack: &Stack) -> anyhow::Result<()> {
-    wait_until(WAIT_MAX, "a decision stream for each thread", || async {
-        let streams = admin::metric(stack.service(), "isotherm_decision_streams").await;
-        streams.is_ok_and(|streams| (streams - STREAMS).abs() < 0.5)
+    let metric = "isotherm_decision_streams";
+    admin::wait_for_metric(stack.service(), metric, &[], |streams| {
+        (streams - STREAMS).abs() < 0.5
     })
     .await
 }
 
-/// How often external processing was asked.
-async fn external(stack: &Stack) -> anyhow::Result<u64> {
-    stack
-        .envoy()
-        .stat("http.llm.ext_proc.isotherm.streams_started")
-        .await
+/// Number of requests that Envoy asked about by external processing.
+async fn external_requests(stack: &Stack) -> anyhow::Result<u64> {
+    let stat = "http.llm.ext_proc.isotherm.streams_started";
+    stack.envoy().stat(stat).await
 }
 
 #[tokio::test]
-async fn what_is_decided_on_the_decision_stream_is_nobody_elses_and_its_end_is_known()
--> anyhow::Result<()> {
+async fn a_request_decided_on_the_stream_needs_no_external_processing() -> anyhow::Result<()> {
     const REQUESTS: u64 = 20;
     let _permit = permit::shared().await?;
-    let [a, b] = [
-        ScriptedReplica::start("a").await?,
-        ScriptedReplica::start("b").await?,
-    ];
-    let stack = started("decision-stream", &[&a, &b]).await?;
+    let [a, b] = ScriptedReplica::start_all(["a", "b"]).await?;
+    let stack = start(scripted("decision-stream", &[&a, &b], 8)).await?;
     let client = Client::new(&stack.url(""))?;
-    let before = external(&stack).await?;
+    let before = external_requests(&stack).await?;
     for number in 0..REQUESTS {
         let body = chat(&format!("number {number}"));
-        let answer = client.chat(&format!("s{number}"), &body).await?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = client.chat(&format!("s{number}"), &body).await?;
+        assert_eq!(response.status, 200, "{}", response.text());
     }
-    assert_eq!(external(&stack).await?, before);
-    admin::becomes(stack.service(), "counters/finished_ok", REQUESTS).await?;
-    admin::becomes(stack.service(), "in_flight", 0).await?;
+    assert_eq!(external_requests(&stack).await?, before);
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
+    admin::wait_until_idle(stack.service()).await?;
     for request in a.received().iter().chain(&b.received()) {
         let internal: Vec<_> = request
             .headers
@@ -69,75 +56,82 @@ async fn what_is_decided_on_the_decision_stream_is_nobody_elses_and_its_end_is_k
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_told_on_the_decision_stream() -> anyhow::Result<()> {
+async fn the_stream_reports_a_client_that_disconnects() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
-    let stack = started("decision-stream-gone", &[&replica]).await?;
+    let stack = start(scripted("decision-stream-abort", &[&replica], 8)).await?;
     let client = Client::new(&stack.url(""))?;
-    let request = client.post("/v1/chat/completions", &chat("hello"));
-    let asked = tokio::spawn(HttpResponse::to(request));
+    let response = client.spawn_chat("hello");
     replica.wait_until_holding(1).await?;
-    admin::becomes(stack.service(), "in_flight", 1).await?;
-    asked.abort();
-    admin::becomes(stack.service(), "in_flight", 0).await?;
-    let gone = admin::metric(stack.service(), "isotherm_aborted_total").await?;
-    assert!((gone - 1.0).abs() < 0.1, "{gone} aborted");
-    assert_eq!(external(&stack).await?, 0);
+    admin::wait_for_pool(stack.service(), "in_flight", 1).await?;
+
+    response.abort();
+
+    admin::wait_until_idle(stack.service()).await?;
+    let aborted = admin::counter(stack.service(), "isotherm_aborted_total", &[]).await?;
+    assert_eq!(aborted, 1);
+    assert_eq!(external_requests(&stack).await?, 0);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_decision_stream_that_broke_is_opened_again() -> anyhow::Result<()> {
+async fn the_filter_opens_a_broken_stream_again() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let mut stack = started("decision-stream-again", &[&replica]).await?;
+    let mut stack = start(scripted("decision-stream-broken", &[&replica], 8)).await?;
     let client = Client::new(&stack.url(""))?;
     stack.service_mut().kill()?;
-    let answer = client.chat("s", &chat("while nobody decides")).await?;
-    assert_eq!(answer.status, 200);
+    let response = client.chat("s", &chat("without the service")).await?;
+    assert_eq!(response.status, 200);
     stack.service_mut().start().await?;
     wait_for_all_streams(&stack).await?;
-    let before = external(&stack).await?;
-    let answer = client.chat("s", &chat("again")).await?;
-    assert_eq!(answer.status, 200);
-    assert_eq!(external(&stack).await?, before);
-    admin::becomes(stack.service(), "counters/finished_ok", 1).await
+    let before = external_requests(&stack).await?;
+    let response = client.chat("s", &chat("again")).await?;
+    assert_eq!(response.status, 200);
+    assert_eq!(external_requests(&stack).await?, before);
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", 1).await
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_held_back_is_external_processings() -> anyhow::Result<()> {
+async fn a_body_too_large_to_buffer_needs_external_processing() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = started("decision-stream-large", &[&replica]).await?;
+    let stack = start(scripted("decision-stream-large", &[&replica], 8)).await?;
     let client = Client::new(&stack.url(""))?;
-    let before = external(&stack).await?;
+    let before = external_requests(&stack).await?;
     let body = chat(&"A prompt that is longer than Envoy may buffer. ".repeat(120_000));
-    let answer = client.chat("s", &body).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_eq!(external(&stack).await?, before + 1);
+    let response = client.chat("s", &body).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(external_requests(&stack).await?, before + 1);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_envoy_that_asks_twice_gets_one_decision() -> anyhow::Result<()> {
+async fn an_envoy_that_asks_on_both_paths_gets_one_decision() -> anyhow::Result<()> {
     const REQUESTS: u64 = 5;
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = as_shipped("decision-stream-twice", &[&replica], 8).envoy(|document| {
+    let stack = scripted("decision-stream-twice", &[&replica], 8).envoy(|document| {
         envoy::always_run_filter(document, "isotherm.ext_proc")?;
         envoy::always_run_filter(document, "isotherm.response")
     });
-    let stack = good(stack).await?;
+    let stack = start(stack).await?;
     let client = Client::new(&stack.url(""))?;
     for number in 0..REQUESTS {
         let body = chat(&format!("number {number}"));
-        let answer = client.chat("s", &body).await?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let response = client.chat("s", &body).await?;
+        assert_eq!(response.status, 200, "{}", response.text());
     }
-    assert_eq!(external(&stack).await?, REQUESTS);
-    admin::becomes(stack.service(), "counters/arrived", REQUESTS).await?;
-    admin::becomes(stack.service(), "counters/finished_ok", REQUESTS).await?;
-    assert!(stack.service().process()?.log().contains("costs twice"));
-    Ok(())
+    assert_eq!(external_requests(&stack).await?, REQUESTS);
+    admin::wait_for_pool(stack.service(), "counters/arrived", REQUESTS).await?;
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
+    wait_until(WAIT_MAX, "the warning in the log", || {
+        let log = stack
+            .service()
+            .process()
+            .map(isotherm_harness::process::Process::log);
+        std::future::ready(log.is_ok_and(|log| log.contains("costs twice")))
+    })
+    .await
 }

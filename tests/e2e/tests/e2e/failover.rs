@@ -1,186 +1,177 @@
-//! Without the service: nothing fails, and sessions stay where their cache is.
+//! Without the service, no request fails and sessions stay at the replica that has their cache.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use isotherm_e2e::fixture::{scripted_as_shipped, with_detecting_timeouts};
 use isotherm_e2e::load::{RequestRecord, check_all_succeeded};
 use isotherm_e2e::{
-    Action, CLUSTER, Client, HttpResponse, Load, ScriptedReplica, WAIT_MAX, admin, as_shipped,
-    chat, permit, with_decision_header,
+    Action, CLUSTER, Client, Load, ScriptedReplica, WAIT_MAX, admin, chat, permit,
+    with_decision_header,
 };
-use isotherm_harness::{Stack, wait_for, wait_until};
+use isotherm_harness::{Stack, wait_for};
 use serde_json::Value;
 
 const CLIENTS: usize = 6;
-/// Enough for every client to have asked several times.
-const ROUND: usize = 60;
+/// Enough requests for every client to send several.
+const REQUESTS: usize = 60;
 
+/// What happens to the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Accident {
-    Killed,
-    Frozen,
+enum Fault {
+    Kill,
+    Suspend,
 }
 
-impl Accident {
-    fn happen(self, stack: &mut Stack) -> anyhow::Result<()> {
+impl Fault {
+    fn inject(self, stack: &mut Stack) -> anyhow::Result<()> {
         match self {
-            Self::Killed => stack.service_mut().kill(),
-            Self::Frozen => stack.service().suspend(),
+            Self::Kill => stack.service_mut().kill(),
+            Self::Suspend => stack.service().suspend(),
         }
     }
 
-    async fn end(self, stack: &mut Stack) -> anyhow::Result<()> {
+    async fn repair(self, stack: &mut Stack) -> anyhow::Result<()> {
         match self {
-            Self::Killed => stack.service_mut().start().await,
-            Self::Frozen => stack.service().resume(),
+            Self::Kill => stack.service_mut().start().await,
+            Self::Suspend => stack.service().resume(),
         }
     }
 }
 
-async fn replicas() -> anyhow::Result<Vec<ScriptedReplica>> {
-    try_join_all(["a", "b", "c"].map(ScriptedReplica::start)).await
-}
-
-/// A prompt of a client's own, long enough to be recognised.
+/// A prompt of the client's own, long enough to be recognised.
 fn prompt(client: usize, _turn: usize) -> Value {
     chat(&format!("Client {client} begins like this. ").repeat(80))
 }
 
 #[tokio::test]
-async fn killing_the_service_fails_no_request_and_sessions_stay_where_they_are()
+async fn killing_the_service_fails_no_request_and_keeps_sessions_at_their_replicas()
 -> anyhow::Result<()> {
-    nothing_fails_while_the_service_is(Accident::Killed).await
+    check_no_request_fails(Fault::Kill).await
 }
 
 #[tokio::test]
-async fn freezing_the_service_fails_no_request_and_sessions_stay_where_they_are()
+async fn suspending_the_service_fails_no_request_and_keeps_sessions_at_their_replicas()
 -> anyhow::Result<()> {
-    nothing_fails_while_the_service_is(Accident::Frozen).await
+    check_no_request_fails(Fault::Suspend).await
 }
 
-async fn nothing_fails_while_the_service_is(accident: Accident) -> anyhow::Result<()> {
+async fn check_no_request_fails(fault: Fault) -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let replicas = replicas().await?;
-    let all: Vec<&ScriptedReplica> = replicas.iter().collect();
-    let stack = as_shipped(&format!("service-{accident:?}"), &all, 8);
-    let mut stack = with_decision_header(stack).start().await?;
+    let replicas = ScriptedReplica::start_all(["a", "b", "c"]).await?;
+    let stack = scripted_as_shipped(&format!("service-{fault:?}"), &replicas.each_ref(), 8);
+    let stack = with_detecting_timeouts(with_decision_header(stack));
+    let mut stack = stack.start().await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
-    until_decided(&load).await?;
+    wait_until_decided(&load).await?;
 
-    accident.happen(&mut stack)?;
+    fault.inject(&mut stack)?;
 
-    let during = load.wait_for_requests(ROUND).await?;
+    // Requests that the service had decided before the fault are through after these.
+    check_all_succeeded(&load.wait_for_requests(REQUESTS).await?)?;
+    load.wait_for_each_client().await?;
+    let during = load.wait_for_requests(REQUESTS).await?;
     check_all_succeeded(&during)?;
-    // A moment passes until the last request that the service had decided is through.
-    let during = load.wait_for_requests(ROUND).await?;
-    check_all_succeeded(&during)?;
-    assert!(!during.iter().any(is_decided), "nobody decides");
-    for (session, places) in places(&during) {
-        assert_eq!(places.len(), 1, "{session} went to {places:?}");
+    assert!(
+        !during.iter().any(is_decided),
+        "a decision without the service"
+    );
+    for (session, replicas) in replicas_by_session(&during) {
+        assert_eq!(replicas.len(), 1, "{session} went to {replicas:?}");
     }
 
-    accident.end(&mut stack).await?;
+    fault.repair(&mut stack).await?;
 
-    until_decided(&load).await?;
-    // The same prompts as before, so by now each is known where it was sent.
-    let after = load.wait_for_requests(ROUND).await?;
-    let known = after.iter().filter(|record| matched(record) > 0.9).count();
-    assert!(
-        known * 2 > after.len(),
-        "{known} of {} prompts were known",
-        after.len()
-    );
+    wait_until_decided(&load).await?;
+    // The prompts are the same as before, so the service soon knows each one again.
+    wait_for(WAIT_MAX, "most prompts to be recognised", || async {
+        let after = load.wait_for_requests(REQUESTS).await?;
+        let recognised = after.iter().filter(|record| matched(record) > 0.9);
+        Ok((recognised.count() * 2 > after.len()).then_some(()))
+    })
+    .await?;
     check_all_succeeded(&load.stop().await?)
 }
 
 #[tokio::test]
-async fn what_waits_in_a_service_that_dies_goes_on_without_it() -> anyhow::Result<()> {
-    waiting_requests_survive(Accident::Killed).await
+async fn requests_queued_in_a_service_that_dies_continue_without_it() -> anyhow::Result<()> {
+    check_queued_requests_survive(Fault::Kill).await
 }
 
 #[tokio::test]
-async fn what_waits_in_a_service_that_freezes_goes_on_without_it() -> anyhow::Result<()> {
-    waiting_requests_survive(Accident::Frozen).await
+async fn requests_queued_in_a_service_that_is_suspended_continue_without_it() -> anyhow::Result<()>
+{
+    check_queued_requests_survive(Fault::Suspend).await
 }
 
-async fn waiting_requests_survive(accident: Accident) -> anyhow::Result<()> {
-    const WAITING: usize = 5;
+async fn check_queued_requests_survive(fault: Fault) -> anyhow::Result<()> {
+    const QUEUED: usize = 5;
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
-    let stack = as_shipped(&format!("waiting-{accident:?}"), &[&replica], 1);
-    let mut stack = stack.start().await?;
+    let stack = scripted_as_shipped(&format!("queued-{fault:?}"), &[&replica], 1);
+    let mut stack = with_detecting_timeouts(stack).start().await?;
     let client = Client::new(&stack.url(""))?;
-    let ask = || {
-        tokio::spawn(HttpResponse::to(
-            client.post("/v1/chat/completions", &chat("hello")),
-        ))
-    };
-    let mut answers = vec![ask()];
+    let mut responses = vec![client.spawn_chat("hello")];
     replica.wait_until_holding(1).await?;
-    answers.extend((0..WAITING).map(|_| ask()));
-    admin::becomes(stack.service(), "queue_length", WAITING as u64).await?;
+    responses.extend((0..QUEUED).map(|_| client.spawn_chat("hello")));
+    admin::wait_for_pool(stack.service(), "queue_length", QUEUED as u64).await?;
 
-    accident.happen(&mut stack)?;
+    fault.inject(&mut stack)?;
 
-    replica.wait_until_holding(1 + WAITING).await?;
+    replica.wait_until_holding(1 + QUEUED).await?;
     replica.release_all();
-    for answer in try_join_all(answers).await? {
-        assert_eq!(answer?.status, 200);
+    for response in try_join_all(responses).await? {
+        assert_eq!(response?.status, 200);
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn an_orderly_stop_under_load_fails_no_request() -> anyhow::Result<()> {
+async fn a_graceful_shutdown_under_load_fails_no_request() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let replicas = replicas().await?;
-    let all: Vec<&ScriptedReplica> = replicas.iter().collect();
-    let mut stack = with_decision_header(as_shipped("stop", &all, 1))
-        .start()
-        .await?;
+    let replicas = ScriptedReplica::start_all(["a", "b", "c"]).await?;
+    let stack = scripted_as_shipped("stop", &replicas.each_ref(), 1);
+    let mut stack = with_decision_header(stack).start().await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
-    load.wait_for_requests(ROUND).await?;
+    load.wait_for_requests(REQUESTS).await?;
 
     stack.service_mut().stop(WAIT_MAX).await?;
-    load.wait_for_requests(ROUND).await?;
+    load.wait_for_requests(REQUESTS).await?;
     stack.service_mut().start().await?;
 
-    until_decided(&load).await?;
+    wait_until_decided(&load).await?;
     check_all_succeeded(&load.stop().await?)
 }
 
-/// Endpoints come from the service. So an Envoy that starts before it has none: it answers 503 at once, and works as
-/// soon as the service is there, without being told.
+/// Endpoints come from the service, so an Envoy that starts before it has none: it responds 503 at once.
 #[tokio::test]
-async fn an_envoy_that_starts_before_the_service_works_once_the_service_is_there()
--> anyhow::Result<()> {
+async fn an_envoy_that_starts_before_the_service_works_once_the_service_runs() -> anyhow::Result<()>
+{
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = with_decision_header(as_shipped("late", &[&replica], 4)).without_service();
-    let mut stack = stack.start().await?;
+    let stack = scripted_as_shipped("late", &[&replica], 4).without_service();
+    let mut stack = with_decision_header(stack).start().await?;
     let client = Client::new(&stack.url(""))?;
-    assert_eq!(client.chat("s", &chat("anybody?")).await?.status, 503);
+    assert_eq!(client.chat("s", &chat("hello")).await?.status, 503);
     assert!(stack.envoy().endpoints(CLUSTER).await?.is_empty());
 
     stack.service_mut().start().await?;
 
-    let limit = Duration::from_secs(90); // Envoy asks again at growing intervals
-    wait_until(limit, "the endpoints", || async {
-        let endpoints = stack.envoy().endpoints(CLUSTER).await;
-        endpoints.is_ok_and(|endpoints| endpoints == [replica.address()])
-    })
-    .await?;
-    wait_for(limit, "a decision", || async {
-        let answer = client.chat("s", &chat("anybody?")).await?;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        Ok(answer.decision("replica").map(drop))
+    let endpoints = [replica.address()];
+    stack
+        .envoy()
+        .wait_for_endpoints(CLUSTER, &endpoints)
+        .await?;
+    wait_for(WAIT_MAX, "a decision", || async {
+        let response = client.chat("s", &chat("hello")).await?;
+        assert_eq!(response.status, 200, "{}", response.text());
+        Ok(response.decision("replica").map(drop))
     })
     .await
 }
 
-async fn until_decided(load: &Load) -> anyhow::Result<()> {
+async fn wait_until_decided(load: &Load) -> anyhow::Result<()> {
     wait_for(WAIT_MAX, "the service to decide again", || async {
         let records = load.wait_for_requests(2 * CLIENTS).await?;
         Ok(records.iter().all(is_decided).then_some(()))
@@ -189,23 +180,22 @@ async fn until_decided(load: &Load) -> anyhow::Result<()> {
 }
 
 fn is_decided(record: &RequestRecord) -> bool {
-    let answer = record.answer.as_ref();
-    answer.is_ok_and(|answer| answer.decision("replica").is_some())
+    let response = record.response.as_ref();
+    response.is_ok_and(|response| response.decision("replica").is_some())
 }
 
-/// Which share of the prompt the service knew at the replica that it chose.
+/// The share of the prompt that the service had recorded for the replica of its choice.
 fn matched(record: &RequestRecord) -> f64 {
-    let answer = record.answer.as_ref().ok();
-    let share = answer.and_then(|answer| answer.decision("matched")?.parse().ok());
+    let response = record.response.as_ref().ok();
+    let share = response.and_then(|response| response.decision("matched")?.parse().ok());
     share.unwrap_or(0.0)
 }
 
-/// Where each session went.
-fn places(records: &[RequestRecord]) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut places = BTreeMap::<&str, BTreeSet<&str>>::new();
+fn replicas_by_session(records: &[RequestRecord]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut replicas = BTreeMap::<&str, BTreeSet<&str>>::new();
     for record in records {
-        let of_session = places.entry(&record.session).or_default();
+        let of_session = replicas.entry(&record.session).or_default();
         of_session.extend(record.served_by());
     }
-    places
+    replicas
 }

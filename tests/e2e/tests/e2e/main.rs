@@ -1,14 +1,14 @@
-//! The system as a client, an operator and an accident see it, on a real Envoy.
+//! One region on a real Envoy: behaviour towards clients, operators and faults.
 #![expect(
     clippy::indexing_slicing,
-    reason = "a test that reads what is not there has failed"
+    reason = "an index out of range fails the test"
 )]
 
 mod bodies;
+mod circuit_breaker;
 mod conversation;
 mod decision_stream;
 mod documents;
-mod failing;
 mod failover;
 mod headers;
 mod memory;

@@ -1,4 +1,4 @@
-//! What waiting costs.
+//! The memory that queued requests take.
 
 use std::net::SocketAddr;
 
@@ -15,40 +15,39 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-const WAITING: usize = 10_000;
+const QUEUED: usize = 10_000;
 const RESIDENT_BYTES_MAX: u64 = 300_000_000;
-/// Envoy has a connection per worker; a few make the start faster.
 const CONNECTIONS: usize = 4;
 
-/// Spoken to directly, as Envoy speaks to it: ten thousand clients of Envoy would measure Envoy and themselves.
+/// The test connects to the service as Envoy does: ten thousand clients of Envoy would measure Envoy and themselves.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_waiting_requests_fit_into_300_mb() -> anyhow::Result<()> {
+async fn ten_thousand_queued_requests_fit_into_300_mb() -> anyhow::Result<()> {
     let _permit = permit::exclusive().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("memory", &[&replica], 1)
         .service(|config| {
-            let queue = json!({ "length_max": 2 * WAITING, "wait_ms_max": 600_000 });
+            let queue = json!({ "length_max": 2 * QUEUED, "wait_ms_max": 600_000 });
             config.set("pools/0/queue", queue)
         })
         .start()
         .await?;
 
-    let long = fingerprint_of_a_megabyte()?;
+    let long = long_fingerprint()?;
     let channels = channels(stack.service().address()).await?;
     let mut streams = JoinSet::new();
-    // The first one gets the replica, and keeps it.
-    for (number, channel) in (0..=WAITING).zip(channels.iter().cycle()) {
+    // The first request occupies the replica.
+    for (number, channel) in (0..=QUEUED).zip(channels.iter().cycle()) {
         let (channel, request) = (channel.clone(), headers(&long, number)?);
         streams.spawn(keep_open(channel, request));
     }
     tokio::select! {
-        full = admin::becomes(stack.service(), "queue_length", WAITING as u64) => full?,
+        full = admin::wait_for_pool(stack.service(), "queue_length", QUEUED as u64) => full?,
         Some(ended) = streams.join_next() => ended??,
     }
 
     let resident = stack.service().process()?.resident_bytes()?;
     println!(
-        "{WAITING} waiting requests: {} MB resident",
+        "{QUEUED} queued requests: {} MB resident",
         resident / 1_000_000
     );
     assert!(
@@ -56,11 +55,11 @@ async fn ten_thousand_waiting_requests_fit_into_300_mb() -> anyhow::Result<()> {
         "{resident} bytes are resident"
     );
 
-    // And all of it is given back, since nobody waits for these answers any more.
+    // Clients that disconnect leave the queue.
     streams.shutdown().await;
     drop(channels);
-    admin::becomes(stack.service(), "queue_length", 0).await?;
-    admin::becomes(stack.service(), "in_flight", 0).await
+    admin::wait_for_pool(stack.service(), "queue_length", 0).await?;
+    admin::wait_until_idle(stack.service()).await
 }
 
 async fn channels(service: SocketAddr) -> anyhow::Result<Vec<Channel>> {
@@ -74,18 +73,18 @@ async fn channels(service: SocketAddr) -> anyhow::Result<Vec<Channel>> {
 
 /// Sends the headers and keeps the stream open, as Envoy does; ends only when the service ends it.
 async fn keep_open(channel: Channel, request: ProcessingRequest) -> anyhow::Result<()> {
-    // The sender ends with this task. (A stream that never ends by itself would keep the request open without it.)
+    // The sender lives as long as this task, and keeps the request open.
     let (sender, inbound) = mpsc::channel(1);
     sender.send(request).await?;
-    let answers = ExternalProcessorClient::new(channel)
+    let responses = ExternalProcessorClient::new(channel)
         .process(ReceiverStream::new(inbound))
         .await?;
-    let mut answers = answers.into_inner();
-    while answers.message().await?.is_some() {}
+    let mut responses = responses.into_inner();
+    while responses.message().await?.is_some() {}
     bail!("the service ended a stream")
 }
 
-/// What Envoy sends for a long prompt, each request with one of its own.
+/// The headers that Envoy sends for a long prompt; each request has a prompt of its own.
 fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingRequest> {
     let own = |block: &BlockHash| BlockHash {
         hash: block.hash ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -124,8 +123,8 @@ fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingReques
     })
 }
 
-/// The longest header that there is: about 2 KB.
-fn fingerprint_of_a_megabyte() -> anyhow::Result<Fingerprint> {
+/// A fingerprint of about 2 KB, the largest size.
+fn long_fingerprint() -> anyhow::Result<Fingerprint> {
     let body = json!({ "model": MODEL, "prompt": "warm ".repeat(200_000) }).to_string();
     let mut extractor = Extractor::new(Api::Completions, &MemberPaths::default());
     extractor.feed(body.as_bytes());

@@ -1,16 +1,14 @@
-//! What OpenAI's clients rely on.
+//! Compatibility with OpenAI's clients.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::{
-    Client, HttpResponse, MODEL, ScriptedReplica, chat, permit, with_long_timeouts,
-};
+use isotherm_e2e::{Client, MODEL, ScriptedReplica, chat, permit, send, with_long_timeouts};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::{Value, json};
 
-async fn stack(name: &str) -> anyhow::Result<Stack> {
+async fn start(name: &str) -> anyhow::Result<Stack> {
     let engine = EngineOptions {
         speed: 50.0,
         ..EngineOptions::default()
@@ -22,15 +20,14 @@ async fn stack(name: &str) -> anyhow::Result<Stack> {
 }
 
 #[tokio::test]
-async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Result<()> {
+async fn a_plain_http_client_gets_responses_in_openais_format() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let stack = stack("openai-http").await?;
+    let stack = start("openai-http").await?;
     let client = Client::new(&stack.url(""))?;
 
-    let answer =
-        HttpResponse::to(client.post("/v1/chat/completions", &chat("Say something."))).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let body = answer.json()?;
+    let response = send(client.post_chat(&chat("Say something."))).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
+    let body = response.json()?;
     assert_eq!(body["object"], "chat.completion");
     assert_eq!(body["choices"][0]["message"]["role"], "assistant");
     assert!(body["usage"]["prompt_tokens"].as_u64() > Some(0), "{body}");
@@ -39,11 +36,11 @@ async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Resu
     streaming["max_tokens"] = json!(20);
     streaming["stream"] = json!(true);
     streaming["stream_options"] = json!({ "include_usage": true });
-    let answer = HttpResponse::to(client.post("/v1/chat/completions", &streaming)).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let kind = answer.header("content-type").unwrap_or_default();
+    let response = send(client.post_chat(&streaming)).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
+    let kind = response.header("content-type").unwrap_or_default();
     assert!(kind.starts_with("text/event-stream"), "{kind}");
-    let text = answer.text();
+    let text = response.text();
     let events: Vec<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("data: "))
@@ -53,36 +50,36 @@ async fn an_openai_client_gets_what_it_expects_over_plain_http() -> anyhow::Resu
     assert_eq!(usage["usage"]["completion_tokens"], 20, "{usage}");
 
     let completion = json!({ "model": MODEL, "prompt": "Once upon a time", "max_tokens": 5 });
-    let answer = HttpResponse::to(client.post("/v1/completions", &completion)).await?;
-    assert_eq!(answer.json()?["object"], "text_completion");
+    let response = send(client.post("/v1/completions", &completion)).await?;
+    assert_eq!(response.json()?["object"], "text_completion");
 
     let embedding = json!({ "model": MODEL, "input": ["a warm place", "another"] });
-    let answer = HttpResponse::to(client.post("/v1/embeddings", &embedding)).await?;
-    let body = answer.json()?;
+    let response = send(client.post("/v1/embeddings", &embedding)).await?;
+    let body = response.json()?;
     assert_eq!(body["data"].as_array().map(Vec::len), Some(2), "{body}");
 
-    let answer = HttpResponse::to(client.get("/v1/models")).await?;
-    let body = answer.json()?;
+    let response = send(client.get("/v1/models")).await?;
+    let body = response.json()?;
     assert_eq!(body["object"], "list");
     assert_eq!(body["data"][0]["id"], MODEL);
-    let answer = HttpResponse::to(client.get(&format!("/v1/models/{MODEL}"))).await?;
-    assert_eq!(answer.json()?["id"], MODEL);
+    let response = send(client.get(&format!("/v1/models/{MODEL}"))).await?;
+    assert_eq!(response.json()?["id"], MODEL);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result<()> {
+async fn an_unknown_model_is_a_404_in_openais_format() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let stack = stack("openai-unknown").await?;
+    let stack = start("openai-unknown").await?;
     let client = Client::new(&stack.url(""))?;
-    let mut body = chat("Is there anybody?");
+    let mut body = chat("Hello?");
     body["model"] = json!("no-such-model");
 
-    let answer = HttpResponse::to(client.post("/v1/chat/completions", &body)).await?;
+    let response = send(client.post_chat(&body)).await?;
 
-    assert_eq!(answer.status, 404);
-    assert_eq!(answer.header("content-type"), Some("application/json"));
-    let error = &answer.json()?["error"];
+    assert_eq!(response.status, 404);
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    let error = &response.json()?["error"];
     assert_eq!(error["code"], "model_not_found");
     assert_eq!(error["type"], "invalid_request_error");
     assert!(
@@ -91,18 +88,15 @@ async fn a_model_that_nobody_serves_is_a_404_in_openais_form() -> anyhow::Result
             .is_some_and(|message| message.contains("no-such-model")),
         "{error}"
     );
-    let answer = HttpResponse::to(client.get("/v1/models/no-such-model")).await?;
-    assert_eq!(answer.status, 404);
+    let response = send(client.get("/v1/models/no-such-model")).await?;
+    assert_eq!(response.status, 404);
     Ok(())
 }
 
 #[tokio::test]
 async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (warm, cold) = (
-        ScriptedReplica::start("warm").await?,
-        ScriptedReplica::start("cold").await?,
-    );
+    let [warm, cold] = ScriptedReplica::start_all(["warm", "cold"]).await?;
     let pool = |model: &str, replica: &ScriptedReplica| {
         Pool::new(model)
             .cluster(model)
@@ -110,30 +104,29 @@ async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
     };
     let stack = Stack::builder("two-models")
         .pool(pool("warm-model", &warm))
-        .pool(pool("cold-model", &cold))
-        .start()
-        .await?;
+        .pool(pool("cold-model", &cold));
+    let stack = with_long_timeouts(stack).start().await?;
     let client = Client::new(&stack.url(""))?;
     for number in 0..3 {
         for (model, replica) in [("warm-model", &warm), ("cold-model", &cold)] {
             let mut body = chat(&format!("number {number}"));
             body["model"] = json!(model);
-            let answer = client.chat("s", &body).await?;
-            assert_eq!(answer.status, 200, "{}", answer.text());
-            assert_eq!(answer.served_by(), Some(replica.name()));
+            let response = client.chat("s", &body).await?;
+            assert_eq!(response.status, 200, "{}", response.text());
+            assert_eq!(response.served_by(), Some(replica.name()));
         }
     }
-    let models = HttpResponse::to(client.get("/v1/models")).await?.json()?;
+    let models = send(client.get("/v1/models")).await?.json()?;
     let ids: Vec<_> = (0..2).map(|index| &models["data"][index]["id"]).collect();
     assert_eq!(ids, ["cold-model", "warm-model"]);
     Ok(())
 }
 
-/// Needs a package index, which not every machine reaches: then the test says so, and fails only in CI.
+/// Needs a package index. Without one, the test is skipped, except in CI, where it fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_openai_python_package_works() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let stack = stack("openai-python").await?;
+    let stack = start("openai-python").await?;
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = match python_with_openai(stack.directory(), &here.join("requirements.txt")) {
         Ok(python) => python,
@@ -147,23 +140,23 @@ async fn the_openai_python_package_works() -> anyhow::Result<()> {
         .arg(here.join("openai_client.py"))
         .args([&stack.url("/v1"), MODEL])
         .output()?;
-    succeeded(&script)?;
+    check_success(&script)?;
     println!("{}", String::from_utf8_lossy(&script.stdout));
     Ok(())
 }
 
-/// The interpreter of a fresh environment that has the package.
+/// Creates a virtual environment with the package; returns its interpreter.
 pub(crate) fn python_with_openai(
     directory: &Path,
     requirements: &Path,
 ) -> anyhow::Result<std::path::PathBuf> {
     let environment = directory.join("python");
-    let made = Command::new("python3")
+    let created = Command::new("python3")
         .args(["-m", "venv"])
         .arg(&environment)
         .output()
         .context("no python3")?;
-    succeeded(&made).context("no python3 -m venv")?;
+    check_success(&created).context("no python3 -m venv")?;
     let python = environment.join("bin/python");
     let installed = Command::new(&python)
         .args([
@@ -176,11 +169,11 @@ pub(crate) fn python_with_openai(
         .args(["--retries", "1", "--timeout", "20", "--requirement"])
         .arg(requirements)
         .output()?;
-    succeeded(&installed)?;
+    check_success(&installed)?;
     Ok(python)
 }
 
-fn succeeded(output: &Output) -> anyhow::Result<()> {
+fn check_success(output: &Output) -> anyhow::Result<()> {
     ensure!(
         output.status.success(),
         "{}\n{}{}",

@@ -5,76 +5,67 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use isotherm_e2e::{Client, MODEL, admin, chat, permit, with_long_timeouts};
 use isotherm_harness::{EngineOptions, Pool, Stack};
-use serde_json::{Value, json};
+use serde_json::json;
 
-const PROBE_INTERVAL_MS: u64 = 200;
 const ENGINES: usize = 3;
 const BATCH: usize = 4;
 const BURST: usize = 48;
 
-/// The same burst of requests with the same beginning, with and without selective pushing. What is asked: for how long
-/// does an engine let more than one request wait while another engine has nothing to do?
+/// Sends the same burst of requests with one prefix, with and without selective pushing. The measure is the longest time
+/// in which one engine had more than one request waiting while another was idle. The test compares two such times, since a
+/// busy machine stretches both.
 #[tokio::test]
-async fn only_with_selective_pushing_nobody_waits_at_an_engine_while_another_is_idle()
+async fn only_selective_pushing_keeps_requests_from_waiting_beside_an_idle_engine()
 -> anyhow::Result<()> {
     let _permit = permit::exclusive().await?;
-    let allowed = Duration::from_millis(2 * PROBE_INTERVAL_MS);
 
-    let pending = longest_waste("pending").await?;
-    let blind = longest_waste("blind").await?;
+    let pending = longest_imbalance("pending").await?;
+    let blind = longest_imbalance("blind").await?;
 
-    println!(
-        "an engine was idle beside another's queue for {pending:?} with pending, {blind:?} with blind"
-    );
-    assert!(pending <= allowed, "pending: {pending:?}");
+    println!("longest wait beside an idle engine: {pending:?} with pending, {blind:?} with blind");
     assert!(
-        blind > allowed,
-        "blind: {blind:?}, so this test proves nothing"
+        pending * 3 < blind,
+        "pending: {pending:?}, blind: {blind:?}"
     );
     Ok(())
 }
 
-async fn longest_waste(push: &str) -> anyhow::Result<Duration> {
+async fn longest_imbalance(push: &str) -> anyhow::Result<Duration> {
     let engine = EngineOptions {
-        speed: 10.0,
+        speed: 4.0,
         arguments: vec![format!("--sequences-max={BATCH}")],
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL).replicas(ENGINES).engine(engine).push(push);
-    let stack = with_long_timeouts(Stack::builder(&format!("push-{push}")).pool(pool))
-        .service(|config| config.set("pools/0/probe", json!({ "interval_ms": PROBE_INTERVAL_MS })))
-        .start()
-        .await?;
+    let stack = Stack::builder(&format!("push-{push}")).pool(pool);
+    let stack = with_long_timeouts(stack).start().await?;
     let client = Client::new(&stack.url(""))?;
-    let beginning = "All of these requests begin with the same words. ".repeat(40);
+    let prefix = "All of these requests begin with the same words. ".repeat(40);
     let burst = (0..BURST).map(|number| {
-        let mut body = chat(&format!("{beginning} Number {number}."));
+        let mut body = chat(&format!("{prefix} Number {number}."));
         body["max_tokens"] = json!(60);
         body["ignore_eos"] = json!(true);
         let client = client.clone();
         async move { client.chat(&format!("session-{number}"), &body).await }
     });
-    for answer in try_join_all(burst).await? {
-        assert_eq!(answer.status, 200, "{}", answer.text());
+    for response in try_join_all(burst).await? {
+        assert_eq!(response.status, 200, "{}", response.text());
     }
     let queued = admin::pool_number(stack.service(), "counters/queued").await?;
     assert_eq!(
         queued > 0,
         push == "pending",
-        "{queued} requests waited in the service"
+        "{queued} requests were queued"
     );
 
     let mut changes = Vec::new();
     for (index, engine) in stack.engines().enumerate() {
-        let load: Value = reqwest::get(engine.url("/debug/load"))
-            .await?
-            .json()
-            .await?;
+        let load = engine.load().await?;
         assert_eq!(load["changes_forgotten"], 0);
         for change in load["changes"].as_array().into_iter().flatten() {
             let number = |index: usize| change[index].as_u64().unwrap_or_default();
             let (waiting, running) = (number(1) + number(3), number(2));
-            changes.push((number(0), index, Load { waiting, running }));
+            changes.push((number(0), index, EngineLoad { waiting, running }));
         }
     }
     changes.sort_by_key(|(unix_ms, ..)| *unix_ms);
@@ -82,19 +73,19 @@ async fn longest_waste(push: &str) -> anyhow::Result<Duration> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct EngineLoad {
     waiting: u64,
     running: u64,
 }
 
-/// The longest time without a break in which one engine had more than one request waiting and another had none at all.
-fn longest(changes: &[(u64, usize, Load)]) -> Duration {
-    let mut loads = [Load::default(); ENGINES];
+/// The longest uninterrupted time in which one engine had more than one request waiting while another was idle.
+fn longest(changes: &[(u64, usize, EngineLoad)]) -> Duration {
+    let mut loads = [EngineLoad::default(); ENGINES];
     let mut since = [None::<u64>; ENGINES];
     let mut longest_ms = 0;
     for &(unix_ms, engine, load) in changes {
         loads[engine] = load;
-        let is_idle = |load: &Load| load.waiting == 0 && load.running == 0;
+        let is_idle = |load: &EngineLoad| load.waiting == 0 && load.running == 0;
         for (load, since) in loads.iter().zip(&mut since) {
             if load.waiting > 1 && loads.iter().any(is_idle) {
                 let start = *since.get_or_insert(unix_ms);
@@ -108,15 +99,15 @@ fn longest(changes: &[(u64, usize, Load)]) -> Duration {
 }
 
 #[test]
-fn the_longest_waste_is_measured_from_change_to_change() {
-    let load = |waiting, running| Load { waiting, running };
+fn the_longest_imbalance_is_measured_from_change_to_change() {
+    let load = |waiting, running| EngineLoad { waiting, running };
     let changes = [
         (0, 0, load(2, 1)), // the others are idle
         (100, 0, load(3, 1)),
         (300, 1, load(0, 1)),
-        (400, 2, load(0, 1)), // now nobody is
+        (400, 2, load(0, 1)), // no engine is idle
         (500, 1, load(0, 0)),
-        (600, 0, load(1, 4)), // one may wait
+        (600, 0, load(1, 4)), // one request may wait
     ];
     assert_eq!(longest(&changes), Duration::from_millis(400));
 }

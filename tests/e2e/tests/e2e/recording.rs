@@ -1,4 +1,4 @@
-//! Live requests become a trace that says everything of them but what they say.
+//! A recording of live requests is a trace with their lengths, times and prefixes, and without their text.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 const CONVERSATIONS: usize = 3;
-/// No generated text and no number has it.
+/// A word that no generated text contains.
 const MARK: &str = "Xylophone";
 
 #[tokio::test]
-async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
+async fn a_recording_is_a_trace_without_text() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let engine = EngineOptions {
         speed: 50.0,
@@ -38,33 +38,33 @@ async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
         .kill_on_drop(true)
         .spawn()?;
     let log = stack.directory().join("isotherm.log");
-    wait_for(WAIT_MAX, "it records", || async {
+    wait_for(WAIT_MAX, "the recording to begin", || async {
         let log = std::fs::read_to_string(&log)?;
         Ok(log.contains("recording begins").then_some(()))
     })
     .await?;
 
     let client = Client::new(&stack.url(""))?;
-    let mut counted = Vec::new();
+    let mut usages = Vec::new();
     for number in 0..CONVERSATIONS {
         let session = format!("{MARK}-{number}");
-        let topic = format!("{MARK}: what all have in common, and it is long. ").repeat(30);
+        let topic = format!("{MARK}: a long topic that all have in common. ").repeat(30);
         let mut messages = vec![
             json!({ "role": "system", "content": topic }),
             json!({ "role": "user", "content": format!("{MARK}: question {number}").repeat(20) }),
         ];
         for _ in 0..2 {
             let body = json!({ "model": MODEL, "messages": messages, "max_tokens": 90, "ignore_eos": true });
-            let answer = client.chat(&session, &body).await?.json()?;
-            counted.push(answer["usage"].clone());
-            messages.push(answer["choices"][0]["message"].clone());
+            let response = client.chat(&session, &body).await?.json()?;
+            usages.push(response["usage"].clone());
+            messages.push(response["choices"][0]["message"].clone());
             messages
                 .push(json!({ "role": "user", "content": format!("{MARK}, go on. ").repeat(25) }));
         }
     }
     let output = tokio::time::timeout(WAIT_MAX, recording.wait_with_output()).await??;
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
 
     let text = std::fs::read_to_string(&trace)?;
     assert!(!text.contains(MARK) && !text.contains("common"), "{text}");
@@ -72,11 +72,11 @@ async fn live_requests_become_a_trace_without_text() -> anyhow::Result<()> {
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    assert_eq!(lines.len(), counted.len());
+    assert_eq!(lines.len(), usages.len());
     let number = |value: &Value| value.as_u64().context("a number");
     let (mut tokens, mut counted_tokens) = (0, 0);
-    for (line, usage) in lines.iter().zip(&counted) {
-        // Nobody sent two at once, so they ended in the order in which they came.
+    for (line, usage) in lines.iter().zip(&usages) {
+        // The client sent one request at a time, so they ended in order of arrival.
         assert_eq!(line["output_length"], usage["completion_tokens"], "{line}");
         tokens += number(&line["input_length"])?;
         counted_tokens += number(&usage["prompt_tokens"])?;

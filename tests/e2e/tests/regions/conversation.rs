@@ -1,17 +1,17 @@
-//! Requests that belong together.
+//! Requests of one conversation.
 
 use isotherm_e2e::MODEL;
 use serde_json::{Value, json};
 
-/// The request of a conversation's turn: all that was said before, and one thing more.
-pub(crate) fn turn_of(topic: &str, turn: usize) -> Value {
+/// The request of a conversation's turn: all earlier messages and one more.
+pub(crate) fn request_of_turn(topic: &str, turn: usize) -> Value {
     let system = format!("You know all there is to know about {topic}. ").repeat(60);
     let mut messages = vec![json!({ "role": "system", "content": system })];
     for number in 0..=turn {
         let question = format!("Question {number} about {topic}: where is it warm? ").repeat(4);
         messages.push(json!({ "role": "user", "content": question }));
         if number < turn {
-            let answer = format!("HttpResponse {number} about {topic}: there. ").repeat(4);
+            let answer = format!("Answer {number} about {topic}: there. ").repeat(4);
             messages.push(json!({ "role": "assistant", "content": answer }));
         }
     }

@@ -1,41 +1,36 @@
-//! Requests that were handed to a region which then dies, before their first byte: they go elsewhere.
+//! Forwarded requests without a first byte go elsewhere when the region that has them dies.
 
-use isotherm_e2e::regions::{forwarded, meet, reaches, scripted, unavailable};
+use isotherm_e2e::regions::{
+    client, forwarded, occupy, scripted_regions, wait_until_connected, wait_until_reachable,
+    wait_until_unavailable,
+};
 use isotherm_e2e::{
-    Action, Client, HttpResponse, MisbehavingPeer, ReportedPool, ScriptedReplica, admin, chat,
-    permit,
+    Action, HttpResponse, MisbehavingPeer, ReportedPool, ScriptedReplica, admin, permit,
 };
 use isotherm_harness::Regions;
 use tokio::task::JoinHandle;
 
-type Asked = JoinHandle<anyhow::Result<HttpResponse>>;
+type PendingResponse = JoinHandle<anyhow::Result<HttpResponse>>;
 
-struct World {
+/// Three regions, and three requests that us has forwarded to eu: eu's replica holds the first, two wait in eu's queue.
+/// us is full. asia has capacity; us could not reach it when it forwarded.
+struct Scenario {
     us: ScriptedReplica,
     eu: ScriptedReplica,
     asia: ScriptedReplica,
     regions: Regions,
+    /// The request that occupies us.
+    busy: PendingResponse,
+    /// The forwarded requests.
+    forwarded: Vec<PendingResponse>,
     _misbehaving: MisbehavingPeer,
 }
 
-/// us is full; the one request that eu takes is held there, and two wait in its queue. All three came from us, when it
-/// did not reach asia, which has room. (So that it sends all three, whatever the moment of a heartbeat, somebody who
-/// knows only good of eu speaks for it.)
-async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> {
-    let [us, eu, asia] = [
-        ScriptedReplica::start("us").await?,
-        ScriptedReplica::start("eu").await?,
-        ScriptedReplica::start("asia").await?,
-    ];
-    let sites: [(&str, &[&ScriptedReplica]); 3] =
-        [("us", &[&us]), ("eu", &[&eu]), ("asia", &[&asia])];
-    let claim = ReportedPool {
-        available: 50,
-        free_capacity: 1000,
-        queue: 0,
-    };
-    let misbehaving = MisbehavingPeer::start("eu", claim).await?;
-    let regions = scripted(name, &sites, 1)
+async fn forward_to_eu(name: &str) -> anyhow::Result<Scenario> {
+    let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
+    // Reports free capacity in eu's name, so that us forwards all three whatever eu's last heartbeat was.
+    let misbehaving = MisbehavingPeer::start("eu", ReportedPool::IDLE).await?;
+    let regions = scripted_regions(name, &[&us, &eu, &asia], 1)
         .plaintext()
         .service(|_, config| config.set("region/adopt", false))
         .start()
@@ -43,96 +38,86 @@ async fn handed_to_eu(name: &str) -> anyhow::Result<(World, Asked, Vec<Asked>)> 
     let link = regions.link("us", "eu")?;
     link.peering().connect_to(vec![misbehaving.address()]);
     link.conditions().reset_connections();
-    meet(&regions, &["us", "eu", "asia"]).await?;
-    us.set_action(Action::Hold);
+    wait_until_connected(&regions).await?;
     eu.set_action(Action::Hold);
-    let client = Client::new(&regions.region("us")?.url(""))?;
-    let ask = |number: usize| -> Asked {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let body = chat(&format!("number {number}"));
-            client.chat(&format!("s{number}"), &body).await
-        })
-    };
-    let busy = ask(0);
-    us.wait_until_holding(1).await?;
+    let busy = occupy(&regions, &us).await?;
     regions.link("us", "asia")?.conditions().cut();
-    unavailable(&regions, "us", "asia").await?;
-    let mut asked = vec![ask(1)];
+    wait_until_unavailable(&regions, "us", "asia").await?;
+    let client = client(&regions, "us")?;
+    let mut pending = vec![client.spawn_chat("number 1")];
     eu.wait_until_holding(1).await?;
-    asked.extend([ask(2), ask(3)]);
-    admin::becomes(regions.region("eu")?.service(), "queue_length", 2).await?;
+    pending.extend([client.spawn_chat("number 2"), client.spawn_chat("number 3")]);
+    admin::wait_for_pool(regions.region("eu")?.service(), "queue_length", 2).await?;
     assert_eq!(forwarded(&regions, "us", "eu").await?, 3);
     regions.link("us", "asia")?.conditions().restore();
-    reaches(&regions, "us", "asia").await?;
-    let world = World {
+    wait_until_reachable(&regions, "us", "asia").await?;
+    Ok(Scenario {
         us,
         eu,
         asia,
         regions,
+        busy,
+        forwarded: pending,
         _misbehaving: misbehaving,
-    };
-    Ok((world, busy, asked))
+    })
 }
 
-async fn served_by(asked: Vec<Asked>) -> anyhow::Result<Vec<String>> {
-    let mut served = Vec::new();
-    for answer in asked {
-        let answer = answer.await??;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        served.push(answer.served_by().unwrap_or_default().to_owned());
+/// The replicas that served the requests.
+async fn served_by(pending: Vec<PendingResponse>) -> anyhow::Result<Vec<String>> {
+    let mut replicas = Vec::new();
+    for response in pending {
+        let response = response.await??;
+        assert_eq!(response.status, 200, "{}", response.text());
+        replicas.push(response.served_by().unwrap_or_default().to_owned());
     }
-    Ok(served)
+    Ok(replicas)
 }
 
-/// asia takes one at a time, and us stays full: some may wait in us until asia is free again. None comes back to eu.
+/// asia takes one request at a time, so others may wait in asia or in us; none returns to eu.
 #[tokio::test]
-async fn what_waits_in_a_region_goes_on_elsewhere_when_its_envoy_dies() -> anyhow::Result<()> {
+async fn requests_queued_in_a_region_go_elsewhere_when_its_envoy_dies() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (mut world, busy, asked) = handed_to_eu("envoy-dies").await?;
+    let mut scenario = forward_to_eu("envoy-dies").await?;
 
-    world.regions.region_mut("eu")?.envoy_mut().kill()?;
+    scenario.regions.region_mut("eu")?.envoy_mut().kill()?;
 
-    assert_eq!(served_by(asked).await?, ["asia"; 3]);
-    assert_eq!(world.asia.received().len(), 3, "each was sent on once");
-    assert_eq!(world.eu.received().len(), 1, "two waited in its queue");
-    world.us.release_all();
-    assert_eq!(busy.await??.status, 200);
+    assert_eq!(served_by(scenario.forwarded).await?, ["asia"; 3]);
+    assert_eq!(scenario.asia.received().len(), 3, "each was sent once");
+    assert_eq!(scenario.eu.received().len(), 1, "two waited in the queue");
+    scenario.us.release_all();
+    assert_eq!(scenario.busy.await??.status, 200);
     Ok(())
 }
 
 #[tokio::test]
-async fn what_waits_in_a_region_goes_on_elsewhere_when_its_service_dies() -> anyhow::Result<()> {
+async fn requests_queued_in_a_region_go_elsewhere_when_its_service_dies() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (mut world, busy, mut asked) = handed_to_eu("service-dies").await?;
+    let mut scenario = forward_to_eu("service-dies").await?;
 
-    world.regions.region_mut("eu")?.service_mut().kill()?;
+    scenario.regions.region_mut("eu")?.service_mut().kill()?;
 
-    let waited = asked.split_off(1);
-    assert_eq!(served_by(waited).await?, ["asia"; 2]);
-    // What had a replica keeps it.
-    world.eu.release_all();
-    assert_eq!(served_by(asked).await?, ["eu"]);
-    assert_eq!(
-        (world.asia.received().len(), world.eu.received().len()),
-        (2, 1)
-    );
-    world.us.release_all();
-    assert_eq!(busy.await??.status, 200);
+    let queued = scenario.forwarded.split_off(1);
+    assert_eq!(served_by(queued).await?, ["asia"; 2]);
+    // A request that has a replica stays there.
+    scenario.eu.release_all();
+    assert_eq!(served_by(scenario.forwarded).await?, ["eu"]);
+    let received = (scenario.asia.received().len(), scenario.eu.received().len());
+    assert_eq!(received, (2, 1));
+    scenario.us.release_all();
+    assert_eq!(scenario.busy.await??.status, 200);
     Ok(())
 }
 
 #[tokio::test]
-async fn what_waits_behind_a_network_that_falls_silent_goes_on_elsewhere() -> anyhow::Result<()> {
+async fn requests_queued_behind_a_network_black_hole_go_elsewhere() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (world, busy, asked) = handed_to_eu("silence").await?;
+    let scenario = forward_to_eu("black-hole-network").await?;
 
-    // As seen from us, eu accepts everything and never answers.
-    world.regions.link("us", "eu")?.conditions().blackhole();
+    scenario.regions.link("us", "eu")?.conditions().blackhole();
 
-    assert_eq!(served_by(asked).await?, ["asia"; 3]);
-    assert_eq!(world.asia.received().len(), 3, "each was sent on once");
-    world.us.release_all();
-    assert_eq!(busy.await??.status, 200);
+    assert_eq!(served_by(scenario.forwarded).await?, ["asia"; 3]);
+    assert_eq!(scenario.asia.received().len(), 3, "each was sent once");
+    scenario.us.release_all();
+    assert_eq!(scenario.busy.await??.status, 200);
     Ok(())
 }

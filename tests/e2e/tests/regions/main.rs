@@ -4,7 +4,7 @@ mod adoption;
 mod conversation;
 mod forwarding;
 mod gateway;
-mod hostile;
 mod in_flight;
+mod misbehaving_peers;
 mod partition;
 mod siblings;

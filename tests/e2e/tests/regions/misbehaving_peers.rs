@@ -1,0 +1,175 @@
+//! Peers that cannot be trusted: one that never replies, one with a wrong certificate, one behind a network that repeats
+//! old messages.
+
+use isotherm_e2e::regions::{
+    ADOPTION_TIME, check_own_replicas, client, forwarded, managed_replicas, occupy, peer_status,
+    scripted_regions, wait_for_peer_state, wait_until_available, wait_until_connected,
+    wait_until_unavailable,
+};
+use isotherm_e2e::{ReplayingProxy, ScriptedReplica, WAIT_MAX, admin, chat, permit};
+use isotherm_harness::{Authority, Regions, wait_for, wait_until};
+use tokio::net::TcpListener;
+
+/// Sends a request to us while it is full; returns the region that served it.
+async fn forward_from_us(
+    regions: &Regions,
+    us: &ScriptedReplica,
+    prompt: &str,
+) -> anyhow::Result<String> {
+    let busy = occupy(regions, us).await?;
+    let response = client(regions, "us")?.chat(prompt, &chat(prompt)).await?;
+    assert_eq!(response.status, 200, "{}", response.text());
+    us.release(1);
+    assert_eq!(busy.await??.status, 200);
+    // The next request that occupies us needs a free replica.
+    admin::wait_until_idle(regions.region("us")?.service()).await?;
+    Ok(response.served_by().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_peer_that_accepts_connections_and_never_replies_gets_no_requests() -> anyhow::Result<()>
+{
+    let _permit = permit::shared().await?;
+    let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
+    let regions = scripted_regions("never-replies", &[&us, &eu, &asia], 1);
+    let regions = regions.start().await?;
+    wait_until_connected(&regions).await?;
+    // The kernel accepts connections that no program reads from.
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let link = regions.link("us", "eu")?;
+    link.conditions().cut();
+    link.peering().connect_to(vec![silent.local_addr()?]);
+    wait_until_unavailable(&regions, "us", "eu").await?;
+    link.conditions().restore();
+
+    tokio::time::sleep(ADOPTION_TIME).await;
+
+    wait_until_unavailable(&regions, "us", "eu").await?;
+    for number in 0..4 {
+        wait_until_available(&regions, "us", "asia").await?;
+        let region = forward_from_us(&regions, &us, &format!("n{number}")).await?;
+        assert_eq!(region, "asia");
+    }
+    assert_eq!(forwarded(&regions, "us", "eu").await?, 0);
+    // eu is alive: it pings us, and asia hears it.
+    let managed = managed_replicas(regions.region("us")?).await?;
+    assert_eq!(managed, [us.address()]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_certificate_excludes_a_region_until_it_is_replaced() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
+    let replicas = [&us, &eu, &asia];
+    let regions = scripted_regions("certificate", &replicas, 1)
+        .start()
+        .await?;
+    wait_until_connected(&regions).await?;
+    let certificates = regions.certificates("eu");
+    let unknown_authority = Authority::new()?;
+
+    for wrong in ["of an unknown authority", "of another region"] {
+        if wrong == "of an unknown authority" {
+            unknown_authority.issue("eu", &certificates)?;
+        } else {
+            let (to_eu, to_asia) = (regions.link("us", "eu")?, regions.link("us", "asia")?);
+            let links = [
+                (to_eu.peering(), to_asia.peering()),
+                (to_eu.gateway(), to_asia.gateway()),
+            ];
+            for (link, other) in links {
+                link.connect_to(vec![other.address()]);
+            }
+        }
+        reconnect(&regions, "eu")?;
+
+        wait_for(
+            WAIT_MAX,
+            &format!("us to refuse a certificate {wrong}"),
+            || async {
+                let status = peer_status(&regions, "us", "eu").await?;
+                // The service may have read the old certificate for this connection.
+                if status["link"] == "up" {
+                    reconnect(&regions, "eu")?;
+                }
+                Ok((status["link"] == "refused").then_some(()))
+            },
+        )
+        .await?;
+        tokio::time::sleep(ADOPTION_TIME).await;
+        let before = forwarded(&regions, "us", "eu").await?;
+        wait_until_available(&regions, "us", "asia").await?;
+        assert_eq!(forward_from_us(&regions, &us, wrong).await?, "asia");
+        assert_eq!(forwarded(&regions, "us", "eu").await?, before);
+        // eu is alive, so it keeps its replicas.
+        check_own_replicas(&regions, &replicas).await?;
+
+        regions.authority().issue("eu", &certificates)?;
+        let link = regions.link("us", "eu")?;
+        link.peering().connect_to_default();
+        link.gateway().connect_to_default();
+        reconnect(&regions, "eu")?;
+        wait_until_connected(&regions).await?;
+    }
+    Ok(())
+}
+
+/// Ends all connections from and to a region, so that the regions open new ones.
+fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
+    for other in regions.names().filter(|other| *other != region) {
+        for link in regions.links_between(region, other)? {
+            link.conditions().reset_connections();
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn repeated_old_heartbeats_change_nothing() -> anyhow::Result<()> {
+    /// Heartbeats that the proxy keeps before the state changes.
+    const KEPT: u64 = 4;
+    let _permit = permit::shared().await?;
+    let [us, eu] = ScriptedReplica::start_all(["us", "eu"]).await?;
+    let regions = scripted_regions("replay", &[&us, &eu], 1)
+        .plaintext()
+        .start()
+        .await?;
+    let link = regions.link("us", "eu")?;
+    let config = regions.region("eu")?.service().config_path();
+    let config = isotherm_harness::Document::read(&config)?;
+    let listen = config.get("region/listen")?.as_str().unwrap_or_default();
+    let proxy = ReplayingProxy::start(listen.parse()?).await?;
+    link.peering().connect_to(vec![proxy.address()]);
+    link.conditions().reset_connections();
+    wait_until_connected(&regions).await?;
+    // The proxy keeps heartbeats of an idle eu; then eu is full, and us hears of it.
+    wait_until(WAIT_MAX, "heartbeats to pass", || {
+        std::future::ready(proxy.kept() >= KEPT)
+    })
+    .await?;
+    let busy = occupy(&regions, &eu).await?;
+    let (service, labels) = (regions.region("us")?.service(), [("region", "eu")]);
+    let metric = "isotherm_peer_free_capacity";
+    admin::wait_for_metric(service, metric, &labels, |capacity| capacity < 0.5).await?;
+
+    proxy.start_replaying();
+
+    wait_for(WAIT_MAX, "a hundred repetitions", || async {
+        let capacity = admin::metric(service, metric, &labels).await?;
+        assert_eq!(capacity, Some(0.0), "us believed an old heartbeat");
+        Ok((proxy.replayed() >= 100).then_some(()))
+    })
+    .await?;
+
+    // Nor do they keep a suspended peer up.
+    regions.region("eu")?.service().suspend()?;
+    let replayed = proxy.replayed();
+    wait_for_peer_state(&regions, "us", "eu", &["lost", "dead"]).await?;
+    assert!(proxy.replayed() > replayed);
+    regions.region("eu")?.service().resume()?;
+    wait_for_peer_state(&regions, "us", "eu", &["up"]).await?;
+    eu.release_all();
+    assert_eq!(busy.await??.status, 200);
+    admin::wait_for_pool(regions.region("eu")?.service(), "queue_length", 0).await
+}
