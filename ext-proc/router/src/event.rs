@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use isotherm_fingerprint::Fingerprint;
+use isotherm_fingerprint::{BlockHash, Fingerprint};
 use smallvec::SmallVec;
 
-use crate::{PeerId, PeerReport, PeerSpec, Placement, Time};
+use crate::{PeerId, PeerReport, PeerSpec, Time};
 
 /// A request's identity, unique within one router's life; the driver numbers them upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -213,4 +213,24 @@ pub enum Event {
     Shared(Placement),
     /// The driver shuts down: answer everything that waits.
     Shutdown,
+}
+
+/// Target of a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A replica of this region.
+    Replica(ReplicaId),
+    /// A peer.
+    Peer(PeerId),
+}
+
+/// Placement of a prompt, which services of one region share so that their indexes agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Replica or peer that got the prompt.
+    pub target: Target,
+    /// Last block of the prompt that the target was known to hold before.
+    pub parent: Option<BlockHash>,
+    /// Blocks after `parent`.
+    pub blocks: Box<[BlockHash]>,
 }

@@ -7,9 +7,9 @@
 mod config;
 mod effect;
 mod event;
+mod forwarding;
 mod index;
 mod peer;
-mod peers;
 mod policy;
 mod queue;
 mod replica;
@@ -23,9 +23,10 @@ mod time;
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
 pub use effect::{Decision, Effect, Forwarding, Reason, RejectReason};
 pub use event::{
-    End, Event, Load, ReplicaId, ReplicaSpec, Request, RequestId, Scope, ServedBy, SessionKey, Tier,
+    End, Event, Load, Placement, ReplicaId, ReplicaSpec, Request, RequestId, Scope, ServedBy,
+    SessionKey, Target, Tier,
 };
-pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, Placement, Target};
+pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus};
 #[cfg(feature = "research")]
 pub use policy::{Ablation, CandidateRule};
 pub use policy::{PolicyName, UnknownPolicy};

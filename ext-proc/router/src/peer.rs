@@ -1,89 +1,87 @@
-//! Peer regions, as a pool's router knows them: what each says of itself, and what is told to siblings.
+//! Peers as a pool's router knows them: their reports and their status.
 
 use core::time::Duration;
 
-use isotherm_fingerprint::BlockHash;
+use crate::Time;
 
-use crate::{ReplicaId, Time};
-
-/// A peer region's identity: its place in the service's configuration, the same in all pools.
+/// Id of a peer: its place in the service's configuration, the same in all pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u16);
 
-/// What is known of a peer region when it joins.
+/// Properties of a peer that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSpec {
-    /// Its stable name: places it on the hash ring.
+    /// Stable name, which places the peer on the hash ring.
     pub name: String,
 }
 
-/// What a region says of one of its pools.
+/// Report of a region about one of its pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PeerReport {
-    /// Replicas that take another request now.
+    /// Replicas that can start another request.
     pub available: u32,
     /// Replicas in all.
     pub replicas: u32,
-    /// Requests that they could start now, summed; `u32::MAX` where nothing bounds it.
+    /// Requests that the replicas could start at once, summed; `u32::MAX` for an unbounded pool.
     pub free_capacity: u32,
-    /// Requests that wait.
+    /// Queued requests.
     pub queue: u32,
-    /// How many requests a second leave the queue when it is full of work.
+    /// Requests per second that leave the queue of the fully loaded pool; zero while unknown.
     pub drain_per_s: f32,
 }
 
-/// A peer region, as this pool's router sees it.
+/// Status of a peer in one pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its identity.
+    /// Id of the peer.
     pub id: PeerId,
-    /// Its name.
+    /// Name of the peer.
     pub name: String,
-    /// Whether requests are forwarded to it, or why not.
+    /// Whether requests are forwarded to the peer, or why not.
     pub availability: PeerAvailability,
-    /// What it said last.
+    /// Last report.
     pub report: Option<PeerReport>,
-    /// When it was asked for that.
+    /// Time at which the last report was asked for.
     pub as_of: Option<Time>,
-    /// Round trip to it, as measured with its last report.
+    /// Round trip, as measured with the last report.
     pub round_trip: Option<Duration>,
-    /// Requests forwarded to it since `as_of`, by this service and its siblings: what its report does not know of.
+    /// Requests forwarded since `as_of` by this service and its siblings, which the report does not count.
     pub forwarded_since: u32,
-    /// Requests forwarded to it and not finished.
+    /// Forwarded requests that have not finished.
     pub outstanding: u32,
-    /// Length of prompt, in bytes, that the index over peers holds for it.
+    /// Prompt bytes that the index over peers holds for the peer.
     pub prefix_bytes: u64,
-    /// Requests forwarded to it since the start.
+    /// Requests forwarded since the start.
     pub forwarded: u64,
-    /// Of these, those that came back.
+    /// Forwarded requests that returned.
     pub returned: u64,
 }
 
-/// Whether requests are forwarded to a peer region, or why not.
+/// Whether requests are forwarded to a peer, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerAvailability {
-    /// They are.
+    /// Requests are forwarded.
     Available,
-    /// It has said nothing of this pool yet.
+    /// No report of this pool has arrived yet.
     NeverHeard,
-    /// It is not heard any more.
+    /// The peer's heartbeats have stopped.
     Lost,
-    /// Its last report is too old.
+    /// The last report is too old.
     Stale,
-    /// Its last requests failed or came back; it is tried again after a while.
+    /// The circuit breaker is open: the last requests failed or returned.
     Failing,
-    /// A request came back from it; its next report will tell more.
+    /// A request returned; the next report decides.
     Refused,
-    /// None of its replicas takes another request.
+    /// No replica of the peer can start another request.
     NoReplica,
-    /// It has been forwarded as many since its last report as it takes lately, next to what other regions send it.
+    /// The window of the last report is used up.
     Paced,
-    /// Its queue is too long, or is by now, with what was forwarded since its last report.
+    /// The queue is too long, counting the requests forwarded since the last report.
     LongQueue,
 }
 
 impl PeerAvailability {
-    /// A short name for metrics and tables.
+    /// Returns the name for metrics and tables.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,24 +96,4 @@ impl PeerAvailability {
             Self::LongQueue => "long_queue",
         }
     }
-}
-
-/// Where a request can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
-    /// To a replica of this region.
-    Replica(ReplicaId),
-    /// To a peer region.
-    Peer(PeerId),
-}
-
-/// A request was placed: what a service tells its siblings, so that their indexes agree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// Where it was sent.
-    pub target: Target,
-    /// The last block of the prompt that the target was known to have before, if any.
-    pub parent: Option<BlockHash>,
-    /// The blocks behind that: the new part.
-    pub blocks: Box<[BlockHash]>,
 }

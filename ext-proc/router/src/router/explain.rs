@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::Router;
-use crate::peers::ForwardTarget;
+use crate::forwarding::ForwardTarget;
 use crate::policy::{Selection, least_loaded};
 use crate::replica_index::ReplicaIndex;
 use crate::{Candidate, Choice, Explanation, Reason, RejectReason, Request, Time};
@@ -18,14 +18,16 @@ impl Router {
         let allowed = self.allowed(pinned.as_deref(), &available);
         let view = self.view(allowed.as_ref().unwrap_or(&available));
         let target = request.tried().and_then(|tried| {
-            self.peers
-                .choose_at(now, request, tried, self.config.policy)
+            let available = self.peers.available_at(now);
+            let policy = self.config.policy;
+            self.peers.select(request, tried, policy, &available)
         });
         let forward = |target: &ForwardTarget| Choice::Forward {
             peer: target.peer,
             reason: target.reason,
         };
-        let drawn = |target: &&ForwardTarget| self.is_warmer(target, request, &available);
+        let cost = self.forwarding_cost();
+        let drawn = |target: &&ForwardTarget| cost.is_warmer(target, request, &available);
         let choice = if let Some(reason) = self.refusal(request, pinned.as_deref()) {
             Choice::Reject { reason }
         } else if let Some(target) = target.as_ref().filter(drawn) {
@@ -34,7 +36,7 @@ impl Router {
             let waits = |slot: Option<ReplicaIndex>| {
                 let ahead = self.queue.len();
                 let stays = |target: &ForwardTarget| {
-                    self.is_waiting_cheaper(target, request, Duration::ZERO, ahead)
+                    cost.is_waiting_cheaper(target, request, Duration::ZERO, ahead)
                 };
                 if let Some(target) = target.as_ref().filter(|_| available.is_empty())
                     && !stays(target)

@@ -1,35 +1,34 @@
-//! Between regions (SkyLB 3.3): requests that leave for a peer, requests that came from one, and what peers are told.
+//! Forwarding (SkyLB 3.3): requests that leave for a peer, requests that a peer forwards here, and this pool's report.
 //!
-//! A request leaves when no local replica is available to it; one that the policy lets wait for a particular
-//! replica, while others are free, stays. When a peer becomes available, those that wait here leave for it, oldest first.
-//! What the pool has measured makes two exceptions, for the sake of warm caches: see `worth`.
+//! A request leaves when no local replica is available to it. A request that the policy lets wait for a particular replica,
+//! while others are free, stays. When a peer becomes available, queued requests leave for it, oldest first. The
+//! [cost](crate::forwarding::ForwardingCost) of prefill makes two exceptions, for the sake of warm caches.
 
 use super::dispatch::share_of;
-use super::forwarded::ForwardedRequest;
 use super::{InFlightRequest, Router};
-use crate::peers::ForwardTarget;
+use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest, ForwardingCost};
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica::Evidence;
 use crate::{
-    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Request, RequestId, Scope, ServedBy,
-    Target, Time,
+    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId, Scope,
+    ServedBy, Target, Time,
 };
 
-/// How much a finished request moves the learned time that one takes.
+/// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
-/// Where an arriving request stands.
+/// Order and time of a request's arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArrivalRecord {
     pub(super) seq: QueueSeq,
     pub(super) arrived: Time,
-    /// Whether it was here before: then it is not refused for want of a place.
+    /// Whether the request returned from a peer. A full queue does not reject it.
     pub(super) is_back: bool,
 }
 
 impl Request {
-    /// The peers that it has come back from, if it may leave the region at all. One that the gateway restricts to some
-    /// replicas may not: they are all here.
+    /// Peers that have returned the request; `None` for a request that must not leave the region. A subset of replicas keeps
+    /// a request here, since all of them are local.
     pub(crate) fn tried(&self) -> Option<&[PeerId]> {
         match &self.scope {
             Scope::Regions { tried } if self.subset.is_none() => Some(tried),
@@ -39,43 +38,75 @@ impl Request {
 }
 
 impl Router {
-    /// What this pool tells its peers.
+    /// Report of this pool for its peers, as of the last event.
     ///
-    /// `drain_per_s` is Little's law: the requests that the replicas would hold when their room is used, by the time that
-    /// one takes them (learned from those that end). When the pool is full that is its throughput; when it is not, it is
-    /// what its throughput would be. Zero means that no request has ended yet.
+    /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
+    /// by the learned service time. For a full pool that is its throughput; otherwise it is what the throughput would be.
+    /// Zero means that no request has ended yet.
     ///
-    /// Rejected: the rate at which requests left the queue lately. It is the same when somebody waits, but knows nothing
-    /// before, which is when a peer has to choose; and it needs a window, which is too long or too short.
+    /// Rejected: the rate at which requests left the queue lately. It is unknown while the queue is empty, which is when a
+    /// peer has to select, and its window is too long or too short.
     #[must_use]
-    pub fn report(&self, now: Time) -> PeerReport {
-        // The sets are as of the last event. What has grown old since then is news with the next one.
-        let _ = now;
+    pub fn report(&self, _now: Time) -> PeerReport {
         let free_capacity = self.replicas.free_capacity();
         let held = self.in_flight.len() as u64 + free_capacity.unwrap_or_default();
         PeerReport {
-            available: count(self.replicas.available_in_all() as u64),
-            replicas: count(self.replicas.staying().len() as u64),
-            free_capacity: free_capacity.map_or(u32::MAX, count),
-            queue: count(self.queue.len() as u64),
+            available: saturate(self.replicas.available_in_all() as u64),
+            replicas: saturate(self.replicas.staying().len() as u64),
+            free_capacity: free_capacity.map_or(u32::MAX, saturate),
+            queue: saturate(self.queue.len() as u64),
             drain_per_s: per_second(held, self.service_s),
         }
     }
 
-    /// Every peer region, in order of identity.
+    /// Status of every peer, in order of id.
     pub fn peers(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
-        self.peers.all(now)
+        self.peers.statuses(now)
     }
 
-    /// Since when a request is on its way, and its place in the order of arrival: one that comes back has them already.
-    /// Counts it by where it comes from.
+    /// Takes the oldest placement that the siblings have not got. There are none unless [`crate::RegionRules::share`] is set.
+    pub fn poll_placement(&mut self) -> Option<Placement> {
+        let placement = self.placements.pop()?;
+        self.counters.shared_sent += 1;
+        Some(placement)
+    }
+
+    /// Queues a placement for the siblings. The target is known to hold the first `depth` blocks.
+    pub(super) fn share(
+        &mut self,
+        target: Target,
+        blocks: &[isotherm_fingerprint::BlockHash],
+        depth: usize,
+    ) {
+        if self.config.region.share && self.placements.push(target, blocks, depth) {
+            self.counters.shared_dropped += 1;
+        }
+    }
+
+    /// Handles a placement of a sibling.
+    pub(super) fn shared(&mut self, placement: &Placement) {
+        let (parent, blocks) = (placement.parent, &placement.blocks);
+        self.counters.shared_received += 1;
+        let is_attached = match placement.target {
+            Target::Replica(id) => self.replicas.slot_of(id).is_some_and(|slot| {
+                self.replicas.pushed_by_sibling(slot, self.now);
+                self.index.attach(slot, parent, blocks)
+            }),
+            Target::Peer(id) => self.peers.on_shared(id, parent, blocks, self.now),
+        };
+        if !is_attached {
+            self.counters.shared_unattached += 1;
+        }
+    }
+
+    /// Counts an arriving request by its origin. A request that a peer returned gets its old place in the order of arrival.
     pub(super) fn received(&mut self, request: &Request) -> ArrivalRecord {
         match &request.scope {
             Scope::Local => {}
             Scope::Forwarded => self.counters.forwarded_in += 1,
             Scope::Regions { tried } => {
-                let from = tried.last();
-                if let Some(known) = from.and_then(|from| self.came_back(*from, request)) {
+                let peer = tried.last();
+                if let Some(known) = peer.and_then(|peer| self.take_returned(*peer, request)) {
                     return known;
                 }
             }
@@ -87,11 +118,11 @@ impl Router {
         }
     }
 
-    fn came_back(&mut self, from: PeerId, request: &Request) -> Option<ArrivalRecord> {
-        if self.peers.returned(from, self.now) {
+    fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<ArrivalRecord> {
+        if self.peers.on_returned(peer, self.now) {
             self.counters.returned += 1;
         }
-        let forwarded = self.forwarded.came_back(from, request)?;
+        let forwarded = self.forwarded.take_returned(peer, request)?;
         let blocks = forwarded.fingerprint.blocks();
         self.peers
             .retract(forwarded.handle, blocks, &forwarded.recorded);
@@ -102,35 +133,65 @@ impl Router {
         })
     }
 
-    /// Whether a guest would make the queue longer than guests may.
+    /// Whether the queue is too long for a forwarded request.
     pub(super) fn is_too_full_for(&self, request: &Request) -> bool {
-        let tau = usize::try_from(self.config.region.queue_max).unwrap_or(usize::MAX);
-        request.scope == Scope::Forwarded && self.queue.len() > tau
+        let queue_max = usize::try_from(self.config.region.queue_max).unwrap_or(usize::MAX);
+        request.scope == Scope::Forwarded && self.queue.len() > queue_max
     }
 
-    /// Where a request that no local replica is available to goes at once, if anywhere. So many are in front of it.
+    pub(super) fn forwarding_cost(&self) -> ForwardingCost<'_> {
+        ForwardingCost {
+            replicas: &self.replicas,
+            index: &self.index,
+            policy: self.config.policy,
+            service_s: self.service_s,
+            in_flight: self.in_flight.len(),
+        }
+    }
+
+    /// Selects a peer for a request behind `ahead` others that no local replica can start.
     pub(super) fn find_peer(&self, queued: &QueuedRequest, ahead: usize) -> Option<ForwardTarget> {
         let request = &queued.request;
         let tried = request.tried()?;
-        if !self.replicas.available().is_empty() || self.peers.available().is_empty() {
+        let available = self.peers.available();
+        if !self.replicas.available().is_empty() || available.is_empty() {
             return None;
         }
-        let target = self.peers.choose(request, tried, self.config.policy)?;
+        let policy = self.config.policy;
+        let target = self.peers.select(request, tried, policy, available)?;
         let waited = self.now.since(queued.arrived);
-        (!self.is_waiting_cheaper(&target, request, waited, ahead)).then_some(target)
+        let cost = self.forwarding_cost();
+        (!cost.is_waiting_cheaper(&target, request, waited, ahead)).then_some(target)
     }
 
-    /// Whether a request may be served elsewhere some time, when there is nobody here.
+    /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster.
+    pub(super) fn find_warmer_peer(&self, request: &Request) -> Option<ForwardTarget> {
+        let tried = request.tried()?;
+        let (free, available) = (self.replicas.available(), self.peers.available());
+        let cost = self.forwarding_cost();
+        // Without a free replica, the queue decides.
+        if available.is_empty() || free.is_empty() || !cost.is_measured() {
+            return None;
+        }
+        let policy = self.config.policy;
+        let target = self.peers.select(request, tried, policy, available)?;
+        cost.is_warmer(&target, request, free).then_some(target)
+    }
+
+    /// Whether a peer may serve a request for which this region has no replica.
     pub(super) fn may_be_served_elsewhere(&self, request: &Request) -> bool {
         let tried = request.tried();
-        tried.is_some_and(|tried| self.peers.may_serve(tried))
+        tried.is_some_and(|tried| self.peers.has_replicas(tried))
     }
 
-    /// Those that wait here leave for peers that have room, oldest first, while there is none here.
+    /// Forwards queued requests, oldest first, while no local replica and some peer is available.
     pub(super) fn forward_queued(&mut self) {
         while self.replicas.available().is_empty() && !self.peers.available().is_empty() {
             let peers = &self.peers;
-            let Some(seq) = self.queue.oldest_leaving(|tried| peers.is_open_to(tried)) else {
+            let Some(seq) = self
+                .queue
+                .oldest_leaving(|tried| peers.has_available(tried))
+            else {
                 return;
             };
             let queued = self.queue.get(seq);
@@ -151,13 +212,17 @@ impl Router {
             ..
         } = queued;
         let blocks = request.fingerprint.blocks();
-        let Some((handle, sent, recorded)) = self.peers.forwarded(target, blocks, self.now) else {
+        let matched = &target.matched;
+        let sent = self
+            .peers
+            .on_forwarded(target.slot, matched, blocks, self.now);
+        let Some((handle, permit, recorded)) = sent else {
             return;
         };
-        let matched_bytes = request.fingerprint.bytes_at(target.matched.depth);
-        let share = request.fingerprint.share_at(target.matched.depth);
+        let matched_bytes = request.fingerprint.bytes_at(matched.depth);
+        let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(handle.id), blocks, target.matched.depth);
+        self.share(Target::Peer(handle.id), blocks, matched.depth);
         self.effects.push_back(Effect::Forward {
             id: request.id,
             forwarding: Forwarding {
@@ -173,21 +238,21 @@ impl Router {
             request.id,
             ForwardedRequest {
                 handle,
-                sent,
-                left: self.now,
+                permit,
+                forwarded_at: self.now,
                 seq,
                 arrived,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,
                 recorded,
-                came_back: false,
+                has_returned: false,
             },
         );
     }
 
-    /// A forwarded request's response has ended. One that came back was decided anew under another identity, so its end
-    /// counts there and not here.
+    /// Handles the end of a forwarded request. A request that returned was decided anew under another request id, and its end
+    /// counts there.
     pub(super) fn finish_forwarded(
         &mut self,
         forwarded: &ForwardedRequest,
@@ -196,12 +261,13 @@ impl Router {
         tokens: Option<(u32, u32)>,
     ) {
         let blocks = forwarded.fingerprint.blocks();
-        let (handle, now) = (forwarded.handle, self.now);
-        // Whoever says how it ended may not know that it came back first.
-        if served_by != ServedBy::Unreported || forwarded.came_back {
-            self.peers
-                .ended_elsewhere(handle, forwarded.sent, forwarded.left, now);
-            if !forwarded.came_back {
+        let (handle, permit, now) = (forwarded.handle, forwarded.permit, self.now);
+        // A report of another server means that the request returned, perhaps to a sibling.
+        if served_by != ServedBy::Unreported || forwarded.has_returned {
+            let forwarded_at = forwarded.forwarded_at;
+            let end = ForwardEnd::ServedElsewhere { forwarded_at };
+            self.peers.on_ended(handle, permit, end, now);
+            if !forwarded.has_returned {
                 self.peers.retract(handle, blocks, &forwarded.recorded);
             }
             return;
@@ -211,39 +277,47 @@ impl Router {
             End::Refused => Evidence::None,
             End::Failed => Evidence::Failure,
         };
-        self.peers.ended(handle, forwarded.sent, evidence, now);
+        self.peers
+            .on_ended(handle, permit, ForwardEnd::Ended(evidence), now);
         if end != End::Answered {
             self.peers.retract(handle, blocks, &forwarded.recorded);
             self.counters.finished_failed += 1;
             return;
         }
         self.counters.finished_ok += 1;
-        let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) else {
-            return;
-        };
+        if let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) {
+            self.compare_forwarded(forwarded, prompt, cached);
+        }
+    }
+
+    /// Compares the predicted and the measured cache hit of a forwarded request.
+    fn compare_forwarded(&mut self, forwarded: &ForwardedRequest, prompt: u32, cached: u32) {
         self.counters.forwarded_prompt_tokens += u64::from(prompt);
         self.counters.forwarded_cached_tokens += u64::from(cached);
         let Some(measured) = self.measured_bytes(&forwarded.fingerprint, prompt, cached) else {
             return;
         };
         if forwarded.matched_bytes > 0 {
-            let wrong = super::feedback::is_false_hit(forwarded.matched_bytes, measured)
+            let blocks = forwarded.fingerprint.blocks();
+            let cached_blocks = super::feedback::is_false_hit(forwarded.matched_bytes, measured)
                 .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
-            self.peers.predicted(handle, blocks, wrong);
+            self.peers
+                .on_predicted(forwarded.handle, blocks, cached_blocks);
         }
     }
 
-    /// The client of a forwarded request went away.
+    /// Handles a client's abort of a forwarded request.
     pub(super) fn abort_forwarded(&mut self, id: RequestId) {
         if let Some(forwarded) = self.forwarded.remove(id) {
-            let (handle, sent) = (forwarded.handle, forwarded.sent);
+            let has_returned = forwarded.has_returned;
+            let end = ForwardEnd::Aborted { has_returned };
             self.peers
-                .aborted(handle, sent, forwarded.came_back, self.now);
+                .on_ended(forwarded.handle, forwarded.permit, end, self.now);
             self.counters.aborted_in_flight += 1;
         }
     }
 
-    /// A replica was busy with a request until now.
+    /// Learns how long a request occupied its replica.
     pub(super) fn learn_service_time(&mut self, flight: &InFlightRequest) {
         let took = self.now.since(flight.at).as_secs_f64();
         self.service_s = Some(match self.service_s {
@@ -253,7 +327,7 @@ impl Router {
     }
 }
 
-fn count(n: u64) -> u32 {
+fn saturate(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 

@@ -8,11 +8,8 @@ mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
-mod forwarded;
-mod forwarding_cost;
 mod notify;
 mod serve;
-mod share;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,15 +17,14 @@ use std::sync::Arc;
 use core::time::Duration;
 use isotherm_fingerprint::Fingerprint;
 
-use self::forwarded::ForwardedTable;
+use crate::forwarding::{ForwardedTable, PeerTable, PlacementQueue};
 use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
-use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::replica::{BreakerPermit, Replica, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaSpec,
+    Counters, Effect, Event, IndexLimits, Load, RejectReason, ReplicaId, ReplicaSpec,
     ReplicaStatus, RequestId, RouterConfig, SessionKey, Stats, Time,
 };
 
@@ -53,11 +49,10 @@ pub struct Router {
     sessions: Sessions,
     policy: Box<dyn Policy>,
     queue: Queue,
-    peers: Peers,
+    peers: PeerTable,
     in_flight: BTreeMap<RequestId, InFlightRequest>,
     forwarded: ForwardedTable,
-    /// Placements for siblings, oldest first.
-    outbox: VecDeque<Placement>,
+    placements: PlacementQueue,
     effects: VecDeque<Effect>,
     counters: Counters,
     /// Length of prompt that makes a token, in bytes; learned.
@@ -109,10 +104,10 @@ impl Router {
             sessions: Sessions::new(seed),
             policy: config.policy.build(seed),
             queue: Queue::default(),
-            peers: Peers::new(config.region, config.index, seed),
+            peers: PeerTable::new(config.region, config.index, seed),
             in_flight: BTreeMap::new(),
             forwarded: ForwardedTable::default(),
-            outbox: VecDeque::new(),
+            placements: PlacementQueue::default(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
@@ -173,8 +168,8 @@ impl Router {
                 round_trip,
             } => self
                 .peers
-                .reported(peer, report, as_of, round_trip, self.now),
-            Event::PeerLost { peer } => self.peers.lost(peer, self.now),
+                .on_report(peer, report, as_of, round_trip, self.now),
+            Event::PeerLost { peer } => self.peers.on_lost(peer, self.now),
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }
@@ -247,7 +242,7 @@ impl Router {
         self.peers
             .set_rules(self.config.region, of(for_peers), self.now);
         if !self.config.region.share {
-            self.outbox.clear();
+            self.placements.clear();
         }
     }
 

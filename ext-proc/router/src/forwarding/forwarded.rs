@@ -1,0 +1,92 @@
+//! The requests at peers, and the recognition of a request that returns.
+//!
+//! A request that returns arrives under a new request id. It is recognised by its prompt, its session and the peer; among
+//! equal requests any match will do. It keeps its place in the order of arrival, so that a detour costs no more than its
+//! time. A request that left through a sibling is not recognised and queues as a new one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+
+use super::peer_table::PeerHandle;
+use crate::index::PredictionRecord;
+use crate::queue::QueueSeq;
+use crate::replica::BreakerPermit;
+use crate::{PeerId, Request, RequestId, SessionKey, Time};
+
+/// A request that was forwarded to a peer.
+#[derive(Debug)]
+pub(crate) struct ForwardedRequest {
+    pub(crate) handle: PeerHandle,
+    pub(crate) permit: BreakerPermit,
+    pub(crate) forwarded_at: Time,
+    pub(crate) seq: QueueSeq,
+    pub(crate) arrived: Time,
+    pub(crate) fingerprint: Arc<Fingerprint>,
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) matched_bytes: u32,
+    pub(crate) recorded: PredictionRecord,
+    /// Whether the request returned and continues under another request id.
+    pub(crate) has_returned: bool,
+}
+
+impl ForwardedRequest {
+    fn key(&self) -> MatchKey {
+        match_key(self.handle.id, self.session, &self.fingerprint)
+    }
+}
+
+/// Peer, session, prompt length and last block hash: what equal requests have in common.
+type MatchKey = (PeerId, Option<SessionKey>, u32, Option<u64>);
+
+fn match_key(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) -> MatchKey {
+    let last = prompt.blocks().last().map(|block| block.hash);
+    (peer, session, prompt.total_bytes(), last)
+}
+
+/// All requests at peers.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardedTable {
+    requests: BTreeMap<RequestId, ForwardedRequest>,
+    /// The requests that have not returned.
+    by_key: BTreeSet<(MatchKey, RequestId)>,
+}
+
+impl ForwardedTable {
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.requests.contains_key(&id)
+    }
+
+    pub(crate) fn insert(&mut self, id: RequestId, request: ForwardedRequest) {
+        self.by_key.insert((request.key(), id));
+        self.requests.insert(id, request);
+    }
+
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<ForwardedRequest> {
+        let request = self.requests.remove(&id)?;
+        self.by_key.remove(&(request.key(), id));
+        Some(request)
+    }
+
+    /// Finds the oldest request that `peer` may have returned as `request`, and marks it as returned.
+    pub(crate) fn take_returned(
+        &mut self,
+        peer: PeerId,
+        request: &Request,
+    ) -> Option<&ForwardedRequest> {
+        let key = match_key(peer, request.session, &request.fingerprint);
+        let first = *self.by_key.range((key, RequestId(0))..).next()?;
+        if first.0 != key {
+            return None;
+        }
+        self.by_key.remove(&first);
+        let request = self.requests.get_mut(&first.1)?;
+        request.has_returned = true;
+        Some(request)
+    }
+}

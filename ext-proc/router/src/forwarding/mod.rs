@@ -1,0 +1,19 @@
+//! Forwarding between regions (SkyLB 3.1 and 3.3): the peers of a pool, the selection of one, and the requests at peers.
+//!
+//! This is the router's second layer, over regions instead of replicas: a prefix index, a hash ring and sets of its own.
+//! There are tens of peers, so a walk over all of them is the most that an event costs.
+
+mod cost;
+mod forwarded;
+mod peer;
+mod peer_table;
+mod placements;
+mod target;
+mod window;
+
+pub(crate) use cost::ForwardingCost;
+pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
+pub(crate) use peer::ForwardEnd;
+pub(crate) use peer_table::PeerTable;
+pub(crate) use placements::PlacementQueue;
+pub(crate) use target::ForwardTarget;

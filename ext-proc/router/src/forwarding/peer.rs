@@ -1,0 +1,307 @@
+//! One peer: its last report, and the requests forwarded to it that the report does not count.
+//!
+//! A report counts as of the moment at which it was *asked for*, by this service's clock (`as_of`). Requests forwarded since
+//! then reduce the free capacity of the report, and beyond that lengthen the peer's queue. A report that was asked for
+//! before the last one is ignored.
+//!
+//! # A misbehaving peer
+//!
+//! A returned request refutes the report on which it was sent. The peer gets no request until a report that was asked for
+//! later, and then only as many as the [window](super::window) admits. Other requests under way at that moment return for
+//! the same reason and count as no further evidence.
+//!
+//! A full region rejects some requests and serves others; a misbehaving one, or one with a broken gateway, rejects all.
+//! The difference is whether the peer *holds* requests: requests that left, did not return, and have been away for longer
+//! than a rejection takes ([`REJECTION_MAX`]). While it holds one, its circuit breaker is closed. While it holds none, each
+//! refuted report counts as a failure.
+//!
+//! Where a region has several services, a request may return to another service than the one that sent it. In the long run
+//! each service sees as many returns of the others as they see of its own, so returns are counted and not told apart.
+
+use core::time::Duration;
+
+use super::window::Window;
+use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
+use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
+
+/// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
+const DRAIN_PER_S_MIN: f32 = 0.1;
+
+/// Time beyond a round trip after which a rejected request has returned; the proxy gives up a gateway that does not answer
+/// within this time.
+const REJECTION_MAX: Duration = Duration::from_secs(3);
+
+/// The end of a forwarded request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ForwardEnd {
+    /// The peer served the request or failed.
+    Ended(Evidence),
+    /// The client aborted the request.
+    Aborted {
+        /// Whether the request had returned from the peer.
+        has_returned: bool,
+    },
+    /// The request returned from the peer and ended elsewhere.
+    ServedElsewhere {
+        /// Time at which the request was forwarded.
+        forwarded_at: Time,
+    },
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) id: PeerId,
+    /// Distinguishes peers that had this id in turn.
+    pub(super) generation: u64,
+    pub(super) name: String,
+    report: Option<LastReport>,
+    is_lost: bool,
+    /// Time of the first return that refuted the report.
+    refuted_at: Option<Time>,
+    returned_at: Option<Time>,
+    sent: Pushes,
+    /// Requests sent since the report was asked for.
+    sent_since: u32,
+    window: Window,
+    /// Requests that this service sent, as far back as a rejection takes.
+    own_sent: Pushes,
+    /// Requests that returned to this service, as far back as a rejection takes.
+    own_returned: Pushes,
+    outstanding: u32,
+    /// Outstanding requests that have returned and are served elsewhere.
+    outstanding_returned: u32,
+    breaker: Breaker,
+    /// False hits in a row.
+    pub(super) false_hits: u32,
+    forwarded: u64,
+    returned: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastReport {
+    report: PeerReport,
+    as_of: Time,
+    round_trip: Duration,
+}
+
+impl Peer {
+    pub(super) fn new(id: PeerId, generation: u64, spec: PeerSpec) -> Self {
+        Self {
+            id,
+            generation,
+            name: spec.name,
+            report: None,
+            is_lost: false,
+            refuted_at: None,
+            returned_at: None,
+            sent: Pushes::default(),
+            sent_since: 0,
+            window: Window::default(),
+            own_sent: Pushes::default(),
+            own_returned: Pushes::default(),
+            outstanding: 0,
+            outstanding_returned: 0,
+            breaker: Breaker::default(),
+            false_hits: 0,
+            forwarded: 0,
+            returned: 0,
+        }
+    }
+
+    /// Handles a report that was asked for at `as_of`.
+    pub(super) fn on_report(
+        &mut self,
+        report: PeerReport,
+        as_of: Time,
+        round_trip: Duration,
+        now: Time,
+    ) {
+        if self.report.is_some_and(|last| as_of < last.as_of) {
+            return;
+        }
+        self.window
+            .on_report(self.sent_since, self.refuted_at.is_some());
+        self.report = Some(LastReport {
+            report,
+            as_of,
+            round_trip,
+        });
+        self.is_lost = false;
+        if self.refuted_at.is_some_and(|at| as_of > at) {
+            self.refuted_at = None;
+        }
+        self.sent.forget_before(as_of);
+        self.sent_since = self.sent.since(as_of);
+        let rejected_by = self.rejected_by(now);
+        self.own_sent.forget_before(rejected_by);
+        self.own_returned.forget_before(rejected_by);
+        if self.is_holding_requests(now) {
+            self.breaker.proven();
+        }
+    }
+
+    pub(super) const fn on_lost(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Handles a request that this service forwards to the peer.
+    pub(super) fn on_forwarded(&mut self, now: Time) -> BreakerPermit {
+        self.on_sent(now);
+        self.own_sent.push(now);
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.forwarded += 1;
+        self.breaker.sent(now)
+    }
+
+    /// Handles a request that this service or a sibling sends to the peer.
+    pub(super) fn on_sent(&mut self, now: Time) {
+        self.sent.push(now);
+        self.sent_since = self.sent_since.saturating_add(1);
+    }
+
+    /// Handles a request that returned from the peer.
+    pub(super) fn on_returned(&mut self, now: Time) {
+        self.returned += 1;
+        self.returned_at = Some(now);
+        self.own_returned.push(now);
+        self.outstanding_returned = self.outstanding_returned.saturating_add(1);
+        self.refute(now);
+    }
+
+    /// Handles the end of a request that this service forwarded to the peer.
+    pub(super) fn on_ended(&mut self, permit: BreakerPermit, end: ForwardEnd, now: Time) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        let evidence = match end {
+            ForwardEnd::Ended(evidence) => evidence,
+            ForwardEnd::Aborted { .. } | ForwardEnd::ServedElsewhere { .. } => Evidence::None,
+        };
+        if let ForwardEnd::Aborted { has_returned: true } = end {
+            self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
+        }
+        let ForwardEnd::ServedElsewhere { forwarded_at } = end else {
+            self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
+            self.breaker.ended(permit, evidence, now);
+            return;
+        };
+        self.breaker.ended(permit, evidence, now);
+        if self.returned_at.is_some_and(|at| at >= forwarded_at) {
+            self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
+        } else {
+            // The request returned to a sibling, so that this is the first sign of the rejection here.
+            self.refute(now);
+        }
+    }
+
+    /// Whether the peer is heard and has replicas of this pool, available or not.
+    pub(super) fn has_replicas(&self) -> bool {
+        !self.is_lost && self.report.is_some_and(|last| last.report.replicas > 0)
+    }
+
+    pub(super) fn availability(&self, rules: &RegionRules, now: Time) -> PeerAvailability {
+        let Some(last) = &self.report else {
+            return PeerAvailability::NeverHeard;
+        };
+        if self.is_lost {
+            PeerAvailability::Lost
+        } else if now >= last.as_of.after(rules.stale_after) {
+            PeerAvailability::Stale
+        } else if !self.breaker.admits(now) {
+            PeerAvailability::Failing
+        } else if self.refuted_at.is_some() {
+            PeerAvailability::Refused
+        } else if last.report.available == 0 {
+            PeerAvailability::NoReplica
+        } else if !self.window.admits(self.sent_since) {
+            PeerAvailability::Paced
+        } else if self.queue() > rules.queue_max {
+            PeerAvailability::LongQueue
+        } else {
+            PeerAvailability::Available
+        }
+    }
+
+    /// Handles a return: the report was wrong, or is outdated.
+    fn refute(&mut self, now: Time) {
+        if self.refuted_at.is_some() {
+            return;
+        }
+        self.refuted_at = Some(now);
+        self.window.shrink(self.sent_since);
+        if !self.is_holding_requests(now) {
+            self.breaker.returned(now);
+        }
+    }
+
+    /// Whether the peer has accepted a request of this service that is still outstanding.
+    fn is_holding_requests(&self, now: Time) -> bool {
+        let rejected_by = self.rejected_by(now);
+        let sent = self.own_sent.since(rejected_by);
+        let undecided = sent.saturating_sub(self.own_returned.since(rejected_by));
+        self.outstanding > self.outstanding_returned.saturating_add(undecided)
+    }
+
+    /// Time before which a request must have left that would have returned by `now` if it had been rejected.
+    fn rejected_by(&self, now: Time) -> Time {
+        let round_trip = self.report.map_or(Duration::ZERO, |last| last.round_trip);
+        now.before(round_trip.saturating_add(REJECTION_MAX))
+    }
+
+    /// The next time at which availability changes without an event.
+    pub(super) fn next_change(&self, rules: &RegionRules, now: Time) -> Option<Time> {
+        let report = self.report.filter(|_| !self.is_lost);
+        let stale = report.map(|last| last.as_of.after(rules.stale_after));
+        [stale, self.breaker.until()]
+            .into_iter()
+            .flatten()
+            .filter(|time| *time > now)
+            .min()
+    }
+
+    /// Round trip plus the time that the peer's queue takes to drain; `None` before the first report.
+    pub(super) fn estimated_ttft(&self) -> Option<Duration> {
+        let last = self.report?;
+        let ahead = self.queue();
+        if ahead == 0 {
+            return Some(last.round_trip);
+        }
+        // A NaN compares as false, so that the lower bound replaces it.
+        let drain = if last.report.drain_per_s > DRAIN_PER_S_MIN {
+            last.report.drain_per_s
+        } else {
+            DRAIN_PER_S_MIN
+        };
+        let wait = Duration::from_secs_f64(f64::from(ahead) / f64::from(drain));
+        Some(last.round_trip.saturating_add(wait))
+    }
+
+    /// Free capacity of the report, less the requests sent since.
+    pub(super) fn free_capacity_left(&self) -> u32 {
+        let free_capacity = self.report.map_or(0, |last| last.report.free_capacity);
+        free_capacity.saturating_sub(self.sent_since)
+    }
+
+    /// Queue of the report, plus the requests sent since that exceed its free capacity.
+    fn queue(&self) -> u32 {
+        self.report.map_or(0, |last| {
+            let beyond = self.sent_since.saturating_sub(last.report.free_capacity);
+            last.report.queue.saturating_add(beyond)
+        })
+    }
+
+    pub(super) fn status(&self, rules: &RegionRules, now: Time, prefix_bytes: u64) -> PeerStatus {
+        PeerStatus {
+            id: self.id,
+            name: self.name.clone(),
+            availability: self.availability(rules, now),
+            report: self.report.map(|last| last.report),
+            as_of: self.report.map(|last| last.as_of),
+            round_trip: self.report.map(|last| last.round_trip),
+            forwarded_since: self.sent_since,
+            outstanding: self.outstanding,
+            prefix_bytes,
+            forwarded: self.forwarded,
+            returned: self.returned,
+        }
+    }
+}

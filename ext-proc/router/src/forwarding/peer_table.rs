@@ -1,0 +1,330 @@
+//! The peers of a pool: their state, the prefix index over them, and the set of the available ones.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use isotherm_fingerprint::BlockHash;
+
+use super::peer::{ForwardEnd, Peer};
+use crate::index::{PredictionRecord, PrefixIndex, PrefixMatch};
+use crate::replica::BreakerPermit;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::ring::Ring;
+use crate::{
+    IndexLimits, IndexStats, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerSpec,
+    PeerStatus, RegionRules, Request, Time,
+};
+
+/// False hits in a row after which a peer's caches no longer hold the rest of a prompt.
+const FALSE_HITS_MAX: u32 = 3;
+
+/// A peer at the time of a forwarded request. A peer that leaves and joins again is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerHandle {
+    pub(crate) id: PeerId,
+    generation: u64,
+}
+
+/// All peers of a pool.
+#[derive(Debug)]
+pub(crate) struct PeerTable {
+    rules: RegionRules,
+    peers: Vec<Option<Peer>>,
+    slots: BTreeMap<PeerId, ReplicaIndex>,
+    pub(super) index: PrefixIndex,
+    pub(super) ring: Ring,
+    available: ReplicaSet,
+    /// Time at which the availability of a peer changes without an event.
+    next_change: Option<Time>,
+    generations: u64,
+}
+
+impl PeerTable {
+    pub(crate) fn new(rules: RegionRules, limits: IndexLimits, seed: u64) -> Self {
+        Self {
+            rules,
+            peers: Vec::new(),
+            slots: BTreeMap::new(),
+            index: PrefixIndex::new(limits, seed),
+            ring: Ring::default(),
+            available: ReplicaSet::default(),
+            next_change: None,
+            generations: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Peers that may get a request, as of the last event.
+    pub(crate) const fn available(&self) -> &ReplicaSet {
+        &self.available
+    }
+
+    /// Peers that may get a request at `now`.
+    pub(crate) fn available_at(&self, now: Time) -> ReplicaSet {
+        let mut available = ReplicaSet::default();
+        for slot in self.slots.values() {
+            available.set(*slot, self.is_available(*slot, now));
+        }
+        available
+    }
+
+    pub(crate) const fn next_change(&self) -> Option<Time> {
+        self.next_change
+    }
+
+    pub(crate) fn index_stats(&self) -> IndexStats {
+        self.index.stats()
+    }
+
+    /// Status of every peer, in order of id.
+    pub(crate) fn statuses(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.slots.values().filter_map(move |slot| {
+            let bytes = self.index.held_bytes(*slot);
+            Some(self.get(*slot)?.status(&self.rules, now, bytes))
+        })
+    }
+
+    /// Every peer as a candidate for `request`, in order of name.
+    pub(crate) fn candidates(&self, now: Time, request: &Request) -> Vec<PeerCandidate> {
+        let candidate = |slot: &ReplicaIndex| {
+            let peer = self.get(*slot)?;
+            let blocks = request.fingerprint.blocks();
+            let matched = self.index.deepest_of(blocks, *slot);
+            Some(PeerCandidate {
+                peer: peer.id,
+                name: peer.name.clone(),
+                matched_bytes: request.fingerprint.bytes_at(matched.depth),
+                availability: peer.availability(&self.rules, now),
+                estimated_ttft: peer.estimated_ttft(),
+            })
+        };
+        let mut all: Vec<PeerCandidate> = self.slots.values().filter_map(candidate).collect();
+        all.sort_by(|a, b| (&a.name, a.peer).cmp(&(&b.name, b.peer)));
+        all
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: RegionRules, limits: IndexLimits, now: Time) {
+        self.rules = rules;
+        self.index.set_limits(limits);
+        self.refresh_all(now);
+    }
+
+    pub(crate) fn add(&mut self, id: PeerId, spec: PeerSpec, now: Time) {
+        if self.slots.contains_key(&id) {
+            return;
+        }
+        // There are tens of peers and thousands of indexes, and the index frees those of removed peers.
+        let Some(slot) = self.index.join() else {
+            return;
+        };
+        if self.peers.len() <= slot.index() {
+            self.peers.resize_with(slot.index() + 1, || None);
+        }
+        self.ring.join(slot, &spec.name);
+        self.generations += 1;
+        if let Some(entry) = self.peers.get_mut(slot.index()) {
+            *entry = Some(Peer::new(id, self.generations, spec));
+        }
+        self.slots.insert(id, slot);
+        self.refresh(slot, now);
+    }
+
+    pub(crate) fn remove(&mut self, id: PeerId, now: Time) {
+        let Some(slot) = self.slots.remove(&id) else {
+            return;
+        };
+        let peer = self.peers.get_mut(slot.index()).and_then(Option::take);
+        if let Some(peer) = peer {
+            self.ring.leave(slot, &peer.name);
+        }
+        self.index.leave(slot);
+        self.refresh(slot, now);
+    }
+
+    /// Handles a peer's report, which was asked for at `as_of`.
+    pub(crate) fn on_report(
+        &mut self,
+        id: PeerId,
+        report: PeerReport,
+        as_of: Time,
+        round_trip: Duration,
+        now: Time,
+    ) {
+        let as_of = as_of.min(now);
+        self.change(id, now, |peer| {
+            peer.on_report(report, as_of, round_trip, now);
+        });
+    }
+
+    pub(crate) fn on_lost(&mut self, id: PeerId, now: Time) {
+        self.change(id, now, Peer::on_lost);
+    }
+
+    /// Handles a request that a peer returned. Returns whether the peer is known.
+    pub(crate) fn on_returned(&mut self, id: PeerId, now: Time) -> bool {
+        self.change(id, now, |peer| peer.on_returned(now)).is_some()
+    }
+
+    /// Handles a request that is forwarded to the peer at `slot`, which `matched` of its blocks.
+    pub(crate) fn on_forwarded(
+        &mut self,
+        slot: ReplicaIndex,
+        matched: &PrefixMatch,
+        blocks: &[BlockHash],
+        now: Time,
+    ) -> Option<(PeerHandle, BreakerPermit, PredictionRecord)> {
+        let peer = self.get(slot)?;
+        let handle = PeerHandle {
+            id: peer.id,
+            generation: peer.generation,
+        };
+        let permit = self.change(handle.id, now, |peer| peer.on_forwarded(now))?;
+        let recorded = self.index.record(blocks, slot, matched);
+        Some((handle, permit, recorded))
+    }
+
+    /// Handles the end of a forwarded request.
+    pub(crate) fn on_ended(
+        &mut self,
+        handle: PeerHandle,
+        permit: BreakerPermit,
+        end: ForwardEnd,
+        now: Time,
+    ) {
+        if self.slot_of(handle).is_some() {
+            self.change(handle.id, now, |peer| peer.on_ended(permit, end, now));
+        }
+    }
+
+    /// Removes the index entries of a request that did not reach the peer.
+    pub(crate) fn retract(
+        &mut self,
+        handle: PeerHandle,
+        blocks: &[BlockHash],
+        recorded: &PredictionRecord,
+    ) {
+        if let Some(slot) = self.slot_of(handle) {
+            self.index.retract(blocks, slot, recorded);
+        }
+    }
+
+    /// Handles a prediction for a peer that was right, or wrong past the first `cached` blocks.
+    ///
+    /// After the request, some engine of the peer holds the prompt, so a single false hit says nothing about the next turn.
+    /// After several in a row the peer does not keep its prompts, and its entries of this prompt are removed.
+    pub(crate) fn on_predicted(
+        &mut self,
+        handle: PeerHandle,
+        blocks: &[BlockHash],
+        cached: Option<usize>,
+    ) {
+        let Some(slot) = self.slot_of(handle) else {
+            return;
+        };
+        let Some(Some(peer)) = self.peers.get_mut(slot.index()) else {
+            return;
+        };
+        let Some(cached) = cached else {
+            peer.false_hits = 0;
+            return;
+        };
+        peer.false_hits = peer.false_hits.saturating_add(1);
+        if peer.false_hits >= FALSE_HITS_MAX {
+            self.index.forget_past(blocks, slot, cached);
+        }
+    }
+
+    /// Handles a request that a sibling forwarded. Returns whether the index could attach its blocks.
+    pub(crate) fn on_shared(
+        &mut self,
+        id: PeerId,
+        parent: Option<BlockHash>,
+        blocks: &[BlockHash],
+        now: Time,
+    ) -> bool {
+        self.change(id, now, |peer| peer.on_sent(now));
+        let slot = self.slots.get(&id).copied();
+        slot.is_some_and(|slot| self.index.attach(slot, parent, blocks))
+    }
+
+    /// Whether an untried peer has replicas of this pool, busy or not.
+    pub(crate) fn has_replicas(&self, tried: &[PeerId]) -> bool {
+        let mut all = self.peers.iter().flatten();
+        all.any(|peer| peer.has_replicas() && !tried.contains(&peer.id))
+    }
+
+    /// Whether an untried peer is available.
+    pub(crate) fn has_available(&self, tried: &[PeerId]) -> bool {
+        let is_untried = |slot| self.get(slot).is_some_and(|peer| !tried.contains(&peer.id));
+        self.available.iter().any(is_untried)
+    }
+
+    /// Updates availability for reports that have become stale and breakers that admit a trial.
+    pub(crate) fn expire(&mut self, now: Time) {
+        if self.next_change.is_some_and(|time| time <= now) {
+            self.refresh_all(now);
+        }
+    }
+
+    pub(super) fn get(&self, slot: ReplicaIndex) -> Option<&Peer> {
+        self.peers.get(slot.index())?.as_ref()
+    }
+
+    /// The available peers without those that were tried; `None` when no peer was tried.
+    pub(super) fn untried(&self, available: &ReplicaSet, tried: &[PeerId]) -> Option<ReplicaSet> {
+        if tried.is_empty() {
+            return None;
+        }
+        let mut untried = available.clone();
+        for slot in tried.iter().filter_map(|id| self.slots.get(id)) {
+            untried.set(*slot, false);
+        }
+        Some(untried)
+    }
+
+    fn is_available(&self, slot: ReplicaIndex, now: Time) -> bool {
+        self.get(slot)
+            .is_some_and(|peer| peer.availability(&self.rules, now) == PeerAvailability::Available)
+    }
+
+    fn slot_of(&self, handle: PeerHandle) -> Option<ReplicaIndex> {
+        let slot = self.slots.get(&handle.id).copied()?;
+        let peer = self.get(slot)?;
+        (peer.generation == handle.generation).then_some(slot)
+    }
+
+    fn change<T>(
+        &mut self,
+        id: PeerId,
+        now: Time,
+        change: impl FnOnce(&mut Peer) -> T,
+    ) -> Option<T> {
+        let slot = self.slots.get(&id).copied()?;
+        let peer = self.peers.get_mut(slot.index())?.as_mut()?;
+        let result = change(peer);
+        self.refresh(slot, now);
+        Some(result)
+    }
+
+    fn refresh(&mut self, slot: ReplicaIndex, now: Time) {
+        self.available.set(slot, self.is_available(slot, now));
+        self.refresh_next_change(now);
+    }
+
+    fn refresh_all(&mut self, now: Time) {
+        for slot in self.slots.values() {
+            self.available.set(*slot, self.is_available(*slot, now));
+        }
+        self.refresh_next_change(now);
+    }
+
+    fn refresh_next_change(&mut self, now: Time) {
+        let peers = self.peers.iter().flatten();
+        self.next_change = peers
+            .filter_map(|peer| peer.next_change(&self.rules, now))
+            .min();
+    }
+}

@@ -1,0 +1,82 @@
+//! The selection of the peer that a request is forwarded to.
+//!
+//! Under `consistent_hash`, the ring over peers selects by session key. Otherwise a match of at least half of the prompt
+//! selects among the peers that hold it, since their caches are warm. Without such a match every available peer is a
+//! candidate. Among candidates the smallest estimated time to first token wins: round trip plus the time that the peer's
+//! queue takes to drain. Equal estimates are decided by free capacity.
+//!
+//! Rejected: the least loaded peer, as SkyLB selects below half a match, since regions differ in size, and a slow queue
+//! nearby can be later than a free replica far away; adding the prefill of the prompt, which is the same everywhere below
+//! half a match.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use super::peer_table::PeerTable;
+use crate::index::PrefixMatch;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{PeerId, PolicyName, Reason, Request};
+
+/// Smallest share of the prompt whose match selects a peer.
+const MATCH_MIN: f64 = 0.5;
+
+/// The selected peer of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ForwardTarget {
+    pub(crate) slot: ReplicaIndex,
+    pub(crate) peer: PeerId,
+    pub(crate) reason: Reason,
+    /// The part of the prompt that the peer was sent before.
+    pub(crate) matched: PrefixMatch,
+    pub(crate) estimated_ttft: Duration,
+}
+
+impl PeerTable {
+    /// Selects a peer for `request` among the `available` ones that were not tried.
+    pub(crate) fn select(
+        &self,
+        request: &Request,
+        tried: &[PeerId],
+        policy: PolicyName,
+        available: &ReplicaSet,
+    ) -> Option<ForwardTarget> {
+        let untried = self.untried(available, tried);
+        let candidates = untried.as_ref().unwrap_or(available);
+        if candidates.is_empty() {
+            return None;
+        }
+        let blocks = request.fingerprint.blocks();
+        let (slot, reason, matched) = if policy == PolicyName::ConsistentHash {
+            let slot = self.ring.walk(request, candidates, &[])?;
+            (slot, Reason::Ring, None)
+        } else {
+            let matched = self.index.deepest(blocks, candidates);
+            let holders = self.index.targets(&matched, candidates);
+            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_MIN)
+                .then(|| self.soonest(holders))
+                .flatten();
+            match warm {
+                Some(slot) => (slot, Reason::Prefix, Some(matched)),
+                None => (self.soonest(candidates.iter())?, Reason::Soonest, None),
+            }
+        };
+        let peer = self.get(slot)?;
+        Some(ForwardTarget {
+            slot,
+            peer: peer.id,
+            reason,
+            matched: matched.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
+            estimated_ttft: peer.estimated_ttft()?,
+        })
+    }
+
+    fn soonest(&self, candidates: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {
+        let key = |slot| {
+            let peer = self.get(slot)?;
+            let ttft = peer.estimated_ttft()?;
+            Some((ttft, Reverse(peer.free_capacity_left()), peer.id, slot))
+        };
+        let (.., slot) = candidates.filter_map(key).min()?;
+        Some(slot)
+    }
+}
