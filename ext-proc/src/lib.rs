@@ -21,6 +21,5 @@ pub mod regions;
 mod sans_io;
 pub mod server;
 pub mod shutdown;
-pub mod source;
 mod tasks;
 mod watched;

@@ -1,22 +1,18 @@
-//! Tasks that follow a changing set of things: one for each, started when it comes, stopped when it goes.
+//! Tasks for a changing set of keys.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::sync::{Arc, Weak};
 
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::pool::{Pool, PoolRegistry};
-
-/// One task for each key. Dropping the set stops them all.
+/// One task for each key. Dropping the set aborts all tasks.
 #[derive(Debug)]
-pub(crate) struct KeyedTasks<K>(BTreeMap<K, Running>);
+pub(crate) struct KeyedTasks<K>(BTreeMap<K, AbortOnDrop>);
 
+/// Aborts a task when it is dropped.
 #[derive(Debug)]
-struct Running(AbortHandle);
+pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
 
-impl Drop for Running {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -27,82 +23,28 @@ impl<K: Ord> KeyedTasks<K> {
         Self(BTreeMap::new())
     }
 
-    /// Stops the tasks whose key is not wanted any more.
-    pub(crate) fn keep(&mut self, mut wanted: impl FnMut(&K) -> bool) {
-        self.0.retain(|key, _| wanted(key));
+    /// Aborts the tasks of keys that are not wanted any more.
+    pub(crate) fn keep(&mut self, mut is_wanted: impl FnMut(&K) -> bool) {
+        self.0.retain(|key, _| is_wanted(key));
     }
 
     /// Starts a task for `key`, unless it has one.
     pub(crate) fn ensure(&mut self, key: K, start: impl FnOnce() -> JoinHandle<()>) {
         self.0
             .entry(key)
-            .or_insert_with(|| Running(start().abort_handle()));
+            .or_insert_with(|| AbortOnDrop(start().abort_handle()));
     }
 }
-
-/// Runs `work` for each pool of `pool_registry`, through reloads, until the registry is gone or the task is aborted.
-pub(crate) fn for_each_pool<W: Future<Output = ()> + Send + 'static>(
-    pool_registry: &PoolRegistry,
-    work: impl Fn(Weak<Pool>) -> W + Send + 'static,
-) -> JoinHandle<()> {
-    let mut table = pool_registry.watch();
-    tokio::spawn(async move {
-        let mut tasks = KeyedTasks::new();
-        loop {
-            let current = Arc::clone(&table.borrow_and_update());
-            let pools = || current.pools().iter().map(Identity::of);
-            tasks.keep(|known| pools().any(|pool| pool == *known));
-            for pool in pools() {
-                let work = || tokio::spawn(work(pool.0.clone()));
-                tasks.ensure(pool.clone(), work);
-            }
-            drop(current);
-            if table.changed().await.is_err() {
-                return;
-            }
-        }
-    })
-}
-
-/// Which pool, told from a later one of the same name by where it lies in memory; the weak reference keeps that
-/// place from being used again.
-#[derive(Clone, Debug)]
-struct Identity(Weak<Pool>);
-
-impl Identity {
-    fn of(pool: &Arc<Pool>) -> Self {
-        Self(Arc::downgrade(pool))
-    }
-}
-
-impl Ord for Identity {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.as_ptr().cmp(&other.0.as_ptr())
-    }
-}
-
-impl PartialOrd for Identity {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Identity {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Identity {}
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     #[tokio::test]
-    async fn a_key_has_one_task_and_it_ends_with_the_key() {
+    async fn each_key_has_one_task_which_ends_with_the_key() {
         let started = Arc::new(AtomicUsize::new(0));
         let alive = Arc::new(());
         let mut tasks = KeyedTasks::new();

@@ -5,9 +5,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 
 use super::view;
+use crate::config::ReloadError;
 use crate::pool::MembershipError;
 use crate::regions::UnknownRegion;
-use crate::source::ReloadError;
 
 /// An error as the client sees it.
 #[derive(Debug)]

@@ -44,9 +44,9 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::config::Reloader;
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
-use crate::source::Reloader;
 use auth::Authorized;
 use error::ApiError;
 

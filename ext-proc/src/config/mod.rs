@@ -13,6 +13,7 @@ mod number;
 mod raw;
 pub mod reference;
 mod region;
+mod reload;
 mod resolve;
 mod section;
 mod tree;
@@ -35,6 +36,7 @@ pub use listen::Listen;
 pub use names::EngineKind;
 use names::PushName;
 pub use region::{HEARTBEATS_MISSED_MAX, PeerConfig, RegionConfig, Security, TlsFiles};
+pub use reload::{ReloadError, ReloadResult, Reloader};
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;

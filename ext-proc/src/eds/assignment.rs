@@ -1,9 +1,8 @@
-//! The endpoints of one cluster, as Envoy wants them.
+//! The endpoints of one cluster, in Envoy's format.
 //!
-//! A draining replica stays listed, as `DRAINING`. Envoy's own choices (ring hash, when this service is away) then
-//! avoid it, while `override_host` still sends to it: a request that was decided just before the drain, or that has it
-//! as a fallback, arrives. Seen with Envoy 1.40, as was that a response in flight ends well even on a replica that is
-//! taken off the list.
+//! A draining replica stays listed, as `DRAINING`. Envoy's own load balancing (ring hash, without this service) then avoids
+//! it, while `override_host` still sends to it: a request that was decided right before the drain, or that has the
+//! replica as a fallback, arrives. Envoy 1.40 behaves so; it also finishes a response from a replica that leaves the list.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,19 +20,19 @@ use twox_hash::XxHash3_64;
 
 use crate::pool::{Member, PoolTable};
 
-/// The most clusters that one stream may follow.
+/// Limit of clusters of one stream.
 const CLUSTERS_MAX: usize = 1_000;
 
-/// One cluster's endpoints, encoded, and their version.
+/// The encoded endpoints of a cluster, and their version.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Assignment {
     pub(super) any: Any,
-    /// A hash of the content: two instances of the service, and one before and after a restart, agree on it.
+    /// Hash of the content, on which all instances of the service agree, also after a restart.
     pub(super) version: String,
 }
 
 impl Assignment {
-    /// The endpoints of a cluster; none for one that no pool stands behind.
+    /// Builds the endpoints of a cluster; a cluster without a pool has none.
     pub(super) fn of(cluster: &str, table: &PoolTable) -> Self {
         let members = table
             .for_cluster(cluster)
@@ -59,29 +58,29 @@ impl Assignment {
     }
 }
 
-/// The clusters that a stream follows.
+/// The clusters that a stream subscribes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Nothing was asked for yet.
+pub(super) enum Subscription {
+    /// No request yet.
     #[default]
-    Nothing,
-    /// All that have a pool.
+    Empty,
+    /// All clusters with a pool.
     All,
-    /// These.
+    /// The clusters with these names.
     Named(BTreeSet<String>),
 }
 
-impl Wanted {
-    /// The clusters with these names; `None` when they are more than a stream may follow.
+impl Subscription {
+    /// Subscribes to clusters by name; `None` when they exceed the limit.
     pub(super) fn named(names: BTreeSet<String>) -> Option<Self> {
         (names.len() <= CLUSTERS_MAX).then_some(Self::Named(names))
     }
 
-    /// The names of those of which something can be said: while a pool's sources have not told who is in it, "nobody"
-    /// would take from an Envoy that outlived a restart of this service every endpoint that it has.
+    /// Returns the names of the clusters whose endpoints are known. An empty list for a pool that has not synced would take
+    /// all endpoints away from an Envoy that outlived a restart of this service.
     pub(super) fn clusters(&self, table: &PoolTable) -> Vec<String> {
         let mut names: Vec<String> = match self {
-            Self::Nothing => Vec::new(),
+            Self::Empty => Vec::new(),
             Self::All => table.pools().iter().map(|pool| pool.cluster()).collect(),
             Self::Named(names) => names.iter().cloned().collect(),
         };
@@ -90,14 +89,14 @@ impl Wanted {
     }
 }
 
-/// Why a stream was ended that asked for too much.
+/// Returns the status for a subscription beyond the limit.
 pub(super) fn too_many() -> tonic::Status {
     tonic::Status::resource_exhausted(format!(
         "a stream may follow {CLUSTERS_MAX} clusters; use several streams"
     ))
 }
 
-/// The type of the only resource that is served here.
+/// Returns the type of the only resource of the service.
 pub(super) fn type_url() -> String {
     ClusterLoadAssignment::type_url()
 }

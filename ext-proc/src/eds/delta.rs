@@ -1,5 +1,5 @@
-//! Incremental EDS: requests add and remove clusters, responses bring the clusters that changed, each with its
-//! version, which an Envoy that comes back tells so that it is not sent again what it has.
+//! Incremental EDS: requests add and remove clusters, and responses have the clusters that changed, each with its version. An
+//! Envoy that reconnects sends the versions that it has, and gets only the clusters that differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,30 +8,30 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 };
 use tonic::Status;
 
-use super::assignment::{Assignment, Wanted, too_many, type_url};
-use super::stream::{Heard, Session};
+use super::assignment::{Assignment, Subscription, too_many, type_url};
+use super::stream::StreamState;
 use crate::pool::PoolTable;
 
-/// The name by which a stream asks for everything.
+/// Name that subscribes to all clusters.
 const WILDCARD: &str = "*";
 
-/// What one stream has asked for and been sent.
+/// The subscription of one stream, and what it was sent.
 #[derive(Debug, Default)]
-pub(super) struct DeltaSession {
-    wanted: Wanted,
-    /// The version of each cluster that Envoy has.
+pub(super) struct DeltaState {
+    subscription: Subscription,
+    /// Version of each cluster that Envoy has.
     sent: HashMap<String, String>,
     responses: u64,
 }
 
-impl Session for DeltaSession {
+impl StreamState for DeltaState {
     type Request = DeltaDiscoveryRequest;
     type Response = DeltaDiscoveryResponse;
 
-    fn hear(&mut self, request: Self::Request) -> Result<Heard, Status> {
-        let first = self.wanted == Wanted::Nothing;
+    fn handle(&mut self, request: Self::Request) -> Result<Option<String>, Status> {
+        let first = self.subscription == Subscription::Empty;
         for name in &request.resource_names_subscribe {
-            // Asking again means that Envoy has dropped it.
+            // A repeated subscription means that Envoy has dropped the cluster.
             self.sent.remove(name);
         }
         if first {
@@ -43,29 +43,26 @@ impl Session for DeltaSession {
         let subscribed = request.resource_names_subscribe;
         let all =
             subscribed.iter().any(|name| name == WILDCARD) || (first && subscribed.is_empty());
-        let before = std::mem::take(&mut self.wanted);
-        self.wanted = match before {
-            _ if all => Wanted::All,
-            Wanted::All => Wanted::All,
-            Wanted::Nothing => {
-                Wanted::named(subscribed.into_iter().collect()).ok_or_else(too_many)?
+        let before = std::mem::take(&mut self.subscription);
+        self.subscription = match before {
+            _ if all => Subscription::All,
+            Subscription::All => Subscription::All,
+            Subscription::Empty => {
+                Subscription::named(subscribed.into_iter().collect()).ok_or_else(too_many)?
             }
-            Wanted::Named(mut names) => {
+            Subscription::Named(mut names) => {
                 names.extend(subscribed);
                 let gone: BTreeSet<_> = request.resource_names_unsubscribe.into_iter().collect();
                 names.retain(|name| !gone.contains(name));
-                Wanted::named(names).ok_or_else(too_many)?
+                Subscription::named(names).ok_or_else(too_many)?
             }
         };
-        Ok(match request.error_detail {
-            Some(error) => Heard::Refused(error.message),
-            None => Heard::Nothing,
-        })
+        Ok(request.error_detail.map(|error| error.message))
     }
 
     fn changes(&mut self, table: &PoolTable) -> Option<Self::Response> {
         let mut resources = Vec::new();
-        for cluster in self.wanted.clusters(table) {
+        for cluster in self.subscription.clusters(table) {
             let assignment = Assignment::of(&cluster, table);
             if self.sent.get(&cluster) != Some(&assignment.version) {
                 self.sent

@@ -1,15 +1,15 @@
-//! Tells Envoy which replicas there are (EDS), so that they can come and go at run time.
+//! Endpoint discovery: tells Envoy the replicas of each cluster, which come and go at run time.
 //!
-//! Envoy's `override_host` load balancer sends only to hosts that its cluster has, so a replica that is added here
-//! must reach Envoy before requests for it do. Both are pushed at once; a request that is faster than the endpoints
-//! falls to the cluster's fallback policy, and fails nowhere.
+//! Envoy's `override_host` load balancer sends only to hosts of its cluster, so Envoy must know a new replica before requests
+//! for it arrive. The service pushes endpoints and decisions at once. A request that overtakes the endpoints falls to the
+//! cluster's fallback policy, and fails nowhere.
 //!
-//! Both protocols of Envoy's are spoken: state of the world (`GRPC`) and incremental (`DELTA_GRPC`). In both, a
-//! cluster that no pool stands behind is answered with no endpoints: left without an answer, Envoy would hold back
-//! its start, and then show a timeout in the place of a mistake.
+//! The service speaks both of Envoy's protocols: state of the world (`GRPC`) and incremental (`DELTA_GRPC`). In both, a
+//! cluster without a pool gets no endpoints. Without a reply, Envoy would delay its start, and then show a timeout in place
+//! of the mistake.
 //!
-//! There is no shared snapshot to be kept up to date: each stream compares what it has sent with the pool tables
-//! whenever the registry's revision moves. A service has few Envoys, and membership changes seldom.
+//! There is no shared snapshot. Whenever the registry's revision changes, each stream compares what it has sent with the
+//! pool table. A service has few Envoys, and membership changes seldom.
 
 mod assignment;
 mod delta;
@@ -30,27 +30,27 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::Metrics;
 use crate::pool::PoolRegistry;
-use delta::DeltaSession;
-use sotw::SotwSession;
+use delta::DeltaState;
+use sotw::SotwState;
 use stream::follow;
 
-/// The endpoint discovery service over a pool_registry.
+/// The endpoint discovery service.
 #[derive(Clone, Debug)]
-pub struct Endpoints {
-    context: Arc<Context>,
+pub struct EdsService {
+    context: Arc<EdsContext>,
 }
 
-/// What every stream uses.
+/// State that all streams share.
 #[derive(Debug)]
-struct Context {
+struct EdsContext {
     pool_registry: Arc<PoolRegistry>,
     metrics: Arc<Metrics>,
-    /// Turns true when the service stops: the streams end, so that connections can.
+    /// Turns true when the service stops. The streams then end, so that connections can close.
     stopping: watch::Receiver<bool>,
 }
 
-impl Endpoints {
-    /// The gRPC service. Its streams end when `stopping` turns true.
+impl EdsService {
+    /// Creates the gRPC service. Its streams end when `stopping` turns true.
     #[must_use]
     pub fn server(
         pool_registry: Arc<PoolRegistry>,
@@ -58,7 +58,7 @@ impl Endpoints {
         stopping: watch::Receiver<bool>,
     ) -> EndpointDiscoveryServiceServer<Self> {
         EndpointDiscoveryServiceServer::new(Self {
-            context: Arc::new(Context {
+            context: Arc::new(EdsContext {
                 pool_registry,
                 metrics,
                 stopping,
@@ -68,7 +68,7 @@ impl Endpoints {
 }
 
 #[tonic::async_trait]
-impl EndpointDiscoveryService for Endpoints {
+impl EndpointDiscoveryService for EdsService {
     type StreamEndpointsStream = BoxStream<'static, Result<DiscoveryResponse, Status>>;
     type DeltaEndpointsStream = BoxStream<'static, Result<DeltaDiscoveryResponse, Status>>;
 
@@ -76,18 +76,18 @@ impl EndpointDiscoveryService for Endpoints {
         &self,
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamEndpointsStream>, Status> {
-        let session = SotwSession::default();
-        let answers = follow(Arc::clone(&self.context), request.into_inner(), session);
-        Ok(Response::new(Box::pin(answers)))
+        let state = SotwState::default();
+        let replies = follow(Arc::clone(&self.context), request.into_inner(), state);
+        Ok(Response::new(Box::pin(replies)))
     }
 
     async fn delta_endpoints(
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaEndpointsStream>, Status> {
-        let session = DeltaSession::default();
-        let answers = follow(Arc::clone(&self.context), request.into_inner(), session);
-        Ok(Response::new(Box::pin(answers)))
+        let state = DeltaState::default();
+        let replies = follow(Arc::clone(&self.context), request.into_inner(), state);
+        Ok(Response::new(Box::pin(replies)))
     }
 
     async fn fetch_endpoints(
@@ -95,6 +95,6 @@ impl EndpointDiscoveryService for Endpoints {
         request: Request<DiscoveryRequest>,
     ) -> Result<Response<DiscoveryResponse>, Status> {
         let table = self.context.pool_registry.table();
-        SotwSession::fetch(&request.into_inner(), &table).map(Response::new)
+        SotwState::fetch(&request.into_inner(), &table).map(Response::new)
     }
 }

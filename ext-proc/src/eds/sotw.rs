@@ -1,39 +1,39 @@
-//! State-of-the-world EDS: each request names all clusters that Envoy wants; each response brings the clusters that
-//! changed (for endpoints, unlike for clusters and listeners, a response need not be complete).
+//! State-of-the-world EDS: each request names all clusters that Envoy subscribes to, and each response has the clusters that
+//! changed. (For endpoints, unlike for clusters and listeners, a response need not be complete.)
 
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use tonic::Status;
 
-use super::assignment::{Assignment, Wanted, too_many, type_url};
-use super::stream::{Heard, Session};
+use super::assignment::{Assignment, Subscription, too_many, type_url};
+use super::stream::StreamState;
 use crate::pool::PoolTable;
 
-/// What one stream has asked for and been sent.
+/// The subscription of one stream, and what it was sent.
 #[derive(Debug, Default)]
-pub(super) struct SotwSession {
-    wanted: Wanted,
-    /// The version of each cluster that was sent last.
+pub(super) struct SotwState {
+    subscription: Subscription,
+    /// Version of each cluster that was sent last.
     sent: HashMap<String, String>,
     responses: u64,
 }
 
-impl SotwSession {
-    /// The answer to a single request, outside of any stream.
+impl SotwState {
+    /// Answers a single request outside of a stream.
     pub(super) fn fetch(
         request: &DiscoveryRequest,
         table: &PoolTable,
     ) -> Result<DiscoveryResponse, Status> {
-        let mut session = Self::default();
-        session.want(&request.resource_names)?;
-        Ok(session.changes(table).unwrap_or_default())
+        let mut state = Self::default();
+        state.subscribe(&request.resource_names)?;
+        Ok(state.changes(table).unwrap_or_default())
     }
 
-    fn want(&mut self, names: &[String]) -> Result<(), Status> {
-        self.wanted = match names {
-            [] => Wanted::All,
-            names => Wanted::named(names.iter().cloned().collect()).ok_or_else(too_many)?,
+    fn subscribe(&mut self, names: &[String]) -> Result<(), Status> {
+        self.subscription = match names {
+            [] => Subscription::All,
+            names => Subscription::named(names.iter().cloned().collect()).ok_or_else(too_many)?,
         };
         Ok(())
     }
@@ -43,30 +43,27 @@ impl SotwSession {
     }
 }
 
-impl Session for SotwSession {
+impl StreamState for SotwState {
     type Request = DiscoveryRequest;
     type Response = DiscoveryResponse;
 
-    fn hear(&mut self, request: Self::Request) -> Result<Heard, Status> {
+    fn handle(&mut self, request: Self::Request) -> Result<Option<String>, Status> {
         let first = self.responses == 0;
         if !first && request.response_nonce != self.nonce() {
-            // Written before our last response was read; its answer to that one is on its way.
-            return Ok(Heard::Nothing);
+            // Envoy wrote the request before it read the last response.
+            return Ok(None);
         }
-        self.want(&request.resource_names)?;
-        if let Wanted::Named(names) = &self.wanted {
-            // What is no longer wanted must be sent again when it is wanted again.
+        self.subscribe(&request.resource_names)?;
+        if let Subscription::Named(names) = &self.subscription {
+            // A cluster that leaves the subscription is sent again when it returns.
             self.sent.retain(|name, _| names.contains(name));
         }
-        Ok(match request.error_detail {
-            Some(error) => Heard::Refused(error.message),
-            None => Heard::Nothing,
-        })
+        Ok(request.error_detail.map(|error| error.message))
     }
 
     fn changes(&mut self, table: &PoolTable) -> Option<Self::Response> {
         let mut resources = Vec::new();
-        for cluster in self.wanted.clusters(table) {
+        for cluster in self.subscription.clusters(table) {
             let assignment = Assignment::of(&cluster, table);
             if self.sent.get(&cluster) != Some(&assignment.version) {
                 self.sent.insert(cluster, assignment.version);

@@ -1,4 +1,4 @@
-//! What both protocols have in common: hear what Envoy says, look whether anything changed for it, send that.
+//! The part that both protocols share: read Envoy's requests, and send what has changed.
 
 use std::sync::Arc;
 
@@ -6,50 +6,41 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::Context;
+use super::EdsContext;
 use crate::pool::PoolTable;
 
-/// One stream's memory, free of I/O.
-pub(super) trait Session: Send + 'static {
-    /// What Envoy sends.
+/// The state of one stream, free of I/O.
+pub(super) trait StreamState: Send + 'static {
+    /// Message of Envoy.
     type Request: Send + 'static;
-    /// What it is sent.
+    /// Message to Envoy.
     type Response: Send + 'static;
 
-    /// Takes in what Envoy says. An error ends the stream.
-    fn hear(&mut self, request: Self::Request) -> Result<Heard, Status>;
+    /// Handles a request of Envoy. Returns the reason if Envoy refuses the last response. An error ends the stream.
+    fn handle(&mut self, request: Self::Request) -> Result<Option<String>, Status>;
 
-    /// What has changed for this Envoy since it was sent something last.
+    /// Returns what has changed for this Envoy since the last response.
     fn changes(&mut self, table: &PoolTable) -> Option<Self::Response>;
 }
 
-/// What there is to note about a request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// Nothing.
-    Nothing,
-    /// Envoy refused the last response, for this reason.
-    Refused(String),
-}
-
-/// Answers one stream of Envoy's.
+/// Serves one stream of Envoy.
 pub(super) fn follow<I, S>(
-    context: Arc<Context>,
+    context: Arc<EdsContext>,
     inbound: I,
-    session: S,
+    state: S,
 ) -> impl Stream<Item = Result<S::Response, Status>> + Send + 'static
 where
-    S: Session,
+    S: StreamState,
     I: Stream<Item = Result<S::Request, Status>> + Send + Unpin + 'static,
 {
     context.metrics.eds_streams.inc();
-    let follower = Follower {
+    let follower = StreamFollower {
         revision: context.pool_registry.revision(),
         stopping: context.stopping.clone(),
         context,
         inbound,
-        session,
-        failed: false,
+        state,
+        has_failed: false,
     };
     futures_util::stream::unfold(follower, |mut follower| async move {
         let item = follower.next().await?;
@@ -57,40 +48,40 @@ where
     })
 }
 
-struct Follower<I, S> {
-    context: Arc<Context>,
+struct StreamFollower<I, S> {
+    context: Arc<EdsContext>,
     inbound: I,
-    session: S,
+    state: S,
     revision: watch::Receiver<u64>,
     stopping: watch::Receiver<bool>,
-    failed: bool,
+    has_failed: bool,
 }
 
-impl<I, S> Follower<I, S>
+impl<I, S> StreamFollower<I, S>
 where
-    S: Session,
+    S: StreamState,
     I: Stream<Item = Result<S::Request, Status>> + Unpin,
 {
     async fn next(&mut self) -> Option<Result<S::Response, Status>> {
-        if self.failed {
+        if self.has_failed {
             return None;
         }
         loop {
-            // Marked as seen first: a change that comes while the table is read is looked at once more.
+            // Marked first: a change during the comparison causes one more.
             self.revision.mark_unchanged();
-            if let Some(response) = self.session.changes(&self.context.pool_registry.table()) {
+            if let Some(response) = self.state.changes(&self.context.pool_registry.table()) {
                 self.context.metrics.eds_pushes.inc();
                 return Some(Ok(response));
             }
             tokio::select! {
-                message = self.inbound.next() => match self.session.hear(message?.ok()?) {
-                    Ok(Heard::Nothing) => {}
-                    Ok(Heard::Refused(why)) => {
+                message = self.inbound.next() => match self.state.handle(message?.ok()?) {
+                    Ok(None) => {}
+                    Ok(Some(reason)) => {
                         self.context.metrics.eds_nacks.inc();
-                        tracing::warn!(why, "Envoy refuses the endpoints that it was sent");
+                        tracing::warn!(reason, "Envoy refuses an endpoint update");
                     }
                     Err(status) => {
-                        self.failed = true;
+                        self.has_failed = true;
                         return Some(Err(status));
                     }
                 },
@@ -101,7 +92,7 @@ where
     }
 }
 
-impl<I, S> Drop for Follower<I, S> {
+impl<I, S> Drop for StreamFollower<I, S> {
     fn drop(&mut self) {
         self.context.metrics.eds_streams.dec();
     }

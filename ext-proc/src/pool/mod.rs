@@ -16,7 +16,9 @@ mod regions;
 mod registry;
 mod request;
 mod shared_placement;
+mod sources;
 mod state;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +48,8 @@ pub use peer_table::{PEERS_MAX, PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
 pub use request::{RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
+pub use tasks::follow_sources;
+pub(crate) use tasks::for_each_pool;
 
 /// A pool and everything that drives it.
 #[derive(Debug)]

@@ -21,8 +21,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use crate::metrics::ProbeMetrics;
-use crate::pool::PoolRegistry;
-use crate::tasks;
+use crate::pool::{PoolRegistry, for_each_pool};
 use fetch::Fetcher;
 use threads::Threads;
 
@@ -39,7 +38,7 @@ pub use load::{PageError, detect_engine, parse_load};
 pub fn spawn(pool_registry: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let fetcher = Fetcher::new();
     let threads = Arc::new(Threads::start()?);
-    Ok(tasks::for_each_pool(pool_registry, move |pool| {
+    Ok(for_each_pool(pool_registry, move |pool| {
         prober::follow(pool, fetcher.clone(), metrics.clone(), Arc::clone(&threads))
     }))
 }

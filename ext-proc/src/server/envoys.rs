@@ -1,14 +1,13 @@
-//! Which connections are an Envoy's, and so whether this service has a gateway at all.
+//! Counts the connections of Envoys, which tell whether this service has a gateway.
 //!
 //! Other regions must know whether requests can still enter here: replicas behind a region without an Envoy are idle.
-//! A connection counts as an Envoy's from the moment that it carries what only an Envoy says (external processing,
+//! A connection belongs to an Envoy from the first call that only an Envoy makes (external processing, decision streams,
 //! endpoint discovery, or Envoy's own health check) until it closes. Envoy keeps such connections open: one for each
-//! worker once it has traffic, one for endpoint discovery, one for health checks. A process that dies closes them at
-//! once, and one that freezes loses them to the server's keepalive.
+//! worker after its first request, one for endpoint discovery, and one for health checks. An Envoy that dies closes them
+//! at once, and one that freezes loses them to the server's keepalive.
 //!
-//! Counting open streams was tried on paper and rejected: without endpoint discovery an Envoy has a stream open only
-//! while it has requests, so a quiet night would look like a dead gateway. So was counting every connection: probes of
-//! an orchestrator come to the same port.
+//! Rejected: counting open streams. Without endpoint discovery, an Envoy has a stream only while it has requests, so a quiet
+//! night would look like a dead gateway. Rejected: counting every connection. Probes of an orchestrator use the same port.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,24 +20,24 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::transport::server::Connected;
 
-/// How Envoy's health checker names itself.
+/// Beginning of the user agent of Envoy's health checker.
 const HEALTH_CHECKER: &[u8] = b"Envoy/HC";
 
-/// Counts open connections of Envoys. Clones share the count.
+/// The count of open connections of Envoys. Clones share the count.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Envoys(watch::Sender<usize>);
+pub(super) struct EnvoyConnections(watch::Sender<usize>);
 
-impl Envoys {
-    /// The count, now and whenever it changes.
+impl EnvoyConnections {
+    /// Follows the count.
     pub(super) fn count(&self) -> watch::Receiver<usize> {
         self.0.subscribe()
     }
 
-    /// Watches a connection until it is dropped.
-    pub(super) fn watch<S>(&self, stream: S) -> Watched<S> {
-        Watched {
+    /// Tracks a connection until it is dropped.
+    pub(super) fn track<S>(&self, stream: S) -> TrackedConnection<S> {
+        TrackedConnection {
             stream,
-            connection: Connection(Arc::new(Seen {
+            connection: Connection(Arc::new(ConnectionState {
                 envoys: self.clone(),
                 is_envoy: AtomicBool::new(false),
             })),
@@ -46,47 +45,49 @@ impl Envoys {
     }
 }
 
-/// A connection that counts once it was found to be an Envoy's.
+/// A connection, which counts after a call that only an Envoy makes.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct TrackedConnection<S> {
     stream: S,
     connection: Connection,
 }
 
-/// What requests know of their connection.
+/// The connection of a request.
 #[derive(Clone, Debug)]
-pub(super) struct Connection(Arc<Seen>);
+pub(super) struct Connection(Arc<ConnectionState>);
 
 #[derive(Debug)]
-struct Seen {
-    envoys: Envoys,
+struct ConnectionState {
+    envoys: EnvoyConnections,
     is_envoy: AtomicBool,
 }
 
 impl Connection {
     fn mark(&self) {
-        // Looked at first, since all but the first request only need to read.
-        let seen = &self.0;
-        if !seen.is_envoy.load(Ordering::Relaxed) && !seen.is_envoy.swap(true, Ordering::Relaxed) {
-            seen.envoys.0.send_modify(|count| *count += 1);
+        // All requests after the first only need to read.
+        let state = &self.0;
+        if !state.is_envoy.load(Ordering::Relaxed) && !state.is_envoy.swap(true, Ordering::Relaxed)
+        {
+            state.envoys.0.send_modify(|count| *count += 1);
         }
     }
 }
 
-impl<S> Drop for Watched<S> {
+impl<S> Drop for TrackedConnection<S> {
     fn drop(&mut self) {
-        // Requests may outlive their connection for a moment; the connection itself is what counts. Marked for good, so
-        // that a late one does not count it again.
-        let seen = &self.connection.0;
-        if seen.is_envoy.swap(true, Ordering::Relaxed) {
-            seen.envoys
+        // A request may outlive its connection for a moment. The mark stays, so that such a request does not count the
+        // connection again.
+        let state = &self.connection.0;
+        if state.is_envoy.swap(true, Ordering::Relaxed) {
+            state
+                .envoys
                 .0
                 .send_modify(|count| *count = count.saturating_sub(1));
         }
     }
 }
 
-impl<S> Connected for Watched<S> {
+impl<S> Connected for TrackedConnection<S> {
     type ConnectInfo = Connection;
 
     fn connect_info(&self) -> Connection {
@@ -94,7 +95,7 @@ impl<S> Connected for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -104,10 +105,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-/// Does not say that it takes several pieces at once, although it could: the HTTP/2 layer then hands over an answer of a
-/// few hundred bytes as a piece of its own, with a write for each. Without that it copies the answers of all streams
-/// that are ready into one buffer, which is one write here, and one read in Envoy.
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+/// Does not offer vectored writes. With them, the HTTP/2 layer writes each reply of a few hundred bytes on its own. Without
+/// them, it copies the replies of all ready streams into one buffer: one write here, and one read in Envoy.
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -131,33 +131,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Who calls a service.
+/// The clients of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Callers {
-    /// Nobody but Envoys.
-    Envoys,
-    /// Anybody; an Envoy is known by the name of its health checker.
-    Anybody,
+pub(super) enum CallerKind {
+    /// Envoys only.
+    Envoy,
+    /// Any client; the user agent of its health checker identifies an Envoy.
+    Any,
 }
 
-/// A service that marks the connections of the Envoys which call it.
+/// Marks the connections of the Envoys that call a service.
 #[derive(Clone, Debug)]
-pub(super) struct Marking<S> {
+pub(super) struct EnvoyDetector<S> {
     service: S,
-    callers: Callers,
+    callers: CallerKind,
 }
 
-impl<S> Marking<S> {
-    pub(super) fn new(service: S, callers: Callers) -> Self {
+impl<S> EnvoyDetector<S> {
+    pub(super) fn new(service: S, callers: CallerKind) -> Self {
         Self { service, callers }
     }
 }
 
-impl<S: NamedService> NamedService for Marking<S> {
+impl<S: NamedService> NamedService for EnvoyDetector<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S, B> Service<http::Request<B>> for Marking<S>
+impl<S, B> Service<http::Request<B>> for EnvoyDetector<S>
 where
     S: Service<http::Request<B>>,
 {
@@ -179,11 +179,11 @@ where
     }
 }
 
-impl<S> Marking<S> {
+impl<S> EnvoyDetector<S> {
     fn is_from_envoy<B>(&self, request: &http::Request<B>) -> bool {
         match self.callers {
-            Callers::Envoys => true,
-            Callers::Anybody => {
+            CallerKind::Envoy => true,
+            CallerKind::Any => {
                 let agent = request.headers().get(http::header::USER_AGENT);
                 agent.is_some_and(|agent| agent.as_bytes().starts_with(HEALTH_CHECKER))
             }
@@ -196,10 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_counts_once_from_its_first_mark_to_its_end() {
-        let envoys = Envoys::default();
+    fn a_marked_connection_counts_once_until_it_closes() {
+        let envoys = EnvoyConnections::default();
         let count = || *envoys.count().borrow();
-        let (first, second) = (envoys.watch(()), envoys.watch(()));
+        let (first, second) = (envoys.track(()), envoys.track(()));
         assert_eq!(count(), 0);
         let late = first.connect_info();
         for _ in 0..3 {
@@ -214,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn a_health_check_counts_when_it_is_envoys() {
-        let service = Marking::new((), Callers::Anybody);
+    fn the_user_agent_identifies_envoys_health_check() {
+        let service = EnvoyDetector::new((), CallerKind::Any);
         let from = |agent: &str| {
             http::Request::builder()
                 .header("user-agent", agent)
@@ -223,6 +223,6 @@ mod tests {
         };
         assert!(service.is_from_envoy(&from("Envoy/HC").unwrap()));
         assert!(!service.is_from_envoy(&from("grpc-go/1.60").unwrap()));
-        assert!(Marking::new((), Callers::Envoys).is_from_envoy(&from("any").unwrap()));
+        assert!(EnvoyDetector::new((), CallerKind::Envoy).is_from_envoy(&from("any").unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! The gRPC server: which services, and HTTP/2 set for thousands of streams that wait.
+//! The gRPC server: its services, and HTTP/2 settings for thousands of queued requests.
 
 use std::future::Future;
 use std::io;
@@ -10,43 +10,44 @@ use tonic::transport::server::{Router, Server};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::envoys::{Callers, Envoys, Marking, Watched};
+use super::envoys::{CallerKind, EnvoyConnections, EnvoyDetector, TrackedConnection};
 use super::listen::Connection;
-use crate::eds::Endpoints;
+use crate::eds::EdsService;
 use crate::frontends::decision_stream::DecisionServer;
 use crate::frontends::ext_proc::ExtProcServer;
 
-/// The most streams that one connection may have open. A stream lives as long as its request, so this bounds waiting
-/// and running requests together; Envoy opens one connection per worker thread. HTTP/2's usual 100 to 200 would be
-/// reached by a queue of any size, and then Envoy would time out on requests that nobody has seen.
+/// Limit of open streams of one connection. A stream lives as long as its request, so this limits queued requests and
+/// requests in flight together; Envoy opens one connection for each worker. A queue soon reaches HTTP/2's usual 100 to
+/// 200, and Envoy then times out on requests that have not reached the service.
 const STREAMS_MAX: u32 = 100_000;
 
-/// How far a stream may send ahead of what is read, in bytes: HTTP/2's own default, where the server's is 1 MiB.
+/// Flow-control window of a stream, in bytes: HTTP/2's own default instead of the server's 1 MiB.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// How far all streams of a connection together may. What waits reads nothing, so this must be more than a few windows.
+/// Flow-control window of a connection, in bytes. A queued request reads nothing, so this must hold many stream windows.
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// How often a silent connection is asked whether it is alive, and how long it may take to say so: the places of an
-/// Envoy that vanished come free after both.
+/// Interval of keepalive pings on a silent connection. The requests of an Envoy that vanished are released after this
+/// interval and [`KEEPALIVE_TIMEOUT`].
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest time until the reply to a keepalive ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Everything that is served.
+/// The gRPC services.
 #[derive(Clone)]
 pub(super) struct Services {
     pub(super) ext_proc: ExtProcServer,
     pub(super) decisions: DecisionServer,
-    pub(super) endpoints: EndpointDiscoveryServiceServer<Endpoints>,
+    pub(super) endpoints: EndpointDiscoveryServiceServer<EdsService>,
     pub(super) health: HealthServer<HealthService>,
-    /// Learns which connections are Envoys'.
-    pub(super) envoys: Envoys,
+    /// Counts the connections of Envoys.
+    pub(super) envoys: EnvoyConnections,
 }
 
 /// Serves connections until `stop` resolves and every stream has ended.
 pub(super) async fn serve(
     services: Services,
-    connections: impl Stream<Item = io::Result<Watched<Box<dyn Connection>>>>,
+    connections: impl Stream<Item = io::Result<TrackedConnection<Box<dyn Connection>>>>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let router = router(services);
@@ -57,8 +58,8 @@ pub(super) async fn serve(
 }
 
 fn router(services: Services) -> Router {
-    // A client that aborts resets its stream, and a thousand may abort at once: that is not the attack against which
-    // the small defaults of these two limits guard. The bound on streams is the bound on them, too.
+    // A client that disconnects resets its stream, and thousands may disconnect at once. The small defaults of these two
+    // limits guard against an attack, and are replaced by the limit of streams.
     let resets_max = usize::try_from(STREAMS_MAX).ok();
     Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
@@ -68,8 +69,8 @@ fn router(services: Services) -> Router {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(Marking::new(services.ext_proc, Callers::Envoys))
-        .add_service(Marking::new(services.decisions, Callers::Envoys))
-        .add_service(Marking::new(services.endpoints, Callers::Envoys))
-        .add_service(Marking::new(services.health, Callers::Anybody))
+        .add_service(EnvoyDetector::new(services.ext_proc, CallerKind::Envoy))
+        .add_service(EnvoyDetector::new(services.decisions, CallerKind::Envoy))
+        .add_service(EnvoyDetector::new(services.endpoints, CallerKind::Envoy))
+        .add_service(EnvoyDetector::new(services.health, CallerKind::Any))
 }

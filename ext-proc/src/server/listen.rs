@@ -1,4 +1,4 @@
-//! Sockets that Envoy connects to.
+//! The sockets that Envoy connects to.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -17,31 +17,31 @@ use tokio::time::sleep;
 use super::workers::Workers;
 use crate::config::Listen;
 
-/// How long to wait when no connection can be taken, for want of file descriptors for example.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// An open socket.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) enum Socket {
-    /// TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
-    /// A Unix socket, and the file that goes when it is closed.
+    /// A Unix socket with its file.
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a Unix socket; removed when this is dropped.
+/// The file of a Unix socket, which is removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever removed it before us has done our work.
+        // A file that is gone already needs no removal.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
 impl Socket {
-    /// Opens it.
+    /// Opens the socket.
     pub(super) async fn open(address: &Listen) -> anyhow::Result<Self> {
         match address {
             Listen::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
@@ -53,7 +53,7 @@ impl Socket {
         }
     }
 
-    /// Takes connections and deals them out to the threads, until `stop` resolves.
+    /// Accepts connections and assigns them to workers, until `stop` resolves.
     pub(super) async fn accept(self, workers: Workers, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         loop {
@@ -62,30 +62,30 @@ impl Socket {
                 next = self.next() => next,
             };
             match next {
-                Ok(connection) => workers.deal(connection).await,
+                Ok(connection) => workers.assign(connection).await,
                 Err(error) => {
-                    tracing::warn!(%error, "no connection can be taken");
+                    tracing::warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    async fn next(&self) -> io::Result<Accepted> {
+    async fn next(&self) -> io::Result<AcceptedConnection> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Accepted::Tcp(stream.into_std()?))
+                Ok(AcceptedConnection::Tcp(stream.into_std()?))
             }
             Self::Unix(listener, _file) => {
                 let (stream, _) = listener.accept().await?;
-                Ok(Accepted::Unix(stream.into_std()?))
+                Ok(AcceptedConnection::Unix(stream.into_std()?))
             }
         }
     }
 
-    /// Where it is, with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     pub(super) fn address(&self) -> anyhow::Result<Listen> {
         match self {
             Self::Tcp(listener) => Ok(Listen::Tcp(listener.local_addr()?)),
@@ -94,15 +94,15 @@ impl Socket {
     }
 }
 
-/// A connection on its way to the thread that will serve it; it belongs to no runtime.
+/// An accepted connection on its way to a worker; it belongs to no runtime.
 #[derive(Debug)]
-pub(super) enum Accepted {
+pub(super) enum AcceptedConnection {
     Tcp(net::TcpStream),
     Unix(unix::net::UnixStream),
 }
 
-impl Accepted {
-    /// Makes it one of the runtime that this is called in.
+impl AcceptedConnection {
+    /// Registers the connection with the current runtime.
     pub(super) fn into_stream(self) -> io::Result<Box<dyn Connection>> {
         Ok(match self {
             Self::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
@@ -111,13 +111,13 @@ impl Accepted {
     }
 }
 
-/// A connection of either kind.
+/// A TCP or Unix connection.
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
 
-/// Makes way for a new socket: a process that was killed leaves its file behind. A socket that somebody answers on,
-/// and a file that is no socket, stay.
+/// Removes the socket file of a process that was killed. A socket with a listening process, and a file that is no socket,
+/// stay.
 async fn clear(path: &Path) -> anyhow::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -1,9 +1,9 @@
 //! Builds the service and runs it.
 //!
-//! A stop goes through in this order: links to other regions end, so that they send nothing more; new connections are
-//! refused and Envoy is told to open no more streams; what waits in the queues is let go, so that Envoy places it by its
-//! own fallback (a stop fails no request); responses in flight end as they end, for at most `drain_ms_max`. The admin
-//! interface goes last.
+//! A stop has this order. Links to other regions end, so that peers forward no more requests. The service accepts no
+//! connections, and tells Envoy to open no streams. Queued requests leave the queues, and Envoy places them by its own
+//! fallback, so that a stop fails no request. Responses in flight get up to `drain_ms_max` to end. The admin interface
+//! ends last.
 
 mod envoys;
 mod grpc;
@@ -21,29 +21,28 @@ use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admin::Admin;
 use crate::clock::Clock;
-use crate::config::{Config, Listen};
-use crate::eds::Endpoints;
+use crate::config::{Config, Listen, Reloader};
+use crate::eds::EdsService;
 use crate::frontends::decision_stream::DecisionServer;
 use crate::frontends::ext_proc::ExtProcServer;
 use crate::frontends::request::RequestContext;
 use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
-use crate::pool::PoolRegistry;
+use crate::pool::{PoolRegistry, follow_sources};
 use crate::probe;
-use crate::regions::RegionsServer;
+use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::shutdown;
-use crate::source::Source;
-use envoys::Envoys;
+use envoys::EnvoyConnections;
 use listen::Socket;
 use workers::Workers;
 
-/// How long the admin interface may take to answer what it has begun, once everything else has ended.
+/// Longest time that the admin interface may take for its last responses.
 const ADMIN_STOP_MAX: Duration = Duration::from_secs(1);
 
-/// Runs the service of a configuration until the process is told to stop. With a `file`, it follows that file.
+/// Runs the service of a configuration until a signal stops the process. With a `file`, it follows that file.
 ///
 /// # Errors
 ///
@@ -53,7 +52,7 @@ pub async fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     Server::bind(config, file).await?.run(stop).await
 }
 
-/// A service whose sockets are open.
+/// A service with open sockets.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
@@ -112,25 +111,25 @@ impl Server {
         })
     }
 
-    /// Where Envoy reaches the service, with the ports that the system chose.
+    /// The addresses for Envoy, with the ports that the system chose.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// When the system does not know an address.
     pub fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
         self.sockets.iter().map(Socket::address).collect()
     }
 
-    /// Where operators reach it.
+    /// The address of the admin interface.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// When the system does not know the address.
     pub fn admin_address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// This service among the regions, where there are others.
+    /// This service among the regions, if there are others.
     #[must_use]
     pub fn region(&self) -> Option<&RegionsServer> {
         self.region.as_ref()
@@ -142,130 +141,173 @@ impl Server {
         &self.pool_registry
     }
 
-    /// Serves until `stop` resolves, and what is open then has ended.
+    /// Serves until `stop` resolves and all requests have ended.
     ///
     /// # Errors
     ///
     /// When a listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-        let addresses = self.addresses()?;
-        let admin_address = self.admin_address()?;
-        let drain_max = self.config.drain_max;
-        let (stopping, stopped) = watch::channel(false);
-        let (serving, is_serving) = watch::channel(false);
-
-        let probes = probe::spawn(&self.pool_registry, self.probe_metrics)
-            .context("cannot start a thread for probes")?;
-        let admin_config = self.config.admin.clone();
-        let source = Source::start(&self.pool_registry, self.config, self.file);
-        let health =
-            readiness::announce(Arc::clone(&self.pool_registry), serving, stopped.clone()).await;
-
-        let envoys = Envoys::default();
-        let regions = self.region.as_ref().map(RegionsServer::handle);
-        let region = self.region.map(|region| {
-            let config = source.reloader().config();
-            region.start(config, envoys.count())
-        });
-        let region = region.transpose()?;
-        let context = Arc::new(RequestContext {
-            pool_registry: Arc::clone(&self.pool_registry),
-            metrics: Arc::clone(&self.metrics),
-            started_unix_s: unix_time_s(),
-        });
-        let services = grpc::Services {
-            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
-            decisions: DecisionServer::decisions(context, stopped.clone()),
-            endpoints: Endpoints::server(
-                Arc::clone(&self.pool_registry),
-                self.metrics,
-                stopped.clone(),
-            ),
-            health,
-            envoys,
-        };
-        let (workers, lives) = Workers::start(&services, || is_true(stopped.clone()))?;
-        let mut listeners = JoinSet::new();
-        listeners.spawn(lives.ended());
-        for socket in self.sockets {
-            let accepting = socket.accept(workers.clone(), is_true(stopped.clone()));
-            listeners.spawn(async {
-                accepting.await;
-                Ok(())
-            });
-        }
-        drop(workers);
-        let (admin_stop, admin_stopped) = watch::channel(false);
-        let admin = Admin {
-            pool_registry: Arc::clone(&self.pool_registry),
-            registry: self.registry,
-            regions,
-            reloader: Arc::clone(source.reloader()),
-            token_file: admin_config.token_file,
-            serving: is_serving,
-        };
-        let mut admin = tokio::spawn(admin.serve(self.admin, is_true(admin_stopped)));
-        tracing::info!(
-            listen = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-            admin = %admin_address,
-            pools = self.pool_registry.pools().len(),
-            "serving"
-        );
-
+        let mut tasks = self.start().await?;
         tokio::select! {
             () = stop => tracing::info!("stopping"),
-            ended = listeners.join_next() => failed(ended)?,
-            ended = &mut admin => {
-                ended.context("the admin interface failed")?;
-                anyhow::bail!("the admin interface ended without a reason");
-            }
+            failure = tasks.failure() => return Err(failure),
         }
-        stopping.send_replace(true);
-        if let Some(region) = &region {
-            // First of all: peers must send nothing more.
-            region.leave();
-        }
-        self.pool_registry.shut_down();
-        drop(source);
-        let left = async {
-            if let Some(region) = region {
-                region.stop().await;
-            }
-        };
-        let drained = tokio::time::timeout(drain_max, all(&mut listeners));
-        let (drained, ()) = tokio::join!(drained, left);
-        if drained.is_err() {
-            tracing::warn!(
-                after_ms = drain_max.as_millis(),
-                "requests are still in flight; Envoy finishes them without this service"
-            );
-            listeners.shutdown().await;
-        }
-        probes.abort();
-        admin_stop.send_replace(true);
-        if tokio::time::timeout(ADMIN_STOP_MAX, &mut admin)
-            .await
-            .is_err()
-        {
-            admin.abort();
-        }
+        tasks.stop().await;
         tracing::info!("stopped");
         Ok(())
     }
-}
 
-type Ended = Result<anyhow::Result<()>, tokio::task::JoinError>;
+    async fn start(self) -> anyhow::Result<ServerTasks> {
+        let (addresses, admin_address) = (self.addresses()?, self.admin_address()?);
+        let (stopping, stopped) = watch::channel(false);
+        let (serving, is_serving) = watch::channel(false);
 
-/// A listener ends by itself only when it failed.
-fn failed(ended: Option<Ended>) -> anyhow::Result<()> {
-    match ended {
-        Some(Ok(Err(error))) => Err(error),
-        Some(Err(error)) => Err(error.into()),
-        Some(Ok(Ok(()))) | None => anyhow::bail!("a listener ended without a reason"),
+        let pool_registry = self.pool_registry;
+        let probes = probe::spawn(&pool_registry, self.probe_metrics)
+            .context("cannot start a thread for probes")?;
+        let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
+        let sources = follow_sources(&pool_registry);
+        let registry_to_apply = Arc::clone(&pool_registry);
+        let apply = move |config: &Config| registry_to_apply.apply(config);
+        let reloader = Reloader::new(self.config, self.file, apply);
+        let reloads = reloader.follow();
+        let health =
+            readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
+
+        let envoys = EnvoyConnections::default();
+        let regions = self.region.as_ref().map(RegionsServer::handle);
+        let region = self
+            .region
+            .map(|region| region.start(reloader.config(), envoys.count()));
+        let context = Arc::new(RequestContext {
+            pool_registry: Arc::clone(&pool_registry),
+            metrics: Arc::clone(&self.metrics),
+            started_unix_s: unix_time_s(),
+        });
+        let endpoints =
+            EdsService::server(Arc::clone(&pool_registry), self.metrics, stopped.clone());
+        let services = grpc::Services {
+            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
+            decisions: DecisionServer::decisions(context, stopped.clone()),
+            endpoints,
+            health,
+            envoys,
+        };
+        let listeners = listen_all(self.sockets, &services, &stopped)?;
+        let (admin_stopping, admin_stopped) = watch::channel(false);
+        let admin = Admin {
+            pool_registry: Arc::clone(&pool_registry),
+            registry: self.registry,
+            regions,
+            reloader,
+            token_file,
+            serving: is_serving,
+        };
+        let admin = tokio::spawn(admin.serve(self.admin, is_true(admin_stopped)));
+        tracing::info!(
+            listen = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            admin = %admin_address,
+            pools = pool_registry.pools().len(),
+            "serving"
+        );
+        Ok(ServerTasks {
+            drain_max,
+            pool_registry,
+            region: region.transpose()?,
+            listeners,
+            stopping,
+            admin,
+            admin_stopping,
+            reloads,
+            sources,
+            probes,
+        })
     }
 }
 
-async fn all(listeners: &mut JoinSet<anyhow::Result<()>>) {
+/// Starts the threads that serve connections, and the tasks that accept them.
+fn listen_all(
+    sockets: Vec<Socket>,
+    services: &grpc::Services,
+    stopped: &watch::Receiver<bool>,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let (workers, results) = Workers::start(services, || is_true(stopped.clone()))?;
+    let mut listeners = JoinSet::new();
+    listeners.spawn(results.wait());
+    for socket in sockets {
+        let accepting = socket.accept(workers.clone(), is_true(stopped.clone()));
+        listeners.spawn(async {
+            accepting.await;
+            Ok(())
+        });
+    }
+    Ok(listeners)
+}
+
+/// The tasks of a running service.
+#[derive(Debug)]
+struct ServerTasks {
+    drain_max: Duration,
+    pool_registry: Arc<PoolRegistry>,
+    region: Option<RegionsRuntime>,
+    listeners: JoinSet<anyhow::Result<()>>,
+    stopping: watch::Sender<bool>,
+    admin: JoinHandle<()>,
+    admin_stopping: watch::Sender<bool>,
+    reloads: JoinSet<()>,
+    sources: JoinHandle<()>,
+    probes: JoinHandle<()>,
+}
+
+impl ServerTasks {
+    /// Waits for a task to fail. Listeners and the admin interface end without a stop only when they fail.
+    async fn failure(&mut self) -> anyhow::Error {
+        let (ended, what) = tokio::select! {
+            ended = self.listeners.join_next() => {
+                (ended.unwrap_or(Ok(Ok(()))), "a listener")
+            }
+            ended = &mut self.admin => (ended.map(Ok), "the admin interface"),
+        };
+        match ended {
+            Ok(Ok(())) => anyhow::anyhow!("{what} ended without a reason"),
+            Ok(Err(error)) => error,
+            Err(error) => anyhow::Error::new(error).context(format!("{what} failed")),
+        }
+    }
+
+    /// Stops the service in the order that the module's documentation gives.
+    async fn stop(mut self) {
+        self.stopping.send_replace(true);
+        if let Some(region) = &self.region {
+            region.leave();
+        }
+        self.pool_registry.shut_down();
+        self.reloads.abort_all();
+        self.sources.abort();
+        let leave = async {
+            if let Some(region) = self.region {
+                region.stop().await;
+            }
+        };
+        let drain = tokio::time::timeout(self.drain_max, drain(&mut self.listeners));
+        let (drained, ()) = tokio::join!(drain, leave);
+        if drained.is_err() {
+            tracing::warn!(
+                after_ms = self.drain_max.as_millis(),
+                "requests are still in flight; Envoy finishes them without this service"
+            );
+            self.listeners.shutdown().await;
+        }
+        self.probes.abort();
+        self.admin_stopping.send_replace(true);
+        let admin = tokio::time::timeout(ADMIN_STOP_MAX, &mut self.admin).await;
+        if admin.is_err() {
+            self.admin.abort();
+        }
+    }
+}
+
+async fn drain(listeners: &mut JoinSet<anyhow::Result<()>>) {
     while let Some(ended) = listeners.join_next().await {
         if let Ok(Err(error)) = ended {
             tracing::warn!(%error, "a listener failed while it stopped");
@@ -274,7 +316,7 @@ async fn all(listeners: &mut JoinSet<anyhow::Result<()>>) {
 }
 
 async fn is_true(mut flag: watch::Receiver<bool>) {
-    // A sender that is gone will not say more: that ends what waits for it, too.
+    // A sender that is gone never changes the flag, which ends the wait, too.
     drop(flag.wait_for(|flag| *flag).await);
 }
 

@@ -1,13 +1,12 @@
-//! Readiness that means it, and gRPC health.
+//! Readiness of the service, and gRPC health.
 //!
-//! The service is ready once it knows what it decides on: the replicas of the file are in, those behind a name as well,
-//! and each has been asked once (one that failed its probe is known well enough). Before that Envoy places requests
-//! better without it. From then on it stays ready until it stops, whatever becomes of the replicas: a service without a
-//! healthy replica still gives the right answer, and taking it away would only make Envoy send requests to replicas that
-//! are known to fail.
+//! The service is ready when it knows the replicas of the file, the addresses of the DNS names, and the result of one probe
+//! of each replica (a failed probe is a result). Before that, Envoy places requests better alone. The service then stays
+//! ready until it stops, whatever the replicas do: without a healthy replica it still gives the right reply, and Envoy
+//! alone would send requests to replicas that are known to fail.
 //!
-//! gRPC health knows four names: `liveness`, which is `SERVING` while the process runs, and `readiness`, the ext_proc
-//! service's own and the empty one, which are all the same.
+//! gRPC health knows four names: `liveness`, which is `SERVING` while the process runs, and `readiness`, the name of the
+//! ext_proc service, and the empty name, which all report readiness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +21,13 @@ use super::is_true;
 use crate::frontends::ext_proc::ExtProcServer;
 use crate::pool::{Pool, PoolRegistry};
 
-/// How often the pool_registry is looked at until it is known.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval of the checks until the service is ready.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 const LIVENESS: &str = "liveness";
 const READY_NAMES: [&str; 3] = ["readiness", ExtProcServer::NAME, ""];
 
-/// Tells `serving`, and the health service that is returned, whether the service is ready, until it stops.
+/// Reports readiness to `serving` and to the returned health service, until the service stops.
 pub(super) async fn announce(
     pool_registry: Arc<PoolRegistry>,
     serving: watch::Sender<bool>,
@@ -42,7 +41,7 @@ pub(super) async fn announce(
     report(&reporter, ServingStatus::NotServing).await;
     tokio::spawn(async move {
         tokio::select! {
-            () = known(&pool_registry) => {
+            () = ready(&pool_registry) => {
                 tracing::info!("ready");
                 serving.send_replace(true);
                 report(&reporter, ServingStatus::Serving).await;
@@ -52,7 +51,7 @@ pub(super) async fn announce(
         is_true(stopping).await;
         serving.send_replace(false);
         report(&reporter, ServingStatus::NotServing).await;
-        // Whoever follows a name hears of this and no more: a stream that stayed open would hold up the stop.
+        // Ends the watch streams of the names: an open stream would delay the stop.
         for name in READY_NAMES.iter().chain([&LIVENESS]) {
             reporter.clear_service_status(name).await;
         }
@@ -66,12 +65,12 @@ async fn report(reporter: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn known(pool_registry: &PoolRegistry) {
-    while !pool_registry.pools().iter().all(|pool| is_known(pool)) {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+async fn ready(pool_registry: &PoolRegistry) {
+    while !pool_registry.pools().iter().all(|pool| is_ready(pool)) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-fn is_known(pool: &Pool) -> bool {
+fn is_ready(pool: &Pool) -> bool {
     pool.has_synced() && pool.unprobed().is_none()
 }

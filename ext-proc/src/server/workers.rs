@@ -1,13 +1,12 @@
 //! Threads that serve connections, each connection on one of them.
 //!
-//! Each worker thread of an Envoy keeps one connection to this service, and all of its requests are streams of that
-//! connection. A runtime whose threads share their work moves a stream's task to another thread than its connection's, and
-//! then nearly every message wakes a thread that sleeps: there were more of these wake-ups than messages, and they were
-//! a fifth of the service's processor time. So a connection, with all of its streams, stays on one thread, whose
-//! runtime has no other; threads meet only at the pools' locks, for microseconds.
+//! Each Envoy worker keeps one connection to the service, and all of its requests are streams of that connection. A
+//! work-stealing runtime moves the task of a stream to another thread than that of its connection, and nearly every message
+//! then wakes a sleeping thread. A connection and all of its streams therefore stay on one thread with a runtime of its
+//! own. Threads meet only at the locks of the pools, for microseconds.
 //!
-//! Connections are dealt out in turn. A listener in each thread was rejected: there the kernel decides, and may give one
-//! thread all of an Envoy's few connections for as long as they live.
+//! Connections are assigned in turn. Rejected: a listener in each thread. The kernel then chooses the thread, and may give
+//! all of an Envoy's few connections to one thread for as long as they live.
 
 use std::future::Future;
 use std::num::NonZero;
@@ -20,82 +19,82 @@ use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::envoys::Envoys;
+use super::envoys::EnvoyConnections;
 use super::grpc::{self, Services};
-use super::listen::Accepted;
+use super::listen::AcceptedConnection;
 
-/// The most threads. Decisions of one pool are made one after the other anyway.
+/// Limit of threads. Decisions of one pool follow one another anyway.
 const WORKERS_MAX: usize = 16;
 
-/// The most connections that wait for a thread to take them.
-const DEALT_MAX: usize = 256;
+/// Limit of connections that wait for one thread.
+const ASSIGNED_MAX: usize = 256;
 
-/// How a thread ended.
-type Ended = oneshot::Receiver<anyhow::Result<()>>;
+/// Yields the result of a thread.
+type WorkerResult = oneshot::Receiver<anyhow::Result<()>>;
 
-/// The threads, for those who have connections to deal out.
+/// Assigns connections to the threads.
 #[derive(Clone, Debug)]
 pub(super) struct Workers {
-    hands: Arc<[mpsc::Sender<Accepted>]>,
+    senders: Arc<[mpsc::Sender<AcceptedConnection>]>,
     next: Arc<AtomicUsize>,
 }
 
-/// The threads' lives: they end with this, whatever they do.
+/// The results of the threads. Dropping this ends the threads at once.
 #[derive(Debug)]
-pub(super) struct Lives(Vec<(Ended, oneshot::Sender<()>)>);
+pub(super) struct WorkerResults(Vec<(WorkerResult, oneshot::Sender<()>)>);
 
 impl Workers {
     /// Starts as many threads as there are processors. Each serves until `stop` resolves and its streams have ended.
     pub(super) fn start<S>(
         services: &Services,
         stop: impl Fn() -> S,
-    ) -> anyhow::Result<(Self, Lives)>
+    ) -> anyhow::Result<(Self, WorkerResults)>
     where
         S: Future<Output = ()> + Send + 'static,
     {
         let count = thread::available_parallelism().map_or(1, NonZero::get);
-        let (mut hands, mut lives) = (Vec::new(), Vec::new());
+        let (mut senders, mut results) = (Vec::new(), Vec::new());
         for number in 0..count.min(WORKERS_MAX) {
-            let (hand, dealt) = mpsc::channel(DEALT_MAX);
-            let (told, ended) = oneshot::channel();
-            let (life, dropped) = oneshot::channel();
+            let (sender, assigned) = mpsc::channel(ASSIGNED_MAX);
+            let (report, result) = oneshot::channel();
+            let (keep_alive, dropped) = oneshot::channel();
             let (services, stop) = (services.clone(), stop());
             let run = move || {
-                // Nobody listens any more when everything is given up.
-                drop(told.send(work(services, dealt, stop, dropped)));
+                // Without a receiver, the service has given up waiting.
+                drop(report.send(work(services, assigned, stop, dropped)));
             };
             thread::Builder::new()
                 .name(format!("isotherm-grpc-{number}"))
                 .spawn(run)
                 .context("cannot start a thread for connections")?;
-            hands.push(hand);
-            lives.push((ended, life));
+            senders.push(sender);
+            results.push((result, keep_alive));
         }
         let workers = Self {
-            hands: hands.into(),
+            senders: senders.into(),
             next: Arc::default(),
         };
-        Ok((workers, Lives(lives)))
+        Ok((workers, WorkerResults(results)))
     }
 
-    /// Gives a connection to the next thread.
-    pub(super) async fn deal(&self, connection: Accepted) {
+    /// Assigns a connection to the next thread.
+    pub(super) async fn assign(&self, connection: AcceptedConnection) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let hand = turn
-            .checked_rem(self.hands.len())
-            .and_then(|index| self.hands.get(index));
-        if let Some(hand) = hand {
-            // A thread that takes nothing more has stopped, and so has everything else.
-            drop(hand.send(connection).await);
+        let sender = turn
+            .checked_rem(self.senders.len())
+            .and_then(|index| self.senders.get(index));
+        if let Some(sender) = sender {
+            // A thread that takes no connection has stopped, and so has the service.
+            drop(sender.send(connection).await);
         }
     }
 }
 
-impl Lives {
-    /// Resolves when all have ended, or one has failed.
-    pub(super) async fn ended(self) -> anyhow::Result<()> {
-        for (ended, _life) in self.0 {
-            ended
+impl WorkerResults {
+    /// Waits until all threads have ended, or one has failed.
+    pub(super) async fn wait(self) -> anyhow::Result<()> {
+        for (result, _keep_alive) in self.0 {
+            result
                 .await
                 .context("a thread that serves connections ended without a reason")??;
         }
@@ -103,10 +102,10 @@ impl Lives {
     }
 }
 
-/// What one thread does, until `stop` and the end of its streams, or until `dropped`.
+/// Serves connections until `stop` resolves and all streams have ended, or until `dropped` resolves.
 fn work(
     services: Services,
-    dealt: mpsc::Receiver<Accepted>,
+    assigned: mpsc::Receiver<AcceptedConnection>,
     stop: impl Future<Output = ()> + Send + 'static,
     dropped: oneshot::Receiver<()>,
 ) -> anyhow::Result<()> {
@@ -114,12 +113,12 @@ fn work(
         .enable_all()
         .build()
         .context("cannot make a runtime for connections")?;
-    let envoys: Envoys = services.envoys.clone();
+    let envoys: EnvoyConnections = services.envoys.clone();
     runtime.block_on(async {
-        let incoming = ReceiverStream::new(dealt).filter_map(|accepted| {
-            let stream = accepted.into_stream().map(|stream| envoys.watch(stream));
-            // An error would end the server: one connection less is all that it means.
-            let stream = stream.inspect_err(|error| tracing::warn!(%error, "a connection is lost"));
+        let incoming = ReceiverStream::new(assigned).filter_map(|accepted| {
+            let stream = accepted.into_stream().map(|stream| envoys.track(stream));
+            // An error here would end the server, so it only drops the connection.
+            let stream = stream.inspect_err(|error| tracing::warn!(%error, "connection lost"));
             std::future::ready(stream.ok().map(Ok))
         });
         tokio::select! {

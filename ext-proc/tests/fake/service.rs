@@ -11,16 +11,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use isotherm_ext_proc::admin::Admin;
 use isotherm_ext_proc::clock::Clock;
-use isotherm_ext_proc::config::{self, Config};
+use isotherm_ext_proc::config::{self, Config, Reloader};
 use isotherm_ext_proc::metrics::{Metrics, PoolCollector, ProbeMetrics, RegionCollector};
-use isotherm_ext_proc::pool::PoolRegistry;
+use isotherm_ext_proc::pool::{PoolRegistry, follow_sources};
 use isotherm_ext_proc::probe;
 use isotherm_ext_proc::regions::{RegionsRuntime, RegionsServer};
-use isotherm_ext_proc::source::Source;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// The token that services in tests take.
 pub const TOKEN: &str = "open-sesame";
@@ -37,7 +37,7 @@ pub struct Service {
     /// Its configuration file.
     pub file: PathBuf,
     _folder: tempfile::TempDir,
-    _source: Source,
+    _reloads: JoinSet<()>,
     _region: Option<RegionsRuntime>,
 }
 
@@ -70,7 +70,10 @@ impl Service {
         registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
         drop(probe::spawn(&pool_registry, probes).unwrap());
         let token_file = config.admin.token_file.clone();
-        let source = Source::start(&pool_registry, config, Some(file.clone()));
+        drop(follow_sources(&pool_registry));
+        let registry_to_apply = Arc::clone(&pool_registry);
+        let apply = move |config: &Config| registry_to_apply.apply(config);
+        let reloader = Reloader::new(config, Some(file.clone()), apply);
         let (serving, is_serving) = watch::channel(true);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = listener.local_addr().unwrap();
@@ -78,14 +81,14 @@ impl Service {
             pool_registry: Arc::clone(&pool_registry),
             registry: Arc::new(registry),
             regions,
-            reloader: Arc::clone(source.reloader()),
+            reloader: Arc::clone(&reloader),
             token_file,
             serving: is_serving,
         };
         tokio::spawn(interface.serve(listener, std::future::pending()));
         // One Envoy is connected all the time.
         let (_, envoys) = watch::channel(1);
-        let config = source.reloader().config();
+        let config = reloader.config();
         let region = region.map(|region| region.start(config, envoys).unwrap());
         Self {
             pool_registry,
@@ -93,7 +96,7 @@ impl Service {
             serving,
             file,
             _folder: folder,
-            _source: source,
+            _reloads: reloader.follow(),
             _region: region,
         }
     }

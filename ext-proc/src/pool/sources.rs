@@ -1,10 +1,10 @@
-//! Keeps a pool's replicas what the file says: its fixed list, and the addresses of its name.
+//! Keeps the replicas of a pool in step with the configuration: its fixed list, and the addresses of its DNS name.
 //!
-//! Only differences are acted on. A replica that an operator removes or drains by hand stays as they left it until
-//! the file or the name says something new; one that an operator added is never touched. Name servers hand out
-//! some of many addresses, in turn, so an address must be missing several times in a row before its replica goes;
-//! and a name that cannot be resolved takes nobody away. That goes for a service that starts, too: while nothing is
-//! known of a pool's replicas, it leaves Envoy with those that it has ([`Pool::has_synced`]).
+//! Only differences have an effect. A replica that an operator removes or drains stays that way until the file or the name
+//! changes, and a replica that an operator adds is never removed. Name servers return some of many addresses in turn, so
+//! a replica leaves only after its address was missing several times in a row. A name that cannot be resolved removes
+//! no replica. This also holds at the start: until a pool has synced, Envoy keeps the endpoints that it has
+//! ([`Pool::has_synced`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,34 +13,34 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::Pool;
 use crate::config::{DnsSource, PoolConfig};
-use crate::pool::Pool;
 
-/// How often in a row an address must be missing from the answers before its replica goes.
+/// Misses in a row after which an address leaves.
 const MISSES_MAX: u32 = 3;
-/// How long one resolution may take.
+/// Longest time of one resolution.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Follows the configuration of a pool until the pool is gone.
-pub(crate) async fn follow(pool: Weak<Pool>) {
+/// Follows the sources of a pool until the pool is gone.
+pub(super) async fn follow(pool: Weak<Pool>) {
     let Some(mut config) = pool.upgrade().map(|pool| pool.config()) else {
         return;
     };
-    let mut owned = Owned::default();
-    let mut resolved = Resolved::default();
+    let mut replicas = SourceReplicas::default();
+    let mut name = ResolvedName::default();
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         match &current.sources.dns {
-            Some(dns) => resolved.update(dns, resolve(dns).await),
-            None => resolved = Resolved::default(),
+            Some(dns) => name.update(dns, resolve(dns).await),
+            None => name = ResolvedName::default(),
         }
         let Some(pool) = pool.upgrade() else {
             return;
         };
         let fixed = current.sources.fixed.iter().copied();
-        owned.become_these(&pool, fixed.chain(resolved.addresses()).collect());
-        // Where there is nothing but a name, and it was never resolved, it is still unknown who there is.
-        if resolved.answered || current.sources.dns.is_none() || !current.sources.fixed.is_empty() {
+        replicas.apply(&pool, fixed.chain(name.addresses()).collect());
+        // With a name that was never resolved as its only source, a pool has not synced.
+        if name.is_resolved || current.sources.dns.is_none() || !current.sources.fixed.is_empty() {
             pool.mark_synced();
         }
         drop(pool);
@@ -53,14 +53,14 @@ pub(crate) async fn follow(pool: Weak<Pool>) {
 
 /// Waits for the next resolution or a changed configuration; false when the pool is gone.
 async fn wait(interval: Option<Duration>, config: &mut watch::Receiver<Arc<PoolConfig>>) -> bool {
-    let resolve_again = async {
+    let next_resolution = async {
         match interval {
             Some(interval) => tokio::time::sleep(interval).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        () = resolve_again => true,
+        () = next_resolution => true,
         changed = config.changed() => changed.is_ok(),
     }
 }
@@ -74,18 +74,18 @@ async fn resolve(dns: &DnsSource) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// What a name stood for, over several answers.
+/// The addresses of a DNS name over several resolutions.
 #[derive(Debug, Default)]
-struct Resolved {
+struct ResolvedName {
     source: Option<(String, u16)>,
-    /// Each address, and how often in a row it was missing.
+    /// Misses in a row of each address.
     misses: BTreeMap<SocketAddr, u32>,
-    /// It was resolved at least once.
-    answered: bool,
-    failing: bool,
+    /// Whether a resolution has succeeded.
+    is_resolved: bool,
+    is_failing: bool,
 }
 
-impl Resolved {
+impl ResolvedName {
     fn update(&mut self, dns: &DnsSource, answer: Result<Vec<SocketAddr>, String>) {
         let source = (dns.name.clone(), dns.port);
         if self.source.as_ref() != Some(&source) {
@@ -96,18 +96,17 @@ impl Resolved {
         }
         match answer {
             Ok(addresses) => {
-                self.failing = false;
-                self.answered = true;
+                self.is_failing = false;
+                self.is_resolved = true;
                 for misses in self.misses.values_mut() {
                     *misses += 1;
                 }
-                for address in addresses {
-                    self.misses.insert(address, 0);
-                }
+                self.misses
+                    .extend(addresses.into_iter().map(|address| (address, 0)));
                 self.misses.retain(|_, misses| *misses < MISSES_MAX);
             }
-            Err(error) if !self.failing => {
-                self.failing = true;
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
                 tracing::warn!(
                     name = dns.name,
                     error,
@@ -123,21 +122,21 @@ impl Resolved {
     }
 }
 
-/// The replicas that came from here.
+/// The replicas of the sources.
 #[derive(Debug, Default)]
-struct Owned {
-    /// What the sources said last.
+struct SourceReplicas {
+    /// Last addresses of the sources.
     wanted: BTreeSet<SocketAddr>,
-    /// Of these, the ones that were added from here.
+    /// Wanted addresses that the sources have added.
     added: BTreeSet<SocketAddr>,
 }
 
-impl Owned {
-    fn become_these(&mut self, pool: &Pool, wanted: BTreeSet<SocketAddr>) {
+impl SourceReplicas {
+    fn apply(&mut self, pool: &Pool, wanted: BTreeSet<SocketAddr>) {
         for addr in self.wanted.difference(&wanted) {
-            // One that is not in the pool any more was removed by hand.
+            // A replica that the pool does not have was removed by an operator.
             if self.added.remove(addr) && pool.remove_replica(*addr).is_ok() {
-                tracing::info!(pool = %pool.name(), replica = %addr, "replica is gone from its source");
+                tracing::info!(pool = %pool.name(), replica = %addr, "replica removed: its source does not list it");
             }
         }
         for addr in wanted.difference(&self.wanted) {
@@ -169,8 +168,8 @@ mod tests {
         }
     }
 
-    fn after(answers: &[Result<&[u8], ()>]) -> Vec<SocketAddr> {
-        let mut resolved = Resolved::default();
+    fn resolve_all(answers: &[Result<&[u8], ()>]) -> Vec<SocketAddr> {
+        let mut resolved = ResolvedName::default();
         for answer in answers {
             let answer = answer.map(|last| last.iter().copied().map(addr).collect());
             resolved.update(&dns("a"), answer.map_err(|()| "no such name".into()));
@@ -179,23 +178,29 @@ mod tests {
     }
 
     #[test]
-    fn an_address_goes_when_it_was_missing_three_times_in_a_row() {
+    fn an_address_leaves_after_three_misses_in_a_row() {
         let (both, one): (&[u8], &[u8]) = (&[1, 2], &[1]);
-        assert_eq!(after(&[Ok(both), Ok(one), Ok(one)]), [addr(1), addr(2)]);
-        assert_eq!(after(&[Ok(both), Ok(one), Ok(one), Ok(one)]), [addr(1)]);
+        assert_eq!(
+            resolve_all(&[Ok(both), Ok(one), Ok(one)]),
+            [addr(1), addr(2)]
+        );
+        assert_eq!(
+            resolve_all(&[Ok(both), Ok(one), Ok(one), Ok(one)]),
+            [addr(1)]
+        );
         let returned = [Ok(both), Ok(one), Ok(one), Ok(both), Ok(one), Ok(one)];
-        assert_eq!(after(&returned), [addr(1), addr(2)]);
+        assert_eq!(resolve_all(&returned), [addr(1), addr(2)]);
     }
 
     #[test]
-    fn a_name_that_cannot_be_resolved_takes_nobody_away() {
+    fn a_failed_resolution_removes_no_replica() {
         let failures = [Ok(&[1][..]), Err(()), Err(()), Err(()), Err(())];
-        assert_eq!(after(&failures), [addr(1)]);
+        assert_eq!(resolve_all(&failures), [addr(1)]);
     }
 
     #[test]
-    fn another_name_starts_anew() {
-        let mut resolved = Resolved::default();
+    fn a_changed_name_starts_without_addresses() {
+        let mut resolved = ResolvedName::default();
         resolved.update(&dns("a"), Ok(vec![addr(1)]));
         resolved.update(&dns("b"), Ok(vec![addr(2)]));
         assert_eq!(resolved.addresses().collect::<Vec<_>>(), [addr(2)]);

@@ -1,0 +1,205 @@
+//! Follows the configuration file, and applies it again when it changes.
+//!
+//! A reload happens when the contents of the file change, on SIGHUP, and at the request of the admin interface. A file
+//! with mistakes is refused as a whole: the service logs every mistake, and keeps its configuration.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Config, ConfigErrors, RegionConfig, load};
+use crate::watched::Watched;
+
+/// Applies the configuration file, one reload at a time.
+pub struct Reloader {
+    file: Option<PathBuf>,
+    config: watch::Sender<Arc<Config>>,
+    apply: Box<dyn Fn(&Config) + Send + Sync>,
+    /// Held during a reload: two at once could apply an old file after a new one.
+    reload: Mutex<()>,
+}
+
+/// A reload that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReloadResult {
+    /// Whether the configuration has changed.
+    pub changed: bool,
+    /// Changed options that only a restart applies.
+    pub restart_needed_for: Vec<&'static str>,
+}
+
+/// Error of a reload. The configuration stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReloadError {
+    /// The service has no file.
+    #[error(
+        "the service runs without a configuration file: start it with --config FILE to be able to reload"
+    )]
+    NoFile,
+    /// The file is empty; more likely an editor is writing it than that it means the defaults.
+    #[error("{}: empty; write `{{}}` where the defaults are meant", .0.display())]
+    Empty(PathBuf),
+    /// The file has mistakes.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The runtime is shutting down.
+    #[error("the service is stopping")]
+    Stopping,
+}
+
+impl Reloader {
+    /// Creates a reloader. `apply` applies a changed configuration to the service; `config` is applied already.
+    pub fn new(
+        config: Config,
+        file: Option<PathBuf>,
+        apply: impl Fn(&Config) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            config: watch::Sender::new(Arc::new(config)),
+            apply: Box::new(apply),
+            reload: Mutex::new(()),
+        })
+    }
+
+    /// Reloads when the file changes and on SIGHUP, until the tasks are dropped. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn follow(self: &Arc<Self>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        if let Some(file) = self.file() {
+            tasks.spawn(follow_file(file.to_owned(), Arc::clone(self)));
+            match on_signal(Arc::clone(self)) {
+                Ok(reloads) => drop(tasks.spawn(reloads)),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "SIGHUP cannot be watched: reload through the file or the admin interface"
+                ),
+            }
+        }
+        tasks
+    }
+
+    /// The configuration file, if there is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Follows the configuration that was applied last.
+    #[must_use]
+    pub fn config(&self) -> watch::Receiver<Arc<Config>> {
+        self.config.subscribe()
+    }
+
+    /// Reads the file, applies it, and logs the result with its `cause`.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake of the file. The configuration stays as it was.
+    pub async fn reload(
+        self: &Arc<Self>,
+        cause: &'static str,
+    ) -> Result<ReloadResult, ReloadError> {
+        let this = Arc::clone(self);
+        let result = tokio::task::spawn_blocking(move || this.reload_blocking()).await;
+        let result = result.unwrap_or(Err(ReloadError::Stopping));
+        match &result {
+            Ok(ReloadResult { changed: false, .. }) => {
+                tracing::debug!(cause, "configuration unchanged")
+            }
+            Ok(reloaded) => {
+                tracing::info!(cause, "configuration applied");
+                for option in &reloaded.restart_needed_for {
+                    tracing::warn!(option, "changed, but only a restart applies this option");
+                }
+            }
+            Err(ReloadError::Config(errors)) => {
+                for error in &errors.errors {
+                    tracing::error!(cause, %error, "configuration refused");
+                }
+            }
+            Err(error) => tracing::error!(cause, %error, "configuration refused"),
+        }
+        result
+    }
+
+    fn reload_blocking(&self) -> Result<ReloadResult, ReloadError> {
+        let _guard = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.file.as_ref().ok_or(ReloadError::NoFile)?;
+        let old = Arc::clone(&self.config.borrow());
+        let new = load(path)?;
+        let changed = *old != new;
+        if changed && std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+            return Err(ReloadError::Empty(path.clone()));
+        }
+        if changed {
+            (self.apply)(&new);
+        }
+        let result = ReloadResult {
+            changed,
+            restart_needed_for: restart_needed_for(&old, &new),
+        };
+        self.config.send_replace(Arc::new(new));
+        Ok(result)
+    }
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Reloader");
+        fields.field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// Returns the changed options that the service reads only at its start.
+fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
+    let region = |differs: fn(&RegionConfig, &RegionConfig) -> bool| {
+        let both = old.region.as_ref().zip(new.region.as_ref());
+        both.is_some_and(|(old, new)| differs(old, new))
+    };
+    let differs = [
+        ("listen", old.listen != new.listen),
+        ("admin", old.admin != new.admin),
+        ("drain_ms_max", old.drain_max != new.drain_max),
+        ("region", old.region.is_some() != new.region.is_some()),
+        ("region.name", region(|old, new| old.name != new.name)),
+        ("region.listen", region(|old, new| old.listen != new.listen)),
+        (
+            "region.tls",
+            region(|old, new| old.security != new.security),
+        ),
+        (
+            "region.state_file",
+            region(|old, new| old.state_file != new.state_file),
+        ),
+    ];
+    let differs = differs.into_iter().filter(|(_, differs)| *differs);
+    differs.map(|(option, _)| option).collect()
+}
+
+/// Reloads when the contents of the file change. The file may have changed since it was loaded, so the first look always
+/// reloads.
+async fn follow_file(path: PathBuf, reloader: Arc<Reloader>) {
+    let mut watched = Watched::new([path]);
+    loop {
+        watched.changed().await;
+        // The reload logs its result. A missing file is a mistake, too.
+        let _ = reloader.reload("file changed").await;
+    }
+}
+
+/// Catches SIGHUP from now on, and returns a future that reloads on each. The signal ends a process that does not catch it,
+/// so catching it must not wait for a task to start.
+fn on_signal(reloader: Arc<Reloader>) -> std::io::Result<impl Future<Output = ()>> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangups.recv().await.is_some() {
+            // The reload logs its result.
+            let _ = reloader.reload("SIGHUP").await;
+        }
+    })
+}

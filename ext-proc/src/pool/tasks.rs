@@ -1,0 +1,40 @@
+//! One task for each pool.
+
+use std::sync::{Arc, Weak};
+
+use tokio::task::JoinHandle;
+
+use super::{Pool, PoolRegistry, sources};
+use crate::tasks::AbortOnDrop;
+
+/// Keeps the replicas of every pool in step with the configuration, through reloads, until the task is aborted.
+pub fn follow_sources(pool_registry: &PoolRegistry) -> JoinHandle<()> {
+    for_each_pool(pool_registry, sources::follow)
+}
+
+/// Runs `work` for each pool, through reloads, until the registry is gone or the task is aborted.
+pub(crate) fn for_each_pool<W: Future<Output = ()> + Send + 'static>(
+    pool_registry: &PoolRegistry,
+    work: impl Fn(Weak<Pool>) -> W + Send + 'static,
+) -> JoinHandle<()> {
+    let mut table = pool_registry.watch();
+    tokio::spawn(async move {
+        // The weak references keep the address of a pool from being used again while its task runs.
+        let mut tasks: Vec<(Weak<Pool>, AbortOnDrop)> = Vec::new();
+        loop {
+            let current = Arc::clone(&table.borrow_and_update());
+            let pools = || current.pools().iter().map(Arc::downgrade);
+            tasks.retain(|(known, _)| pools().any(|pool| pool.ptr_eq(known)));
+            for pool in pools() {
+                if !tasks.iter().any(|(known, _)| known.ptr_eq(&pool)) {
+                    let task = tokio::spawn(work(pool.clone()));
+                    tasks.push((pool, AbortOnDrop(task.abort_handle())));
+                }
+            }
+            drop(current);
+            if table.changed().await.is_err() {
+                return;
+            }
+        }
+    })
+}
