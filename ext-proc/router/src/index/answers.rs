@@ -10,8 +10,8 @@
 
 use isotherm_fingerprint::Fingerprint;
 
-use super::recent::{Key, Recent};
-use super::table::Spread;
+use super::recent::{RecencyKey, RecencyMap};
+use super::table::HashMixer;
 use crate::{ReplicaId, Request, SessionKey};
 
 /// How many answers are remembered; about 64 bytes each.
@@ -63,19 +63,19 @@ impl AnswerKey {
 /// The last answer to each of the latest prompts.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    key: Recent<AnswerKey, (ReplicaId, u32)>,
+    by_key: RecencyMap<AnswerKey, (ReplicaId, u32)>,
     /// The share of what is remembered that is found.
     hit_share: f64,
     /// No answer was longer, in tokens.
     longest: u32,
 }
 
-impl Key for AnswerKey {
-    fn spread(&self, spread: &Spread) -> u64 {
+impl RecencyKey for AnswerKey {
+    fn mixed(&self, mixer: &HashMixer) -> u64 {
         // The same number as a block and as a session are two keys, since one of them is mixed once more.
-        let block = self.block.map_or(0, |block| spread.mix(block));
+        let block = self.block.map_or(0, |block| mixer.mix(block));
         let session = self.session.map_or(0, |session| session.0);
-        spread.mix(block ^ session)
+        mixer.mix(block ^ session)
     }
 }
 
@@ -83,19 +83,19 @@ impl Answers {
     /// The seed decides where things lie in memory, and nothing else.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            key: Recent::new(ANSWERS_MAX, seed),
+            by_key: RecencyMap::new(ANSWERS_MAX, seed),
             hit_share: HIT_SHARE_START,
             longest: 0,
         }
     }
 
     /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
-    pub(crate) fn told(&mut self, key: AnswerKey, replica: ReplicaId, tokens: u32) {
+    pub(crate) fn record(&mut self, key: AnswerKey, replica: ReplicaId, tokens: u32) {
         self.longest = self.longest.max(tokens);
-        self.key.put(key, (replica, tokens));
+        self.by_key.put(key, (replica, tokens));
         if key.block.is_some() {
             // The session has gone on from the prompt that was too short for a block.
-            self.key.pop(&AnswerKey { block: None, ..key });
+            self.by_key.remove_key(&AnswerKey { block: None, ..key });
         }
     }
 
@@ -114,7 +114,7 @@ impl Answers {
 
     /// The one replica that holds tokens for such a prompt, if any does, and how many.
     pub(crate) fn at(&self, key: AnswerKey, tokens: f64) -> Option<(ReplicaId, f64)> {
-        let (at, held) = *self.key.peek(&key)?;
+        let (at, held) = *self.by_key.get(&key)?;
         let held = f64::from(held);
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
@@ -137,7 +137,7 @@ impl Answers {
 mod tests {
     use super::*;
 
-    const HOME: ReplicaId = ReplicaId(1);
+    const REPLICA: ReplicaId = ReplicaId(1);
 
     fn key(block: Option<u64>, session: Option<u64>) -> AnswerKey {
         AnswerKey::new(block, session.map(SessionKey)).unwrap()
@@ -147,15 +147,15 @@ mod tests {
     fn an_answer_is_expected_where_it_was_written_by_whoever_can_repeat_it() {
         let mut answers = Answers::new(1);
         let mine = key(Some(7), Some(1));
-        answers.told(mine, HOME, 100);
+        answers.record(mine, REPLICA, 100);
         for (who, at, tokens, held) in [
-            (mine, HOME, 500.0, 100.0),
-            (mine, HOME, 90.0, 90.0),
+            (mine, REPLICA, 500.0, 100.0),
+            (mine, REPLICA, 90.0, 90.0),
             // Too short to repeat it: a new conversation with the same opening.
-            (mine, HOME, 70.0, 0.0),
+            (mine, REPLICA, 70.0, 0.0),
             (mine, ReplicaId(2), 500.0, 0.0),
-            (key(Some(7), Some(2)), HOME, 500.0, 0.0),
-            (key(Some(7), None), HOME, 500.0, 0.0),
+            (key(Some(7), Some(2)), REPLICA, 500.0, 0.0),
+            (key(Some(7), None), REPLICA, 500.0, 0.0),
         ] {
             let seen = answers.remembered(who, at, tokens);
             assert!((seen - held).abs() < 1e-9, "{who:?}: {seen}");
@@ -166,10 +166,10 @@ mod tests {
     fn a_message_too_short_for_a_block_is_known_by_its_session_until_that_goes_on() {
         let mut answers = Answers::new(1);
         let short = key(None, Some(1));
-        answers.told(short, HOME, 100);
-        assert!(answers.remembered(short, HOME, 200.0) > 0.0);
-        answers.told(key(Some(7), Some(1)), HOME, 300);
-        assert!(answers.remembered(short, HOME, 200.0) <= 0.0);
+        answers.record(short, REPLICA, 100);
+        assert!(answers.remembered(short, REPLICA, 200.0) > 0.0);
+        answers.record(key(Some(7), Some(1)), REPLICA, 300);
+        assert!(answers.remembered(short, REPLICA, 200.0) <= 0.0);
         assert_eq!(AnswerKey::new(None, None), None);
     }
 

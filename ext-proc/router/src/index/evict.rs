@@ -9,11 +9,11 @@ use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
 use crate::replica_index::ReplicaIndex;
 
-/// The most leaves of a replica that left which are purged along with one insertion.
+/// The most leaves of a replica that new_leaf which are purged along with one insertion.
 const PURGED_PER_RECORD_MAX: usize = 16;
 
 impl PrefixIndex {
-    /// Forgets a little of the replicas that left.
+    /// Forgets a little of the replicas that new_leaf.
     pub(super) fn purge(&mut self) {
         for _ in 0..PURGED_PER_RECORD_MAX {
             let Some(slot) = self.order.retired() else {
@@ -37,7 +37,7 @@ impl PrefixIndex {
         self.enforce_bytes();
     }
 
-    /// Applies the bound of all: whoever left goes first, then the oldest leaf of all.
+    /// Applies the bound of all: whoever new_leaf goes first, then the oldest leaf of all.
     pub(super) fn enforce_bytes(&mut self) {
         let bytes_max = self.limits.bytes_max;
         while let Some(excess) = self.bytes().checked_sub(bytes_max).filter(|by| *by > 0) {
@@ -72,29 +72,30 @@ impl PrefixIndex {
         &mut self,
         slot: ReplicaIndex,
         ahead: usize,
-        enough: impl Fn(&Self, &Run) -> bool,
+        enough: impl Fn(&Self, &EvictionRun) -> bool,
     ) -> usize {
         let Some((stamp, mut id)) = self.order.pop(slot, &self.nodes) else {
             return 0;
         };
         let next = self.order.next(slot);
-        let mut run = Run::default();
+        let mut run = EvictionRun::default();
         let mut read = 0;
         loop {
             if run.entries == read {
-                self.read_above(id, ahead);
+                self.prefetch_ancestors(id, ahead);
                 read += ahead;
             }
-            let Some(left) = self.take_leaf(id, slot, stamp, &mut run) else {
+            let Some(new_leaf) = self.detach_leaf(id, slot, stamp, &mut run) else {
                 break;
             };
-            let goes_on = left.stamp == stamp && next.is_behind(stamp, left.id);
-            if !goes_on || enough(self, &run) {
-                self.order.push(slot, left.stamp, left.id, &self.nodes);
+            let continues = new_leaf.stamp == stamp && next.is_after(stamp, new_leaf.id);
+            if !continues || enough(self, &run) {
+                self.order
+                    .push(slot, new_leaf.stamp, new_leaf.id, &self.nodes);
                 self.order.removed(slot, run.entries, run.held, false);
                 return run.entries;
             }
-            id = left.id;
+            id = new_leaf.id;
         }
         self.order.removed(slot, run.entries, run.held, true);
         run.entries
@@ -102,51 +103,52 @@ impl PrefixIndex {
 
     /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
     pub(super) fn remove_leaf(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
-        let mut run = Run::default();
-        let left = self.take_leaf(id, slot, stamp, &mut run);
+        let mut run = EvictionRun::default();
+        let new_leaf = self.detach_leaf(id, slot, stamp, &mut run);
         if run.entries == 0 {
             return;
         }
-        if let Some(left) = &left {
-            self.order.push(slot, left.stamp, left.id, &self.nodes);
+        if let Some(new_leaf) = &new_leaf {
+            self.order
+                .push(slot, new_leaf.stamp, new_leaf.id, &self.nodes);
         }
         self.order
-            .removed(slot, run.entries, run.held, left.is_none());
+            .removed(slot, run.entries, run.held, new_leaf.is_none());
     }
 
     /// Takes a leaf of a target away; what it extends, when that has become a leaf. Puts nothing in order.
     #[inline]
-    fn take_leaf(
+    fn detach_leaf(
         &mut self,
         id: NodeId,
         slot: ReplicaIndex,
         stamp: u64,
-        run: &mut Run,
+        run: &mut EvictionRun,
     ) -> Option<Leaf> {
-        let taken = self.nodes.take(id, slot)?;
-        if taken.is_gone {
-            self.table.remove(taken.hash, id);
+        let removed = self.nodes.remove(id, slot)?;
+        if removed.is_node_removed {
+            self.table.remove(removed.hash, id);
         }
         run.entries += 1;
-        run.held += u64::from(taken.span);
+        run.held += u64::from(removed.span);
         let inherits = match self.limits.eviction {
             Eviction::Lru => stamp,
             Eviction::Fifo => 0,
         };
-        let stamp = self.nodes.lose_child(taken.parent, slot, inherits)?;
+        let stamp = self.nodes.remove_child(removed.parent, slot, inherits)?;
         Some(Leaf {
-            id: taken.parent,
+            id: removed.parent,
             stamp,
         })
     }
 
     /// Has the memory fetch where a node and those above it stand in the table, all at once.
-    fn read_above(&self, mut id: NodeId, ahead: usize) {
+    fn prefetch_ancestors(&self, mut id: NodeId, ahead: usize) {
         for _ in 0..ahead {
             let Some(node) = self.nodes.get(id) else {
                 return;
             };
-            black_box(self.table.peek(self.table.key(node.hash)));
+            black_box(self.table.prefetch(self.table.key(node.hash)));
             id = node.parent;
         }
     }
@@ -154,7 +156,7 @@ impl PrefixIndex {
 
 /// What was forgotten at a stretch.
 #[derive(Debug, Default)]
-struct Run {
+struct EvictionRun {
     entries: usize,
     /// Length of prompt, in units of a node's span.
     held: u64,

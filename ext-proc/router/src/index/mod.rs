@@ -36,7 +36,7 @@ use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
 use self::search::BLOCKS_AHEAD;
 use self::slab::NONE;
-use self::table::{Found, Table};
+use self::table::{Insertion, Table};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Eviction, IndexLimits, IndexStats};
 
@@ -136,8 +136,8 @@ impl PrefixIndex {
     }
 
     /// Reads what [`Self::record`] will for this target, so that it is there by then.
-    pub(crate) fn read_target(&self, slot: ReplicaIndex) {
-        self.order.read(slot);
+    pub(crate) fn prefetch_target(&self, slot: ReplicaIndex) {
+        self.order.prefetch(slot);
     }
 
     /// A target was sent this prompt. `matched` is what it had of it.
@@ -225,7 +225,7 @@ impl PrefixIndex {
         let mut fork = self.nodes.fork_below(start, matched.depth);
         let new = blocks.get(matched.depth..).unwrap_or_default();
         'chain: for some in new.chunks(BLOCKS_AHEAD) {
-            let keys = self.read_new(some);
+            let keys = self.prefetch_new(some);
             for (block, key) in some.iter().zip(keys) {
                 let span = span_units(block.end_bytes.saturating_sub(end));
                 end = block.end_bytes;
@@ -235,8 +235,8 @@ impl PrefixIndex {
                         nodes.create(block.hash, last, span, entry, fork)
                     });
                 let (id, span) = match place {
-                    Found::Inserted(id) => (id, span),
-                    Found::There(id) => {
+                    Insertion::Inserted(id) => (id, span),
+                    Insertion::Existing(id) => {
                         let Some(node) = self.nodes.get(id) else {
                             break 'chain;
                         };
@@ -247,7 +247,7 @@ impl PrefixIndex {
                         fork = matched.depth + added + 1;
                         (id, span)
                     }
-                    Found::NoRoom => break 'chain,
+                    Insertion::Full => break 'chain,
                 };
                 last = id;
                 added += 1;

@@ -29,7 +29,7 @@ pub(super) struct Node {
     /// The prefix one block shorter, or [`NONE`].
     pub(super) parent: NodeId,
     children: u32,
-    /// Where its targets are when it has several. Else, marked with [`ALONE`], a hint: how deep the deepest prefix of it
+    /// Where its targets are when it has several. Else, marked with [`SINGLE_TARGET`], a hint: how deep the deepest prefix of it
     /// was that several targets had, when it was made.
     shared: u32,
     slot: ReplicaIndex,
@@ -44,17 +44,17 @@ pub(super) struct RemovedEntry {
     pub(super) parent: NodeId,
     pub(super) span: u16,
     /// Whether the node is gone with it.
-    pub(super) is_gone: bool,
+    pub(super) is_node_removed: bool,
 }
 
 /// Unit of a node's span.
 pub(super) const SPAN_BYTES: u32 = 64;
 
 /// Marks a node that has one target.
-const ALONE: u32 = 1 << 31;
+const SINGLE_TARGET: u32 = 1 << 31;
 
 /// Below this share of a node's targets it is cheaper to look each wanted one up than to read through them.
-const LOOK_UP_BELOW: usize = 8;
+const LOOKUP_RATIO: usize = 8;
 
 /// All nodes.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl Nodes {
             stamp: entry.stamp,
             parent,
             children: entry.children,
-            shared: u32::try_from(fork).map_or(NONE, |fork| fork | ALONE),
+            shared: u32::try_from(fork).map_or(NONE, |fork| fork | SINGLE_TARGET),
             slot: entry.slot,
             span,
         })
@@ -110,7 +110,7 @@ impl Nodes {
     /// changed since.
     pub(super) fn fork(&self, id: NodeId) -> Option<usize> {
         let hint = self.nodes.get(id)?.shared;
-        (hint & ALONE != 0 && hint != NONE).then_some((hint & !ALONE) as usize)
+        (hint & SINGLE_TARGET != 0 && hint != NONE).then_some((hint & !SINGLE_TARGET) as usize)
     }
 
     /// The same of a node that is put right below this one, which is so deep.
@@ -129,7 +129,7 @@ impl Nodes {
             return (node.slot == slot).then_some(node.only());
         }
         let entries = self.shared.get(node.shared)?;
-        let at = place_of(entries, slot).ok()?;
+        let at = position_of(entries, slot).ok()?;
         entries.get(at).copied()
     }
 
@@ -139,11 +139,11 @@ impl Nodes {
             return;
         };
         if !node.is_shared() {
-            node.put_only(entry);
+            node.set_only(entry);
             return;
         }
         if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Ok(at) = place_of(entries, entry.slot)
+            && let Ok(at) = position_of(entries, entry.slot)
             && let Some(place) = entries.get_mut(at)
         {
             *place = entry;
@@ -161,7 +161,11 @@ impl Nodes {
             }
             let mut both = vec![node.only(), entry];
             both.sort_unstable_by_key(|e| e.slot);
-            let Some(at) = self.shared.insert(both).filter(|at| at & ALONE == 0) else {
+            let Some(at) = self
+                .shared
+                .insert(both)
+                .filter(|at| at & SINGLE_TARGET == 0)
+            else {
                 return false;
             };
             node.shared = at;
@@ -169,7 +173,7 @@ impl Nodes {
             return true;
         }
         if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Err(at) = place_of(entries, entry.slot)
+            && let Err(at) = position_of(entries, entry.slot)
         {
             entries.insert(at, entry);
             self.shared_entries += 1;
@@ -179,38 +183,38 @@ impl Nodes {
     }
 
     /// Removes a target's entry, and says what of; the node goes with its last one.
-    pub(super) fn take(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<RemovedEntry> {
+    pub(super) fn remove(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<RemovedEntry> {
         let node = self.nodes.get_mut(id)?;
-        let mut taken = RemovedEntry {
+        let mut removed = RemovedEntry {
             hash: node.hash,
             parent: node.parent,
             span: node.span,
-            is_gone: false,
+            is_node_removed: false,
         };
         if !node.is_shared() {
             if node.slot != slot {
                 return None;
             }
             self.nodes.remove(id, Node::BLANK);
-            taken.is_gone = true;
-            return Some(taken);
+            removed.is_node_removed = true;
+            return Some(removed);
         }
         let entries = self.shared.get_mut(node.shared)?;
-        let at = place_of(entries, slot).ok()?;
+        let at = position_of(entries, slot).ok()?;
         entries.remove(at);
         self.shared_entries -= 1;
         if let [last] = entries.as_slice() {
-            node.put_only(*last);
+            node.set_only(*last);
             let list = core::mem::replace(&mut node.shared, NONE);
             self.shared.remove(list, Vec::new());
             self.shared_entries -= 1;
         }
-        Some(taken)
+        Some(removed)
     }
 
     /// A target lost one of the nodes right below this one. When that was the last one, this one is its leaf: how old, once it
     /// is at least as young as what it `inherits`.
-    pub(super) fn lose_child(
+    pub(super) fn remove_child(
         &mut self,
         id: NodeId,
         slot: ReplicaIndex,
@@ -221,12 +225,12 @@ impl Nodes {
             if node.slot != slot {
                 return None;
             }
-            return lose_one(&mut node.children, &mut node.stamp, inherits);
+            return decrement_children(&mut node.children, &mut node.stamp, inherits);
         }
         let entries = self.shared.get_mut(node.shared)?;
-        let at = place_of(entries, slot).ok()?;
+        let at = position_of(entries, slot).ok()?;
         let entry = entries.get_mut(at)?;
-        lose_one(&mut entry.children, &mut entry.stamp, inherits)
+        decrement_children(&mut entry.children, &mut entry.stamp, inherits)
     }
 
     /// Whether one of the node's targets is among these.
@@ -241,8 +245,8 @@ impl Nodes {
         let Some(entries) = self.shared.get(node.shared) else {
             return false;
         };
-        if among.len() * LOOK_UP_BELOW < entries.len() {
-            return among.iter().any(|slot| place_of(entries, slot).is_ok());
+        if among.len() * LOOKUP_RATIO < entries.len() {
+            return among.iter().any(|slot| position_of(entries, slot).is_ok());
         }
         entries.iter().any(|e| among.contains(e.slot))
     }
@@ -271,7 +275,7 @@ impl Nodes {
 }
 
 #[inline]
-fn lose_one(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
+fn decrement_children(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
     *children = children.saturating_sub(1);
     if *children > 0 {
         return None;
@@ -282,7 +286,7 @@ fn lose_one(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
 
 /// Where a target's entry is in a list in order, or would be. Targets are numbered densely, so that is known but for those
 /// below it that are missing: in the list of a system prompt that all have, one look instead of ten.
-fn place_of(entries: &[Entry], slot: ReplicaIndex) -> Result<usize, usize> {
+fn position_of(entries: &[Entry], slot: ReplicaIndex) -> Result<usize, usize> {
     let Some(last) = entries.last() else {
         return Err(0);
     };
@@ -311,7 +315,7 @@ impl Node {
     };
 
     const fn is_shared(&self) -> bool {
-        self.shared & ALONE == 0
+        self.shared & SINGLE_TARGET == 0
     }
 
     const fn only(&self) -> Entry {
@@ -322,7 +326,7 @@ impl Node {
         }
     }
 
-    const fn put_only(&mut self, entry: Entry) {
+    const fn set_only(&mut self, entry: Entry) {
         self.stamp = entry.stamp;
         self.children = entry.children;
         self.slot = entry.slot;
@@ -353,7 +357,7 @@ mod tests {
             for slot in (0..10).map(ReplicaIndex) {
                 let expected = entries.binary_search_by_key(&slot, |entry| entry.slot);
                 assert_eq!(
-                    place_of(&entries, slot),
+                    position_of(&entries, slot),
                     expected,
                     "{slot:?} in {entries:?}"
                 );
@@ -377,13 +381,13 @@ mod tests {
             [ReplicaIndex(1), ReplicaIndex(2), ReplicaIndex(3)]
         );
         assert_eq!(nodes.shared_entries(), 3);
-        assert!(!nodes.take(id, ReplicaIndex(3)).unwrap().is_gone);
-        assert!(!nodes.take(id, ReplicaIndex(1)).unwrap().is_gone);
-        assert!(nodes.take(id, ReplicaIndex(1)).is_none());
+        assert!(!nodes.remove(id, ReplicaIndex(3)).unwrap().is_node_removed);
+        assert!(!nodes.remove(id, ReplicaIndex(1)).unwrap().is_node_removed);
+        assert!(nodes.remove(id, ReplicaIndex(1)).is_none());
         assert_eq!(nodes.shared_entries(), 0);
         assert_eq!(nodes.targets(id).collect::<Vec<_>>(), [ReplicaIndex(2)]);
-        let last = nodes.take(id, ReplicaIndex(2)).unwrap();
-        assert_eq!((last.hash, last.is_gone), (9, true));
+        let last = nodes.remove(id, ReplicaIndex(2)).unwrap();
+        assert_eq!((last.hash, last.is_node_removed), (9, true));
         assert_eq!(nodes.len(), 0);
     }
 }

@@ -35,28 +35,29 @@ struct Target {
 
 impl Target {
     /// So many records before the stale ones are sorted out.
-    const fn most_records(&self) -> usize {
+    const fn records_max(&self) -> usize {
         2 * self.live + STALE_MIN
     }
 }
 
 /// What comes next in a target's order, fresh or stale.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Next {
-    Nothing,
+pub(super) enum NextLeaf {
+    /// The target has no leaf.
+    None,
     Record((u64, NodeId)),
     /// Another record would have the stale ones sorted out first.
-    Unsaid,
+    Unknown,
 }
 
-impl Next {
+impl NextLeaf {
     /// Whether a leaf of this age, entered now, would be the first one.
     #[inline]
-    pub(super) fn is_behind(self, stamp: u64, id: NodeId) -> bool {
+    pub(super) fn is_after(self, stamp: u64, id: NodeId) -> bool {
         match self {
-            Self::Nothing => true,
+            Self::None => true,
             Self::Record(record) => record > (stamp, id),
-            Self::Unsaid => false,
+            Self::Unknown => false,
         }
     }
 }
@@ -184,7 +185,7 @@ impl Order {
         };
         target.leaves.push(Reverse((stamp, id)));
         self.records += 1;
-        if target.leaves.len() > target.most_records() {
+        if target.leaves.len() > target.records_max() {
             let before = target.leaves.len();
             target.leaves.retain(|record| is_fresh(record, slot, nodes));
             self.records -= before - target.leaves.len();
@@ -195,7 +196,7 @@ impl Order {
     }
 
     /// Reads what [`Self::push`] will, so that it is there by then.
-    pub(super) fn read(&self, slot: ReplicaIndex) {
+    pub(super) fn prefetch(&self, slot: ReplicaIndex) {
         let leaves = self.targets.get(slot.index()).map(|t| t.leaves.as_slice());
         let leaves = leaves.unwrap_or_default();
         black_box(leaves.last().map(|record| record.0.0));
@@ -225,16 +226,16 @@ impl Order {
     }
 
     /// What comes next in a target's order.
-    pub(super) fn next(&self, slot: ReplicaIndex) -> Next {
+    pub(super) fn next(&self, slot: ReplicaIndex) -> NextLeaf {
         let Some(target) = self.targets.get(slot.index()) else {
-            return Next::Unsaid;
+            return NextLeaf::Unknown;
         };
-        if target.leaves.len() >= target.most_records() {
-            return Next::Unsaid;
+        if target.leaves.len() >= target.records_max() {
+            return NextLeaf::Unknown;
         }
         match target.leaves.peek() {
-            Some(Reverse(record)) => Next::Record(*record),
-            None => Next::Nothing,
+            Some(Reverse(record)) => NextLeaf::Record(*record),
+            None => NextLeaf::None,
         }
     }
 

@@ -6,22 +6,22 @@
 //! Rejected: the crate `lru`, whose map points to entries that each lie somewhere: four lines, one after the other, and
 //! a tenth of what a decision took.
 
-use super::table::{Places, Spread};
+use super::table::{HashMixer, SmallTable};
 
 /// No entry has this number.
-const NOBODY: u32 = u32::MAX;
+const NO_ENTRY: u32 = u32::MAX;
 
 /// What entries are found by.
-pub(super) trait Key: Copy + Eq {
-    /// All of it in one number, spread by numbers that nobody outside knows.
-    fn spread(&self, spread: &Spread) -> u64;
+pub(super) trait RecencyKey: Copy + Eq {
+    /// All of it in one number, mixed by numbers that nobody outside knows.
+    fn mixed(&self, mixed: &HashMixer) -> u64;
 }
 
 /// The latest entries.
 #[derive(Debug)]
-pub(super) struct Recent<K, V> {
-    spread: Spread,
-    places: Places,
+pub(super) struct RecencyMap<K, V> {
+    mixed: HashMixer,
+    table: SmallTable,
     entries: Vec<Entry<K, V>>,
     /// Entries that are not used, each with the next one.
     free: u32,
@@ -39,24 +39,24 @@ struct Entry<K, V> {
     older: u32,
 }
 
-impl<K: Key, V: Copy> Recent<K, V> {
+impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
     /// An empty one of at most so many entries, and at least one. The seed decides where things lie in memory, and nothing
     /// else.
     pub(super) fn new(most: usize, seed: u64) -> Self {
         Self {
-            spread: Spread::new(seed),
-            places: Places::default(),
+            mixed: HashMixer::new(seed),
+            table: SmallTable::default(),
             entries: Vec::new(),
-            free: NOBODY,
-            newest: NOBODY,
-            oldest: NOBODY,
-            most: most.clamp(1, NOBODY as usize),
+            free: NO_ENTRY,
+            newest: NO_ENTRY,
+            oldest: NO_ENTRY,
+            most: most.clamp(1, NO_ENTRY as usize),
             len: 0,
         }
     }
 
     /// What is known under this key. It counts as no use.
-    pub(super) fn peek(&self, key: &K) -> Option<&V> {
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
         if self.len == 0 {
             return None;
         }
@@ -65,8 +65,8 @@ impl<K: Key, V: Copy> Recent<K, V> {
     }
 
     /// Reads where a search would begin, so that it is there by then.
-    pub(super) fn read(&self, key: &K) {
-        self.places.read(key.spread(&self.spread));
+    pub(super) fn prefetch(&self, key: &K) {
+        self.table.prefetch(key.mixed(&self.mixed));
     }
 
     /// Enters a value, and returns the one that was there.
@@ -84,32 +84,32 @@ impl<K: Key, V: Copy> Recent<K, V> {
             self.remove(self.oldest);
         }
         let at = self.place(key, value)?;
-        self.places.enter(key.spread(&self.spread), at);
+        self.table.insert(key.mixed(&self.mixed), at);
         self.link(at);
         self.len += 1;
         None
     }
 
     /// Forgets what is known under this key.
-    pub(super) fn pop(&mut self, key: &K) {
+    pub(super) fn remove_key(&mut self, key: &K) {
         if let Some(at) = self.find(key) {
             self.remove(at);
         }
     }
 
     fn find(&self, key: &K) -> Option<u32> {
-        let is_it = |at: u32| {
+        let matches = |at: u32| {
             let entry = self.entries.get(at as usize);
             entry.is_some_and(|entry| entry.key == *key)
         };
-        self.places.find(key.spread(&self.spread), is_it)
+        self.table.find(key.mixed(&self.mixed), matches)
     }
 
     fn remove(&mut self, at: u32) {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        self.places.remove(entry.key.spread(&self.spread), at);
+        self.table.remove(entry.key.mixed(&self.mixed), at);
         self.unlink(at);
         if let Some(entry) = self.entries.get_mut(at as usize) {
             entry.older = self.free;
@@ -123,8 +123,8 @@ impl<K: Key, V: Copy> Recent<K, V> {
         let entry = Entry {
             key,
             value,
-            newer: NOBODY,
-            older: NOBODY,
+            newer: NO_ENTRY,
+            older: NO_ENTRY,
         };
         let at = self.free;
         if let Some(free) = self.entries.get_mut(at as usize) {
@@ -141,7 +141,7 @@ impl<K: Key, V: Copy> Recent<K, V> {
     fn link(&mut self, at: u32) {
         let newest = core::mem::replace(&mut self.newest, at);
         if let Some(entry) = self.entries.get_mut(at as usize) {
-            entry.newer = NOBODY;
+            entry.newer = NO_ENTRY;
             entry.older = newest;
         }
         match self.entries.get_mut(newest as usize) {
@@ -173,9 +173,9 @@ mod tests {
 
     use super::*;
 
-    impl Key for u64 {
-        fn spread(&self, spread: &Spread) -> u64 {
-            spread.mix(*self)
+    impl RecencyKey for u64 {
+        fn mixed(&self, mixed: &HashMixer) -> u64 {
+            mixed.mix(*self)
         }
     }
 
@@ -186,13 +186,13 @@ mod tests {
             most in 1_usize..8,
             seed: u64,
         ) {
-            let mut recent = Recent::new(most, seed);
+            let mut recent = RecencyMap::new(most, seed);
             // Oldest first.
             let mut model: Vec<(u64, usize)> = Vec::new();
             for (value, (op, key)) in ops.into_iter().enumerate() {
                 let at = model.iter().position(|(other, _)| *other == key);
                 if op == 0 {
-                    recent.pop(&key);
+                    recent.remove_key(&key);
                     at.map(|at| model.remove(at));
                 } else {
                     let before = at.map(|at| model.remove(at).1);
@@ -206,7 +206,7 @@ mod tests {
                 prop_assert!(recent.entries.len() <= most);
                 for key in 0..12 {
                     let expected = model.iter().find(|(other, _)| *other == key);
-                    prop_assert_eq!(recent.peek(&key), expected.map(|(_, value)| value));
+                    prop_assert_eq!(recent.get(&key), expected.map(|(_, value)| value));
                 }
             }
         }

@@ -21,38 +21,38 @@ use super::{PrefixIndex, PrefixMatch};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// How many places are read at once.
-const AT_ONCE: usize = 8;
+const PROBES_PER_ROUND: usize = 8;
 /// How often the first round doubles its distance from the end.
 const DOUBLINGS_MAX: u32 = 16;
 /// How many steps of a binary search are read ahead.
 const STEPS_AHEAD: u32 = 3;
 /// One part in so many of a chain lies in front of its landmark.
-const LANDMARK: usize = 4;
+const LANDMARK_FRACTION: usize = 4;
 /// How many blocks that are about to be entered are read ahead.
 pub(super) const BLOCKS_AHEAD: usize = 16;
 
 impl PrefixIndex {
     /// The longest prefix of the chain that anybody has, be it one that left.
     pub(crate) fn known(&self, blocks: &[BlockHash]) -> PrefixMatch {
-        self.read_known(blocks);
-        self.known_once_read(blocks)
+        self.prefetch_known(blocks);
+        self.find_known(blocks)
     }
 
-    /// Has the memory fetch what [`Self::known_once_read`] will read first.
+    /// Has the memory fetch what [`Self::find_known`] will read first.
     #[inline]
-    pub(crate) fn read_known(&self, blocks: &[BlockHash]) {
+    pub(crate) fn prefetch_known(&self, blocks: &[BlockHash]) {
         // What a conversation's next turn adds is entered right afterwards, and the second round is mostly among these.
         let ahead = blocks.len().saturating_sub(BLOCKS_AHEAD);
-        self.peek(blocks.iter().skip(ahead));
-        self.peek_not_ahead(blocks, near_the_end(blocks.len()));
-        self.peek(blocks.get(blocks.len() / LANDMARK).into_iter());
+        self.prefetch_buckets(blocks.iter().skip(ahead));
+        self.prefetch_unread(blocks, probes_near_end(blocks.len()));
+        self.prefetch_buckets(blocks.get(blocks.len() / LANDMARK_FRACTION).into_iter());
     }
 
-    /// A prefix of about a quarter of the chain, where somebody has it, after [`Self::read_known`]: who asks for it before
+    /// A prefix of about a quarter of the chain, where somebody has it, after [`Self::prefetch_known`]: who asks for it before
     /// anything else has its node read along with the others.
     pub(crate) fn landmark(&self, blocks: &[BlockHash]) -> Option<PrefixMatch> {
-        let at = blocks.len() / LANDMARK;
-        self.held(blocks, at, |_| true)
+        let at = blocks.len() / LANDMARK_FRACTION;
+        self.holder_at(blocks, at, |_| true)
     }
 
     /// Whether any of these targets has the matched prefix.
@@ -60,18 +60,18 @@ impl PrefixIndex {
         matched.node.is_some_and(|id| self.nodes.has_any(id, among))
     }
 
-    /// The longest prefix of the chain that anybody has, after [`Self::read_known`] and maybe something else meanwhile.
-    pub(crate) fn known_once_read(&self, blocks: &[BlockHash]) -> PrefixMatch {
+    /// The longest prefix of the chain that anybody has, after [`Self::prefetch_known`] and maybe something else meanwhile.
+    pub(crate) fn find_known(&self, blocks: &[BlockHash]) -> PrefixMatch {
         let mut bounds = Bounds {
             low: 0,
             high: blocks.len(),
             node: NONE,
         };
-        self.ask(blocks, &mut bounds, near_the_end(blocks.len()));
+        self.narrow(blocks, &mut bounds, probes_near_end(blocks.len()));
         while bounds.low < bounds.high {
-            let probes = evenly(bounds.low, bounds.high);
-            self.peek_not_ahead(blocks, probes.clone());
-            self.ask(blocks, &mut bounds, probes);
+            let probes = probes_between(bounds.low, bounds.high);
+            self.prefetch_unread(blocks, probes.clone());
+            self.narrow(blocks, &mut bounds, probes);
         }
         let Bounds { low, node, .. } = bounds;
         let deepest = low.checked_sub(1).and_then(|at| blocks.get(at));
@@ -89,7 +89,7 @@ impl PrefixIndex {
     }
 
     /// The same, where it was `hint` a while ago: mostly it still is, and two reads say so.
-    pub(crate) fn known_by(&self, blocks: &[BlockHash], hint: PrefixMatch) -> PrefixMatch {
+    pub(crate) fn known_from_hint(&self, blocks: &[BlockHash], hint: PrefixMatch) -> PrefixMatch {
         let last = hint.depth.checked_sub(1).and_then(|at| blocks.get(at));
         let is_there = match (last, hint.node) {
             (Some(block), Some(id)) => self.nodes.is_of(id, block.hash),
@@ -103,9 +103,9 @@ impl PrefixIndex {
         self.known(blocks)
     }
 
-    /// Has the memory fetch what [`Self::known_by`] will read for each of these: what comes first for all of them, then what
+    /// Has the memory fetch what [`Self::known_from_hint`] will read for each of these: what comes first for all of them, then what
     /// that leads to.
-    pub(crate) fn read_hints<'a>(
+    pub(crate) fn prefetch_hints<'a>(
         &self,
         hints: impl Iterator<Item = (&'a Fingerprint, PrefixMatch)> + Clone,
     ) {
@@ -121,20 +121,25 @@ impl PrefixIndex {
             );
         }
         for (fingerprint, hint) in hints {
-            self.peek(fingerprint.blocks().get(hint.depth).into_iter());
+            self.prefetch_buckets(fingerprint.blocks().get(hint.depth).into_iter());
         }
     }
 
     /// Reads these places, which are in order, at once; the last ones of the chain have been.
-    fn peek_not_ahead(&self, blocks: &[BlockHash], probes: impl Iterator<Item = usize>) {
+    fn prefetch_unread(&self, blocks: &[BlockHash], probes: impl Iterator<Item = usize>) {
         let ahead = blocks.len().saturating_sub(BLOCKS_AHEAD);
         let not_yet = probes.take_while(|at| *at < ahead);
-        self.peek(not_yet.filter_map(|at| blocks.get(at)));
+        self.prefetch_buckets(not_yet.filter_map(|at| blocks.get(at)));
     }
 
     /// Asks at these places, which are in order and were read: the first one that is not known is a bound, and the last one
     /// that is.
-    fn ask(&self, blocks: &[BlockHash], bounds: &mut Bounds, probes: impl Iterator<Item = usize>) {
+    fn narrow(
+        &self,
+        blocks: &[BlockHash],
+        bounds: &mut Bounds,
+        probes: impl Iterator<Item = usize>,
+    ) {
         for at in probes {
             let block = blocks.get(at);
             let id = block.map_or(NONE, |block| self.table.guess(block.hash));
@@ -225,15 +230,15 @@ impl PrefixIndex {
         holds: impl Fn(NodeId) -> bool,
     ) -> PrefixMatch {
         let around = presumed.saturating_sub(1)..=presumed;
-        self.read(around.filter_map(|at| blocks.get(at)));
+        self.prefetch_nodes(around.filter_map(|at| blocks.get(at)));
         let known = match presumed.checked_sub(1) {
             None => PrefixMatch::default(),
-            Some(at) => match self.held(blocks, at, &holds) {
+            Some(at) => match self.holder_at(blocks, at, &holds) {
                 None => return self.bisect(blocks, PrefixMatch::default(), at, holds),
                 Some(matched) => matched,
             },
         };
-        match self.held(blocks, presumed, &holds) {
+        match self.holder_at(blocks, presumed, &holds) {
             None => known,
             Some(longer) => self.bisect(blocks, longer, high, holds),
         }
@@ -250,7 +255,7 @@ impl PrefixIndex {
         let mut matched = known;
         if matched.depth == 0 && high > STEPS_AHEAD as usize {
             // Mostly they have nothing of a prompt.
-            match self.held(blocks, 0, &holds) {
+            match self.holder_at(blocks, 0, &holds) {
                 Some(first) => matched = first,
                 None => return matched,
             }
@@ -258,11 +263,11 @@ impl PrefixIndex {
         let mut step = 0_u32;
         while matched.depth < high {
             if step.is_multiple_of(STEPS_AHEAD) {
-                self.read_ahead(blocks, matched.depth, high);
+                self.prefetch_steps(blocks, matched.depth, high);
             }
             step += 1;
             let middle = usize::midpoint(matched.depth, high);
-            match self.held(blocks, middle, &holds) {
+            match self.holder_at(blocks, middle, &holds) {
                 Some(longer) => matched = longer,
                 None => high = middle,
             }
@@ -272,7 +277,7 @@ impl PrefixIndex {
 
     /// The prefix that ends with this block, where somebody has it.
     #[inline]
-    fn held(
+    fn holder_at(
         &self,
         blocks: &[BlockHash],
         at: usize,
@@ -287,7 +292,7 @@ impl PrefixIndex {
     }
 
     /// Has the memory fetch whatever the next steps of a binary search may read.
-    fn read_ahead(&self, blocks: &[BlockHash], low: usize, high: usize) {
+    fn prefetch_steps(&self, blocks: &[BlockHash], low: usize, high: usize) {
         let middle = usize::midpoint(low, high);
         let left = usize::midpoint(low, middle);
         let right = usize::midpoint(middle + 1, high);
@@ -300,13 +305,13 @@ impl PrefixIndex {
             usize::midpoint(middle + 1, right),
             usize::midpoint(right + 1, high),
         ];
-        self.read(next.iter().filter_map(|at| blocks.get(*at)));
+        self.prefetch_nodes(next.iter().filter_map(|at| blocks.get(*at)));
     }
 
     /// Has the memory fetch these prefixes and their nodes, all at once.
-    fn read<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash> + Clone) {
-        self.peek(blocks.clone());
-        let guesses: SmallVec<[NodeId; AT_ONCE]> =
+    fn prefetch_nodes<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash> + Clone) {
+        self.prefetch_buckets(blocks.clone());
+        let guesses: SmallVec<[NodeId; PROBES_PER_ROUND]> =
             blocks.map(|block| self.table.guess(block.hash)).collect();
         for id in guesses {
             black_box(self.nodes.get(id).map(|node| node.hash));
@@ -316,26 +321,26 @@ impl PrefixIndex {
     /// The same of prefixes that are about to be entered, each longer than the one before: where the first one is not known,
     /// none is. Says where the places of these are.
     #[inline]
-    pub(super) fn read_new(&self, blocks: &[BlockHash]) -> SmallVec<[Key; BLOCKS_AHEAD]> {
+    pub(super) fn prefetch_new(&self, blocks: &[BlockHash]) -> SmallVec<[Key; BLOCKS_AHEAD]> {
         let keys: SmallVec<[Key; BLOCKS_AHEAD]> = blocks
             .iter()
             .map(|block| self.table.key(block.hash))
             .collect();
         for key in &keys {
-            black_box(self.table.peek(*key));
+            black_box(self.table.prefetch(*key));
         }
         let known = |block: &&BlockHash| self.table.guess(block.hash) != NONE;
         if blocks.first().filter(known).is_some() {
-            self.read(blocks.iter());
+            self.prefetch_nodes(blocks.iter());
         }
         keys
     }
 
     /// Has the memory fetch where these prefixes stand in the table. Nothing here depends on what is read, so no read waits
     /// for another one: looking for each would, at a branch that is guessed wrong.
-    fn peek<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash>) {
+    fn prefetch_buckets<'a>(&self, blocks: impl Iterator<Item = &'a BlockHash>) {
         for block in blocks {
-            black_box(self.table.peek(self.table.key(block.hash)));
+            black_box(self.table.prefetch(self.table.key(block.hash)));
         }
     }
 }
@@ -348,7 +353,7 @@ struct Bounds {
 }
 
 /// From the middle on, the last place but so many, each time half as many, to the last one.
-fn near_the_end(len: usize) -> impl Iterator<Item = usize> + Clone {
+fn probes_near_end(len: usize) -> impl Iterator<Item = usize> + Clone {
     let most = (len / 2 + 1).min(len);
     let doublings = most.checked_ilog2().map_or(0, |log| log + 1);
     (0..doublings.min(DOUBLINGS_MAX))
@@ -357,14 +362,14 @@ fn near_the_end(len: usize) -> impl Iterator<Item = usize> + Clone {
 }
 
 /// So many places in between, in order.
-fn evenly(low: usize, high: usize) -> impl Iterator<Item = usize> + Clone {
+fn probes_between(low: usize, high: usize) -> impl Iterator<Item = usize> + Clone {
     let left = high.saturating_sub(low);
-    let at_once = left.min(AT_ONCE - 1);
-    (1..=at_once).map(move |nth| {
-        if left < AT_ONCE {
+    let probes = left.min(PROBES_PER_ROUND - 1);
+    (1..=probes).map(move |nth| {
+        if left < PROBES_PER_ROUND {
             low + nth - 1
         } else {
-            low + left * nth / AT_ONCE
+            low + left * nth / PROBES_PER_ROUND
         }
     })
 }

@@ -3,10 +3,10 @@
 //! A fingerprint has a block every few hundred bytes, an engine a block every 16 tokens. What a user's conversations have in
 //! common, a name and a standing instruction, may lie between two blocks. A ring hash on the session profits from that
 //! without knowing it. So: how much of what the index calls uncached is found in the cache all the same is learned twice, for
-//! requests that went where their session was last and for the others; the difference is what the hint is worth.
+//! requests that record where their session was last and for the others; the difference is what the hint is affinity_share.
 
-use super::recent::{Key, Recent};
-use super::table::Spread;
+use super::recent::{RecencyKey, RecencyMap};
+use super::table::HashMixer;
 use crate::{ReplicaId, SessionKey};
 
 /// How many sessions are remembered; about 40 bytes each.
@@ -19,14 +19,14 @@ const LEARNING_RATE: f64 = 0.05;
 /// The last replica of each of the latest sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    last: Recent<SessionKey, ReplicaId>,
-    hit_share_there: f64,
+    last: RecencyMap<SessionKey, ReplicaId>,
+    hit_share_same: f64,
     hit_share_elsewhere: f64,
 }
 
-impl Key for SessionKey {
-    fn spread(&self, spread: &Spread) -> u64 {
-        spread.mix(self.0)
+impl RecencyKey for SessionKey {
+    fn mixed(&self, mixer: &HashMixer) -> u64 {
+        mixer.mix(self.0)
     }
 }
 
@@ -34,37 +34,37 @@ impl Sessions {
     /// The seed decides where things lie in memory, and nothing else.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            last: Recent::new(SESSIONS_MAX, seed),
-            hit_share_there: HIT_SHARE_START,
+            last: RecencyMap::new(SESSIONS_MAX, seed),
+            hit_share_same: HIT_SHARE_START,
             hit_share_elsewhere: 0.0,
         }
     }
 
-    /// A request of this session went to a replica; says whether its last one did, if there was one.
-    pub(crate) fn went(&mut self, session: SessionKey, replica: ReplicaId) -> Option<bool> {
+    /// A request of this session record to a replica; says whether its last one did, if there was one.
+    pub(crate) fn record(&mut self, session: SessionKey, replica: ReplicaId) -> Option<bool> {
         self.last.put(session, replica).map(|last| last == replica)
     }
 
     /// Reads where [`Self::last`] begins to look, so that it is there by then.
-    pub(crate) fn read(&self, session: SessionKey) {
-        self.last.read(&session);
+    pub(crate) fn prefetch(&self, session: SessionKey) {
+        self.last.prefetch(&session);
     }
 
     /// Where the session was last.
     pub(crate) fn last(&self, session: SessionKey) -> Option<ReplicaId> {
-        self.last.peek(&session).copied()
+        self.last.get(&session).copied()
     }
 
     /// The share of what the index calls uncached that is found where the session was last, beyond what is found
     /// anywhere.
-    pub(crate) const fn worth(&self) -> f64 {
-        (self.hit_share_there - self.hit_share_elsewhere).max(0.0)
+    pub(crate) const fn affinity_share(&self) -> f64 {
+        (self.hit_share_same - self.hit_share_elsewhere).max(0.0)
     }
 
     /// Of what was called uncached, this share was found.
-    pub(crate) fn learn(&mut self, was_there: bool, share: f64) {
-        let hit_share = if was_there {
-            &mut self.hit_share_there
+    pub(crate) fn learn(&mut self, is_same_replica: bool, share: f64) {
+        let hit_share = if is_same_replica {
+            &mut self.hit_share_same
         } else {
             &mut self.hit_share_elsewhere
         };

@@ -1,8 +1,8 @@
 //! Numbers by tags, in buckets of a cache line.
 //!
-//! A tag is half of a key; several nodes may have the same, so whoever searches says which one it is. Each is in its home
-//! bucket, or in the first one behind it that had room. The places of a bucket are all compared at once: which of them holds
-//! a node is not worth a branch, and a branch that waits for the memory and goes the wrong way stops all reads behind it.
+//! A tag is half of a key; several nodes may have the same, so whoever searches says which one it is. Each is in its first_bucket
+//! bucket, or in the first one displaced_after it that had room. The places of a bucket are all compared at once: which of them holds
+//! a node is not worth a branch, and a branch that waits for the memory and goes the wrong way stops all reads displaced_after it.
 
 use super::node::NodeId;
 use super::slab::NONE;
@@ -30,16 +30,16 @@ struct Bucket {
 
 /// A place: which bucket, and which one of its places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct PlaceIndex {
     bucket: usize,
     place: usize,
 }
 
 /// Some places of a bucket, a bit for each.
 #[derive(Clone, Copy, Debug)]
-struct Which(u32);
+struct PlaceMask(u32);
 
-impl Iterator for Which {
+impl Iterator for PlaceMask {
     type Item = usize;
 
     #[inline]
@@ -59,16 +59,19 @@ impl Bucket {
         ids: [NONE; PLACES],
     };
 
-    /// Which places have this tag, and which ones are free. All are compared, and at the same time.
+    /// PlaceMask places have this tag, and which ones are free. All are compared, and at the same time.
     #[inline]
-    fn look(&self, tag: u32) -> (Which, Which) {
+    fn compare(&self, tag: u32) -> (PlaceMask, PlaceMask) {
         let mut both = 0;
         for (place, other) in self.tags.iter().enumerate() {
             let has_it = u32::from(*other == tag);
             let is_free = u32::from(*other == FREE) << PLACES;
             both |= (has_it | is_free) << place;
         }
-        (Which(both & ((1 << PLACES) - 1)), Which(both >> PLACES))
+        (
+            PlaceMask(both & ((1 << PLACES) - 1)),
+            PlaceMask(both >> PLACES),
+        )
     }
 
     fn is_full(&self) -> bool {
@@ -84,7 +87,7 @@ impl Bucket {
 impl Shard {
     /// In which bucket a node should be.
     #[inline]
-    const fn home(&self, tag: u32) -> usize {
+    const fn first_bucket(&self, tag: u32) -> usize {
         tag as usize & self.mask()
     }
 
@@ -93,9 +96,9 @@ impl Shard {
         self.buckets.len().wrapping_sub(1)
     }
 
-    /// How far behind its home a node is in this bucket.
-    const fn strayed(&self, tag: u32, bucket: usize) -> usize {
-        bucket.wrapping_sub(self.home(tag)) & self.mask()
+    /// How far displaced_after its first_bucket a node is in this bucket.
+    const fn distance(&self, tag: u32, bucket: usize) -> usize {
+        bucket.wrapping_sub(self.first_bucket(tag)) & self.mask()
     }
 
     /// The place of a node and the node, or else the free place that ended the search.
@@ -103,64 +106,64 @@ impl Shard {
     pub(super) fn find(
         &self,
         tag: u32,
-        is_it: impl Fn(NodeId) -> bool,
-    ) -> Result<(At, NodeId), At> {
-        let mut at = self.home(tag);
+        matches: impl Fn(NodeId) -> bool,
+    ) -> Result<(PlaceIndex, NodeId), PlaceIndex> {
+        let mut at = self.first_bucket(tag);
         while let Some(bucket) = self.buckets.get(at) {
-            let (matching, mut free) = bucket.look(tag);
+            let (matching, mut free) = bucket.compare(tag);
             for place in matching {
                 let id = bucket.id(place);
-                if is_it(id) {
-                    return Ok((At { bucket: at, place }, id));
+                if matches(id) {
+                    return Ok((PlaceIndex { bucket: at, place }, id));
                 }
             }
             if let Some(place) = free.next() {
-                return Err(At { bucket: at, place });
+                return Err(PlaceIndex { bucket: at, place });
             }
             at = (at + 1) & self.mask();
         }
         // There is no bucket yet.
-        Err(At {
+        Err(PlaceIndex {
             bucket: at,
             place: 0,
         })
     }
 
-    /// The first free place for one that is not there.
+    /// The first free place for one that is not current.
     #[inline]
-    fn free_for(&self, tag: u32) -> At {
-        let mut bucket = self.home(tag);
+    fn free_for(&self, tag: u32) -> PlaceIndex {
+        let mut bucket = self.first_bucket(tag);
         loop {
-            let there = self.buckets.get(bucket);
-            match there.map(|there| there.look(FREE).0.next()) {
+            let current = self.buckets.get(bucket);
+            match current.map(|current| current.compare(FREE).0.next()) {
                 Some(None) => bucket = (bucket + 1) & self.mask(),
-                Some(Some(place)) => return At { bucket, place },
-                None => return At { bucket, place: 0 },
+                Some(Some(place)) => return PlaceIndex { bucket, place },
+                None => return PlaceIndex { bucket, place: 0 },
             }
         }
     }
 
     /// Reads where a search would begin.
     #[inline]
-    pub(super) fn peek(&self, tag: u32) -> u32 {
-        let bucket = self.buckets.get(self.home(tag));
+    pub(super) fn prefetch(&self, tag: u32) -> u32 {
+        let bucket = self.buckets.get(self.first_bucket(tag));
         bucket.map_or(0, |bucket| bucket.tags[0])
     }
 
     /// Enters one where a search for it ended, after [`Self::make_room`].
     #[inline]
-    pub(super) fn enter(&mut self, free: At, tag: u32, id: NodeId) {
+    pub(super) fn insert(&mut self, free: PlaceIndex, tag: u32, id: NodeId) {
         self.put(free, tag, id);
         self.used += 1;
     }
 
     #[inline]
-    fn put(&mut self, at: At, tag: u32, id: NodeId) {
+    fn put(&mut self, at: PlaceIndex, tag: u32, id: NodeId) {
         if let Some(bucket) = self.buckets.get_mut(at.bucket)
             && let Some(other) = bucket.tags.get_mut(at.place)
-            && let Some(there) = bucket.ids.get_mut(at.place)
+            && let Some(current) = bucket.ids.get_mut(at.place)
         {
-            (*other, *there) = (tag, id);
+            (*other, *current) = (tag, id);
         }
     }
 
@@ -185,16 +188,16 @@ impl Shard {
         }
     }
 
-    /// Frees a node's place. A full bucket that gets a free one ends searches that went on before: what lies behind it for
-    /// want of room moves up, and so on behind that one.
+    /// Frees a node's place. A full bucket that gets a free one ends searches that went on before: what lies displaced_after it for
+    /// want of room moves up, and so on displaced_after that one.
     pub(super) fn remove(&mut self, tag: u32, id: NodeId) {
-        let mut at = self.home(tag);
+        let mut at = self.first_bucket(tag);
         while let Some(bucket) = self.buckets.get(at) {
-            let (mut matching, free) = bucket.look(tag);
+            let (mut matching, free) = bucket.compare(tag);
             if let Some(place) = matching.find(|place| bucket.id(*place) == id) {
-                let hole = At { bucket: at, place };
+                let hole = PlaceIndex { bucket: at, place };
                 let hole = if free.0 == 0 {
-                    self.move_up(hole)
+                    self.fill_hole(hole)
                 } else {
                     hole
                 };
@@ -209,27 +212,27 @@ impl Shard {
         }
     }
 
-    /// Fills a place of a full bucket with what lies behind it for want of room, and so on; the place that is free then.
+    /// Fills a place of a full bucket with what lies displaced_after it for want of room, and so on; the place that is free then.
     #[inline(never)]
-    fn move_up(&mut self, mut hole: At) -> At {
-        while let Some((from, tag, id)) = self.behind(hole.bucket) {
+    fn fill_hole(&mut self, mut hole: PlaceIndex) -> PlaceIndex {
+        while let Some((from, tag, id)) = self.displaced_after(hole.bucket) {
             self.put(hole, tag, id);
             hole = from;
         }
         hole
     }
 
-    /// Something behind a full bucket that belongs there or further in front.
-    fn behind(&self, full: usize) -> Option<(At, u32, NodeId)> {
+    /// Something displaced_after a full bucket that belongs current or further in front.
+    fn displaced_after(&self, full: usize) -> Option<(PlaceIndex, u32, NodeId)> {
         let mut bucket = full;
         while self.buckets.get(bucket)?.is_full() {
             bucket = (bucket + 1) & self.mask();
             let between = bucket.wrapping_sub(full) & self.mask();
-            let there = self.buckets.get(bucket)?;
-            let places = there.tags.iter().zip(there.ids).enumerate();
+            let current = self.buckets.get(bucket)?;
+            let places = current.tags.iter().zip(current.ids).enumerate();
             for (place, (tag, id)) in places {
-                if *tag != FREE && self.strayed(*tag, bucket) >= between {
-                    return Some((At { bucket, place }, *tag, id));
+                if *tag != FREE && self.distance(*tag, bucket) >= between {
+                    return Some((PlaceIndex { bucket, place }, *tag, id));
                 }
             }
         }
@@ -253,15 +256,15 @@ mod tests {
         ) {
             let mut shard = Shard::default();
             let mut model: BTreeMap<NodeId, u32> = BTreeMap::new();
-            for (insert, home, high, id) in ops {
-                let there = model.remove(&id);
-                if let Some(tag) = there {
+            for (insert, first_bucket, high, id) in ops {
+                let current = model.remove(&id);
+                if let Some(tag) = current {
                     shard.remove(tag, id);
                 } else if insert {
-                    let tag = (home.wrapping_sub(1) & 0xff) | (high << 20) | 0x100;
+                    let tag = (first_bucket.wrapping_sub(1) & 0xff) | (high << 20) | 0x100;
                     shard.make_room();
                     let free = shard.find(tag, |_| false).unwrap_err();
-                    shard.enter(free, tag, id);
+                    shard.insert(free, tag, id);
                     model.insert(id, tag);
                 }
                 prop_assert_eq!(shard.used, model.len());

@@ -25,19 +25,19 @@ const SHARDS: usize = 256;
 
 /// What became of a search that may insert.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
+pub(super) enum Insertion {
     /// The node was there.
-    There(NodeId),
+    Existing(NodeId),
     /// It was made.
     Inserted(NodeId),
     /// It could not be made.
-    NoRoom,
+    Full,
 }
 
 /// From a prefix's hash to its node.
 #[derive(Debug)]
 pub(super) struct Table {
-    spread: Spread,
+    mixer: HashMixer,
     shards: Box<[Shard; SHARDS]>,
 }
 
@@ -45,16 +45,16 @@ impl Table {
     /// An empty one, whose places nobody can foretell who does not know the seed.
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            spread: Spread::new(seed),
+            mixer: HashMixer::new(seed),
             shards: Box::new(core::array::from_fn(|_| Shard::default())),
         }
     }
 
     #[inline]
     pub(super) fn find(&self, nodes: &Nodes, hash: u64) -> Option<NodeId> {
-        let key = self.spread.key(hash);
-        let is_it = |id| is_of(nodes, id, hash);
-        let found = self.shards.get(key.shard())?.find(key.tag, is_it);
+        let key = self.mixer.key(hash);
+        let matches = |id| is_of(nodes, id, hash);
+        let found = self.shards.get(key.shard())?.find(key.tag, matches);
         found.ok().map(|(_, id)| id)
     }
 
@@ -62,7 +62,7 @@ impl Table {
     /// rarely.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> NodeId {
-        let key = self.spread.key(hash);
+        let key = self.mixer.key(hash);
         let shard = self.shards.get(key.shard());
         let found = shard.and_then(|shard| shard.find(key.tag, |_| true).ok());
         found.map_or(NONE, |(_, id)| id)
@@ -71,15 +71,15 @@ impl Table {
     /// Where a prefix's place is: worked out once where it is asked for twice.
     #[inline]
     pub(super) fn key(&self, hash: u64) -> Key {
-        self.spread.key(hash)
+        self.mixer.key(hash)
     }
 
     /// Reads where a search would begin. That has no use but to fetch it: several of these overlap, where several searches
     /// would each wait for the memory.
     #[inline]
-    pub(super) fn peek(&self, key: Key) -> u32 {
+    pub(super) fn prefetch(&self, key: Key) -> u32 {
         let shard = self.shards.get(key.shard());
-        shard.map_or(0, |shard| shard.peek(key.tag))
+        shard.map_or(0, |shard| shard.prefetch(key.tag))
     }
 
     /// The node of a hash; where there is none, what `create` makes is entered. One search for both.
@@ -90,26 +90,26 @@ impl Table {
         hash: u64,
         nodes: &mut Nodes,
         create: impl FnOnce(&mut Nodes) -> Option<NodeId>,
-    ) -> Found {
+    ) -> Insertion {
         let Some(shard) = self.shards.get_mut(key.shard()) else {
-            return Found::NoRoom;
+            return Insertion::Full;
         };
         shard.make_room();
         match shard.find(key.tag, |id| is_of(nodes, id, hash)) {
-            Ok((_, id)) => Found::There(id),
+            Ok((_, id)) => Insertion::Existing(id),
             Err(free) => match create(nodes) {
                 Some(id) => {
-                    shard.enter(free, key.tag, id);
-                    Found::Inserted(id)
+                    shard.insert(free, key.tag, id);
+                    Insertion::Inserted(id)
                 }
-                None => Found::NoRoom,
+                None => Insertion::Full,
             },
         }
     }
 
     #[inline]
     pub(super) fn remove(&mut self, hash: u64, id: NodeId) {
-        let key = self.spread.key(hash);
+        let key = self.mixer.key(hash);
         if let Some(shard) = self.shards.get_mut(key.shard()) {
             shard.remove(key.tag, id);
         }
@@ -118,12 +118,12 @@ impl Table {
 
 /// Spreads hashes over all bits of a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spread {
+pub(super) struct HashMixer {
     mask: u64,
     factor: u64,
 }
 
-impl Spread {
+impl HashMixer {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             mask: mixed(seed),
@@ -185,27 +185,27 @@ impl Key {
 
 /// A table of its own that does not grow large: numbers by keys that were mixed.
 #[derive(Debug, Default)]
-pub(super) struct Places(Shard);
+pub(super) struct SmallTable(Shard);
 
-impl Places {
+impl SmallTable {
     #[inline]
-    pub(super) fn find(&self, mixed: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let found = self.0.find(Key::of(mixed).tag, is_it);
+    pub(super) fn find(&self, mixed: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = self.0.find(Key::of(mixed).tag, matches);
         found.ok().map(|(_, id)| id)
     }
 
     /// Reads where a search would begin.
     #[inline]
-    pub(super) fn read(&self, mixed: u64) {
-        black_box(self.0.peek(Key::of(mixed).tag));
+    pub(super) fn prefetch(&self, mixed: u64) {
+        black_box(self.0.prefetch(Key::of(mixed).tag));
     }
 
     /// Enters one that is not there.
-    pub(super) fn enter(&mut self, mixed: u64, id: u32) {
+    pub(super) fn insert(&mut self, mixed: u64, id: u32) {
         let Key { tag, .. } = Key::of(mixed);
         self.0.make_room();
         if let Err(free) = self.0.find(tag, |_| false) {
-            self.0.enter(free, tag, id);
+            self.0.insert(free, tag, id);
         }
     }
 
@@ -246,13 +246,13 @@ mod tests {
             for (insert, hash) in ops {
                 if insert {
                     match table.find_or_insert(table.key(hash), hash, &mut nodes, |nodes| make(nodes, hash)) {
-                        Found::There(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
-                        Found::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
-                        Found::NoRoom => prop_assert!(false, "there is free_capacity"),
+                        Insertion::Existing(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
+                        Insertion::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
+                        Insertion::Full => prop_assert!(false, "there is free_capacity"),
                     }
                 } else if let Some(id) = model.remove(&hash) {
                     table.remove(hash, id);
-                    prop_assert!(nodes.take(id, ReplicaIndex(0)).is_some_and(|taken| taken.is_gone));
+                    prop_assert!(nodes.remove(id, ReplicaIndex(0)).is_some_and(|removed| removed.is_node_removed));
                 }
                 prop_assert_eq!(table.find(&nodes, hash), model.get(&hash).copied());
             }
@@ -265,21 +265,21 @@ mod tests {
     #[test]
     fn where_hashes_are_depends_on_the_seed() {
         let hashes = 0..100_000_u64;
-        let one = Spread::new(1);
+        let one = HashMixer::new(1);
         // Chosen to meet in one bucket, by somebody who knows this seed.
-        let home = |spread: Spread, hash| {
-            let key = spread.key(hash);
+        let first_bucket = |mixer: HashMixer, hash| {
+            let key = mixer.key(hash);
             (key.shard, key.tag % 4)
         };
         let chosen: Vec<u64> = hashes
-            .filter(|hash| home(one, *hash) == home(one, 0))
+            .filter(|hash| first_bucket(one, *hash) == first_bucket(one, 0))
             .collect();
         assert!(chosen.len() > 50);
         for seed in 2..10 {
-            let other = Spread::new(seed);
+            let other = HashMixer::new(seed);
             let met = chosen
                 .iter()
-                .filter(|hash| home(other, **hash) == home(other, 0));
+                .filter(|hash| first_bucket(other, **hash) == first_bucket(other, 0));
             assert!(met.count() < 8, "{seed}");
         }
     }

@@ -20,8 +20,8 @@ impl Router {
         } = queued;
         let slot = settled.slot;
         // Both lie far away, and the one need not wait for the other.
-        self.index.read_target(slot);
-        self.replicas.read(slot);
+        self.index.prefetch_target(slot);
+        self.replicas.prefetch(slot);
         let Some(replica) = self.replicas.id_of(slot) else {
             return;
         };
@@ -40,7 +40,7 @@ impl Router {
         };
         let followed = request
             .session
-            .and_then(|session| self.sessions.went(session, replica));
+            .and_then(|session| self.sessions.record(session, replica));
         let outstanding = self.replicas.get(slot).map_or(1, |r| r.outstanding);
         let recorded = self.index.record(blocks, slot, &matched);
         self.share(Target::Replica(replica), blocks, matched.depth);

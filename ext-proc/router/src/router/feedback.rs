@@ -129,7 +129,7 @@ impl Router {
         if let (Some(key), Some(completion)) = (key, told.completion) {
             let rest = share_of(prompt, 1.0 - flight.fingerprint.share_at(blocks.len()));
             let tokens = rest.saturating_add(completion);
-            self.answers.told(key, flight.replica, tokens);
+            self.answers.record(key, flight.replica, tokens);
         }
         // Of a whole answer it had come by now.
         let first_token = told.ttft.map_or(self.now, |ttft| flight.at.after(ttft));

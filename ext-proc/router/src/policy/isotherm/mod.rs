@@ -79,7 +79,7 @@ impl Policy for Isotherm {
         let queued: SmallVec<[_; LOOKED_AT_MAX]> = queued.collect();
         let hints = queued.iter();
         view.index
-            .read_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
+            .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
         for (seq, queued) in queued {
             let query = CandidateQuery::again(queued, view);
             let waited = query.waited;

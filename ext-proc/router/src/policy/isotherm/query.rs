@@ -51,16 +51,16 @@ impl<'a> CandidateQuery<'a> {
         let blocks = request.fingerprint.blocks();
         // All of this waits for memory, and none needs to wait for the other: where a session was last, there it mostly goes.
         if let Some(session) = request.session {
-            view.sessions.read(session);
+            view.sessions.prefetch(session);
         }
-        view.index.read_known(blocks);
+        view.index.prefetch_known(blocks);
         let session_at = last_of(request, view);
         if let Some(slot) = session_at {
-            view.replicas.read(slot);
-            view.index.read_target(slot);
+            view.replicas.prefetch(slot);
+            view.index.prefetch_target(slot);
         }
         let landmark = view.index.landmark(blocks);
-        let known = view.index.known_once_read(blocks);
+        let known = view.index.find_known(blocks);
         Self {
             request,
             waited,
@@ -75,7 +75,7 @@ impl<'a> CandidateQuery<'a> {
         let request = &queued.request;
         let session_at = last_of(request, view);
         let blocks = request.fingerprint.blocks();
-        let known = view.index.known_by(blocks, queued.known.get());
+        let known = view.index.known_from_hint(blocks, queued.known.get());
         queued.known.set(known);
         Self {
             request,
@@ -90,7 +90,9 @@ impl<'a> CandidateQuery<'a> {
     /// longer than the longest, and a session to leave no more behind than any.
     pub(super) fn uncached_at_least(&self, depth: usize, view: &View<'_>) -> f64 {
         let uncached = uncached_tokens(self.request, depth);
-        let unseen = self.session_at.map_or(0.0, |_| view.sessions.worth());
+        let unseen = self
+            .session_at
+            .map_or(0.0, |_| view.sessions.affinity_share());
         (uncached - view.answers.expected_at_most(uncached)) * (1.0 - unseen)
     }
 }
@@ -135,7 +137,7 @@ impl MatchCost {
             Some(_) | None => 0.0,
         };
         let unseen = if query.session_at == Some(slot) {
-            view.sessions.worth()
+            view.sessions.affinity_share()
         } else {
             0.0
         };

@@ -83,9 +83,9 @@ impl Pool {
                 self.replicas
                     .dispatched(slot, f64::from(blocks) * 50.0, self.now);
                 self.index.record(chain, slot, &matched);
-                self.sessions.went(request.session.unwrap(), id);
+                self.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
-                self.answers.told(key, id, blocks * 20);
+                self.answers.record(key, id, blocks * 20);
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));

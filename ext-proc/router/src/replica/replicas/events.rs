@@ -81,7 +81,7 @@ impl Replicas {
     }
 
     /// Reads what [`Self::dispatched`] will for this replica, so that it is there by then.
-    pub(crate) fn read(&self, slot: ReplicaIndex) {
+    pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
             black_box((replica.headroom.last_push(), replica.backlog.last_push()));
             black_box((replica.outstanding, replica.draining, &replica.probe));
