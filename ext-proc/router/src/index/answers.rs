@@ -1,12 +1,12 @@
-//! What replicas answered: an engine keeps the blocks of what it generated, and the next turn of a conversation repeats it.
+//! Lengths of answers: an engine keeps the blocks of an answer, and the next turn of the conversation repeats it.
 //!
-//! The index cannot hold answers, since no fingerprint was ever made of them. But a prompt that goes on where an earlier one
-//! ended goes on with its answer, nearly always; so it is enough to remember how long that was. Without this a chat's
-//! next turn looks a quarter less cached on its own replica than it is, and leaves it too easily.
+//! The index cannot hold answers, because no fingerprint covers them. A prompt that continues an earlier prompt nearly
+//! always repeats its answer, so the length of the answer is enough. Without it, the next turn of a chat looks less cached
+//! on its own replica than it is.
 //!
-//! Not everybody goes on: a burst of questions about one text has the text in common and no answers, a user begins a new
-//! conversation. What is too short to repeat the answer does not go on. For the others, how much of what was expected is
-//! really found is learned, and the expectation is scaled by it.
+//! Some prompts do not continue: questions about one text share the text and no answers. A prompt that is too short to
+//! repeat the answer does not continue. For the others, the share of the expected tokens that engines find is learned, and
+//! scales the expectation.
 
 use isotherm_fingerprint::Fingerprint;
 
@@ -14,19 +14,19 @@ use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, Request, SessionKey};
 
-/// How many answers are remembered; about 64 bytes each.
+/// Answers that are remembered at most; about 64 bytes each.
 const ANSWERS_MAX: usize = 16_384;
 
-/// The share of it that is found, before anything was measured.
+/// Share of the expected tokens that is found, before the first measurement.
 const HIT_SHARE_START: f64 = 0.5;
-/// How much one measurement moves that.
+/// Weight of one measurement.
 const LEARNING_RATE: f64 = 0.05;
-/// A prompt with less than this share of what is remembered behind what it has in common does not repeat it: its length in
-/// tokens is an estimate.
+/// Smallest length of a prompt's rest, as a share of the remembered tokens, that may repeat them. Below 1, because the
+/// rest's length in tokens is an estimate.
 const REPEATED_MIN: f64 = 0.8;
 
-/// What an answer stands behind: the last block of a prompt, of its session. A popular opening has many answers, and each
-/// session knows its own; a first message is often too short for a block.
+/// The prompt of an answer: its last block and its session. A popular opening has many answers, one per session. A first
+/// message is often too short for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerKey {
     block: Option<u64>,
@@ -34,24 +34,24 @@ pub(crate) struct AnswerKey {
 }
 
 impl AnswerKey {
-    /// What a prompt would go on from whose first `depth` blocks are known.
+    /// The key that a prompt continues whose first `depth` blocks are known.
     pub(crate) fn matched(request: &Request, depth: usize) -> Option<Self> {
         let blocks = request.fingerprint.blocks();
         let block = match depth.checked_sub(1) {
-            // The same prompt again does not go on with its answer.
+            // A repeated prompt does not continue with its answer.
             Some(last) => Some(blocks.get(last).filter(|_| depth < blocks.len())?.hash),
             None => None,
         };
         Self::new(block, request.session)
     }
 
-    /// Behind a whole prompt.
+    /// The key of a whole prompt.
     pub(crate) fn whole(fingerprint: &Fingerprint, session: Option<SessionKey>) -> Option<Self> {
         let last = fingerprint.blocks().last();
         Self::new(last.map(|block| block.hash), session)
     }
 
-    /// A prompt without either could be anybody's.
+    /// A key needs a block or a session.
     const fn new(block: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
         if block.is_none() && session.is_none() {
             return None;
@@ -60,19 +60,19 @@ impl AnswerKey {
     }
 }
 
-/// The last answer to each of the latest prompts.
+/// The last answer of each recent prompt.
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_key: RecencyMap<AnswerKey, (ReplicaId, u32)>,
-    /// The share of what is remembered that is found.
+    /// Share of the remembered tokens that engines find.
     hit_share: f64,
-    /// No answer was longer, in tokens.
+    /// Longest answer so far, in tokens.
     longest: u32,
 }
 
 impl RecencyKey for AnswerKey {
     fn mixed(&self, mixer: &HashMixer) -> u64 {
-        // The same number as a block and as a session are two keys, since one of them is mixed once more.
+        // The block is mixed once more, so that equal numbers of a block and of a session differ.
         let block = self.block.map_or(0, |block| mixer.mix(block));
         let session = self.session.map_or(0, |session| session.0);
         mixer.mix(block ^ session)
@@ -80,7 +80,7 @@ impl RecencyKey for AnswerKey {
 }
 
 impl Answers {
-    /// The seed decides where things lie in memory, and nothing else.
+    /// No answers. The seed decides where entries lie in memory.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             by_key: RecencyMap::new(ANSWERS_MAX, seed),
@@ -89,22 +89,22 @@ impl Answers {
         }
     }
 
-    /// A replica holds so many tokens behind this: the prompt's own rest, and its answer.
+    /// Records that a replica holds `tokens` behind the key: the prompt's rest and its answer.
     pub(crate) fn record(&mut self, key: AnswerKey, replica: ReplicaId, tokens: u32) {
         self.longest = self.longest.max(tokens);
         self.by_key.put(key, (replica, tokens));
         if key.block.is_some() {
-            // The session has gone on from the prompt that was too short for a block.
+            // The session has continued the prompt that was too short for a block.
             self.by_key.remove_key(&AnswerKey { block: None, ..key });
         }
     }
 
-    /// How many of so many remembered tokens are expected to be there.
+    /// Expected number of cached tokens, of the remembered ones.
     pub(crate) fn expected(&self, remembered: f64) -> f64 {
         remembered * self.hit_share
     }
 
-    /// How many tokens a replica holds for a prompt that has so many behind this, if it goes on with them.
+    /// Tokens that a replica holds for a prompt with `tokens` behind the key.
     pub(crate) fn remembered(&self, key: AnswerKey, replica: ReplicaId, tokens: f64) -> f64 {
         match self.at(key, tokens) {
             Some((at, held)) if at == replica => held,
@@ -112,19 +112,19 @@ impl Answers {
         }
     }
 
-    /// The one replica that holds tokens for such a prompt, if any does, and how many.
+    /// The replica that holds tokens for a prompt with `tokens` behind the key, and their number.
     pub(crate) fn at(&self, key: AnswerKey, tokens: f64) -> Option<(ReplicaId, f64)> {
         let (at, held) = *self.by_key.get(&key)?;
         let held = f64::from(held);
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
 
-    /// Of no prompt that has so many tokens behind what is known are more expected to be there, wherever it goes on.
+    /// Upper bound of [`Self::expected`] for any prompt with `tokens` behind its match.
     pub(crate) fn expected_at_most(&self, tokens: f64) -> f64 {
         self.expected(f64::from(self.longest).min(tokens))
     }
 
-    /// So many were remembered, and so many found.
+    /// Learns how many of the remembered tokens an engine found.
     pub(crate) fn learn(&mut self, remembered: f64, hit_share: f64) {
         if remembered > 0.0 {
             let share = (hit_share / remembered).clamp(0.0, 1.0);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_expected_where_it_was_written_by_whoever_can_repeat_it() {
+    fn an_answer_is_expected_on_its_replica_by_a_prompt_that_can_repeat_it() {
         let mut answers = Answers::new(1);
         let mine = key(Some(7), Some(1));
         answers.record(mine, REPLICA, 100);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_follows_what_is_found() {
+    fn the_expectation_follows_the_measured_share() {
         let mut answers = Answers::new(1);
         for _ in 0..200 {
             answers.learn(100.0, 90.0);

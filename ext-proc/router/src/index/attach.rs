@@ -1,4 +1,4 @@
-//! What others have recorded: the new part of a chain, put below what is known here.
+//! Placements that siblings share: the new part of a chain, attached below a known prefix.
 
 use isotherm_fingerprint::BlockHash;
 
@@ -8,11 +8,11 @@ use super::{PrefixIndex, PrefixMatch};
 use crate::replica_index::ReplicaIndex;
 
 impl PrefixIndex {
-    /// A target was sent a prompt that goes on from `parent` with `blocks`, says somebody who knew that it had everything
-    /// up to there. Says whether that prefix is known here: without it, what lies below cannot be found.
+    /// Records that a target was sent a prompt that continues `parent` with `blocks`, where a sibling knows that the target
+    /// holds `parent`. Returns whether the index knows `parent`: a lookup could not find the blocks below an unknown one.
     ///
-    /// Where the prefix is known, but not for this target, the target gets it too: it has every shorter prefix of what
-    /// it has.
+    /// A known prefix that this target is not known to hold is recorded for it too: a target holds every shorter prefix of
+    /// a prefix that it holds.
     pub(crate) fn attach(
         &mut self,
         slot: ReplicaIndex,
@@ -46,7 +46,7 @@ impl PrefixIndex {
             self.record(&chain, slot, &matched);
             return true;
         }
-        // The nodes know their own length; where the last of them ends is all that the new ones need.
+        // Existing nodes keep their spans; the new ones need the end of the last existing block only.
         let known = missing.into_iter().map(|hash| BlockHash { hash, ..parent });
         let chain: Vec<BlockHash> = known.chain(blocks.iter().copied()).collect();
         let matched = PrefixMatch {
@@ -57,8 +57,8 @@ impl PrefixIndex {
         true
     }
 
-    /// The hashes of this node and those above it that the target is not known to have, shortest prefix first, and the
-    /// node above them, which it has.
+    /// Hashes of this node and its ancestors that the target is not known to hold, shortest prefix first, and the node above
+    /// them, which it holds.
     fn missing_above(&self, mut id: NodeId, slot: ReplicaIndex) -> (Option<NodeId>, Vec<u64>) {
         let mut missing = Vec::new();
         while id != NONE && self.nodes.entry(id, slot).is_none() {

@@ -1,15 +1,15 @@
-//! Corrections: what finished requests tell about predictions.
+//! Corrections of the index by finished requests.
 
 use isotherm_fingerprint::BlockHash;
 
 use super::{PredictionRecord, PrefixIndex};
 use crate::replica_index::ReplicaIndex;
 
-/// The most entries that one corrected prediction makes the index forget.
+/// Entries that one corrected prediction removes at most.
 const FORGOTTEN_PER_MISS_MAX: usize = 256;
 
 impl PrefixIndex {
-    /// A request did not reach the target after all: takes back what recording it added.
+    /// Removes what the recording of a request added, because the request did not reach the target.
     pub(crate) fn retract(
         &mut self,
         blocks: &[BlockHash],
@@ -32,11 +32,11 @@ impl PrefixIndex {
         }
     }
 
-    /// An engine had less of a prompt in its cache than the index believed.
+    /// Corrects the index after a false hit: an engine held less of a prompt than the index believed.
     ///
-    /// Engines evict what was used longest ago, so with the missing part everything of that age or older is gone
-    /// as well: the index forgets it. The prompt's own prefixes are of the request's age by now and stay, because
-    /// the engine has just computed them.
+    /// Engines evict the least recently used blocks, so everything as old as the missing part is gone as well. The prompt's
+    /// own prefixes have the request's age and stay, because the engine has just computed them. Returns the number of removed
+    /// entries.
     pub(crate) fn missed(&mut self, slot: ReplicaIndex, recorded: &PredictionRecord) -> usize {
         let mut forgotten = 0;
         while forgotten < FORGOTTEN_PER_MISS_MAX
@@ -51,7 +51,7 @@ impl PrefixIndex {
         forgotten
     }
 
-    /// Forgets what a target has of this chain past `depth`, as far as no other prompt shares it.
+    /// Removes what a target holds of this chain beyond `depth`, except prefixes of other prompts.
     pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: ReplicaIndex, depth: usize) {
         for block in blocks.get(depth..).unwrap_or_default().iter().rev() {
             if let Some(id) = self.table.find(&self.nodes, block.hash)

@@ -1,9 +1,8 @@
-//! The longest prefix of a chain that *each* of many targets has.
+//! The longest match of a chain for *each* of many targets.
 //!
-//! Most targets have nothing of a prompt, or just the system prompt that all share, and one or two have most of it. So
-//! this goes from the deepest prefix that anybody has to the next deepest that anybody else has, each a binary search.
-//! It costs as many searches as there are different depths, which are few, instead of one for each target; and never
-//! more than there are blocks.
+//! Most targets hold nothing of a prompt, or only the common system prompt; one or two hold most of it. The search goes from
+//! the deepest match of any target to the next deepest of the remaining ones. It takes one binary search per distinct
+//! depth, not per target, and never more searches than blocks.
 
 use isotherm_fingerprint::BlockHash;
 
@@ -11,8 +10,7 @@ use super::{PrefixIndex, PrefixMatch};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 impl PrefixIndex {
-    /// Shows each of these targets once, with the longest prefix of the chain that it has: deepest first, and in order
-    /// among those that have the same.
+    /// Calls `show` once for each target of the set with its longest match: deepest first, then in order of the targets.
     pub(crate) fn each_deepest(
         &self,
         blocks: &[BlockHash],
@@ -70,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_asking_for_each_target_gives(
+        fn each_target_gets_the_match_that_a_search_of_its_own_finds(
             sent in prop::collection::vec((prop::collection::vec(0_u64..2, 0..8), 0..TARGETS), 0..60),
             asked in prop::collection::vec(0_u64..2, 0..10),
             among in prop::collection::btree_set(0..TARGETS, 0..TARGETS),

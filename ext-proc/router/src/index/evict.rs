@@ -4,16 +4,16 @@ use core::hint::black_box;
 
 use super::node::NodeId;
 use super::order::RECORD_BYTES;
-use super::search::BLOCKS_AHEAD;
+use super::prefetch::BLOCKS_AHEAD;
 use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
 use crate::replica_index::ReplicaIndex;
 
-/// The most leaves of a replica that new_leaf which are purged along with one insertion.
+/// Leaves of retired targets that one recording purges at most.
 const PURGED_PER_RECORD_MAX: usize = 16;
 
 impl PrefixIndex {
-    /// Forgets a little of the replicas that new_leaf.
+    /// Evicts a few leaves of retired targets.
     pub(super) fn purge(&mut self) {
         for _ in 0..PURGED_PER_RECORD_MAX {
             let Some(slot) = self.order.retired() else {
@@ -23,7 +23,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Applies a target's budget, and the bound of all.
+    /// Applies a target's budget and the bound over all targets.
     pub(super) fn enforce(&mut self, slot: ReplicaIndex) {
         while self.order.over_budget(slot, 0) {
             let evicted = self.evict_run_of(slot, BLOCKS_AHEAD, |index, run| {
@@ -37,7 +37,7 @@ impl PrefixIndex {
         self.enforce_bytes();
     }
 
-    /// Applies the bound of all: whoever new_leaf goes first, then the oldest leaf of all.
+    /// Applies the bound over all targets: retired targets first, then the oldest leaf of all.
     pub(super) fn enforce_bytes(&mut self) {
         let bytes_max = self.limits.bytes_max;
         while let Some(excess) = self.bytes().checked_sub(bytes_max).filter(|by| *by > 0) {
@@ -58,16 +58,17 @@ impl PrefixIndex {
         }
     }
 
-    /// Forgets the oldest leaf of a target; says whether there was one.
+    /// Evicts the oldest leaf of a target; returns whether there was one.
     pub(super) fn evict_leaf_of(&mut self, slot: ReplicaIndex) -> bool {
         self.evict_run_of(slot, 0, |_, _| true) > 0
     }
 
-    /// Forgets the oldest leaf of a target, and goes on with what that extended as long as it has become the oldest leaf and
-    /// it is not `enough`; how many went. Whoever is the oldest of all when this begins stays so: what is handed on is its age.
+    /// Evicts the oldest leaf of a target, then its parent while that is the oldest leaf and `enough` is false. Returns the
+    /// number of evicted entries.
     ///
-    /// Prompts are forgotten block by block from their end, so nearly always the next one is right above. Putting it in order only
-    /// to take it out again was most of what forgetting cost.
+    /// Eviction removes prompts block by block from their end, so the parent is nearly always next. Continuing there saves
+    /// one insertion into the order and one removal per block. The leaf that is the oldest of all targets stays so, because
+    /// the parent inherits its age.
     fn evict_run_of(
         &mut self,
         slot: ReplicaIndex,
@@ -101,7 +102,7 @@ impl PrefixIndex {
         run.entries
     }
 
-    /// Removes a leaf of a target; what it extends becomes a leaf when this was its last extension.
+    /// Removes a leaf of a target. Its parent becomes a leaf if this was its last child.
     pub(super) fn remove_leaf(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
         let mut run = EvictionRun::default();
         let new_leaf = self.detach_leaf(id, slot, stamp, &mut run);
@@ -116,7 +117,7 @@ impl PrefixIndex {
             .removed(slot, run.entries, run.held, new_leaf.is_none());
     }
 
-    /// Takes a leaf of a target away; what it extends, when that has become a leaf. Puts nothing in order.
+    /// Removes a leaf of a target without changing the order. Returns the parent if it has become a leaf.
     #[inline]
     fn detach_leaf(
         &mut self,
@@ -142,7 +143,7 @@ impl PrefixIndex {
         })
     }
 
-    /// Has the memory fetch where a node and those above it stand in the table, all at once.
+    /// Prefetches the table's buckets of a node and its ancestors.
     fn prefetch_ancestors(&self, mut id: NodeId, ahead: usize) {
         for _ in 0..ahead {
             let Some(node) = self.nodes.get(id) else {
@@ -154,11 +155,11 @@ impl PrefixIndex {
     }
 }
 
-/// What was forgotten at a stretch.
+/// Entries that one run of evictions removed.
 #[derive(Debug, Default)]
 struct EvictionRun {
     entries: usize,
-    /// Length of prompt, in units of a node's span.
+    /// Prompt length, in units of a node's span.
     held: u64,
 }
 

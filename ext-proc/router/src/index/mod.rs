@@ -1,18 +1,18 @@
 //! The prefix index: which target was sent which prefix (SkyLB 3.2, SGLang's approximate tree).
 //!
-//! A prompt is a chain of hashes, each standing for the whole prefix up to it, so the tree needs no blocks to walk:
-//! it is a hash table from hash to node. Two properties carry everything here.
+//! A target is a replica, or a peer in the index over peers. A prompt is a chain of block hashes, each of the whole prefix
+//! up to the end of its block, so the tree is a hash table from hash to node. Two properties carry the index.
 //!
-//! *Subset.* A target that has a prefix has every shorter prefix of it. So "the deepest prefix with an available
-//! target" is a binary search over the chain: its cost grows with the logarithm of the prompt's length.
+//! *Subset.* A target that holds a prefix holds every shorter prefix. "The deepest prefix with an available target" is
+//! therefore a binary search over the chain.
 //!
-//! *Leaves first.* For each target the index knows the leaves: the longest prefixes that it has. Only leaves are
-//! forgotten, in order of age, and a prefix whose last extension went takes over that extension's age. That keeps
-//! the subset property and yields exact least-recently-used order while a use touches one node, not the chain.
+//! *Leaves first.* The index knows the leaves of each target: the longest prefixes that it holds. Only leaves are evicted,
+//! in order of age, and a prefix whose last extension is evicted inherits that extension's age. That keeps the subset
+//! property and gives exact least-recently-used order, while a use writes to one node.
 //!
-//! Rejected: a radix tree over text (memory per character, a walk as long as the prompt), a stamp on every node
-//! of the chain at each use (200 cache misses for a long prompt), a set of targets alone without their ages (SkyLB
-//! as published: it cannot follow what each engine has evicted).
+//! Rejected: a radix tree over text (memory per character, a walk as long as the prompt), a stamp on every node of the
+//! chain at each use (a cache miss per block), sets of targets without ages (SkyLB as published: they cannot follow what
+//! each engine has evicted). `docs/design/prefix-index.md` has the proofs.
 
 mod answers;
 mod attach;
@@ -21,6 +21,7 @@ mod depths;
 mod evict;
 mod node;
 mod order;
+mod prefetch;
 mod recent;
 mod search;
 mod sessions;
@@ -34,33 +35,33 @@ pub(crate) use sessions::Sessions;
 
 use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
-use self::search::BLOCKS_AHEAD;
+use self::prefetch::BLOCKS_AHEAD;
 use self::slab::NONE;
 use self::table::{Insertion, Table};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Eviction, IndexLimits, IndexStats};
 
-/// Memory that a node counts for: the node, its place in the hash table, its share of free lists.
+/// Accounted memory of a node, in bytes: the node, its place in the hash table, its share of free lists.
 const NODE_BYTES: usize = 48;
-/// Memory that each entry of a node with several targets counts for, list header and slack included.
+/// Accounted memory of each entry of a node with several targets, in bytes: list header and slack included.
 const SHARED_ENTRY_BYTES: usize = 40;
 
-/// How much of a chain the index holds.
+/// The longest prefix of a chain that the index, or one target, holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrefixMatch {
-    /// In blocks from the start of the chain.
+    /// Length in blocks.
     pub(crate) depth: usize,
     node: Option<NodeId>,
 }
 
-/// What was known about a target's cache when a request was sent to it; needed to correct it afterwards.
+/// The index's belief about a target's cache when a request was sent to it. Corrections need it afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictionRecord {
-    /// How many blocks the target was believed to have already.
+    /// Blocks that the target was believed to hold.
     depth_before: usize,
-    /// When the deepest of them had been used last, in ticks.
+    /// Last use of the deepest of these blocks, in ticks.
     used_before: u64,
-    /// When this request used them, in ticks.
+    /// Use by this request, in ticks.
     stamp: u64,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct PrefixIndex {
 }
 
 impl PrefixIndex {
-    /// An empty one. The seed decides where things lie in memory, and nothing else.
+    /// An empty index. The seed decides where entries lie in memory, and no decision depends on that.
     pub(crate) fn new(limits: IndexLimits, seed: u64) -> Self {
         Self {
             table: Table::new(seed),
@@ -88,24 +89,23 @@ impl PrefixIndex {
         }
     }
 
-    /// Makes room for a target, and gives it its slot; `None` when there are too many.
+    /// Allocates the index of a new target; `None` when all are in use.
     pub(crate) fn join(&mut self) -> Option<ReplicaIndex> {
         if let Some(slot) = self.order.allocate() {
             return Some(slot);
         }
-        // All slots are taken, some by targets that left: finish purging one of those.
+        // Every index is in use, some by targets that left: finish purging one of these.
         let slot = self.order.retired()?;
         while self.evict_leaf_of(slot) {}
         self.order.allocate()
     }
 
-    /// A target left. Its entries go little by little, so leaving costs nothing; until then no lookup finds
-    /// them, since no lookup asks for it.
+    /// Retires a target. Its entries are removed little by little with later recordings; lookups do not name it any more.
     pub(crate) fn leave(&mut self, slot: ReplicaIndex) {
         self.order.retire(slot);
     }
 
-    /// The targets among these that have the matched prefix, in order.
+    /// Targets of the set `among` that hold the matched prefix, in order.
     pub(crate) fn targets<'a>(
         &'a self,
         matched: &PrefixMatch,
@@ -115,12 +115,12 @@ impl PrefixIndex {
             .filter(|slot| among.contains(*slot))
     }
 
-    /// How many targets have the matched prefix.
+    /// Number of targets that hold the matched prefix.
     pub(crate) fn target_count(&self, matched: &PrefixMatch) -> usize {
         matched.node.map_or(0, |id| self.nodes.target_count(id))
     }
 
-    /// All targets that have the matched prefix, in order.
+    /// All targets that hold the matched prefix, in order.
     pub(crate) fn all_targets(
         &self,
         matched: &PrefixMatch,
@@ -129,18 +129,18 @@ impl PrefixIndex {
         nodes.flat_map(|id| self.nodes.targets(id))
     }
 
-    /// Whether this target has the matched prefix.
+    /// Whether this target holds the matched prefix.
     pub(crate) fn has(&self, matched: &PrefixMatch, slot: ReplicaIndex) -> bool {
         let entry = matched.node.and_then(|id| self.nodes.entry(id, slot));
         entry.is_some()
     }
 
-    /// Reads what [`Self::record`] will for this target, so that it is there by then.
+    /// Prefetches what [`Self::record`] reads of this target.
     pub(crate) fn prefetch_target(&self, slot: ReplicaIndex) {
         self.order.prefetch(slot);
     }
 
-    /// A target was sent this prompt. `matched` is what it had of it.
+    /// Records that a target was sent this prompt, of which it holds `matched`.
     pub(crate) fn record(
         &mut self,
         blocks: &[BlockHash],
@@ -165,19 +165,19 @@ impl PrefixIndex {
         recorded
     }
 
-    /// A target's budget in bytes of prompt: what its KV cache holds.
+    /// Sets a target's budget in bytes of prompt: the capacity of its KV cache.
     pub(crate) fn set_budget(&mut self, slot: ReplicaIndex, prompt_bytes: Option<u64>) {
         let units = prompt_bytes.map(|bytes| bytes / u64::from(SPAN_BYTES));
         self.order.set_budget(slot, units);
         self.enforce(slot);
     }
 
-    /// How many bytes of prompt the index holds for a target.
+    /// Length of the prompts that the index holds for a target, in bytes.
     pub(crate) fn held_bytes(&self, slot: ReplicaIndex) -> u64 {
         self.order.held(slot).saturating_mul(u64::from(SPAN_BYTES))
     }
 
-    /// Replaces the bounds, and applies them at once.
+    /// Replaces the bounds and applies them at once.
     pub(crate) fn set_limits(&mut self, limits: IndexLimits) {
         self.limits = limits;
         self.enforce_bytes();
@@ -198,10 +198,11 @@ impl PrefixIndex {
             + self.order.bytes()
     }
 
-    /// Adds the rest of a chain for a target that has its first `matched.depth` blocks; the deepest node that it has then.
+    /// Adds the rest of a chain for a target that holds its first `matched.depth` blocks. Returns the deepest node that the
+    /// target holds then.
     ///
-    /// A chain made by hand may name one hash at two depths. The first parent that a node was seen with counts,
-    /// and a chain that says otherwise is recorded up to there only: so the subset property holds whatever comes.
+    /// A forged chain may name one hash at two depths. The first parent of a node counts, and a chain that contradicts it is
+    /// recorded up to that block only. The subset property holds for every input.
     fn extend(
         &mut self,
         blocks: &[BlockHash],
@@ -216,7 +217,7 @@ impl PrefixIndex {
             .checked_sub(1)
             .and_then(|at| blocks.get(at))
             .map_or(0, |block| block.end_bytes);
-        // Each is entered with the extension that comes next; the last one is put right below.
+        // Every new node but the last one has one child; the last one is corrected below.
         let entry = Entry {
             stamp,
             children: 1,
@@ -275,7 +276,7 @@ impl PrefixIndex {
         last
     }
 
-    /// A target's prefix was used.
+    /// Stamps a target's prefix as used.
     fn touch(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
         let Some(mut entry) = self.nodes.entry(id, slot) else {
             return;

@@ -1,59 +1,59 @@
-//! Nodes of the prefix index, and the targets that each holds.
+//! Nodes of the prefix index and their targets.
 //!
-//! Almost every node is one conversation's and has one target, which lies inside the node: 32 bytes in all, two
-//! nodes to a cache line. A node that several targets share (a system prompt) keeps them in a sorted list aside.
+//! Almost every node belongs to one conversation and has one target, which lies inside the node: 32 bytes, two nodes per
+//! cache line. A node with several targets (a system prompt) keeps them in a sorted list elsewhere.
 
 use super::slab::{NONE, Slab};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// A node's number.
+/// Number of a node.
 pub(super) type NodeId = u32;
 
-/// What one target has to do with one prefix.
+/// One target's entry at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// When it was inserted or used, in ticks of the index; for the leaves of a target only.
+    /// Time of insertion or last use, in ticks of the index; valid for leaves of the target only.
     pub(super) stamp: u64,
-    /// How many nodes right below this one the target has too: it is a leaf of that target at zero.
+    /// Number of nodes directly below that the target holds too; zero for a leaf.
     pub(super) children: u32,
     /// The target.
     pub(super) slot: ReplicaIndex,
 }
 
-/// One prefix.
+/// A prefix.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Its hash, which is its key.
+    /// Block hash, the node's key.
     pub(super) hash: u64,
     stamp: u64,
-    /// The prefix one block shorter, or [`NONE`].
+    /// Node of the prefix that is one block shorter, or [`NONE`].
     pub(super) parent: NodeId,
     children: u32,
-    /// Where its targets are when it has several. Else, marked with [`SINGLE_TARGET`], a hint: how deep the deepest prefix of it
-    /// was that several targets had, when it was made.
+    /// With several targets, the number of their list. Otherwise, marked with [`SINGLE_TARGET`], a hint: the depth of the
+    /// deepest prefix of this node that several targets held when the node was created.
     shared: u32,
     slot: ReplicaIndex,
-    /// How much of the prompt lies between its parent and it, in units of [`SPAN_BYTES`].
+    /// Prompt length between the parent and this node, in units of [`SPAN_BYTES`].
     pub(super) span: u16,
 }
 
-/// What a target's entry was removed of.
+/// The node of a removed entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemovedEntry {
     pub(super) hash: u64,
     pub(super) parent: NodeId,
     pub(super) span: u16,
-    /// Whether the node is gone with it.
+    /// Whether the node was removed with its last entry.
     pub(super) is_node_removed: bool,
 }
 
-/// Unit of a node's span.
+/// Unit of a node's span, in bytes.
 pub(super) const SPAN_BYTES: u32 = 64;
 
-/// Marks a node that has one target.
+/// Marks a node with one target.
 const SINGLE_TARGET: u32 = 1 << 31;
 
-/// Below this share of a node's targets it is cheaper to look each wanted one up than to read through them.
+/// Ratio of a node's targets to the wanted ones above which each wanted one is looked up.
 const LOOKUP_RATIO: usize = 8;
 
 /// All nodes.
@@ -69,7 +69,7 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// Entries that lie outside of their nodes.
+    /// Number of entries outside of their nodes.
     pub(super) const fn shared_entries(&self) -> usize {
         self.shared_entries
     }
@@ -79,7 +79,7 @@ impl Nodes {
         self.nodes.get(id)
     }
 
-    /// Whether this is the node of this prefix, and not one that is gone.
+    /// Whether this number is the live node of this hash.
     #[inline]
     pub(super) fn is_of(&self, id: NodeId, hash: u64) -> bool {
         let node = self.nodes.get(id);
@@ -106,14 +106,13 @@ impl Nodes {
         })
     }
 
-    /// How deep the deepest prefix of a node of one target is that several targets have, as far as is known: it may have
-    /// changed since.
+    /// For a node with one target: the depth of its deepest prefix with several targets. A hint, which may be outdated.
     pub(super) fn fork(&self, id: NodeId) -> Option<usize> {
         let hint = self.nodes.get(id)?.shared;
         (hint & SINGLE_TARGET != 0 && hint != NONE).then_some((hint & !SINGLE_TARGET) as usize)
     }
 
-    /// The same of a node that is put right below this one, which is so deep.
+    /// The hint of [`Self::fork`] for a new child of this node, which lies at `depth`.
     pub(super) fn fork_below(&self, id: NodeId, depth: usize) -> usize {
         match self.nodes.get(id) {
             Some(node) if node.is_shared() => depth,
@@ -122,7 +121,7 @@ impl Nodes {
         }
     }
 
-    /// What this target has to do with this node.
+    /// The target's entry at a node.
     pub(super) fn entry(&self, id: NodeId, slot: ReplicaIndex) -> Option<Entry> {
         let node = self.nodes.get(id)?;
         if !node.is_shared() {
@@ -133,7 +132,7 @@ impl Nodes {
         entries.get(at).copied()
     }
 
-    /// Replaces an entry that is there.
+    /// Replaces an existing entry.
     pub(super) fn set_entry(&mut self, id: NodeId, entry: Entry) {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
@@ -150,7 +149,7 @@ impl Nodes {
         }
     }
 
-    /// Adds an entry for a target; `false` when the node has it already.
+    /// Adds an entry for a target; `false` if the node has one already.
     pub(super) fn add_entry(&mut self, id: NodeId, entry: Entry) -> bool {
         let Some(node) = self.nodes.get_mut(id) else {
             return false;
@@ -182,7 +181,7 @@ impl Nodes {
         false
     }
 
-    /// Removes a target's entry, and says what of; the node goes with its last one.
+    /// Removes a target's entry, and the node with its last entry.
     pub(super) fn remove(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<RemovedEntry> {
         let node = self.nodes.get_mut(id)?;
         let mut removed = RemovedEntry {
@@ -212,8 +211,8 @@ impl Nodes {
         Some(removed)
     }
 
-    /// A target lost one of the nodes right below this one. When that was the last one, this one is its leaf: how old, once it
-    /// is at least as young as what it `inherits`.
+    /// Removes one child of a target's entry. If that was the last child, the node becomes a leaf and takes over the stamp
+    /// `inherits`, if that is later; returns the leaf's stamp.
     pub(super) fn remove_child(
         &mut self,
         id: NodeId,
@@ -233,7 +232,7 @@ impl Nodes {
         decrement_children(&mut entry.children, &mut entry.stamp, inherits)
     }
 
-    /// Whether one of the node's targets is among these.
+    /// Whether one of the node's targets is in the set.
     #[inline]
     pub(super) fn has_any(&self, id: NodeId, among: &ReplicaSet) -> bool {
         let Some(node) = self.nodes.get(id) else {
@@ -251,7 +250,7 @@ impl Nodes {
         entries.iter().any(|e| among.contains(e.slot))
     }
 
-    /// How many targets a node has.
+    /// Number of a node's targets.
     pub(super) fn target_count(&self, id: NodeId) -> usize {
         match self.nodes.get(id) {
             Some(node) if node.is_shared() => self.shared.get(node.shared).map_or(0, Vec::len),
@@ -260,7 +259,7 @@ impl Nodes {
         }
     }
 
-    /// All targets of a node, in order.
+    /// Targets of a node, in order.
     pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = ReplicaIndex> + '_ {
         let node = self.nodes.get(id);
         let only = node.filter(|node| !node.is_shared()).map(|n| n.slot);
@@ -284,8 +283,8 @@ fn decrement_children(children: &mut u32, stamp: &mut u64, inherits: u64) -> Opt
     Some(*stamp)
 }
 
-/// Where a target's entry is in a list in order, or would be. Targets are numbered densely, so that is known but for those
-/// below it that are missing: in the list of a system prompt that all have, one look instead of ten.
+/// Position of a target's entry in a sorted list, or where it would be. Targets are numbered densely, so the position is the
+/// target's number less the missing ones below it: one step in the list of a system prompt that every target holds.
 fn position_of(entries: &[Entry], slot: ReplicaIndex) -> Result<usize, usize> {
     let Some(last) = entries.last() else {
         return Err(0);

@@ -1,9 +1,9 @@
-//! In which order targets forget: for each target its leaves by age, and over all targets the oldest leaf.
+//! The order of eviction: the leaves of each target by age, and the oldest leaf of all targets.
 //!
-//! Each target keeps a heap of (age, node) records. A leaf that is used again gets a second record and the first
-//! one goes stale: it no longer agrees with the node and is dropped when it surfaces. A heap with more stale
-//! records than live ones is rebuilt, so the cost of that stays constant per record. Appending the newest record
-//! to a heap moves nothing, which makes the common case as cheap as a list without a list's links in each node.
+//! Each target has a heap of (age, node) records. A leaf that is used again gets a second record, and the first one becomes
+//! stale: it disagrees with the node and is dropped when it reaches the top. A heap with more stale records than live ones
+//! is rebuilt, which is O(1) amortised. Appending the newest record moves nothing, so the common case is as cheap as a
+//! linked list, without links in the nodes.
 
 use core::cmp::Reverse;
 use core::hint::black_box;
@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::node::{NodeId, Nodes};
 use crate::replica_index::{INDICES_MAX, ReplicaIndex};
 
-/// Memory that a record counts for.
+/// Accounted memory of a record, in bytes.
 pub(super) const RECORD_BYTES: usize = size_of::<Record>();
-/// Stale records that a heap may always have, however few leaves it has.
+/// Stale records that every heap may have.
 const STALE_MIN: usize = 32;
 
 type Record = Reverse<(u64, NodeId)>;
@@ -22,36 +22,36 @@ type Record = Reverse<(u64, NodeId)>;
 #[derive(Debug, Default)]
 struct Target {
     leaves: BinaryHeap<Record>,
-    /// Leaves that are one, each with one fresh record.
+    /// Number of leaves, each with one fresh record.
     live: usize,
     entries: usize,
-    /// Length of prompt that the entries stand for, in units of a node's span.
+    /// Prompt length of the entries, in units of a node's span.
     held: u64,
     budget: Option<u64>,
-    /// Under which age the target stands in the order of all; never newer than its oldest leaf.
+    /// Age of the target in the order of all targets; never newer than its oldest leaf.
     key: Option<u64>,
     state: State,
 }
 
 impl Target {
-    /// So many records before the stale ones are sorted out.
+    /// Number of records at which stale ones are dropped.
     const fn records_max(&self) -> usize {
         2 * self.live + STALE_MIN
     }
 }
 
-/// What comes next in a target's order, fresh or stale.
+/// The first record of a target's order, fresh or stale.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NextLeaf {
     /// The target has no leaf.
     None,
     Record((u64, NodeId)),
-    /// Another record would have the stale ones sorted out first.
+    /// The next record would first drop the stale ones.
     Unknown,
 }
 
 impl NextLeaf {
-    /// Whether a leaf of this age, entered now, would be the first one.
+    /// Whether a leaf of this age would precede the next one.
     #[inline]
     pub(super) fn is_after(self, stamp: u64, id: NodeId) -> bool {
         match self {
@@ -70,7 +70,7 @@ enum State {
     Retired,
 }
 
-/// In which order targets forget.
+/// The order of eviction of all targets.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     targets: Vec<Target>,
@@ -82,12 +82,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// (node, target) pairs.
+    /// Number of (node, target) pairs.
     pub(super) const fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Memory in bytes.
+    /// Accounted memory, in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.records * RECORD_BYTES
     }
@@ -119,7 +119,7 @@ impl Order {
         }
     }
 
-    /// A target that left and still has entries.
+    /// A retired target that still has entries.
     pub(super) fn retired(&self) -> Option<ReplicaIndex> {
         self.retired.first().copied()
     }
@@ -130,7 +130,7 @@ impl Order {
         }
     }
 
-    /// Whether a target has too much, once it has lost so much.
+    /// Whether a target exceeds its budget after losing `lost` units.
     pub(super) fn over_budget(&self, slot: ReplicaIndex, lost: u64) -> bool {
         let target = self.targets.get(slot.index());
         target.is_some_and(|t| {
@@ -143,7 +143,7 @@ impl Order {
         self.targets.get(slot.index()).map_or(0, |t| t.held)
     }
 
-    /// A target got entries in a row; `more_leaves` unless they extend what was a leaf.
+    /// Accounts for new entries of a target; `more_leaves` unless they extend a leaf.
     pub(super) fn added(
         &mut self,
         slot: ReplicaIndex,
@@ -159,7 +159,7 @@ impl Order {
         }
     }
 
-    /// A target lost a leaf, or entries in a row that each became one; `fewer_leaves` unless what the last one extended did.
+    /// Accounts for removed entries of a target; `fewer_leaves` unless their parent became a leaf.
     pub(super) fn removed(
         &mut self,
         slot: ReplicaIndex,
@@ -178,7 +178,7 @@ impl Order {
         self.free_if_empty(slot);
     }
 
-    /// A node is a leaf of this target, of this age.
+    /// Adds the record of a leaf.
     pub(super) fn push(&mut self, slot: ReplicaIndex, stamp: u64, id: NodeId, nodes: &Nodes) {
         let Some(target) = self.targets.get_mut(slot.index()) else {
             return;
@@ -195,7 +195,7 @@ impl Order {
         }
     }
 
-    /// Reads what [`Self::push`] will, so that it is there by then.
+    /// Prefetches what [`Self::push`] reads.
     pub(super) fn prefetch(&self, slot: ReplicaIndex) {
         let leaves = self.targets.get(slot.index()).map(|t| t.leaves.as_slice());
         let leaves = leaves.unwrap_or_default();
@@ -203,7 +203,7 @@ impl Order {
         black_box(leaves.get(leaves.len() / 2).map(|record| record.0.0));
     }
 
-    /// The age of a target's oldest leaf.
+    /// Age of a target's oldest leaf.
     pub(super) fn oldest(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<u64> {
         let target = self.targets.get_mut(slot.index())?;
         while let Some(record) = target.leaves.peek() {
@@ -216,7 +216,7 @@ impl Order {
         None
     }
 
-    /// Takes the record of a target's oldest leaf.
+    /// Removes the record of a target's oldest leaf.
     pub(super) fn pop(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<(u64, NodeId)> {
         self.oldest(slot, nodes)?;
         let target = self.targets.get_mut(slot.index())?;
@@ -225,7 +225,7 @@ impl Order {
         Some(record)
     }
 
-    /// What comes next in a target's order.
+    /// The first record of a target's order.
     pub(super) fn next(&self, slot: ReplicaIndex) -> NextLeaf {
         let Some(target) = self.targets.get(slot.index()) else {
             return NextLeaf::Unknown;
@@ -284,7 +284,7 @@ impl Order {
     }
 }
 
-/// Whether a record still tells the truth about its node.
+/// Whether a record agrees with its node.
 fn is_fresh(record: &Record, slot: ReplicaIndex, nodes: &Nodes) -> bool {
     let Reverse((stamp, id)) = *record;
     nodes

@@ -1,29 +1,29 @@
-//! What was used last: a bounded map that forgets what was used longest ago.
+//! A bounded map that evicts the least recently used entry.
 //!
-//! Entries lie side by side and know their neighbours in the order of use by number, and the table is the index's own: a
-//! search reads two cache lines, and a use writes to two more without waiting for them.
+//! Entries lie side by side and link to their neighbours in the order of use by number. The table is the index's own. A
+//! search reads two cache lines; a use writes to two more without waiting for them.
 //!
-//! Rejected: the crate `lru`, whose map points to entries that each lie somewhere: four lines, one after the other, and
-//! a tenth of what a decision took.
+//! Rejected: the crate `lru`, whose map points to entries that each have an allocation: four dependent cache misses
+//! (`docs/decisions/0010-recency-map.md`).
 
 use super::table::{HashMixer, SmallTable};
 
-/// No entry has this number.
+/// The number of no entry.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// What entries are found by.
+/// A key of the map.
 pub(super) trait RecencyKey: Copy + Eq {
-    /// All of it in one number, mixed by numbers that nobody outside knows.
+    /// The key as one number, mixed with secret numbers.
     fn mixed(&self, mixed: &HashMixer) -> u64;
 }
 
-/// The latest entries.
+/// The most recently used entries.
 #[derive(Debug)]
 pub(super) struct RecencyMap<K, V> {
     mixed: HashMixer,
     table: SmallTable,
     entries: Vec<Entry<K, V>>,
-    /// Entries that are not used, each with the next one.
+    /// First free entry; each free entry names the next one.
     free: u32,
     newest: u32,
     oldest: u32,
@@ -40,8 +40,7 @@ struct Entry<K, V> {
 }
 
 impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
-    /// An empty one of at most so many entries, and at least one. The seed decides where things lie in memory, and nothing
-    /// else.
+    /// An empty map of at most `most` entries, and at least one. The seed decides where entries lie in memory.
     pub(super) fn new(most: usize, seed: u64) -> Self {
         Self {
             mixed: HashMixer::new(seed),
@@ -55,7 +54,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         }
     }
 
-    /// What is known under this key. It counts as no use.
+    /// The value of a key. Does not count as a use.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         if self.len == 0 {
             return None;
@@ -64,12 +63,12 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         self.entries.get(at as usize).map(|entry| &entry.value)
     }
 
-    /// Reads where a search would begin, so that it is there by then.
+    /// Prefetches the bucket where a search begins.
     pub(super) fn prefetch(&self, key: &K) {
         self.table.prefetch(key.mixed(&self.mixed));
     }
 
-    /// Enters a value, and returns the one that was there.
+    /// Inserts a value and returns the previous one.
     pub(super) fn put(&mut self, key: K, value: V) -> Option<V> {
         if let Some(at) = self.find(&key) {
             let entry = self.entries.get_mut(at as usize)?;
@@ -90,7 +89,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         None
     }
 
-    /// Forgets what is known under this key.
+    /// Removes a key.
     pub(super) fn remove_key(&mut self, key: &K) {
         if let Some(at) = self.find(key) {
             self.remove(at);
@@ -118,7 +117,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         self.len -= 1;
     }
 
-    /// An entry's number; it stands in no order yet.
+    /// Stores an entry that is not linked yet, and returns its number.
     fn place(&mut self, key: K, value: V) -> Option<u32> {
         let entry = Entry {
             key,
@@ -137,7 +136,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         Some(at)
     }
 
-    /// Makes an entry the newest.
+    /// Links an entry as the newest.
     fn link(&mut self, at: u32) {
         let newest = core::mem::replace(&mut self.newest, at);
         if let Some(entry) = self.entries.get_mut(at as usize) {
@@ -150,7 +149,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         }
     }
 
-    /// Takes an entry out of the order.
+    /// Unlinks an entry.
     fn unlink(&mut self, at: u32) {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
@@ -181,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_forgets_what_was_used_longest_ago(
+        fn the_least_recently_used_entry_is_evicted(
             ops in prop::collection::vec((0_u8..4, 0_u64..12), 0..200),
             most in 1_usize..8,
             seed: u64,

@@ -1,19 +1,19 @@
-//! Where sessions were served last: a weak hint at what the index cannot see.
+//! The last replica of each session: a weak hint at cached text that the index cannot see.
 //!
-//! A fingerprint has a block every few hundred bytes, an engine a block every 16 tokens. What a user's conversations have in
-//! common, a name and a standing instruction, may lie between two blocks. A ring hash on the session profits from that
-//! without knowing it. So: how much of what the index calls uncached is found in the cache all the same is learned twice, for
-//! requests that record where their session was last and for the others; the difference is what the hint is affinity_share.
+//! A fingerprint has a block every few hundred bytes, an engine one every 16 tokens. What the conversations of a user have in
+//! common, such as a standing instruction, may lie between two blocks. Of the tokens that the index takes for uncached, the
+//! share that engines find is learned twice: for requests that follow their session, and for the others. The difference is
+//! the value of the hint.
 
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, SessionKey};
 
-/// How many sessions are remembered; about 40 bytes each.
+/// Sessions that are remembered at most; about 40 bytes each.
 const SESSIONS_MAX: usize = 16_384;
-/// The share found where the session was last, before anything was measured: enough to be tried.
+/// Share on the session's last replica before the first measurement: enough to be tried.
 const HIT_SHARE_START: f64 = 0.2;
-/// How much one measurement moves a share.
+/// Weight of one measurement.
 const LEARNING_RATE: f64 = 0.05;
 
 /// The last replica of each of the latest sessions.
@@ -31,7 +31,7 @@ impl RecencyKey for SessionKey {
 }
 
 impl Sessions {
-    /// The seed decides where things lie in memory, and nothing else.
+    /// No sessions. The seed decides where entries lie in memory.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             last: RecencyMap::new(SESSIONS_MAX, seed),
@@ -40,28 +40,27 @@ impl Sessions {
         }
     }
 
-    /// A request of this session record to a replica; says whether its last one did, if there was one.
+    /// Records the replica of a session's request. Returns whether the session's last request had the same replica.
     pub(crate) fn record(&mut self, session: SessionKey, replica: ReplicaId) -> Option<bool> {
         self.last.put(session, replica).map(|last| last == replica)
     }
 
-    /// Reads where [`Self::last`] begins to look, so that it is there by then.
+    /// Prefetches what [`Self::last`] reads.
     pub(crate) fn prefetch(&self, session: SessionKey) {
         self.last.prefetch(&session);
     }
 
-    /// Where the session was last.
+    /// The replica of the session's last request.
     pub(crate) fn last(&self, session: SessionKey) -> Option<ReplicaId> {
         self.last.get(&session).copied()
     }
 
-    /// The share of what the index calls uncached that is found where the session was last, beyond what is found
-    /// anywhere.
+    /// Share of "uncached" tokens that engines find on the session's last replica, beyond the share on other replicas.
     pub(crate) const fn affinity_share(&self) -> f64 {
         (self.hit_share_same - self.hit_share_elsewhere).max(0.0)
     }
 
-    /// Of what was called uncached, this share was found.
+    /// Learns the share of "uncached" tokens that an engine found.
     pub(crate) fn learn(&mut self, is_same_replica: bool, share: f64) {
         let hit_share = if is_same_replica {
             &mut self.hit_share_same

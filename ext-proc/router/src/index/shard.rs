@@ -1,21 +1,21 @@
-//! Numbers by tags, in buckets of a cache line.
+//! A hash table of node numbers by tag, in buckets of one cache line.
 //!
-//! A tag is half of a key; several nodes may have the same, so whoever searches says which one it is. Each is in its first_bucket
-//! bucket, or in the first one displaced_after it that had room. The places of a bucket are all compared at once: which of them holds
-//! a node is not worth a branch, and a branch that waits for the memory and goes the wrong way stops all reads displaced_after it.
+//! A tag is half of a key. Several nodes may have the same tag, so the caller confirms a candidate. A node lies in the first
+//! bucket of its tag, or in the next bucket with a free place. All places of a bucket are compared at once, without a
+//! branch for each: a mispredicted branch that waits for memory would stop the reads behind it.
 
 use super::node::NodeId;
 use super::slab::NONE;
 
-/// Places in a bucket: a cache line.
+/// Places per bucket, which fill a cache line.
 const PLACES: usize = 8;
-/// The tag of a place that is free.
+/// Tag of a free place.
 const FREE: u32 = 0;
 
-/// Numbers by tags.
+/// Node numbers by tag.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// A power of two of them, with a quarter of their places free; or none.
+    /// Buckets, a power of two in number, with a quarter of their places free; or none.
     buckets: Vec<Bucket>,
     used: usize,
 }
@@ -28,14 +28,14 @@ struct Bucket {
     ids: [NodeId; PLACES],
 }
 
-/// A place: which bucket, and which one of its places.
+/// Position of a place: its bucket, and its position in the bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceIndex {
     bucket: usize,
     place: usize,
 }
 
-/// Some places of a bucket, a bit for each.
+/// A set of places of a bucket, one bit each.
 #[derive(Clone, Copy, Debug)]
 struct PlaceMask(u32);
 
@@ -85,7 +85,7 @@ impl Bucket {
 }
 
 impl Shard {
-    /// In which bucket a node should be.
+    /// The bucket where a search for this tag begins.
     #[inline]
     const fn first_bucket(&self, tag: u32) -> usize {
         tag as usize & self.mask()
@@ -96,12 +96,12 @@ impl Shard {
         self.buckets.len().wrapping_sub(1)
     }
 
-    /// How far displaced_after its first_bucket a node is in this bucket.
+    /// Distance of this bucket from the first bucket of a tag.
     const fn distance(&self, tag: u32, bucket: usize) -> usize {
         bucket.wrapping_sub(self.first_bucket(tag)) & self.mask()
     }
 
-    /// The place of a node and the node, or else the free place that ended the search.
+    /// The place of a node and the node, or the free place that ended the search.
     #[inline]
     pub(super) fn find(
         &self,
@@ -129,7 +129,7 @@ impl Shard {
         })
     }
 
-    /// The first free place for one that is not current.
+    /// The first free place for a tag.
     #[inline]
     fn free_for(&self, tag: u32) -> PlaceIndex {
         let mut bucket = self.first_bucket(tag);
@@ -143,14 +143,14 @@ impl Shard {
         }
     }
 
-    /// Reads where a search would begin.
+    /// Reads the bucket where a search begins.
     #[inline]
     pub(super) fn prefetch(&self, tag: u32) -> u32 {
         let bucket = self.buckets.get(self.first_bucket(tag));
         bucket.map_or(0, |bucket| bucket.tags[0])
     }
 
-    /// Enters one where a search for it ended, after [`Self::make_room`].
+    /// Inserts a number at the free place that ended its search, after [`Self::make_room`].
     #[inline]
     pub(super) fn insert(&mut self, free: PlaceIndex, tag: u32, id: NodeId) {
         self.put(free, tag, id);
@@ -167,7 +167,7 @@ impl Shard {
         }
     }
 
-    /// Sees to it that a quarter is free once another one is entered: searches end at a free place.
+    /// Grows unless a quarter of the places stays free after one insertion: searches end at a free place.
     #[inline]
     pub(super) fn make_room(&mut self) {
         if (self.used + 1) * 4 > self.buckets.len() * PLACES * 3 {
@@ -188,8 +188,7 @@ impl Shard {
         }
     }
 
-    /// Frees a node's place. A full bucket that gets a free one ends searches that went on before: what lies displaced_after it for
-    /// want of room moves up, and so on displaced_after that one.
+    /// Removes a node. A free place in a full bucket would end searches too early, so a displaced node moves into it.
     pub(super) fn remove(&mut self, tag: u32, id: NodeId) {
         let mut at = self.first_bucket(tag);
         while let Some(bucket) = self.buckets.get(at) {
@@ -212,7 +211,7 @@ impl Shard {
         }
     }
 
-    /// Fills a place of a full bucket with what lies displaced_after it for want of room, and so on; the place that is free then.
+    /// Fills the hole of a full bucket with a displaced node, repeatedly. Returns the place that is free in the end.
     #[inline(never)]
     fn fill_hole(&mut self, mut hole: PlaceIndex) -> PlaceIndex {
         while let Some((from, tag, id)) = self.displaced_after(hole.bucket) {
@@ -222,7 +221,7 @@ impl Shard {
         hole
     }
 
-    /// Something displaced_after a full bucket that belongs current or further in front.
+    /// A node behind a full bucket whose search begins at that bucket or before it.
     fn displaced_after(&self, full: usize) -> Option<(PlaceIndex, u32, NodeId)> {
         let mut bucket = full;
         while self.buckets.get(bucket)?.is_full() {
@@ -249,7 +248,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Tags that all belong to few buckets, some of them equal.
+        // Tags that share few buckets, some of them equal.
         #[test]
         fn a_shard_is_one_however_its_tags_collide(
             ops in prop::collection::vec((prop::bool::weighted(0.6), 0_u32..3, 0_u32..3, 0_u32..40), 0..400),

@@ -1,14 +1,14 @@
-//! Storage in chunks: stable numbers, no copying when it grows.
+//! Storage in chunks with stable numbers.
 //!
-//! A plain `Vec` doubles by copying: tens of megabytes, and so tens of milliseconds, inside one decision.
+//! It grows without copying. A `Vec` of all nodes would copy tens of megabytes within one decision.
 
-/// Values in a chunk.
+/// Values per chunk.
 const CHUNK: usize = 4096;
 
-/// No value has this number.
+/// The number of no value.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Values by number; the numbers of removed values are used again.
+/// Values by number. Numbers of removed values are reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Vec<T>>,
@@ -27,7 +27,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many values.
+    /// Number of values.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -44,7 +44,7 @@ impl<T> Slab<T> {
         self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)
     }
 
-    /// Puts a value in; its number, or `None` when all numbers are in use.
+    /// Inserts a value and returns its number; `None` when all numbers are in use.
     #[inline]
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
         if let Some(at) = self.free.pop() {
@@ -62,7 +62,7 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    /// Takes the value with this number out, leaving `blank` until the number is used again.
+    /// Removes a value, and leaves `blank` until its number is reused.
     #[inline]
     pub(super) fn remove(&mut self, at: u32, blank: T) -> Option<T> {
         let value = core::mem::replace(self.get_mut(at)?, blank);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stay_and_are_used_again() {
+    fn numbers_are_stable_and_reused() {
         let mut slab = Slab::default();
         for value in 0..10_000_u32 {
             assert_eq!(slab.insert(value), Some(value));

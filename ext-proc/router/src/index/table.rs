@@ -1,18 +1,18 @@
-//! From a prefix's hash to its node.
+//! The hash table from block hash to node.
 //!
-//! An open table of eight bytes a place: a node's number and half of its key. So a search reads one cache line for a prefix
-//! that is not there and two for one that is (the second is its node's, which whoever asks reads anyway), and a table
-//! grows without a look at any node: those lie all over the memory, and were a third of what an insertion cost.
+//! An open-addressing table with eight bytes per place: a node's number and half of its key. A search reads one cache line
+//! for a missing prefix and two for a known one (the second is the node's, which the caller reads anyway). The table grows
+//! without reading any node: nodes lie all over the memory.
 //!
-//! Many small tables instead of a large one: growing enters everything again, and with a million nodes that is a pause of
-//! tens of milliseconds. A shard's is a fraction of one.
+//! There are many small tables, because growing inserts every place again: for one table of a million nodes that would be
+//! a pause of tens of milliseconds.
 //!
-//! Hashes come from prompts and from headers, so whoever writes those could choose many that meet in one bucket. They are
-//! mixed with two numbers that nobody knows outside of this process; no decision depends on which these are.
+//! Hashes come from prompts and headers, so a client could choose many that collide. The table mixes them with two secret
+//! numbers; no decision depends on these.
 //!
-//! Rejected: `hashbrown`, which needs a line more for each search, and all nodes when it grows; single places searched one by
-//! one, which cross into a second line every fourth time; a bucket for several prefixes of one chain in a row, since all
-//! that fork off behind the same system prompt would meet in one.
+//! Rejected: `hashbrown`, which reads one more line per search and every node when it grows; buckets of one place, whose
+//! search crosses into a second line; a bucket per run of a chain, because all prompts that fork behind one system prompt
+//! would collide.
 
 use core::hint::black_box;
 
@@ -20,21 +20,21 @@ use super::node::{NodeId, Nodes};
 use super::shard::Shard;
 use super::slab::NONE;
 
-/// How many tables.
+/// Number of shards.
 const SHARDS: usize = 256;
 
-/// What became of a search that may insert.
+/// Result of a search that may insert.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Insertion {
-    /// The node was there.
+    /// The hash had a node.
     Existing(NodeId),
-    /// It was made.
+    /// A node was created.
     Inserted(NodeId),
-    /// It could not be made.
+    /// No node could be created.
     Full,
 }
 
-/// From a prefix's hash to its node.
+/// Nodes by block hash.
 #[derive(Debug)]
 pub(super) struct Table {
     mixer: HashMixer,
@@ -42,7 +42,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty one, whose places nobody can foretell who does not know the seed.
+    /// An empty table. The seed determines the secret numbers.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             mixer: HashMixer::new(seed),
@@ -58,8 +58,8 @@ impl Table {
         found.ok().map(|(_, id)| id)
     }
 
-    /// What [`Self::find`] finds, without a look at the node: nothing only where there is nothing, and a wrong one very
-    /// rarely.
+    /// The node that [`Self::find`] would return, without reading the node: [`NONE`] only if there is none, and very rarely
+    /// a wrong one.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> NodeId {
         let key = self.mixer.key(hash);
@@ -68,21 +68,21 @@ impl Table {
         found.map_or(NONE, |(_, id)| id)
     }
 
-    /// Where a prefix's place is: worked out once where it is asked for twice.
+    /// The key of a hash, for callers that need it twice.
     #[inline]
     pub(super) fn key(&self, hash: u64) -> Key {
         self.mixer.key(hash)
     }
 
-    /// Reads where a search would begin. That has no use but to fetch it: several of these overlap, where several searches
-    /// would each wait for the memory.
+    /// Prefetches the bucket where a search begins. Several prefetches overlap; several searches would wait one after the
+    /// other.
     #[inline]
     pub(super) fn prefetch(&self, key: Key) -> u32 {
         let shard = self.shards.get(key.shard());
         shard.map_or(0, |shard| shard.prefetch(key.tag))
     }
 
-    /// The node of a hash; where there is none, what `create` makes is entered. One search for both.
+    /// The node of a hash, created by `create` if there is none. One search serves both.
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
@@ -116,7 +116,7 @@ impl Table {
     }
 }
 
-/// Spreads hashes over all bits of a key.
+/// Mixes hashes with two secret numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HashMixer {
     mask: u64,
@@ -131,12 +131,11 @@ impl HashMixer {
         }
     }
 
-    /// Both halves of the product, folded: each bit of the hash reaches each bit of the key, in a way that the two numbers
-    /// decide.
+    /// Both halves of the product, folded. Each bit of the hash reaches each bit of the result.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "what is cut off comes in again with the other half"
+        reason = "the other half is folded in"
     )]
     pub(super) fn mix(self, hash: u64) -> u64 {
         let product = u128::from(hash ^ self.mask) * u128::from(self.factor);
@@ -149,7 +148,7 @@ impl HashMixer {
     }
 }
 
-/// A bijection that leaves no bit where it was (the last step of `SplitMix64`).
+/// The last step of `SplitMix64`, a bijection.
 const fn mixed(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -157,10 +156,10 @@ const fn mixed(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Where a prefix's place is.
+/// A mixed hash, cut into shard and tag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
-    /// What a place keeps of it; never 0, which stands for a free place.
+    /// The half that a place keeps; never 0, which marks a free place.
     tag: u32,
     shard: u8,
 }
@@ -183,7 +182,7 @@ impl Key {
     }
 }
 
-/// A table of its own that does not grow large: numbers by keys that were mixed.
+/// A single shard: numbers by mixed hashes, for small maps.
 #[derive(Debug, Default)]
 pub(super) struct SmallTable(Shard);
 
@@ -194,13 +193,13 @@ impl SmallTable {
         found.ok().map(|(_, id)| id)
     }
 
-    /// Reads where a search would begin.
+    /// Prefetches the bucket where a search begins.
     #[inline]
     pub(super) fn prefetch(&self, mixed: u64) {
         black_box(self.0.prefetch(Key::of(mixed).tag));
     }
 
-    /// Enters one that is not there.
+    /// Inserts a number that is not in the table.
     pub(super) fn insert(&mut self, mixed: u64, id: u32) {
         let Key { tag, .. } = Key::of(mixed);
         self.0.make_room();
@@ -248,7 +247,7 @@ mod tests {
                     match table.find_or_insert(table.key(hash), hash, &mut nodes, |nodes| make(nodes, hash)) {
                         Insertion::Existing(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
                         Insertion::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
-                        Insertion::Full => prop_assert!(false, "there is free_capacity"),
+                        Insertion::Full => prop_assert!(false, "the table grows"),
                     }
                 } else if let Some(id) = model.remove(&hash) {
                     table.remove(hash, id);
@@ -266,7 +265,7 @@ mod tests {
     fn where_hashes_are_depends_on_the_seed() {
         let hashes = 0..100_000_u64;
         let one = HashMixer::new(1);
-        // Chosen to meet in one bucket, by somebody who knows this seed.
+        // Hashes that collide under this seed.
         let first_bucket = |mixer: HashMixer, hash| {
             let key = mixer.key(hash);
             (key.shard, key.tag % 4)
