@@ -1,4 +1,4 @@
-//! From a prompt's pieces to the two chains of hashes that the system sees of it.
+//! Chains of hashes of a prompt: the fingerprint for the router, the block hashes for the engine.
 //!
 //! The router gets the fingerprint that the filter would have made: blocks where the real extractor puts them, at four
 //! bytes a token. The engine gets one hash for each full block, of the prompt and of the answer that follows. Both are
@@ -19,17 +19,17 @@ pub const TOKEN_BYTES: u32 = 4;
 const PROMPT_CHAIN: u64 = 0x6564_6765_7300_0001;
 const ENGINE_CHAIN: u64 = 0x626c_6f63_6b73_0001;
 
-/// What the filter would send of this prompt.
+/// Fingerprint that the filter would send of this prompt.
 #[must_use]
 pub fn fingerprint(prompt: &Prompt) -> Fingerprint {
     let total_bytes = prompt.tokens().saturating_mul(TOKEN_BYTES);
-    let mut folding = Folding::new(PROMPT_CHAIN, prompt.pieces().iter().copied());
+    let mut chain_hash = HashChain::new(PROMPT_CHAIN, prompt.pieces().iter().copied());
     let mut blocks = Vec::with_capacity(usize::try_from(total_bytes / 1_024).unwrap_or(0).min(320));
     let mut before = 0;
     for end_bytes in grid_block_ends(total_bytes) {
         // The grid is in multiples of 256 bytes, so every block ends between two tokens.
         let end = end_bytes / TOKEN_BYTES;
-        let Some(hash) = folding.take(end - before) else {
+        let Some(hash) = chain_hash.take(end - before) else {
             break;
         };
         before = end;
@@ -45,22 +45,22 @@ pub fn blocks(prompt: &Prompt, answer: Piece, block_tokens: u32) -> Arc<[BlockHa
     let block_tokens = block_tokens.max(1);
     let tokens = prompt.tokens().saturating_add(answer.tokens);
     let pieces = prompt.pieces().iter().copied().chain([answer]);
-    let mut folding = Folding::new(ENGINE_CHAIN, pieces);
+    let mut chain_hash = HashChain::new(ENGINE_CHAIN, pieces);
     (0..tokens / block_tokens)
-        .map_while(|_| folding.take(block_tokens).map(BlockHash))
+        .map_while(|_| chain_hash.take(block_tokens).map(BlockHash))
         .collect()
 }
 
 /// A chain in the making.
-struct Folding<P> {
+struct HashChain<P> {
     hash: u64,
     pieces: P,
     piece: Piece,
-    /// How much of the piece is folded in.
+    /// Tokens of the piece that are in the hash already.
     offset: u32,
 }
 
-impl<P: Iterator<Item = Piece>> Folding<P> {
+impl<P: Iterator<Item = Piece>> HashChain<P> {
     fn new(seed: u64, pieces: P) -> Self {
         Self {
             hash: seed,

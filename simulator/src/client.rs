@@ -1,8 +1,8 @@
 //! The clients: which request is sent when.
 //!
 //! A session's steps form a forest: each waits for one other at most, and is sent its think time after that one's answer.
-//! A step whose request fails takes those that wait for it along. A session has ended when nothing of it is under way and
-//! nothing will be sent; those that follow it start then.
+//! When a step's request fails, the steps that wait for it are dropped. A session has ended when none of its requests is in flight and
+//! none will be sent; the sessions that follow it start then.
 
 use crate::workload::{Session, Step, Workload};
 
@@ -29,14 +29,14 @@ pub(crate) struct Due {
     pub(crate) at: u64,
 }
 
-/// How far a session is.
+/// Progress of a session.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Steps that are under way, or will be sent at a time that is known.
     open: u32,
     /// When its last answer came, in nanoseconds.
     ended: u64,
-    /// Who waits for whom; while it runs.
+    /// Steps that wait for a step, while the session runs.
     waiting: Lists,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Clients<'a> {
         Some(nanos(self.session(number)?.starts))
     }
 
-    /// That session starts now: what it sends.
+    /// Starts the next session; returns its first requests.
     pub(crate) fn start(&mut self) -> Vec<Due> {
         let mut due = Vec::new();
         if let Some(&number) = self.order.get(self.started) {

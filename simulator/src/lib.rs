@@ -1,27 +1,30 @@
 //! The simulator: the routing core exactly as shipped, the engine model of `simulator/engine`, and clients, in virtual time.
 //!
-//! - [`workload`]: what the clients ask, and when
-//! - [`prompt`]: prompts without text; [`chain`]: as the router's fingerprint and as the engine's blocks
-//! - [`setup`]: everything else of a run: fleet, network, who decides
-//! - [`run`]: the run itself
-//! - [`compare`]: which policy for one's own traffic, and what it would save
-//! - [`experiment`]: the headline tables of the papers, run again
-//! - [`record`]: what a run leaves behind; [`summary`]: its figures
+//! - [`workload`]: the requests of the clients, and their times
+//! - [`prompt`]: prompts without text; [`chain`]: their hashes, for the router and for the engine
+//! - [`setup`]: everything else of a run: fleet, network, arrangement of routers
+//! - [`run`]: a run
+//! - [`record`]: the result of a run; [`summary`]: its figures
+//! - [`compare`]: compares policies on the user's traffic; [`cli`]: the command line of the comparison
+//! - [`jobs`]: many runs on a few threads
+//!
+//! The papers' figures are in `simulator/experiments`, which also builds the binary `isotherm-sim`.
 
 pub mod chain;
+pub mod cli;
 mod client;
 pub mod compare;
-pub mod experiment;
+pub mod jobs;
 pub mod network;
 pub mod prompt;
 pub mod record;
 pub mod setup;
+mod simulation;
 pub mod summary;
 pub mod workload;
-mod world;
 
 pub use network::Network;
 pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
-pub use setup::{Action, Balancing, Change, RegionSetup, ReplicaSetup, Setup};
+pub use setup::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup};
+pub use simulation::run;
 pub use summary::Summary;
-pub use world::run;

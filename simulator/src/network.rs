@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-/// One-way delays.
+/// Delays of messages in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Between a client and the gateway of its own region.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// A stretch of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// What it says.
+    /// Identity of the text.
     pub id: u64,
-    /// How long it is.
+    /// Length in tokens.
     pub tokens: u32,
 }
 
@@ -42,13 +42,13 @@ impl Prompt {
         Self::new(self.pieces.iter().copied().chain(more))
     }
 
-    /// Its pieces, in order.
+    /// Pieces of the prompt, in order.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Its length in tokens.
+    /// Length of the prompt in tokens.
     #[must_use]
     pub fn tokens(&self) -> u32 {
         self.pieces

@@ -1,12 +1,10 @@
-//! What a run leaves behind: every request, every replica's totals, and how the load lay over time.
+//! Records of a run: every request, the totals of every replica, and the load over time.
 
 use core::time::Duration;
 
 use isotherm_router::RejectReason;
 
-use crate::summary::Summary;
-
-/// All that a run has shown.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Every request that was sent, in the order of sending.
@@ -33,48 +31,40 @@ pub struct Outcome {
     pub events: u64,
 }
 
-impl Outcome {
-    /// The figures, warm-up left out.
-    #[must_use]
-    pub fn summary(&self, slo: Duration) -> Summary {
-        Summary::new(self, slo)
-    }
-}
-
-/// One request, as its client saw it. Times are from the start of the run.
+/// A request as its client saw it. Times are from the start of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// Its session, from 0.
+    /// Index of the session, from 0.
     pub session: usize,
-    /// Its step in the session.
+    /// Index of the step in the session.
     pub step: usize,
     /// The client's region.
     pub region: usize,
-    /// When the client sent it.
+    /// When the client sent the request.
     pub sent: Duration,
-    /// When a router last chose a replica for it.
+    /// When a router last chose a replica for the request.
     pub dispatched: Option<Duration>,
     /// When the first token reached the client.
     pub first_token: Option<Duration>,
     /// When the response ended, at the client; none when the run was cut before.
     pub ended: Option<Duration>,
-    /// The replica that it was sent to.
+    /// Replica that served the request.
     pub replica: Option<usize>,
-    /// Length of its prompt.
+    /// Prompt length in tokens.
     pub prompt_tokens: u32,
-    /// What of it the engine found in its cache.
+    /// Prompt tokens that the engine found in its cache.
     pub cached_tokens: u32,
-    /// Length of its answer, as far as it was generated.
+    /// Generated tokens.
     pub output_tokens: u32,
-    /// How long it waited in routers' queues.
+    /// Time in routers' queues.
     pub queued: Duration,
-    /// Why a router refused it.
+    /// Reason for which a router rejected the request.
     pub refused: Option<RejectReason>,
-    /// The engine refused it: too long for it, or too many wait there.
+    /// Whether the engine rejected the request: it is too long, or the engine's queue is full.
     pub engine_refused: bool,
-    /// It was served in another region than its own.
+    /// Whether another region than the client's served the request.
     pub forwarded: bool,
-    /// It only warms the caches, and counts in no figure.
+    /// Whether the request only warms the caches and counts in no figure.
     pub warmup: bool,
 }
 
@@ -99,16 +89,16 @@ impl RequestRecord {
     }
 }
 
-/// What one replica did.
+/// Totals of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaTotals {
-    /// Its region.
+    /// Region of the replica.
     pub region: usize,
     /// Requests that came to their end.
     pub requests: u64,
-    /// Prompt tokens looked up in its cache.
+    /// Prompt tokens looked up in the cache.
     pub prompt_tokens: u64,
-    /// Of those, found.
+    /// Prompt tokens found in the cache.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub output_tokens: u64,
@@ -118,10 +108,10 @@ pub struct ReplicaTotals {
     pub busy: Duration,
 }
 
-/// The load at one moment.
+/// Load at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time from the start of the run.
     pub at: Duration,
     /// Requests that wait in routers' queues.
     pub queued: u32,
@@ -129,14 +119,14 @@ pub struct Sample {
     pub replicas: Vec<ReplicaSample>,
 }
 
-/// One replica's load at one moment.
+/// Load of a replica at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaSample {
-    /// Which one.
+    /// Index of the replica.
     pub replica: u32,
     /// Requests in the engine.
     pub outstanding: u32,
-    /// Of those, not in the batch.
+    /// Requests in the engine but outside its batch.
     pub waiting: u32,
     /// Prompt tokens still to be computed.
     pub pending_prefill_tokens: u64,

@@ -7,7 +7,7 @@ use isotherm_router::{Ablation, RouterConfig};
 
 use crate::network::Network;
 
-/// How often a replica is probed: the service's own default.
+/// Interval between probes of a replica: the service's default.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Within what time a first token is wanted: what DualMap takes.
 pub const SLO: Duration = Duration::from_secs(5);
@@ -19,21 +19,21 @@ pub const LIMIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Replicas are numbered over the regions in order, then those that join later, in the order of [`Setup::changes`].
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What everything random follows from.
+    /// Seed of everything random.
     pub seed: u64,
-    /// One or many.
+    /// Regions with their replicas.
     pub regions: Vec<RegionSetup>,
-    /// How long messages take.
+    /// Delays of messages.
     pub network: Network,
-    /// Who decides.
-    pub balancing: Balancing,
+    /// Arrangement of routers.
+    pub arrangement: Arrangement,
     /// Parts of the policy that are switched off in every router.
     pub ablation: Option<Ablation>,
     /// Between two probes of one replica. A probe says what the engine had when it read it, and is told after the way back.
     pub probe_interval: Duration,
-    /// Within what time a first token is wanted; the figures count it, nobody is told.
+    /// Objective for the time to the first token; only the figures use it.
     pub slo: Duration,
-    /// What happens to the fleet on the way.
+    /// Changes of the fleet during the run.
     pub changes: Vec<Change>,
     /// Virtual time after which the run is cut.
     pub limit: Duration,
@@ -42,36 +42,36 @@ pub struct Setup {
 /// A region: its replicas at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionSetup {
-    /// Its name, which places it on hash rings.
+    /// Name of the region, which gives its position on hash rings.
     pub name: String,
-    /// Its replicas.
+    /// Replicas of the region.
     pub replicas: Vec<ReplicaSetup>,
 }
 
-/// One replica.
+/// A replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplicaSetup {
-    /// Its engine.
+    /// Configuration of the engine.
     pub config: Config,
     /// How fast it is, next to what the engine's timing says: 0.5 takes twice as long for everything.
     pub speed: f64,
 }
 
-/// Who decides.
+/// Arrangement of routers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Balancing {
+pub enum Arrangement {
     /// The shipped core: one router a region, which forwards to the others when there are several.
     Router(RouterConfig),
-    /// One router a region, and nothing is forwarded.
+    /// A router in each region, without forwarding.
     RegionLocal(RouterConfig),
-    /// One router for the replicas of all regions.
+    /// A single router for the replicas of all regions.
     Central {
-        /// What it is told.
+        /// Configuration of the router.
         config: RouterConfig,
         /// Where it stands.
         region: usize,
     },
-    /// It sees into the engines.
+    /// No router: the oracle, which sees into the engines.
     Oracle,
 }
 
@@ -80,33 +80,33 @@ pub enum Balancing {
 pub struct Change {
     /// When.
     pub at: Duration,
-    /// What.
+    /// Kind of the change.
     pub what: Action,
 }
 
-/// What can happen to the fleet.
+/// Kinds of changes of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// A replica joins, with an empty cache.
     Join {
-        /// Its region.
+        /// Region of the replica.
         region: usize,
-        /// What it is like.
+        /// Engine and speed of the replica.
         replica: ReplicaSetup,
     },
     /// A replica finishes what it has, and gets nothing new.
     Drain {
-        /// Which one.
+        /// Index of the replica.
         replica: usize,
     },
     /// A replica leaves the pool. What it has in flight ends as it ends.
     Leave {
-        /// Which one.
+        /// Index of the replica.
         replica: usize,
     },
     /// A replica becomes slower, or faster.
     Speed {
-        /// Which one.
+        /// Index of the replica.
         replica: usize,
         /// As [`ReplicaSetup::speed`].
         speed: f64,
@@ -114,20 +114,20 @@ pub enum Action {
 }
 
 impl Setup {
-    /// One region of equal replicas, with every default.
+    /// A single region of equal replicas, with every default.
     #[must_use]
-    pub fn one_region(config: Config, replicas: usize, balancing: Balancing) -> Self {
-        Self::regions(vec![RegionSetup::new("one", config, replicas)], balancing)
+    pub fn one_region(config: Config, replicas: usize, arrangement: Arrangement) -> Self {
+        Self::regions(vec![RegionSetup::new("one", config, replicas)], arrangement)
     }
 
     /// These regions, with every default.
     #[must_use]
-    pub fn regions(regions: Vec<RegionSetup>, balancing: Balancing) -> Self {
+    pub fn regions(regions: Vec<RegionSetup>, arrangement: Arrangement) -> Self {
         Self {
             seed: 1,
             regions,
             network: Network::default(),
-            balancing,
+            arrangement,
             ablation: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,
@@ -155,7 +155,7 @@ impl ReplicaSetup {
         Self { config, speed: 1.0 }
     }
 
-    /// Its engine, its speed counted in.
+    /// Configuration of the engine with the replica's speed applied.
     #[must_use]
     pub fn engine(&self) -> Config {
         Config {

@@ -5,15 +5,15 @@ mod support;
 use core::time::Duration;
 
 use isotherm_router::PolicyName;
-use isotherm_simulator::{Action, Balancing, Change, ReplicaSetup, Setup, run};
+use isotherm_simulator::{Action, Arrangement, Change, ReplicaSetup, Setup, run};
 
 use support::{chats, check_conservation, config, engine};
 
 fn setup(replicas: usize, changes: Vec<Change>) -> Setup {
-    let balancing = Balancing::Router(config(PolicyName::LeastOutstanding));
+    let arrangement = Arrangement::Router(config(PolicyName::LeastOutstanding));
     Setup {
         changes,
-        ..Setup::one_region(engine(), replicas, balancing)
+        ..Setup::one_region(engine(), replicas, arrangement)
     }
 }
 

@@ -11,7 +11,7 @@ use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
 use isotherm_simulator::Summary;
 use isotherm_simulator::compare::traffic::Traffic;
-use isotherm_simulator::compare::{BASELINE, Comparison, Fleet, Plan, Report, Who};
+use isotherm_simulator::compare::{BASELINE, Comparison, Fleet, Plan, Report, System};
 
 fn plan(requests_per_s: f64) -> Plan {
     let traffic = Traffic::generated("tools", 1, 0.1, Some(requests_per_s)).unwrap();
@@ -38,15 +38,15 @@ fn told(plan: &Plan, comparison: &Comparison) -> (String, String) {
     (report.text(), report.json().unwrap())
 }
 
-fn figures(comparison: &Comparison, who: Who) -> &Summary {
-    comparison.of(who).unwrap()
+fn figures(comparison: &Comparison, system: System) -> &Summary {
+    comparison.of(system).unwrap()
 }
 
 #[test]
 fn the_same_twice_and_the_baseline_and_the_oracle_beside_those_asked_for() {
     let plan = plan(4.0);
     let (first, second) = (plan.compare(|_| ()), plan.compare(|_| ()));
-    let names: Vec<&str> = first.rows.iter().map(|row| row.who.as_str()).collect();
+    let names: Vec<&str> = first.rows.iter().map(|row| row.system.as_str()).collect();
     assert_eq!(
         names,
         ["prefix_tree", "cache_aware", "round_robin", "oracle"]
@@ -69,8 +69,8 @@ fn a_saving_is_as_good_as_it_says() {
         let plan = plan(rate);
         let comparison = plan.compare(|_| ());
         let best = comparison.best.unwrap();
-        let baseline = figures(&comparison, Who::Policy(BASELINE));
-        let summary = figures(&comparison, Who::Policy(best));
+        let baseline = figures(&comparison, System::Policy(BASELINE));
+        let summary = figures(&comparison, System::Policy(best));
         let Some(saving) = plan.saving(best, summary, baseline) else {
             continue;
         };
@@ -82,12 +82,15 @@ fn a_saving_is_as_good_as_it_says() {
         assert!((0.0..1.0).contains(&saving.share()));
         // Run again on the fleet that it names.
         let fleet = plan.fleet.of(saving.replicas).unwrap();
-        assert_eq!(plan.summary(Who::Policy(best), &fleet), saving.policy);
+        assert_eq!(plan.summary(System::Policy(best), &fleet), saving.policy);
         if let Some(replicas) = saving.baseline_replicas {
             let fleet = plan.fleet.of(replicas).unwrap();
-            assert_eq!(plan.summary(Who::Policy(BASELINE), &fleet), saving.baseline);
+            assert_eq!(
+                plan.summary(System::Policy(BASELINE), &fleet),
+                saving.baseline
+            );
             assert!(replicas > saving.replicas);
-            // Who was given another fleet than the whole one is as good as the other.
+            // System was given another fleet than the whole one is as good as the other.
             let (policy, baseline) = (saving.policy.ttft_p90_s, saving.baseline.ttft_p90_s);
             if replicas > 4 {
                 assert!(baseline <= policy, "{baseline} s against {policy} s");

@@ -1,4 +1,4 @@
-//! Six regions: whoever decides, nothing is lost, and everybody is served.
+//! Six regions: under every arrangement of routers no request is lost and every request is served.
 
 mod support;
 
@@ -7,16 +7,16 @@ use core::time::Duration;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::{
-    Action, Balancing, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
+    Action, Arrangement, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
 };
 
 use support::{chats, check_nothing_lost, config, engine};
 
 const REGIONS: usize = 6;
 
-fn setup(balancing: Balancing) -> Setup {
+fn setup(arrangement: Arrangement) -> Setup {
     let regions = (0..REGIONS).map(|at| RegionSetup::new(&format!("r{at}"), engine(), 1));
-    Setup::regions(regions.collect(), balancing)
+    Setup::regions(regions.collect(), arrangement)
 }
 
 /// Two of the regions have all the clients, and more than their replicas take.
@@ -47,22 +47,22 @@ fn few(policy: PolicyName) -> RouterConfig {
 fn every_policy_loses_nothing_whoever_decides() {
     let workload = two_crowds();
     for policy in PolicyName::ALL {
-        let shared = run(&setup(Balancing::Router(few(policy))), &workload);
+        let shared = run(&setup(Arrangement::Router(few(policy))), &workload);
         check_nothing_lost(&format!("{policy}, forwarding"), &shared, &workload);
         for region in 0..REGIONS {
             assert!(served_by(&shared, region) > 0, "{policy}: {region} idles");
         }
-        let local = run(&setup(Balancing::RegionLocal(few(policy))), &workload);
+        let local = run(&setup(Arrangement::RegionLocal(few(policy))), &workload);
         check_nothing_lost(&format!("{policy}, local"), &local, &workload);
         assert_eq!(served_by(&local, 0) + served_by(&local, 3), 96, "{policy}");
-        let central = Balancing::Central {
+        let central = Arrangement::Central {
             config: few(policy),
             region: 2,
         };
         let central = run(&setup(central), &workload);
         check_nothing_lost(&format!("{policy}, central"), &central, &workload);
     }
-    let oracle = run(&setup(Balancing::Oracle), &workload);
+    let oracle = run(&setup(Arrangement::Oracle), &workload);
     check_nothing_lost("oracle", &oracle, &workload);
 }
 
@@ -89,7 +89,7 @@ fn nothing_is_lost_while_replicas_come_and_go() {
                     },
                 ),
             ],
-            ..setup(Balancing::Router(few(policy)))
+            ..setup(Arrangement::Router(few(policy)))
         };
         let outcome = run(&setup, &workload);
         check_nothing_lost(&format!("{policy}"), &outcome, &workload);

@@ -13,11 +13,11 @@ use core::time::Duration;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Workload};
-use isotherm_simulator::{Balancing, ReplicaSetup, Setup, run};
+use isotherm_simulator::{Arrangement, ReplicaSetup, Setup, run};
 
 use support::{chats, check_conservation, config, engine, step};
 
-/// One request after the other, each when the one before has long ended.
+/// A sequence of requests, each sent long after the end of the one before.
 fn in_turn(prompts: Vec<Prompt>) -> Workload {
     let steps = (0..).zip(prompts).map(|(index, prompt): (usize, Prompt)| {
         let id = 1_000 + u64::try_from(index).unwrap();
@@ -46,7 +46,7 @@ fn it_goes_where_the_prompt_is_cached() {
     let second = in_turn(vec![text(2), text(2), text(2)]);
     workload.sessions.extend(second.sessions);
     let outcome = run(
-        &Setup::one_region(engine(), 3, Balancing::Oracle),
+        &Setup::one_region(engine(), 3, Arrangement::Oracle),
         &workload,
     );
     check_conservation(&outcome, &workload);
@@ -66,7 +66,7 @@ fn it_goes_where_the_prompt_is_cached() {
 #[test]
 fn it_goes_where_the_engine_is_fast() {
     let workload = in_turn(vec![text(1), text(2), text(1), text(2), text(1)]);
-    let mut setup = Setup::one_region(engine(), 3, Balancing::Oracle);
+    let mut setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
     setup.regions[0].replicas[1] = ReplicaSetup {
         config: engine(),
         speed: 2.0,
@@ -100,7 +100,7 @@ fn a_burst_is_spread_although_none_of_it_has_reached_an_engine() {
         ..Workload::default()
     };
     let outcome = run(
-        &Setup::one_region(engine(), 3, Balancing::Oracle),
+        &Setup::one_region(engine(), 3, Arrangement::Oracle),
         &workload,
     );
     let mut replicas: Vec<_> = outcome
@@ -116,17 +116,17 @@ fn a_burst_is_spread_although_none_of_it_has_reached_an_engine() {
 fn nobody_who_sees_less_is_far_ahead_of_it() {
     let workload = chats(120, 4);
     let slo = Duration::from_secs(5);
-    let mean = |balancing| {
-        let setup = Setup::one_region(engine(), 4, balancing);
+    let mean = |arrangement| {
+        let setup = Setup::one_region(engine(), 4, arrangement);
         run(&setup, &workload).summary(slo).ttft_mean_s
     };
-    let oracle = mean(Balancing::Oracle);
+    let oracle = mean(Arrangement::Oracle);
     for policy in PolicyName::ALL {
         let config = RouterConfig {
             push: Push::Blind,
             ..config(policy)
         };
-        let other = mean(Balancing::Router(config));
+        let other = mean(Arrangement::Router(config));
         assert!(
             oracle < 1.05 * other,
             "{policy}: {other} s, oracle {oracle} s"
@@ -138,7 +138,7 @@ fn nobody_who_sees_less_is_far_ahead_of_it() {
 fn without_a_replica_everybody_is_refused() {
     let workload = chats(3, 2);
     let outcome = run(
-        &Setup::one_region(engine(), 0, Balancing::Oracle),
+        &Setup::one_region(engine(), 0, Arrangement::Oracle),
         &workload,
     );
     assert_eq!(outcome.requests.len(), 3, "what fails has no next turn");

@@ -1,4 +1,4 @@
-//! What a router knows of its replicas is as old as the network and the probes make it.
+//! The age of a router's load data follows from the network and the probes.
 
 mod support;
 
@@ -7,7 +7,7 @@ use core::time::Duration;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Workload};
-use isotherm_simulator::{Balancing, Setup, run};
+use isotherm_simulator::{Arrangement, Setup, run};
 
 use support::{config, engine, step};
 
@@ -41,7 +41,7 @@ fn setup(push: Push, probe_interval_ms: u64) -> Setup {
     };
     Setup {
         probe_interval: Duration::from_millis(probe_interval_ms),
-        ..Setup::one_region(engine(), 2, Balancing::Router(config))
+        ..Setup::one_region(engine(), 2, Arrangement::Router(config))
     }
 }
 

@@ -15,7 +15,7 @@ use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Step, Workload};
 use isotherm_simulator::{
-    Action, Balancing, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
+    Action, Arrangement, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -33,7 +33,7 @@ fn replica(random: &mut SmallRng) -> ReplicaSetup {
     replica
 }
 
-fn balancing(random: &mut SmallRng, regions: usize) -> Balancing {
+fn arrangement(random: &mut SmallRng, regions: usize) -> Arrangement {
     let policy = PolicyName::ALL[random.random_range(0..PolicyName::ALL.len())];
     let pushes = [Push::Pending, Push::Outstanding { max: 3 }, Push::Blind];
     let config = RouterConfig {
@@ -45,13 +45,13 @@ fn balancing(random: &mut SmallRng, regions: usize) -> Balancing {
         ..config(policy)
     };
     match random.random_range(0..8) {
-        0 => Balancing::Oracle,
-        1 => Balancing::RegionLocal(config),
-        2 => Balancing::Central {
+        0 => Arrangement::Oracle,
+        1 => Arrangement::RegionLocal(config),
+        2 => Arrangement::Central {
             config,
             region: random.random_range(0..regions),
         },
-        _ => Balancing::Router(config),
+        _ => Arrangement::Router(config),
     }
 }
 
@@ -85,7 +85,7 @@ fn setup(random: &mut SmallRng, seed: u64) -> Setup {
         },
     });
     let changes = changes.collect();
-    let mut setup = Setup::regions(fleet, balancing(random, regions));
+    let mut setup = Setup::regions(fleet, arrangement(random, regions));
     setup.seed = seed;
     setup.changes = changes;
     setup.network.between_regions = Duration::from_millis(random.random_range(0..120));
@@ -195,7 +195,7 @@ fn check(seed: u64, setup: &Setup, workload: &Workload, outcome: &Outcome) {
     if !failed && workload.sends_until.is_none() {
         assert_eq!(outcome.requests.len(), workload.requests(), "seed {seed}");
     }
-    let local = matches!(setup.balancing, Balancing::RegionLocal(_));
+    let local = matches!(setup.arrangement, Arrangement::RegionLocal(_));
     let crossed = outcome.requests.iter().any(|request| request.forwarded);
     assert!(!(local && crossed), "seed {seed}: nothing is forwarded");
 }

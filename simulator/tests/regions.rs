@@ -6,17 +6,17 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::Workload;
-use isotherm_simulator::{Balancing, Outcome, RegionSetup, Setup, run};
+use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup, run};
 
 use support::{chats, check_conservation, config, engine};
 
 /// A busy region and an idle one.
-fn two(balancing: Balancing) -> Setup {
+fn two(arrangement: Arrangement) -> Setup {
     let region = |name| RegionSetup::new(name, engine(), 1);
-    Setup::regions(vec![region("busy"), region("idle")], balancing)
+    Setup::regions(vec![region("busy"), region("idle")], arrangement)
 }
 
-/// Everybody is in the first region, and more of them than its replica takes.
+/// All clients are in the first region, and more of them than its replica takes.
 fn crowd() -> Workload {
     let mut workload = chats(60, 2);
     for session in &mut workload.sessions {
@@ -45,13 +45,13 @@ fn served_by(outcome: &Outcome, region: usize) -> u64 {
 fn a_full_region_forwards_and_a_local_one_does_not() {
     let workload = crowd();
     let config = outstanding(PolicyName::PrefixTree);
-    let shared = run(&two(Balancing::Router(config.clone())), &workload);
+    let shared = run(&two(Arrangement::Router(config.clone())), &workload);
     check_conservation(&shared, &workload);
     assert!(served_by(&shared, 1) > 10, "{}", served_by(&shared, 1));
     let forwarded = shared.requests.iter().filter(|request| request.forwarded);
     assert_eq!(forwarded.count() as u64, served_by(&shared, 1));
 
-    let local = run(&two(Balancing::RegionLocal(config)), &workload);
+    let local = run(&two(Arrangement::RegionLocal(config)), &workload);
     check_conservation(&local, &workload);
     assert_eq!(served_by(&local, 1), 0);
     let p90 = |outcome: &Outcome| outcome.summary(Duration::from_secs(5)).ttft_p90_s;
@@ -65,7 +65,9 @@ fn a_full_region_forwards_and_a_local_one_does_not() {
 
 #[test]
 fn what_is_forwarded_pays_for_the_way() {
-    let setup = two(Balancing::Router(outstanding(PolicyName::LeastOutstanding)));
+    let setup = two(Arrangement::Router(outstanding(
+        PolicyName::LeastOutstanding,
+    )));
     let outcome = run(&setup, &crowd());
     let way = setup.network.between(0, 1);
     for request in &outcome.requests {
@@ -77,7 +79,7 @@ fn what_is_forwarded_pays_for_the_way() {
 #[test]
 fn one_router_for_all_regions_reaches_every_replica_from_afar() {
     let workload = chats(30, 2);
-    let setup = two(Balancing::Central {
+    let setup = two(Arrangement::Central {
         config: config(PolicyName::RoundRobin),
         region: 1,
     });
@@ -97,6 +99,6 @@ fn one_router_for_all_regions_reaches_every_replica_from_afar() {
 #[test]
 fn regions_repeat_themselves_too() {
     let workload = crowd();
-    let setup = two(Balancing::Router(config(PolicyName::PrefixTree)));
+    let setup = two(Arrangement::Router(config(PolicyName::PrefixTree)));
     assert_eq!(run(&setup, &workload), run(&setup, &workload));
 }

@@ -11,7 +11,7 @@ use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Step, Workload};
-use isotherm_simulator::{Balancing, Setup, run};
+use isotherm_simulator::{Arrangement, Setup, run};
 
 use support::config;
 
@@ -71,7 +71,7 @@ fn a_million_requests_over_64_replicas_take_less_than_two_minutes() {
     let engine = Preset::Llama31_8b2xA100.config();
     let policy =
         std::env::var("POLICY").map_or(PolicyName::PrefixTree, |name| name.parse().unwrap());
-    let setup = Setup::one_region(engine, REPLICAS, Balancing::Router(config(policy)));
+    let setup = Setup::one_region(engine, REPLICAS, Arrangement::Router(config(policy)));
     let start = cpu_time();
     let outcome = run(&setup, &workload);
     let took = cpu_time() - start;

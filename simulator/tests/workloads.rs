@@ -7,7 +7,7 @@ mod support;
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::{NAMES, Workload, by_name};
-use isotherm_simulator::{Balancing, Outcome, RegionSetup, Setup, run};
+use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup, run};
 
 use support::{check_nothing_lost, config};
 
@@ -41,11 +41,11 @@ fn small(name: &str, seed: u64) -> (Workload, Vec<RegionSetup>) {
     (workload, regions)
 }
 
-fn play(name: &str, seed: u64, balancing: Balancing) -> (Workload, Outcome) {
+fn play(name: &str, seed: u64, arrangement: Arrangement) -> (Workload, Outcome) {
     let (workload, regions) = small(name, seed);
     let setup = Setup {
         seed,
-        ..Setup::regions(regions, balancing)
+        ..Setup::regions(regions, arrangement)
     };
     let outcome = run(&setup, &workload);
     (workload, outcome)
@@ -60,11 +60,11 @@ fn nothing_is_lost_under_any_policy_in_any_mode() {
                     push,
                     ..config(policy)
                 };
-                let (workload, outcome) = play(name, 1, Balancing::Router(config));
+                let (workload, outcome) = play(name, 1, Arrangement::Router(config));
                 check_nothing_lost(&format!("{name} {policy} {push:?}"), &outcome, &workload);
             }
         }
-        let (workload, outcome) = play(name, 1, Balancing::Oracle);
+        let (workload, outcome) = play(name, 1, Arrangement::Oracle);
         check_nothing_lost(&format!("{name} oracle"), &outcome, &workload);
     }
 }
@@ -72,18 +72,18 @@ fn nothing_is_lost_under_any_policy_in_any_mode() {
 #[test]
 fn every_workload_repeats_itself_and_another_seed_is_another_run() {
     for (name, _) in NAMES {
-        // One that draws lots, one that weighs what it has learned, and the default.
+        // A random policy, a policy that learns, and the default.
         for policy in [
             PolicyName::Random,
             PolicyName::MinTtft,
             PolicyName::Isotherm,
         ] {
-            let balancing = || Balancing::Router(config(policy));
-            let (_, first) = play(name, 1, balancing());
-            let (_, again) = play(name, 1, balancing());
+            let arrangement = || Arrangement::Router(config(policy));
+            let (_, first) = play(name, 1, arrangement());
+            let (_, again) = play(name, 1, arrangement());
             let bytes = |outcome: &Outcome| format!("{outcome:?}");
             assert_eq!(bytes(&first), bytes(&again), "{name} {policy}");
-            let (_, other) = play(name, 2, balancing());
+            let (_, other) = play(name, 2, arrangement());
             assert_ne!(bytes(&first), bytes(&other), "{name} {policy}");
         }
     }

@@ -11,7 +11,7 @@ use crate::demo::hand_over;
 /// When it cannot be built or started.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
-    let binaries = build_release(&root, &["isotherm-simulator"])?;
+    let binaries = build_release(&root, &["isotherm-experiments"])?;
     let mut command = Command::new(binaries.join("isotherm-sim"));
     command
         .arg("experiment")

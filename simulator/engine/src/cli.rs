@@ -29,7 +29,7 @@ pub struct Cli {
     /// Size and speed of the engine
     #[arg(long, default_value_t = Preset::Llama31_8bL4, value_parser = preset())]
     pub preset: Preset,
-    /// How many times faster than the real engine
+    /// Speed, as a multiple of the real engine's
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     pub speed: f64,
     /// KV blocks, instead of the preset's
@@ -47,7 +47,7 @@ pub struct Cli {
     /// Tokens in a streamed chunk. By default as many as make the chunks come at the real engine's pace whatever the speed
     #[arg(long)]
     pub stream_interval: Option<u32>,
-    /// Whose metric names to publish
+    /// Engine whose metric names to publish
     #[arg(long, value_enum, default_value = "vllm")]
     pub metrics: MetricsDialect,
     /// A fault from the start: slow=3, hang, metrics_hang, error_share=0.2, error_status=503, refuse_ms=.., crash_ms=.. (repeatable)
@@ -59,7 +59,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What replica `index` is started with.
+    /// Settings of replica `index`.
     #[must_use]
     pub fn settings(&self, index: u16) -> Settings {
         let preset = self.preset.config();

@@ -1,4 +1,4 @@
-//! How far the presets are from the measurements that they were fitted to.
+//! Errors of the presets against the measurements that they were fitted to.
 //!
 //! Each measured batch is run through the whole model (scheduler, chunks, blocks), not only through the formula. The
 //! measurements are other people's and not part of the project; [`presets`](crate::model::Preset) names the sources.
@@ -60,12 +60,12 @@ const SOURCES: [Source; 5] = [
     },
 ];
 
-/// How far a preset is from what was measured; errors are relative, 0.1 is 10 %.
+/// Relative errors of a preset against its measurements; 0.1 is 10 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fit {
+pub struct ModelFit {
     /// The preset.
     pub preset: Preset,
-    /// How many set-ups were measured.
+    /// Number of measured set-ups.
     pub setups: usize,
     /// Error of the time to the first token.
     pub prefill: FitError,
@@ -82,7 +82,7 @@ pub struct FitError {
     pub max: f64,
 }
 
-/// One set-up that was measured.
+/// Measured set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Batch {
     /// Length of every prompt, in tokens.
@@ -110,7 +110,7 @@ struct Times {
     decode_s: f64,
 }
 
-impl fmt::Display for Fit {
+impl fmt::Display for ModelFit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -129,14 +129,14 @@ impl fmt::Display for Fit {
 ///
 /// # Errors
 /// A file cannot be read, or has not what it should.
-pub fn fits(directory: &Path) -> Result<Vec<Fit>, String> {
+pub fn fits(directory: &Path) -> Result<Vec<ModelFit>, String> {
     SOURCES
         .iter()
         .map(|source| fit(source, directory))
         .collect()
 }
 
-fn fit(source: &Source, directory: &Path) -> Result<Fit, String> {
+fn fit(source: &Source, directory: &Path) -> Result<ModelFit, String> {
     let path = directory.join(source.file);
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let measured = select(&text, source)
@@ -162,7 +162,7 @@ fn fit(source: &Source, directory: &Path) -> Result<Fit, String> {
         prefill.push((model.prefill_s / real.prefill_s - 1.0).abs());
         decode.push((model.decode_s / real.decode_s - 1.0).abs());
     }
-    Ok(Fit {
+    Ok(ModelFit {
         preset: source.preset,
         setups: measured.len(),
         prefill: FitError::of(&prefill),

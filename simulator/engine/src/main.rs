@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
 
-/// What the process ends with when a crash was ordered, so that nobody takes it for a clean stop.
+/// Exit code after an ordered crash, so that a supervisor does not take it for a clean stop.
 const CRASHED: u8 = 70;
 
 #[tokio::main]
@@ -44,7 +44,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// One line for each replica, for whoever started this process and must know the port.
+/// Prints the address of a replica, so that the parent process learns the port.
 fn announce(listener: &TcpListener) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "listening on {}", listener.local_addr()?)?;

@@ -244,7 +244,7 @@ fn a_slower_engine_takes_longer_from_the_next_step_on() {
     );
 }
 
-/// What may happen to an engine.
+/// Operation on an engine.
 #[derive(Debug, Clone)]
 enum Op {
     Submit {
@@ -367,13 +367,13 @@ fn check_state(engine: &Engine) {
     assert!(stats.running <= engine.config().sequences_max as usize);
     assert!(
         stats.running > 0 || stats.blocks_held == 0,
-        "blocks are held by nobody"
+        "a block without a holder is in use"
     );
 }
 
 /// The prefix cache of an engine that serves one request at a time, written down naively: the free list as a list.
 struct NaiveCache {
-    /// What each free block holds, and its age as a copy; the least recently used first.
+    /// Content and age of each free block, least recently used first.
     free: Vec<Option<(BlockHash, u64)>>,
     named: u64,
 }

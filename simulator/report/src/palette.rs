@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-/// One for each series, again from the first.
+/// Colours of the series, in order; a ninth series has the first colour again.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),

@@ -46,6 +46,8 @@ pub struct Section {
 pub enum Content {
     /// A paragraph.
     Text(String),
+    /// A link to a file beside the page.
+    Link(String),
     /// A bulleted list.
     List(Vec<String>),
     /// Statements computed from the data.
@@ -71,7 +73,7 @@ pub struct Conclusion {
 /// File formats of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One page that needs nothing else: no script, no font, no network.
+    /// A page that needs nothing else: no script, no font, no network.
     Html,
     /// [`Report::data`], or the document itself.
     Json,
@@ -154,6 +156,12 @@ impl Section {
         let paragraph = paragraph.into();
         let is_empty = paragraph.is_empty();
         self.with(Content::Text(paragraph), is_empty)
+    }
+
+    /// Adds a link to a file beside the page.
+    #[must_use]
+    pub fn link(self, path: impl Into<String>) -> Self {
+        self.with(Content::Link(path.into()), false)
     }
 
     /// Adds a bulleted list; an empty one is left out.

@@ -13,7 +13,7 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// One row of a table.
+/// A row of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Cells from left to right.
@@ -22,7 +22,7 @@ pub struct Row {
     pub is_leading: bool,
 }
 
-/// One cell of a table.
+/// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// Text of the cell.

@@ -1,4 +1,4 @@
-//! One report in every format.
+//! A report in every format.
 
 #![expect(
     clippy::unwrap_used,

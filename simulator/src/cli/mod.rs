@@ -1,4 +1,4 @@
-//! The command line: which policy for one's own traffic, on one's own fleet.
+//! The command line of `isotherm-sim`: compares policies on the user's traffic and fleet.
 
 mod plan;
 
@@ -6,12 +6,12 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::compare::{BASELINE, Plan, Report, System};
 use clap::{ArgGroup, Parser};
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
-use isotherm_simulator::compare::{BASELINE, Plan, Report, Who};
 
-/// Compares routing policies on your own traffic, in virtual time, and says which to use and what it would save.
+/// Compares routing policies on your own traffic, in virtual time, and says which to use and how many replicas it would save.
 ///
 /// The policies are the service's own code, the replicas a model of an engine fitted to published measurements. A trace is one
 /// JSON object a line, as `isotherm record` writes them, or Mooncake's.
@@ -29,16 +29,16 @@ struct Cli {
     /// Generated traffic instead, by its name; a wrong one lists them.
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// How many replicas, over all regions. [default: 8, in several regions 4 for each; a generated workload's own]
+    /// Number of replicas, over all regions. [default: 8, in several regions 4 for each; a generated workload's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     replicas: Option<u16>,
-    /// What they run on; a wrong name lists all. [default: llama-3.1-8b-l4; a generated workload's own]
+    /// Engine of the replicas; a wrong name lists all. [default: llama-3.1-8b-l4; a generated workload's own]
     #[arg(long, value_name = "NAME")]
     engine: Option<Preset>,
     /// In how many regions. [default: as many as the traffic comes from]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     regions: Option<u16>,
-    /// Which policies, with commas between them. [default: all]
+    /// Policies to compare, separated by commas. [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<PolicyName>,
     /// When a replica may be sent another request: `pending`, `outstanding:N` or `blind`.
@@ -59,13 +59,13 @@ struct Cli {
     /// Cut longer prompts of a trace, tokens.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "workload")]
     input_cap: Option<u32>,
-    /// So many requests only warm the caches, and are not counted. [default: a tenth of a trace; a workload's own]
+    /// Number of first requests that only warm the caches and are not counted. [default: a tenth of a trace; a workload's own]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
-    /// So many times as long as a generated workload usually is.
+    /// Length of a generated workload, as a multiple of its usual length.
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = positive, conflicts_with = "trace")]
     scale: f64,
-    /// What everything random follows from.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON.
@@ -74,7 +74,8 @@ struct Cli {
 }
 
 /// Reads the command line and does what it says.
-pub(crate) fn run() -> ExitCode {
+#[must_use]
+pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match plan::plan(&cli).and_then(|plan| compare(&plan, cli.json)) {
         Ok(text) => match writeln!(io::stdout().lock(), "{text}") {
@@ -102,11 +103,11 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
         plan.fleet.describe(),
     );
     note_long_requests(plan);
-    let comparison = plan.compare(|who| eprintln!("  {}", who.as_str()));
+    let comparison = plan.compare(|system| eprintln!("  {}", system.as_str()));
     comparison.whole()?;
-    let baseline = comparison.of(Who::Policy(BASELINE));
+    let baseline = comparison.of(System::Policy(BASELINE));
     let saving = comparison.best.zip(baseline).and_then(|(best, baseline)| {
-        let summary = comparison.of(Who::Policy(best))?;
+        let summary = comparison.of(System::Policy(best))?;
         plan.saving(best, summary, baseline)
     });
     let report = Report {
@@ -121,7 +122,7 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
     }
 }
 
-/// What an engine cannot hold fails under every policy, so it says nothing about them.
+/// Warns of requests that no engine can hold: they fail under every policy.
 fn note_long_requests(plan: &Plan) {
     let most = plan.fleet.request_tokens_max();
     let steps = plan

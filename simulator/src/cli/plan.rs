@@ -1,14 +1,14 @@
-//! From the command line to what is compared: what is not said follows from the traffic.
+//! From the command line to the plan of a comparison. Options that are absent follow from the traffic.
 
 use core::time::Duration;
 
+use crate::RegionSetup;
+use crate::compare::traffic::Traffic;
+use crate::compare::{Fleet, Plan};
+use crate::workload::replay::{Replay, ReplaySpeed};
+use crate::workload::standard;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
-use isotherm_simulator::RegionSetup;
-use isotherm_simulator::compare::traffic::Traffic;
-use isotherm_simulator::compare::{Fleet, Plan};
-use isotherm_simulator::workload::replay::{Pace, Replay};
-use isotherm_simulator::workload::standard;
 
 use super::Cli;
 
@@ -48,8 +48,8 @@ pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
 
 fn traffic(cli: &Cli) -> Result<Traffic, String> {
     let pace = match (cli.rate, cli.speed_up) {
-        (Some(rate), _) => Pace::Rate(rate),
-        (None, speed_up) => Pace::SpeedUp(speed_up.unwrap_or(1.0)),
+        (Some(rate), _) => ReplaySpeed::Rate(rate),
+        (None, speed_up) => ReplaySpeed::SpeedUp(speed_up.unwrap_or(1.0)),
     };
     let traffic = if let Some(path) = &cli.trace {
         let replay = Replay {

@@ -1,4 +1,4 @@
-//! A fleet of equal replicas, spread evenly over regions; or one that somebody else has put together.
+//! The fleet of a comparison: equal replicas spread evenly over regions, or a given set-up.
 
 use isotherm_engine::model::Preset;
 
@@ -9,9 +9,9 @@ use crate::setup::RegionSetup;
 pub enum Fleet {
     /// Equal replicas.
     Equal {
-        /// Their engine.
+        /// Engine of the replicas.
         engine: Preset,
-        /// How many, over all regions.
+        /// Number of replicas, over all regions.
         replicas: usize,
         /// The regions' names: at least one.
         regions: Vec<String>,
@@ -43,7 +43,7 @@ impl Fleet {
         }
     }
 
-    /// How many replicas there are.
+    /// Number of replicas.
     #[must_use]
     pub fn replicas(&self) -> usize {
         self.regions()
@@ -63,7 +63,7 @@ impl Fleet {
             .unwrap_or(0)
     }
 
-    /// The same with so many replicas; none for a fleet whose replicas differ, which cannot be cut evenly.
+    /// This fleet with another number of replicas; `None` when its replicas differ, so that it cannot be cut evenly.
     #[must_use]
     pub fn of(&self, replicas: usize) -> Option<Self> {
         let (engine, names) = match self {

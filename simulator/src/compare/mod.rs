@@ -1,4 +1,4 @@
-//! Which policy for one's own traffic: all of them on the same requests and the same fleet, beside the oracle, and what the best
+//! Compares policies on the same requests and the same fleet, beside the oracle, and finds what the best
 //! of them would save.
 //!
 //! - [`traffic`]: the requests; [`fleet`]: the replicas
@@ -18,21 +18,21 @@ use isotherm_router::{PolicyName, Push, RouterConfig};
 
 pub use fleet::Fleet;
 pub use report::Report;
-pub use saving::Saving;
+pub use saving::Savings;
 
-use crate::experiment::jobs;
+use crate::jobs;
 use crate::record::Outcome;
-use crate::setup::{Balancing, LIMIT, Setup};
+use crate::setup::{Arrangement, LIMIT, Setup};
+use crate::simulation::run;
 use crate::summary::Summary;
 use crate::workload::Workload;
-use crate::world::run;
 
-/// What everything is compared with: what most load balancers do unless told otherwise.
+/// Baseline of the comparison: the default of most load balancers.
 pub const BASELINE: PolicyName = PolicyName::RoundRobin;
 /// Two shares of requests within the objective are as good as each other when they differ by no more.
 const SLO_SHARE_TIE: f64 = 0.005;
 
-/// What is compared.
+/// Input of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The requests.
@@ -45,21 +45,21 @@ pub struct Plan {
     pub push: Push,
     /// Within what time a first token is wanted.
     pub slo: Duration,
-    /// What everything random follows from.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
-/// Who decided in a run.
+/// System under test in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum System {
     /// A policy.
     Policy(PolicyName),
     /// The oracle, which sees into the engines.
     Oracle,
 }
 
-impl Who {
-    /// Its name.
+impl System {
+    /// Name of the system.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -71,33 +71,33 @@ impl Who {
 
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Who decided.
-    pub who: Who,
+pub struct SystemFigures {
+    /// System under test.
+    pub system: System,
     /// The figures.
     pub summary: Summary,
 }
 
-/// What came out.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// One for each policy, in the plan's order, then the oracle's. The baseline is among them.
-    pub rows: Vec<Row>,
-    /// Which policy to use; none, if nobody answered anything.
+    /// Rows of the policies in the plan's order, then of the oracle. The baseline is among them.
+    pub rows: Vec<SystemFigures>,
+    /// Policy to use; `None` when no request was answered.
     pub best: Option<PolicyName>,
-    /// Whose runs were cut at [`LIMIT`]: their figures leave out what was still to come.
-    pub cut: Vec<Who>,
+    /// Systems whose runs were cut at [`LIMIT`]: their figures leave out later requests.
+    pub cut: Vec<System>,
 }
 
 impl Comparison {
     /// The figures with this one deciding.
     #[must_use]
-    pub fn of(&self, who: Who) -> Option<&Summary> {
-        let row = self.rows.iter().find(|row| row.who == who);
+    pub fn of(&self, system: System) -> Option<&Summary> {
+        let row = self.rows.iter().find(|row| row.system == system);
         row.map(|row| &row.summary)
     }
 
-    /// That all of it was played to its end.
+    /// Checks that every run was played to its end.
     ///
     /// # Errors
     /// Whose runs were not, and what to do.
@@ -105,7 +105,7 @@ impl Comparison {
         if self.cut.is_empty() {
             return Ok(());
         }
-        let names: Vec<&str> = self.cut.iter().map(|who| who.as_str()).collect();
+        let names: Vec<&str> = self.cut.iter().map(|system| system.as_str()).collect();
         Err(format!(
             "after {} days of virtual time requests were still to come or on their way ({}), so that nothing can be compared; \
              play less (--first) or faster (--speed-up, --rate)",
@@ -118,10 +118,10 @@ impl Comparison {
 impl Plan {
     /// The set-up with this one deciding on this fleet.
     #[must_use]
-    pub fn setup(&self, who: Who, fleet: &Fleet) -> Setup {
-        let balancing = match who {
-            Who::Oracle => Balancing::Oracle,
-            Who::Policy(policy) => Balancing::Router(RouterConfig {
+    pub fn setup(&self, system: System, fleet: &Fleet) -> Setup {
+        let arrangement = match system {
+            System::Oracle => Arrangement::Oracle,
+            System::Policy(policy) => Arrangement::Router(RouterConfig {
                 policy,
                 push: self.push,
                 ttft_slo: self.slo,
@@ -131,49 +131,55 @@ impl Plan {
         Setup {
             seed: self.seed,
             slo: self.slo,
-            ..Setup::regions(fleet.regions(), balancing)
+            ..Setup::regions(fleet.regions(), arrangement)
         }
     }
 
     /// The figures with this one deciding on this fleet.
     #[must_use]
-    pub fn summary(&self, who: Who, fleet: &Fleet) -> Summary {
-        self.outcome(who, fleet).summary(self.slo)
+    pub fn summary(&self, system: System, fleet: &Fleet) -> Summary {
+        self.outcome(system, fleet).summary(self.slo)
     }
 
-    fn outcome(&self, who: Who, fleet: &Fleet) -> Outcome {
-        run(&self.setup(who, fleet), &self.workload)
+    fn outcome(&self, system: System, fleet: &Fleet) -> Outcome {
+        run(&self.setup(system, fleet), &self.workload)
     }
 
-    /// Runs everybody. `done` is told whose run is over.
-    pub fn compare(&self, done: impl Fn(Who) + Sync) -> Comparison {
-        let mut everybody: Vec<Who> = self.policies.iter().copied().map(Who::Policy).collect();
+    /// Runs every system. `done` is called with each system whose run is over.
+    pub fn compare(&self, done: impl Fn(System) + Sync) -> Comparison {
+        let mut systems: Vec<System> = self.policies.iter().copied().map(System::Policy).collect();
         if !self.policies.contains(&BASELINE) {
-            everybody.push(Who::Policy(BASELINE));
+            systems.push(System::Policy(BASELINE));
         }
-        everybody.push(Who::Oracle);
+        systems.push(System::Oracle);
         let threads = available_parallelism().map_or(1, NonZero::get);
-        let one = |who: &Who| {
-            let outcome = self.outcome(*who, &self.fleet);
-            done(*who);
+        let one = |system: &System| {
+            let outcome = self.outcome(*system, &self.fleet);
+            done(*system);
             let summary = outcome.summary(self.slo);
-            (Row { who: *who, summary }, outcome.reached_limit)
+            (
+                SystemFigures {
+                    system: *system,
+                    summary,
+                },
+                outcome.reached_limit,
+            )
         };
-        let runs = jobs::map(threads, &everybody, one, |_| ());
+        let runs = jobs::map(threads, &systems, one, |_| ());
         let cut = runs.iter().filter(|(_, cut)| *cut);
-        let cut = cut.map(|(row, _)| row.who).collect();
-        let rows: Vec<Row> = runs.into_iter().map(|(row, _)| row).collect();
+        let cut = cut.map(|(row, _)| row.system).collect();
+        let rows: Vec<SystemFigures> = runs.into_iter().map(|(row, _)| row).collect();
         let best = best(&rows, &self.policies);
         Comparison { rows, best, cut }
     }
 }
 
-/// The policy with most requests within the objective; of those that are as good in that, the one with the lowest 90th percentile
+/// The policy with most requests within the objective; among equals, the policy with the lowest 90th percentile
 /// of the time to the first token; of those, the first.
-fn best(rows: &[Row], policies: &[PolicyName]) -> Option<PolicyName> {
-    let of = |row: &Row| match row.who {
-        Who::Policy(policy) if policies.contains(&policy) => Some((policy, row.summary.clone())),
-        Who::Policy(_) | Who::Oracle => None,
+fn best(rows: &[SystemFigures], policies: &[PolicyName]) -> Option<PolicyName> {
+    let of = |row: &SystemFigures| match row.system {
+        System::Policy(policy) if policies.contains(&policy) => Some((policy, row.summary.clone())),
+        System::Policy(_) | System::Oracle => None,
     };
     let candidates: Vec<(PolicyName, Summary)> = rows
         .iter()
@@ -195,9 +201,9 @@ fn best(rows: &[Row], policies: &[PolicyName]) -> Option<PolicyName> {
 mod tests {
     use super::*;
 
-    fn row(policy: PolicyName, slo_attainment: f64, ttft_p90_s: f64) -> Row {
-        Row {
-            who: Who::Policy(policy),
+    fn row(policy: PolicyName, slo_attainment: f64, ttft_p90_s: f64) -> SystemFigures {
+        SystemFigures {
+            system: System::Policy(policy),
             summary: Summary {
                 requests: 10,
                 slo_attainment,
@@ -215,7 +221,7 @@ mod tests {
             cut: Vec::new(),
         };
         assert_eq!(comparison.whole(), Ok(()));
-        comparison.cut = vec![Who::Policy(BASELINE), Who::Oracle];
+        comparison.cut = vec![System::Policy(BASELINE), System::Oracle];
         let error = comparison.whole().unwrap_err();
         assert!(
             error.starts_with("after 7 days") && error.contains("(round_robin, oracle)"),
@@ -240,7 +246,7 @@ mod tests {
         assert_eq!(
             best(&rows, &[]),
             None,
-            "the baseline's row alone is nobody's choice"
+            "the baseline's row alone is no choice"
         );
     }
 }

@@ -5,22 +5,22 @@ use core::fmt::Write as _;
 use isotherm_router::Push;
 use serde::Serialize;
 
-use super::saving::Saving;
-use super::{BASELINE, Comparison, Plan, Row, Who};
+use super::saving::Savings;
+use super::{BASELINE, Comparison, Plan, System, SystemFigures};
 use crate::summary::Summary;
 
-/// Nothing to choose: everybody is about as good.
+/// Ratio of p90 TTFT below which two policies count as equal.
 const CLOSE: f64 = 1.05;
 
 /// Everything that is reported.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
-    /// What was compared.
+    /// Input of the comparison.
     pub plan: &'a Plan,
-    /// What came out.
+    /// Result of the comparison.
     pub comparison: &'a Comparison,
-    /// What the best one saves.
-    pub saving: Option<&'a Saving>,
+    /// Replicas that the best policy saves.
+    pub saving: Option<&'a Savings>,
 }
 
 #[derive(Serialize)]
@@ -31,14 +31,14 @@ struct Json<'a> {
     replicas: usize,
     slo_s: f64,
     seed: u64,
-    systems: Vec<System<'a>>,
+    systems: Vec<JsonSystem<'a>>,
     use_policy: Option<&'a str>,
-    saving: Option<&'a Saving>,
+    saving: Option<&'a Savings>,
     saved_share: Option<f64>,
 }
 
 #[derive(Serialize)]
-struct System<'a> {
+struct JsonSystem<'a> {
     name: &'a str,
     #[serde(flatten)]
     summary: &'a Summary,
@@ -50,9 +50,9 @@ impl Report<'_> {
     /// # Errors
     /// A figure is no number.
     pub fn json(&self) -> Result<String, serde_json::Error> {
-        let system = |row: &'_ Row| row.who.as_str();
-        let systems = self.comparison.rows.iter().map(|row| System {
-            name: system(row),
+        let name_of = |row: &'_ SystemFigures| row.system.as_str();
+        let systems = self.comparison.rows.iter().map(|row| JsonSystem {
+            name: name_of(row),
             summary: &row.summary,
         });
         serde_json::to_string_pretty(&Json {
@@ -65,7 +65,7 @@ impl Report<'_> {
             systems: systems.collect(),
             use_policy: self.comparison.best.map(|policy| policy.as_str()),
             saving: self.saving,
-            saved_share: self.saving.map(Saving::share),
+            saved_share: self.saving.map(Savings::share),
         })
     }
 
@@ -82,7 +82,7 @@ impl Report<'_> {
     fn table(&self, text: &mut String) {
         let oracle = self
             .comparison
-            .of(Who::Oracle)
+            .of(System::Oracle)
             .map_or(0.0, |summary| summary.ttft_p90_s);
         let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64());
         let slo = slo.replace(".000", "");
@@ -99,7 +99,7 @@ impl Report<'_> {
             "failed",
             "to oracle"
         );
-        for Row { who, summary } in &self.comparison.rows {
+        for SystemFigures { system, summary } in &self.comparison.rows {
             let distance = if oracle > 0.0 && summary.requests > summary.failed {
                 format!("{:.2}x", summary.ttft_p90_s / oracle)
             } else {
@@ -108,7 +108,7 @@ impl Report<'_> {
             let _ = writeln!(
                 text,
                 "{:<18} {:>10.0} {:>9.2} {:>5.1}% {:>7.2} s {:>7.2} s {:>8.1}% {:>8} {:>10}",
-                who.as_str(),
+                system.as_str(),
                 summary.throughput_tokens_per_s,
                 summary.throughput_requests_per_s,
                 summary.hit_ratio * 100.0,
@@ -135,12 +135,12 @@ impl Report<'_> {
     fn advice(&self, text: &mut String) {
         let (Some(best), Some(baseline)) = (
             self.comparison.best,
-            self.comparison.of(Who::Policy(BASELINE)),
+            self.comparison.of(System::Policy(BASELINE)),
         ) else {
-            text.push_str("Nobody answered anything: the requests do not fit the engine, or the trace is empty after its warm-up.\n");
+            text.push_str("No request was answered: the requests do not fit the engine, or the trace is empty after its warm-up.\n");
             return;
         };
-        let Some(summary) = self.comparison.of(Who::Policy(best)) else {
+        let Some(summary) = self.comparison.of(System::Policy(best)) else {
             return;
         };
         let _ = writeln!(
@@ -165,7 +165,7 @@ impl Report<'_> {
         };
     }
 
-    fn saved(&self, saving: &Saving, text: &mut String) -> core::fmt::Result {
+    fn saved(&self, saving: &Savings, text: &mut String) -> core::fmt::Result {
         let slo_s = self.plan.slo.as_secs_f64();
         let figures = |summary: &Summary| {
             format!(
@@ -195,9 +195,9 @@ impl Report<'_> {
 
     /// A fleet that is never busy says nothing about policies.
     fn nothing_to_choose(&self, text: &mut String) {
-        let of = |row: &Row| match row.who {
-            Who::Policy(_) => Some(row.summary.ttft_p90_s),
-            Who::Oracle => None,
+        let of = |row: &SystemFigures| match row.system {
+            System::Policy(_) => Some(row.summary.ttft_p90_s),
+            System::Oracle => None,
         };
         let times = || self.comparison.rows.iter().filter_map(of);
         let (least, most) = (

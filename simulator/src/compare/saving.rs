@@ -1,4 +1,4 @@
-//! What the best policy would save. Two ways to say it, and the first that says something is taken:
+//! Replicas that the best policy would save, in the first of two forms that applies:
 //!
 //! - the smallest fleet on which it serves this traffic at least as well as the baseline does on the whole one
 //! - where the baseline is overloaded, no smaller fleet is as good: then how many replicas the baseline would need to be as good
@@ -11,7 +11,7 @@
 use isotherm_router::PolicyName;
 use serde::Serialize;
 
-use super::{BASELINE, Plan, Who};
+use super::{BASELINE, Plan, System};
 use crate::summary::Summary;
 
 /// The least throughput, of the other's.
@@ -19,9 +19,9 @@ const THROUGHPUT_MIN: f64 = 0.98;
 /// The baseline is not given more than so many times the fleet.
 const GROWTH_MAX: usize = 3;
 
-/// What a policy saves.
+/// Replicas that a policy saves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Saving {
+pub struct Savings {
     /// Replicas that the policy needs.
     pub replicas: usize,
     /// Replicas that the baseline needs for as much; none if even [`Self::tried`] are too few.
@@ -34,7 +34,7 @@ pub struct Saving {
     pub baseline: Summary,
 }
 
-impl Saving {
+impl Savings {
     /// The part of the replicas that is saved, at least; 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -44,7 +44,7 @@ impl Saving {
 }
 
 impl Plan {
-    /// What `policy` would save, next to the baseline, both with these figures on the whole fleet. None if it is no better even
+    /// Replicas that `policy` would save against the baseline, from both systems' figures on the whole fleet. `None` when the policy is no better even
     /// there, or if the fleet cannot be cut.
     #[must_use]
     pub fn saving(
@@ -52,7 +52,7 @@ impl Plan {
         policy: PolicyName,
         summary: &Summary,
         baseline: &Summary,
-    ) -> Option<Saving> {
+    ) -> Option<Savings> {
         let whole = self.fleet.replicas();
         if policy == BASELINE || !as_good(summary, baseline) || self.fleet.of(whole).is_none() {
             return None;
@@ -65,7 +65,7 @@ impl Plan {
         };
         let fewer = smallest(least, whole, own);
         if let Some((replicas, policy)) = fewer {
-            return Some(Saving {
+            return Some(Savings {
                 replicas,
                 baseline_replicas: Some(whole),
                 tried: whole,
@@ -87,7 +87,7 @@ impl Plan {
         } else {
             None
         };
-        Some(Saving {
+        Some(Savings {
             replicas: whole,
             baseline_replicas: more.as_ref().map(|(replicas, _)| *replicas),
             tried,
@@ -98,7 +98,7 @@ impl Plan {
 
     fn with(&self, policy: PolicyName, replicas: usize) -> Option<Summary> {
         let fleet = self.fleet.of(replicas)?;
-        let outcome = self.outcome(Who::Policy(policy), &fleet);
+        let outcome = self.outcome(System::Policy(policy), &fleet);
         // A fleet so slow that its run was cut is not as good as any.
         (!outcome.reached_limit).then(|| outcome.summary(self.slo))
     }

@@ -25,11 +25,11 @@ pub enum TrafficError {
     Unknown(String),
     /// This workload has no rate that can be set.
     NoRate(String),
-    /// Its clients are in more regions than there are.
+    /// The trace has clients in more regions than the fleet.
     Regions {
-        /// Those it has.
+        /// Regions of the trace.
         has: usize,
-        /// Those that were asked for.
+        /// Regions of the fleet.
         wanted: usize,
     },
 }
@@ -54,7 +54,7 @@ impl fmt::Display for TrafficError {
             Self::Regions { has, wanted } => write!(
                 f,
                 "its requests come from {has} regions, and --regions says {wanted}; use --regions {has}, or --regions 1 to put \
-                 everybody in one"
+                 all clients in a single region"
             ),
         }
     }
@@ -108,7 +108,7 @@ impl Traffic {
         })
     }
 
-    /// The same from so many regions: everybody in one, or who is in one spread over several by their session.
+    /// The workload with clients in so many regions: all in a single region, or the clients of a single region spread by session.
     ///
     /// # Errors
     /// It comes from several others.

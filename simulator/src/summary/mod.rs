@@ -56,15 +56,15 @@ pub struct Summary {
     pub output_tokens_per_s: f64,
     /// Answered requests over the same time.
     pub throughput_requests_per_s: f64,
-    /// That time.
+    /// Length of that time in seconds.
     pub span_s: f64,
     /// Requests whose first token came within the objective, of all counted: DualMap's effective request capacity.
     pub slo_attainment: f64,
-    /// The same as a number.
+    /// Number of requests whose first token came within the objective.
     pub within_slo: usize,
     /// Standard deviation over mean of the replicas' pending prefill tokens, mean over the samples in which there are any.
     pub load_cv: f64,
-    /// The same of outstanding requests.
+    /// Standard deviation over mean of the replicas' outstanding requests, mean over the samples in which there are any.
     pub outstanding_cv: f64,
     /// Wait in routers' queues, median.
     pub queued_p50_s: f64,
@@ -74,8 +74,16 @@ pub struct Summary {
     pub forwarded_share: f64,
 }
 
+impl Outcome {
+    /// Figures of the run without its warm-up.
+    #[must_use]
+    pub fn summary(&self, slo: Duration) -> Summary {
+        Summary::new(self, slo)
+    }
+}
+
 impl Summary {
-    pub(crate) fn new(outcome: &Outcome, slo: Duration) -> Self {
+    fn new(outcome: &Outcome, slo: Duration) -> Self {
         let counted: Vec<&RequestRecord> = outcome
             .requests
             .iter()

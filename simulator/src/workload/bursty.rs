@@ -6,15 +6,15 @@
 //! spreads a burst computes its prompt many times, who does not lets it queue. The background has the lengths of Azure's trace
 //! and shares nothing.
 
-use super::draw::{Draw, LogNormal};
 use super::replay::duration;
+use super::rng::{LogNormal, SeededRng};
 use super::{Session, Workload, lengths};
 use crate::prompt::{Piece, Prompt};
 
 /// Bursts over a background.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursty {
-    /// How long.
+    /// Length of the workload in seconds.
     pub duration_s: f64,
     /// Users who send bursts.
     pub users: usize,
@@ -24,9 +24,9 @@ pub struct Bursty {
     pub burst: LogNormal,
     /// Mean time between two requests of a burst; exponential.
     pub gap_s: f64,
-    /// What the requests of a user begin with.
+    /// Length of the shared beginning of a user's requests.
     pub prompt: LogNormal,
-    /// What each has beside it.
+    /// Length of the rest of a request.
     pub text: LogNormal,
     /// Length of the answers to bursts.
     pub answer: LogNormal,
@@ -60,24 +60,24 @@ impl Bursty {
     /// The workload of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut sessions = Vec::new();
         for _ in 0..self.users {
-            self.user(&mut draw, &mut sessions);
+            self.user(&mut rng, &mut sessions);
         }
         let mut at = 0.0;
         if self.background_per_s > 0.0 {
             loop {
-                at += draw.exponential(1.0 / self.background_per_s);
+                at += rng.exponential(1.0 / self.background_per_s);
                 if at >= self.duration_s {
                     break;
                 }
-                let lengths = lengths::draw(&mut draw);
-                let prompt = Prompt::new([draw.text(lengths.prompt)]);
-                let key = draw.key();
+                let lengths = lengths::rng(&mut rng);
+                let prompt = Prompt::new([rng.text(lengths.prompt)]);
+                let key = rng.key();
                 let answer = Piece {
                     tokens: lengths.answer.max(1),
-                    id: draw.id(),
+                    id: rng.id(),
                 };
                 sessions.push(Session::one(key, duration(at), prompt, answer));
             }
@@ -91,24 +91,24 @@ impl Bursty {
         }
     }
 
-    fn user(&self, draw: &mut Draw, sessions: &mut Vec<Session>) {
-        let key = draw.key();
-        let tokens = self.prompt.tokens(draw, TOKENS.0, TOKENS.1);
-        let common = draw.text(tokens);
-        let mut begins = draw.exponential(self.pause_s);
+    fn user(&self, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
+        let key = rng.key();
+        let tokens = self.prompt.tokens(rng, TOKENS.0, TOKENS.1);
+        let common = rng.text(tokens);
+        let mut begins = rng.exponential(self.pause_s);
         while begins < self.duration_s {
             let mut at = begins;
-            for _ in 0..self.burst.tokens(draw, BURST.0, BURST.1) {
-                let text = self.text.tokens(draw, TOKENS.0, TOKENS.1);
-                let prompt = Prompt::new([common, draw.text(text)]);
+            for _ in 0..self.burst.tokens(rng, BURST.0, BURST.1) {
+                let text = self.text.tokens(rng, TOKENS.0, TOKENS.1);
+                let prompt = Prompt::new([common, rng.text(text)]);
                 let answer = Piece {
-                    tokens: self.answer.tokens(draw, TOKENS.0, TOKENS.1).max(1),
-                    id: draw.id(),
+                    tokens: self.answer.tokens(rng, TOKENS.0, TOKENS.1).max(1),
+                    id: rng.id(),
                 };
                 sessions.push(Session::one(key, duration(at), prompt, answer));
-                at += draw.exponential(self.gap_s);
+                at += rng.exponential(self.gap_s);
             }
-            begins += draw.exponential(self.pause_s);
+            begins += rng.exponential(self.pause_s);
         }
     }
 }

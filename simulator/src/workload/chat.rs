@@ -16,7 +16,7 @@
 
 use core::time::Duration;
 
-use super::draw::{Draw, LogNormal, Zipf};
+use super::rng::{LogNormal, SeededRng, Zipf};
 use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
@@ -33,7 +33,7 @@ pub struct Chat {
     pub think_s: f64,
     /// Mean number of messages in a conversation; geometric.
     pub turns_mean: f64,
-    /// Mean number of conversations of a user, before a client is somebody else; geometric.
+    /// Mean number of conversations of a user, before another user takes the client; geometric.
     pub conversations_mean: f64,
     /// Length of a message.
     pub message: LogNormal,
@@ -48,15 +48,15 @@ pub struct Chat {
 /// How conversations begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Openings {
-    /// Share of those that begin with a popular opening.
+    /// Share of conversations that begin with a popular opening.
     pub popular_share: f64,
-    /// So many are popular, everywhere and in each region.
+    /// Number of popular openings, everywhere and in each region.
     pub popular: usize,
-    /// How much the first of them is ahead (Zipf).
+    /// Zipf exponent of the popular openings.
     pub exponent: f64,
     /// Of the popular ones, the share that is of the client's region only.
     pub local_share: f64,
-    /// Share of those that begin with their user's own.
+    /// Share of conversations that begin with the user's own opening.
     pub own_share: f64,
     /// Length of an opening.
     pub tokens: LogNormal,
@@ -129,12 +129,12 @@ impl Chat {
     /// The workload of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
-        let book = Book::new(self, &mut draw);
+        let mut rng = SeededRng::new(seed);
+        let book = Book::new(self, &mut rng);
         let mut sessions = Vec::new();
         for (region, clients) in self.clients.iter().enumerate() {
             for _ in 0..*clients {
-                self.client(region, &book, &mut draw, &mut sessions);
+                self.client(region, &book, &mut rng, &mut sessions);
             }
         }
         Workload {
@@ -146,17 +146,17 @@ impl Chat {
     }
 
     /// The conversations of one client, one behind the other.
-    fn client(&self, region: usize, book: &Book, draw: &mut Draw, sessions: &mut Vec<Session>) {
+    fn client(&self, region: usize, book: &Book, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
         let wanted = (self.duration.as_secs_f64() / REQUEST_S_MIN).ceil() as usize;
-        let mut starts = draw.unit() * ARRIVAL_S;
+        let mut starts = rng.unit() * ARRIVAL_S;
         let (mut requests, mut follows) = (0, None);
         while requests < wanted {
-            let key = draw.key();
-            let own = book.opening(draw);
-            let conversations = draw.repeats(1.0 - 1.0 / self.conversations_mean, 100);
+            let key = rng.key();
+            let own = book.opening(rng);
+            let conversations = rng.repeats(1.0 - 1.0 / self.conversations_mean, 100);
             for _ in 0..conversations {
-                let opening = book.begin(region, own, draw);
-                let steps = self.conversation(opening, draw);
+                let opening = book.begin(region, own, rng);
+                let steps = self.conversation(opening, rng);
                 requests += steps.len();
                 sessions.push(Session {
                     region,
@@ -166,33 +166,33 @@ impl Chat {
                     steps,
                 });
                 follows = Some(sessions.len() - 1);
-                starts = draw.exponential(self.think_s);
+                starts = rng.exponential(self.think_s);
             }
         }
     }
 
     /// The turns of one conversation.
-    pub(super) fn conversation(&self, opening: Option<Piece>, draw: &mut Draw) -> Vec<Step> {
-        let turns = draw.repeats(1.0 - 1.0 / self.turns_mean, 50);
+    pub(super) fn conversation(&self, opening: Option<Piece>, rng: &mut SeededRng) -> Vec<Step> {
+        let turns = rng.repeats(1.0 - 1.0 / self.turns_mean, 50);
         let mut steps: Vec<Step> = Vec::with_capacity(turns);
         let mut history = Prompt::new(opening);
         for turn in 0..turns {
-            let tokens = self.message.tokens(draw, 1, MESSAGE_TOKENS_MAX);
-            let prompt = history.with([draw.text(tokens)]);
+            let tokens = self.message.tokens(rng, 1, MESSAGE_TOKENS_MAX);
+            let prompt = history.with([rng.text(tokens)]);
             if turn > 0 && prompt.tokens() > self.context_tokens_max {
                 break;
             }
             let think = if turn == 0 {
                 0.0
             } else {
-                draw.exponential(self.think_s)
+                rng.exponential(self.think_s)
             };
             let step = Step {
                 after: turn.checked_sub(1),
                 think: Duration::from_secs_f64(think),
                 prompt,
-                output_tokens: self.answer.tokens(draw, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
-                answer_id: draw.id(),
+                output_tokens: self.answer.tokens(rng, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
+                answer_id: rng.id(),
             };
             history = step.prompt.with([step.answer()]);
             steps.push(step);
@@ -210,11 +210,11 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn new(chat: &Chat, draw: &mut Draw) -> Self {
+    pub(super) fn new(chat: &Chat, rng: &mut SeededRng) -> Self {
         let openings = chat.openings;
         let mut list = || -> Vec<Piece> {
             (0..openings.popular)
-                .map(|_| opening(openings.tokens, draw))
+                .map(|_| opening(openings.tokens, rng))
                 .collect()
         };
         Self {
@@ -226,19 +226,19 @@ impl Book {
     }
 
     /// An opening of one's own.
-    pub(super) fn opening(&self, draw: &mut Draw) -> Piece {
-        opening(self.openings.tokens, draw)
+    pub(super) fn opening(&self, rng: &mut SeededRng) -> Piece {
+        opening(self.openings.tokens, rng)
     }
 
     /// How a conversation begins, if not with something new.
-    pub(super) fn begin(&self, region: usize, own: Piece, draw: &mut Draw) -> Option<Piece> {
-        let kind = draw.unit();
-        let list = if draw.chance(self.openings.local_share) {
+    pub(super) fn begin(&self, region: usize, own: Piece, rng: &mut SeededRng) -> Option<Piece> {
+        let kind = rng.unit();
+        let list = if rng.chance(self.openings.local_share) {
             self.regions.get(region)
         } else {
             Some(&self.everywhere)
         };
-        let rank = self.popularity.draw(draw);
+        let rank = self.popularity.rng(rng);
         if kind < self.openings.popular_share {
             list.and_then(|list| list.get(rank)).copied()
         } else if kind < self.openings.popular_share + self.openings.own_share {
@@ -249,9 +249,9 @@ impl Book {
     }
 }
 
-fn opening(tokens: LogNormal, draw: &mut Draw) -> Piece {
-    let tokens = tokens.tokens(draw, OPENING_TOKENS.0, OPENING_TOKENS.1);
-    draw.text(tokens)
+fn opening(tokens: LogNormal, rng: &mut SeededRng) -> Piece {
+    let tokens = tokens.tokens(rng, OPENING_TOKENS.0, OPENING_TOKENS.1);
+    rng.text(tokens)
 }
 
 #[cfg(test)]

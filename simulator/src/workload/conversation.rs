@@ -1,4 +1,4 @@
-//! A twin of Mooncake's conversation trace, for whoever does not have the file: 12,031 chat requests of one hour.
+//! A synthetic twin of Mooncake's conversation trace, for use without the file: 12,031 chat requests of one hour.
 //!
 //! Fitted to the trace (expectation maximisation on the logarithms; KS is the greatest distance of the two distributions):
 //!
@@ -15,13 +15,13 @@
 //! in the trace. Conversations are under way when the hour begins. Shares and weights were then set so that the whole has the
 //! figures of the trace, which the test checks: requests a second, lengths, share of blocks that were seen before.
 
-use super::draw::{Draw, LogNormal, Mixture, within};
+use super::rng::{LogNormal, Mixture, SeededRng, within};
 use super::trace::{BLOCK_TOKENS, Trace, TraceLine};
 
 /// The synthetic conversation trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conversation {
-    /// How long it is.
+    /// Length of the trace in seconds.
     pub duration_s: f64,
     /// Conversations that begin each second.
     pub conversations_per_s: f64,
@@ -45,7 +45,7 @@ const TICK_S: f64 = 3.0;
 /// Conversations of so long before are under way at the start.
 const BEFORE_S: f64 = 1_800.0;
 const TURNS_MAX: usize = 60;
-/// What all prompts begin with, and the shortest of them have beside it.
+/// Length of the beginning that all prompts share, and of the rest of the shortest prompt.
 const COMMON_TOKENS: f64 = 888.0;
 /// Below, a prompt is one of the very short ones.
 const SHORT_TOKENS: u32 = 1_000;
@@ -82,30 +82,36 @@ impl Conversation {
     /// The trace of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Trace {
-        let mut draw = Draw::new(seed);
-        let common = draw.id();
+        let mut rng = SeededRng::new(seed);
+        let common = rng.id();
         let mut lines = Vec::new();
         let mut at = -BEFORE_S;
         loop {
-            at += draw.exponential(1.0 / self.conversations_per_s);
+            at += rng.exponential(1.0 / self.conversations_per_s);
             if at >= self.duration_s {
                 return Trace::new(lines);
             }
-            self.conversation(at, common, &mut draw, &mut lines);
+            self.conversation(at, common, &mut rng, &mut lines);
         }
     }
 
-    fn conversation(&self, starts: f64, common: u64, draw: &mut Draw, lines: &mut Vec<TraceLine>) {
-        let session = draw.id();
+    fn conversation(
+        &self,
+        starts: f64,
+        common: u64,
+        rng: &mut SeededRng,
+        lines: &mut Vec<TraceLine>,
+    ) {
+        let session = rng.id();
         let mut at = starts;
-        let mut tokens = within(COMMON_TOKENS + FIRST.draw(draw), PROMPT.0, PROMPT.1);
+        let mut tokens = within(COMMON_TOKENS + FIRST.rng(rng), PROMPT.0, PROMPT.1);
         let mut blocks = vec![common];
         for turn in 0..TURNS_MAX {
             let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
             while blocks.len() < count {
-                blocks.push(draw.id());
+                blocks.push(rng.id());
             }
-            let answer = within(ANSWERS.draw(draw), ANSWER.0, ANSWER.1);
+            let answer = within(ANSWERS.rng(rng), ANSWER.0, ANSWER.1);
             if at >= 0.0 {
                 lines.push(TraceLine {
                     timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
@@ -121,11 +127,11 @@ impl Conversation {
             } else {
                 1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
             };
-            at += PAUSE_S.draw(draw).min(PAUSE_S_MAX);
-            if !draw.chance(goes_on) || at >= self.duration_s {
+            at += PAUSE_S.rng(rng).min(PAUSE_S_MAX);
+            if !rng.chance(goes_on) || at >= self.duration_s {
                 return;
             }
-            let (next, kept) = grown(tokens, answer, draw);
+            let (next, kept) = grown(tokens, answer, rng);
             tokens = next;
             let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
             blocks.truncate(kept.min(count));
@@ -134,15 +140,15 @@ impl Conversation {
 }
 
 /// The length of the next prompt, and how many blocks it shares with this one.
-fn grown(tokens: u32, answer: u32, draw: &mut Draw) -> (u32, usize) {
-    let (next, kept) = if draw.chance(PARTIAL) {
-        let kept = KEPT_BLOCKS.draw(draw).round().max(2.0) as usize;
-        (f64::from(tokens) * PARTIAL_GROWTH.draw(draw), kept)
+fn grown(tokens: u32, answer: u32, rng: &mut SeededRng) -> (u32, usize) {
+    let (next, kept) = if rng.chance(PARTIAL) {
+        let kept = KEPT_BLOCKS.rng(rng).round().max(2.0) as usize;
+        (f64::from(tokens) * PARTIAL_GROWTH.rng(rng), kept)
     } else {
-        let growth = if draw.chance(NO_GROWTH) {
+        let growth = if rng.chance(NO_GROWTH) {
             0.0
         } else {
-            GROWTH.draw(draw)
+            GROWTH.rng(rng)
         };
         let kept = (tokens / BLOCK_TOKENS) as usize;
         (f64::from(tokens) + f64::from(answer) + growth, kept)

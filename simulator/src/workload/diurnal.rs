@@ -8,22 +8,22 @@
 use core::time::Duration;
 
 use super::chat::{Book, Chat};
-use super::draw::Draw;
 use super::replay::duration;
+use super::rng::SeededRng;
 use super::{Session, Workload};
 
 /// Conversations over a day, by region.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diurnal {
-    /// How long a day takes; one is played.
+    /// Length of a day in seconds; the workload plays a single day.
     pub day_s: f64,
     /// Conversations that begin each second on the day's average, by region.
     pub conversations_per_s: Vec<f64>,
     /// The part of the day at which each region has its peak, 0 to 1.
     pub peaks: Vec<f64>,
-    /// How much the rate rises over its mean at the peak, and falls below in the trough: 0 to 1.
+    /// Amplitude of the rate around its mean, from 0 to 1.
     pub amplitude: f64,
-    /// What conversations are like; its clients and its duration are not used.
+    /// Shape of the conversations; its clients and its duration are not used.
     pub chat: Chat,
     /// The first so many requests only warm the caches.
     pub warmup_requests: usize,
@@ -60,12 +60,12 @@ impl Diurnal {
     /// The workload of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
+        let mut rng = SeededRng::new(seed);
         let chat = Chat {
             clients: vec![0; self.conversations_per_s.len()],
             ..self.chat.clone()
         };
-        let book = Book::new(&chat, &mut draw);
+        let book = Book::new(&chat, &mut rng);
         let mut sessions = Vec::new();
         for (region, mean) in self.conversations_per_s.iter().enumerate() {
             // Drawn at the peak's rate, then thinned.
@@ -73,21 +73,21 @@ impl Diurnal {
             let mut at = 0.0;
             if most > 0.0 {
                 loop {
-                    at += draw.exponential(1.0 / most);
+                    at += rng.exponential(1.0 / most);
                     if at >= self.day_s {
                         break;
                     }
-                    if !draw.chance(self.rate(region, at) / most) {
+                    if !rng.chance(self.rate(region, at) / most) {
                         continue;
                     }
-                    let own = book.opening(&mut draw);
-                    let opening = book.begin(region, own, &mut draw);
+                    let own = book.opening(&mut rng);
+                    let opening = book.begin(region, own, &mut rng);
                     sessions.push(Session {
                         region,
-                        key: draw.key(),
+                        key: rng.key(),
                         follows: None,
                         starts: duration(at),
-                        steps: chat.conversation(opening, &mut draw),
+                        steps: chat.conversation(opening, &mut rng),
                     });
                 }
             }

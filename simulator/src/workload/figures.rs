@@ -1,4 +1,4 @@
-//! What a trace is like: the figures that papers give of their traces, for tests and for the command line.
+//! Figures of a trace, as papers give them, for tests and for the command line.
 
 use std::collections::HashSet;
 

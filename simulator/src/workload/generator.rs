@@ -7,7 +7,7 @@ use super::bursty::Bursty;
 use super::chat::Chat;
 use super::conversation::Conversation;
 use super::diurnal::Diurnal;
-use super::replay::{Pace, Replay};
+use super::replay::{Replay, ReplaySpeed};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 
@@ -118,7 +118,7 @@ impl Generator {
         }
     }
 
-    /// The same at another rate, requests a second; none for closed loops, which have no rate of their own, and for those that
+    /// This generator at another rate, requests a second; `None` for closed loops, which have no rate, and for generators that
     /// are made of several rates.
     #[must_use]
     pub fn at_rate(&self, requests_per_s: f64) -> Option<Self> {
@@ -126,7 +126,7 @@ impl Generator {
             Self::Conversation { twin, replay } => Some(Self::Conversation {
                 twin: *twin,
                 replay: Replay {
-                    pace: Pace::Rate(requests_per_s),
+                    pace: ReplaySpeed::Rate(requests_per_s),
                     ..*replay
                 },
             }),
@@ -149,7 +149,7 @@ impl Generator {
         }
     }
 
-    /// So many times as long, at the same load.
+    /// This generator with a length multiplied by `times`, at the same load.
     #[must_use]
     pub fn scaled(self, scale: f64) -> Self {
         let count = |requests: usize| (requests as f64 * scale).round().max(1.0) as usize;

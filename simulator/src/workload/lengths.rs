@@ -6,7 +6,7 @@
 //! answers 0.022; means within 0.2 %. Within a part the two lengths are independent: their correlation in the trace, -0.11, is
 //! that of the parts (fit: -0.12). One log-normal each was tried: distances of 0.16 and 0.18.
 
-use super::draw::{Draw, LogNormal, within};
+use super::rng::{LogNormal, SeededRng, within};
 
 /// Lengths of a request, tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,9 @@ const PARTS: [(f64, LogNormal, LogNormal); 10] = [
 ];
 
 /// Lengths of one request.
-pub fn draw(draw: &mut Draw) -> Lengths {
+pub fn rng(rng: &mut SeededRng) -> Lengths {
     let total: f64 = PARTS.iter().map(|(weight, ..)| weight).sum();
-    let mut left = draw.unit() * total;
+    let mut left = rng.unit() * total;
     let chosen = PARTS.iter().find(|(weight, ..)| {
         left -= weight;
         left <= 0.0
@@ -85,7 +85,7 @@ pub fn draw(draw: &mut Draw) -> Lengths {
     let (prompt, answer) = chosen
         .or(PARTS.last())
         .map_or((1.0, 1.0), |(_, prompt, answer)| {
-            (prompt.draw(draw), answer.draw(draw))
+            (prompt.rng(rng), answer.rng(rng))
         });
     Lengths {
         prompt: within(prompt, PROMPT.0, PROMPT.1),
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn they_are_distributed_as_in_the_trace() {
-        let mut random = Draw::new(1);
-        let drawn: Vec<Lengths> = (0..40_000).map(|_| draw(&mut random)).collect();
+        let mut random = SeededRng::new(1);
+        let drawn: Vec<Lengths> = (0..40_000).map(|_| rng(&mut random)).collect();
         let sorted = |of: fn(&Lengths) -> u32| {
             let mut values: Vec<u32> = drawn.iter().map(of).collect();
             values.sort_unstable();

@@ -6,18 +6,18 @@
 //!
 //! - [`trace`] and [`replay`]: recorded traffic; [`conversation`]: the twin of a public trace; [`figures`]: what a trace is like
 //! - [`chat`], [`tree_of_thoughts`], [`tools`], [`bursty`], [`diurnal`]: generated traffic, with the figures that papers give
-//! - [`lengths`], [`similarity`], [`draw`]: what they are made of and measured with
+//! - [`lengths`], [`similarity`], [`rng`]: what they are made of and measured with
 //! - [`generator`]: all of them by name; [`standard()`]: those on which policies are judged, with their fleets
 
 pub mod bursty;
 pub mod chat;
 pub mod conversation;
 pub mod diurnal;
-pub mod draw;
 pub mod figures;
 pub mod generator;
 pub mod lengths;
 pub mod replay;
+pub mod rng;
 pub mod similarity;
 pub mod standard;
 pub mod tools;
@@ -34,50 +34,50 @@ use crate::prompt::{Piece, Prompt};
 /// All clients of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// Its name, as on the command line.
+    /// Name of the workload, as on the command line.
     pub name: String,
     /// The programs, in order of their start.
     pub sessions: Vec<Session>,
-    /// So many requests, the first to be sent, only warm the caches: they are left out of the figures.
+    /// Number of first requests that only warm the caches and are left out of the figures.
     pub warmup_requests: usize,
     /// Nothing is sent after this: closed loops are cut here, so that every system is measured over the same time.
     pub sends_until: Option<Duration>,
 }
 
-/// One client's program.
+/// Program of a client.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// The client's region, from 0.
     pub region: usize,
-    /// Its session key: what a consistent hash goes by.
+    /// Session key, which a consistent hash uses.
     pub key: u64,
     /// The session before it, if one client runs several in a row; an earlier one of the list. That one has ended when
-    /// nothing of it is under way or will be sent any more: a step whose request fails takes those that wait for it along,
+    /// none of its requests is in flight or will be sent: when a step's request fails, the steps that wait for it are dropped, and
     /// the client goes on to the next session all the same.
     pub follows: Option<usize>,
     /// When its first steps may be sent: from the start of the run, or from the end of the session that it follows.
     pub starts: Duration,
-    /// What it sends. A step comes behind the one that it waits for.
+    /// Requests of the session. A step comes after the step that it waits for.
     pub steps: Vec<Step>,
 }
 
-/// One request of a program.
+/// A request of a session.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The step whose answer it waits for; none: the session's start.
     pub after: Option<usize>,
-    /// How long after that it is sent.
+    /// Time between the awaited response and this request.
     pub think: Duration,
-    /// What it asks.
+    /// Prompt of the request.
     pub prompt: Prompt,
-    /// How long the answer is.
+    /// Length of the response in tokens.
     pub output_tokens: u32,
-    /// What the answer says ([`Step::answer`]).
+    /// Identity of the response's text ([`Step::answer`]).
     pub answer_id: u64,
 }
 
 impl Session {
-    /// One request from the first region, which waits for nobody's answer.
+    /// A single request from the first region that waits for no response.
     #[must_use]
     pub fn one(key: u64, starts: Duration, prompt: Prompt, answer: Piece) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Step {
 }
 
 impl Workload {
-    /// How many requests there are, if none is cut.
+    /// Number of requests, if none is cut.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.sessions

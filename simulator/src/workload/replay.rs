@@ -10,29 +10,29 @@ use crate::prompt::{Piece, mix};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replay {
     /// How fast.
-    pub pace: Pace,
-    /// So many requests from its start.
+    pub pace: ReplaySpeed,
+    /// Number of requests to play, from the start of the trace.
     pub first: Option<usize>,
     /// Longer prompts are cut here, tokens.
     pub input_tokens_max: Option<u32>,
-    /// So many requests only warm the caches.
+    /// Number of first requests that only warm the caches.
     pub warmup_requests: usize,
 }
 
 /// How fast a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// So many times as fast as recorded.
+pub enum ReplaySpeed {
+    /// A multiple of the recorded speed.
     SpeedUp(f64),
-    /// So many requests a second on average, with the recorded pattern.
+    /// Requests a second on average, with the recorded pattern.
     Rate(f64),
 }
 
 impl Default for Replay {
-    /// As it was recorded, all of it.
+    /// The whole trace at its recorded speed.
     fn default() -> Self {
         Self {
-            pace: Pace::SpeedUp(1.0),
+            pace: ReplaySpeed::SpeedUp(1.0),
             first: None,
             input_tokens_max: None,
             warmup_requests: 0,
@@ -41,12 +41,12 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// What DualMap does with the conversation trace (A.2.1): the first 4,000 requests, 500 of them to warm up, prompts cut at
+    /// DualMap's use of the conversation trace (A.2.1): the first 4,000 requests, 500 of them to warm up, prompts cut at
     /// 20,480 tokens.
     #[must_use]
     pub fn as_dual_map(requests_per_s: f64) -> Self {
         Self {
-            pace: Pace::Rate(requests_per_s),
+            pace: ReplaySpeed::Rate(requests_per_s),
             first: Some(4_000),
             input_tokens_max: Some(20_480),
             warmup_requests: 500,
@@ -65,9 +65,11 @@ impl Replay {
         let at_s = |index: usize, ms: f64| {
             let recorded_s = (ms - start_ms) / 1_000.0;
             match self.pace {
-                Pace::SpeedUp(factor) => recorded_s / factor,
-                Pace::Rate(rate) if span_s > 0.0 => recorded_s * (count as f64 / rate / span_s),
-                Pace::Rate(rate) => index as f64 / rate,
+                ReplaySpeed::SpeedUp(factor) => recorded_s / factor,
+                ReplaySpeed::Rate(rate) if span_s > 0.0 => {
+                    recorded_s * (count as f64 / rate / span_s)
+                }
+                ReplaySpeed::Rate(rate) => index as f64 / rate,
             }
         };
         let regions = trace.regions();
@@ -141,13 +143,13 @@ mod tests {
             [0, 1_000, 1_000, 4_000]
         );
         let twice = Replay {
-            pace: Pace::SpeedUp(2.0),
+            pace: ReplaySpeed::SpeedUp(2.0),
             first: Some(3),
             ..Replay::default()
         };
         assert_eq!(times_ms(twice, &trace), [0, 500, 500]);
         let rate = Replay {
-            pace: Pace::Rate(2.0),
+            pace: ReplaySpeed::Rate(2.0),
             ..Replay::default()
         };
         assert_eq!(

@@ -1,6 +1,6 @@
 //! SkyLB's prefix similarity of pairs of requests (section 3.2): the common prefix over the shorter of the two.
 
-use super::draw::Draw;
+use super::rng::SeededRng;
 use super::{Session, Workload};
 use crate::prompt::Prompt;
 
@@ -29,16 +29,16 @@ impl Similarity {
         for user in &users {
             within(&user.prompts, &mut own);
         }
-        let mut draw = Draw::new(seed);
+        let mut rng = SeededRng::new(seed);
         let (mut all, mut far) = (Mean::default(), Mean::default());
         for _ in 0..PAIRS {
-            let (Some(a), Some(b)) = (pick(&users, &mut draw), pick(&users, &mut draw)) else {
+            let (Some(a), Some(b)) = (pick(&users, &mut rng), pick(&users, &mut rng)) else {
                 break;
             };
             if a.key == b.key {
                 continue;
             }
-            if let (Some(x), Some(y)) = (pick(&a.prompts, &mut draw), pick(&b.prompts, &mut draw)) {
+            if let (Some(x), Some(y)) = (pick(&a.prompts, &mut rng), pick(&b.prompts, &mut rng)) {
                 let value = similarity(x, y);
                 all.add(value);
                 if a.region != b.region {
@@ -106,8 +106,8 @@ fn similarity(a: &Prompt, b: &Prompt) -> f64 {
     f64::from(common) / f64::from(a.tokens().min(b.tokens()).max(1))
 }
 
-fn pick<'a, T>(list: &'a [T], draw: &mut Draw) -> Option<&'a T> {
-    list.get(((draw.unit() * list.len() as f64) as usize).min(list.len().saturating_sub(1)))
+fn pick<'a, T>(list: &'a [T], rng: &mut SeededRng) -> Option<&'a T> {
+    list.get(((rng.unit() * list.len() as f64) as usize).min(list.len().saturating_sub(1)))
 }
 
 #[derive(Default)]

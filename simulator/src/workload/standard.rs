@@ -15,12 +15,12 @@ use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 use crate::compare::Fleet;
-use crate::setup::{Balancing, RegionSetup, ReplicaSetup, Setup};
+use crate::setup::{Arrangement, RegionSetup, ReplicaSetup, Setup};
 
 /// A workload with its fleet.
 #[derive(Clone, Debug)]
 pub struct Standard {
-    /// Its name, unique in the list.
+    /// Name of the workload, unique in the list.
     pub name: &'static str,
     /// The workload.
     pub generator: Generator,
@@ -38,7 +38,7 @@ impl Standard {
         }
     }
 
-    /// Its fleet: one that may be cut, if its replicas are equal and evenly spread.
+    /// Fleet of the workload, in a form that can be cut if its replicas are equal and evenly spread.
     #[must_use]
     pub fn fleet(&self) -> Fleet {
         let equal = Preset::ALL.into_iter().find_map(|engine| {
@@ -60,12 +60,12 @@ impl Standard {
         equal.unwrap_or_else(|| Fleet::Given(self.regions.clone()))
     }
 
-    /// Its fleet, with somebody who decides.
+    /// Set-up of the workload's fleet with this arrangement of routers.
     #[must_use]
-    pub fn setup(&self, seed: u64, balancing: Balancing) -> Setup {
+    pub fn setup(&self, seed: u64, arrangement: Arrangement) -> Setup {
         Setup {
             seed,
-            ..Setup::regions(self.regions.clone(), balancing)
+            ..Setup::regions(self.regions.clone(), arrangement)
         }
     }
 }

@@ -10,15 +10,15 @@
 //! in sessions of 1.8 requests on average, on one of 300 tools (Zipf), each request with the last one's answer and the tool's
 //! result. Open loop, Poisson at a rate. The lengths were chosen so that the whole has those figures; the test checks them.
 
-use super::draw::{Draw, LogNormal, Zipf};
 use super::replay::duration;
+use super::rng::{LogNormal, SeededRng, Zipf};
 use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Agents that call tools.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tools {
-    /// How many requests.
+    /// Number of requests.
     pub requests: usize,
     /// Requests a second.
     pub requests_per_s: f64,
@@ -59,12 +59,12 @@ impl Tools {
     /// The workload of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
-        let hot = HOT.map(|(share, tokens)| (share, draw.text(tokens)));
+        let mut rng = SeededRng::new(seed);
+        let hot = HOT.map(|(share, tokens)| (share, rng.text(tokens)));
         let tools: Vec<Piece> = (0..TOOLS)
             .map(|_| {
-                let tokens = TOOL.tokens(&mut draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
-                draw.text(tokens)
+                let tokens = TOOL.tokens(&mut rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
+                rng.text(tokens)
             })
             .collect();
         let popularity = Zipf::new(TOOLS, TOOLS_EXPONENT);
@@ -77,21 +77,21 @@ impl Tools {
         let ends = 1.05 * self.requests as f64 / self.requests_per_s;
         let (mut sessions, mut at) = (Vec::with_capacity(self.requests), -BEFORE_S);
         while at < ends || sessions.len() < self.requests {
-            at += draw.exponential(1.0 / arrivals_per_s);
-            let mut which = draw.unit() * (hot_share + agents);
+            at += rng.exponential(1.0 / arrivals_per_s);
+            let mut which = rng.unit() * (hot_share + agents);
             let called = hot.iter().find(|(share, _)| {
                 which -= share;
                 which <= 0.0
             });
             if let (Some((_, tool)), true) = (called, at >= 0.0) {
-                let text = HOT_TEXT.tokens(&mut draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
-                let prompt = Prompt::new([*tool, draw.text(text)]);
-                let key = draw.key();
-                sessions.push(request(at, key, prompt, &mut draw));
+                let text = HOT_TEXT.tokens(&mut rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
+                let prompt = Prompt::new([*tool, rng.text(text)]);
+                let key = rng.key();
+                sessions.push(request(at, key, prompt, &mut rng));
             } else if called.is_none()
-                && let Some(tool) = tools.get(popularity.draw(&mut draw))
+                && let Some(tool) = tools.get(popularity.rng(&mut rng))
             {
-                agent(at, *tool, &mut draw, &mut sessions);
+                agent(at, *tool, &mut rng, &mut sessions);
             }
         }
         sessions.sort_by_key(|session| session.starts);
@@ -106,29 +106,29 @@ impl Tools {
 }
 
 /// The calls of one agent.
-fn agent(starts: f64, tool: Piece, draw: &mut Draw, sessions: &mut Vec<Session>) {
-    let (key, mut at) = (draw.key(), starts);
-    let task = TASK.tokens(draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
-    let mut prompt = Prompt::new([tool, draw.text(task)]);
-    for _ in 0..draw.repeats(GOES_ON, CALLS_MAX) {
+fn agent(starts: f64, tool: Piece, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
+    let (key, mut at) = (rng.key(), starts);
+    let task = TASK.tokens(rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
+    let mut prompt = Prompt::new([tool, rng.text(task)]);
+    for _ in 0..rng.repeats(GOES_ON, CALLS_MAX) {
         if prompt.tokens() > PROMPT_TOKENS_MAX {
             return;
         }
-        let call = request(at, key, prompt.clone(), draw);
+        let call = request(at, key, prompt.clone(), rng);
         let answer = call.steps.first().map(Step::answer);
         if at >= 0.0 {
             sessions.push(call);
         }
-        let result = RESULT.tokens(draw, TEXT_TOKENS.0, TEXT_TOKENS.1);
-        prompt = prompt.with(answer.into_iter().chain([draw.text(result)]));
-        at += draw.exponential(PAUSE_S);
+        let result = RESULT.tokens(rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
+        prompt = prompt.with(answer.into_iter().chain([rng.text(result)]));
+        at += rng.exponential(PAUSE_S);
     }
 }
 
-fn request(at: f64, key: u64, prompt: Prompt, draw: &mut Draw) -> Session {
+fn request(at: f64, key: u64, prompt: Prompt, rng: &mut SeededRng) -> Session {
     let answer = Piece {
-        tokens: ANSWER.tokens(draw, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
-        id: draw.id(),
+        tokens: ANSWER.tokens(rng, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
+        id: rng.id(),
     };
     Session::one(key, duration(at), prompt, answer)
 }

@@ -10,14 +10,14 @@
 
 use core::time::Duration;
 
-use super::draw::{Draw, LogNormal};
+use super::rng::{LogNormal, SeededRng};
 use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Clients of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeClients {
-    /// How many, each with one tree at a time.
+    /// Number of clients, each with a single tree at a time.
     pub clients: usize,
     /// Children of a node.
     pub branches: usize,
@@ -28,17 +28,17 @@ pub struct TreeClients {
 pub struct TreeOfThoughts {
     /// The workload's name.
     pub name: &'static str,
-    /// Who asks, by region.
+    /// Clients of each region.
     pub regions: Vec<TreeClients>,
     /// Nothing is sent after this.
     pub duration: Duration,
-    /// What all trees begin with, tokens.
+    /// Length of the beginning that all trees share, in tokens.
     pub instructions_tokens: u32,
     /// Length of a question.
     pub question: LogNormal,
     /// Length of a thought.
     pub thought: LogNormal,
-    /// What asks for the next step, tokens.
+    /// Length of the text that asks for the next step, in tokens.
     pub ask_tokens: u32,
 }
 
@@ -89,8 +89,8 @@ impl TreeOfThoughts {
     /// The workload of this seed.
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
-        let instructions = draw.text(self.instructions_tokens);
+        let mut rng = SeededRng::new(seed);
+        let instructions = rng.text(self.instructions_tokens);
         let trees = (self.duration.as_secs_f64() / TREE_S_MIN).ceil() as usize;
         let mut sessions: Vec<Session> = Vec::new();
         for (region, of) in self.regions.iter().enumerate() {
@@ -98,16 +98,16 @@ impl TreeOfThoughts {
                 let mut follows = None;
                 for _ in 0..trees.max(1) {
                     let starts = if follows.is_none() {
-                        draw.unit() * ARRIVAL_S
+                        rng.unit() * ARRIVAL_S
                     } else {
                         0.0
                     };
                     sessions.push(Session {
                         region,
-                        key: draw.key(),
+                        key: rng.key(),
                         follows,
                         starts: Duration::from_secs_f64(starts),
-                        steps: self.tree(instructions, of.branches, &mut draw),
+                        steps: self.tree(instructions, of.branches, &mut rng),
                     });
                     follows = Some(sessions.len() - 1);
                 }
@@ -121,13 +121,13 @@ impl TreeOfThoughts {
         }
     }
 
-    /// One tree, level by level.
-    fn tree(&self, instructions: Piece, branches: usize, draw: &mut Draw) -> Vec<Step> {
+    /// A tree, level by level.
+    fn tree(&self, instructions: Piece, branches: usize, rng: &mut SeededRng) -> Vec<Step> {
         let question = self
             .question
-            .tokens(draw, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
-        let root = Prompt::new([instructions, draw.text(question)]);
-        let mut steps = vec![self.node(None, root, draw)];
+            .tokens(rng, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
+        let root = Prompt::new([instructions, rng.text(question)]);
+        let mut steps = vec![self.node(None, root, rng)];
         let mut level = 0..1;
         for _ in 1..LEVELS {
             let end = steps.len();
@@ -139,8 +139,8 @@ impl TreeOfThoughts {
                     continue;
                 };
                 for _ in 0..branches {
-                    let prompt = thoughts.with([draw.text(self.ask_tokens)]);
-                    steps.push(self.node(Some(parent), prompt, draw));
+                    let prompt = thoughts.with([rng.text(self.ask_tokens)]);
+                    steps.push(self.node(Some(parent), prompt, rng));
                 }
             }
             level = end..steps.len();
@@ -148,15 +148,13 @@ impl TreeOfThoughts {
         steps
     }
 
-    fn node(&self, after: Option<usize>, prompt: Prompt, draw: &mut Draw) -> Step {
+    fn node(&self, after: Option<usize>, prompt: Prompt, rng: &mut SeededRng) -> Step {
         Step {
             after,
             think: Duration::ZERO,
             prompt,
-            output_tokens: self
-                .thought
-                .tokens(draw, THOUGHT_TOKENS.0, THOUGHT_TOKENS.1),
-            answer_id: draw.id(),
+            output_tokens: self.thought.tokens(rng, THOUGHT_TOKENS.0, THOUGHT_TOKENS.1),
+            answer_id: rng.id(),
         }
     }
 }

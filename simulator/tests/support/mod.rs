@@ -1,4 +1,4 @@
-//! What the tests of the simulator share.
+//! Helpers of the simulator's tests.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -43,18 +43,18 @@ pub async fn handle(
     for input in inputs {
         let (digest, prompt_tokens) = (input.digest(), input.tokens());
         let blocks = input.blocks(&Reply::new(digest), 0, replica.settings.config.block_tokens);
-        let ticket = replica.submit(|id| Request {
+        let guard = replica.submit(|id| Request {
             id,
             prompt_tokens,
             output_tokens: 1,
             blocks,
             stream_interval_tokens: None,
         });
-        tickets.push((digest, ticket));
+        tickets.push((digest, guard));
     }
     let (mut data, mut tokens) = (Vec::with_capacity(tickets.len()), 0_u64);
-    for (index, (digest, mut ticket)) in tickets.into_iter().enumerate() {
-        match ticket.after(u32::MAX).await.end {
+    for (index, (digest, mut guard)) in tickets.into_iter().enumerate() {
+        match guard.after(u32::MAX).await.end {
             Some(End::Finished(usage)) => tokens += u64::from(usage.prompt_tokens),
             Some(End::Rejected(rejection)) => return Err(rejection.into()),
             None => return Err(ApiError::gone()),

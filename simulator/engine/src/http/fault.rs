@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use super::api_error::ApiError;
 use super::replica::Replica;
 
-/// What to change; what is not given stays.
+/// Faults to change; a field that is absent keeps its value.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultOrder {
@@ -47,7 +47,7 @@ pub struct FaultOrder {
     pub crash_ms: Option<u64>,
 }
 
-/// What the socket is told.
+/// Instruction to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOrder {
     /// Nothing.
@@ -74,7 +74,7 @@ struct Switches {
     random: Pcg64Mcg,
 }
 
-/// What happens to one request.
+/// Fate of a request under the current faults.
 enum Verdict {
     Pass,
     Hang,

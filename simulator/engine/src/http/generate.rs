@@ -1,4 +1,4 @@
-//! What all generating APIs have in common: read, run, and answer whole or as a stream.
+//! Generating APIs: read a request, run it, and respond whole or as a stream.
 
 use core::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::dialect::{Dialect, Job, Meta, Part};
-use super::replica::{End, Progress, Replica, Ticket};
+use super::replica::{End, GenerationProgress, InFlightGuard, Replica};
 use super::{models, orca, routes};
 use crate::model::{Rejection, Request};
 use crate::text::{Prompt, Reply};
@@ -87,9 +87,9 @@ pub fn unix_seconds() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// One prompt on its way through the engine.
+/// A prompt in the engine.
 struct Generation {
-    ticket: Ticket,
+    guard: InFlightGuard,
     index: usize,
     reply: Reply,
     /// The reply ends by itself, not at a limit.
@@ -97,7 +97,7 @@ struct Generation {
     sent: u32,
 }
 
-/// What a generation brings while it streams.
+/// Item of a streamed generation.
 enum Step {
     Text(String),
     End(Part),
@@ -121,7 +121,7 @@ fn start(replica: &Arc<Replica>, job: Job) -> Result<Vec<Generation>, ApiError> 
         .collect()
 }
 
-/// How long a reply may become.
+/// Bounds on the length of a reply.
 struct Limits {
     max_tokens: Option<u32>,
     min_tokens: u32,
@@ -163,18 +163,18 @@ fn begin(
         .into());
     }
     let blocks = prompt.blocks(&reply, output_tokens, replica.settings.config.block_tokens);
-    let ticket = replica.submit(|id| Request {
+    let guard = replica.submit(|id| Request {
         id,
         prompt_tokens,
         output_tokens,
         blocks,
         stream_interval_tokens,
     });
-    if let Some(End::Rejected(rejection)) = ticket.now().end {
+    if let Some(End::Rejected(rejection)) = guard.now().end {
         return Err(rejection.into());
     }
     Ok(Generation {
-        ticket,
+        guard,
         index,
         reply,
         stopped,
@@ -184,11 +184,11 @@ fn begin(
 
 impl Generation {
     async fn end(&mut self) -> Result<Part, ApiError> {
-        let progress = self.ticket.after(u32::MAX).await;
+        let progress = self.guard.after(u32::MAX).await;
         self.part(progress)
     }
 
-    fn part(&self, progress: Progress) -> Result<Part, ApiError> {
+    fn part(&self, progress: GenerationProgress) -> Result<Part, ApiError> {
         match progress.end {
             Some(End::Finished(usage)) => Ok(Part {
                 index: self.index,
@@ -206,7 +206,7 @@ impl Generation {
         stream::unfold(Some(self), |generation| async {
             let mut generation = generation?;
             let index = generation.index;
-            let progress = generation.ticket.after(generation.sent).await;
+            let progress = generation.guard.after(generation.sent).await;
             if progress.generated > generation.sent {
                 let text = generation.reply.text(generation.sent, progress.generated);
                 generation.sent = progress.generated;

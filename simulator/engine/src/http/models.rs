@@ -1,4 +1,4 @@
-//! Which models are served, and what a request selects among the caches.
+//! Models that the server offers, and the cache that a request selects.
 
 use std::sync::Arc;
 

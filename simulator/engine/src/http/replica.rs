@@ -1,6 +1,6 @@
-//! One engine behind a lock, with the clock that drives it and the requests that wait for it.
+//! A replica: an engine behind a lock, the clock that drives it, and the requests that wait for it.
 //!
-//! What a request has so far is a [`Progress`] in a watch channel: a reader that comes late sees the latest state and turns
+//! What a request has so far is a [`GenerationProgress`] in a watch channel: a reader that comes late sees the latest state and turns
 //! all that it missed into one chunk, so a slow client or a fast clock costs no memory and no backlog.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::fault::Faults;
 use super::metrics::Histograms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 
-/// Which engine's metric names to publish.
+/// Engine whose metric names the server publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum MetricsDialect {
     /// `vllm:*`
@@ -25,7 +25,7 @@ pub enum MetricsDialect {
     Sglang,
 }
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The name it serves the model by.
@@ -44,9 +44,9 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// How far one request is.
+/// Tokens of a request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct GenerationProgress {
     /// Tokens generated.
     pub generated: u32,
     /// How it ended, if it did.
@@ -58,14 +58,14 @@ pub struct Progress {
 pub enum End {
     /// All tokens are out.
     Finished(Usage),
-    /// It was never accepted.
+    /// The engine rejected the request.
     Rejected(Rejection),
 }
 
-/// One engine and its callers.
+/// An engine and its callers.
 #[derive(Debug)]
 pub struct Replica {
-    /// What it was started with.
+    /// Settings of the server.
     pub settings: Settings,
     /// How it misbehaves.
     pub faults: Faults,
@@ -76,7 +76,7 @@ pub struct Replica {
     core: Mutex<Core>,
 }
 
-/// What the lock guards.
+/// State that the lock guards.
 #[derive(Debug)]
 pub struct Core {
     /// The model.
@@ -91,15 +91,15 @@ pub struct Core {
 
 /// A request's place in the engine; dropping it aborts the request.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct InFlightGuard {
     replica: Arc<Replica>,
     id: RequestId,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<GenerationProgress>,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<GenerationProgress>,
     submitted: Duration,
     first: Option<Duration>,
 }
@@ -130,8 +130,8 @@ impl Replica {
 
     /// Puts a request into the engine.
     #[must_use]
-    pub fn submit(self: &Arc<Self>, request: impl FnOnce(RequestId) -> Request) -> Ticket {
-        let (sender, progress) = watch::channel(Progress::default());
+    pub fn submit(self: &Arc<Self>, request: impl FnOnce(RequestId) -> Request) -> InFlightGuard {
+        let (sender, progress) = watch::channel(GenerationProgress::default());
         let mut core = self.lock();
         let now = self.clock.now();
         core.ids += 1;
@@ -148,7 +148,7 @@ impl Replica {
         core.dispatch();
         drop(core);
         self.wake.notify_one();
-        Ticket {
+        InFlightGuard {
             replica: Arc::clone(self),
             id,
             progress,
@@ -237,7 +237,7 @@ impl Core {
                 );
                 let end = Some(End::Finished(usage));
                 waiter.progress.send_modify(|progress| {
-                    *progress = Progress {
+                    *progress = GenerationProgress {
                         generated: usage.completion_tokens,
                         end,
                     }
@@ -254,9 +254,9 @@ impl Core {
     }
 }
 
-impl Ticket {
+impl InFlightGuard {
     /// Waits until there are more than `seen` tokens, or the end.
-    pub async fn after(&mut self, seen: u32) -> Progress {
+    pub async fn after(&mut self, seen: u32) -> GenerationProgress {
         // An error means that the sender is gone, which it is only after an end was sent.
         let _ = self
             .progress
@@ -265,14 +265,14 @@ impl Ticket {
         self.now()
     }
 
-    /// How far it is.
+    /// Tokens of the request so far.
     #[must_use]
-    pub fn now(&self) -> Progress {
+    pub fn now(&self) -> GenerationProgress {
         *self.progress.borrow()
     }
 }
 
-impl Drop for Ticket {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if self.progress.borrow().end.is_some() {
             return;

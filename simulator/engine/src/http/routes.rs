@@ -1,4 +1,4 @@
-//! Which path leads where.
+//! Routes of the server.
 
 use std::sync::Arc;
 

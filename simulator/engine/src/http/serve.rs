@@ -19,7 +19,7 @@ use super::fault::SocketOrder;
 use super::replica::Replica;
 use super::{driver, routes};
 
-/// How long to wait after a failed accept (no file descriptors left, most likely).
+/// Pause after a failed accept, most likely for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections held at once; more wait in the kernel until one ends.

@@ -24,7 +24,7 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// What the block holds, when it is full and findable.
+    /// Content of the block, when the block is full and findable.
     hash: Option<BlockHash>,
     /// The next copy of the same content.
     twin: u32,
@@ -76,7 +76,7 @@ impl BlockPool {
         u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
     }
 
-    /// Blocks that nobody holds: empty ones, and those whose content would be forgotten.
+    /// Blocks without a holder: empty blocks, and cached blocks that an allocation may evict.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free
@@ -88,10 +88,10 @@ impl BlockPool {
         self.cached.len()
     }
 
-    /// How many of the leading `hashes` are in the pool, and how many of those are free (holding them would use up a free
+    /// Number of leading `hashes` in the pool, and how many of these blocks are free (holding them would use up a free
     /// block each).
-    pub(crate) fn matched(&self, hashes: &[BlockHash]) -> Matched {
-        let mut matched = Matched::default();
+    pub(crate) fn matched(&self, hashes: &[BlockHash]) -> BlockMatch {
+        let mut matched = BlockMatch::default();
         for hash in hashes {
             let Some(&id) = self.cached.get(hash) else {
                 break;
@@ -229,12 +229,12 @@ impl BlockPool {
     }
 }
 
-/// What [`BlockPool::matched`] found.
+/// Result of [`BlockPool::matched`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Matched {
+pub(crate) struct BlockMatch {
     /// Leading blocks that are cached.
     pub(crate) blocks: u32,
-    /// Of those, the ones that nobody holds.
+    /// BlockMatch blocks without a holder.
     pub(crate) free: u32,
 }
 
@@ -290,10 +290,10 @@ mod tests {
         let mut pool = BlockPool::new(4);
         let prefix = chain(&[1, 2]);
         let mut held = fill(&mut pool, &prefix);
-        assert_eq!(pool.matched(&prefix), Matched { blocks: 2, free: 0 });
+        assert_eq!(pool.matched(&prefix), BlockMatch { blocks: 2, free: 0 });
         pool.release(&mut held);
         assert_eq!(pool.free(), 4);
-        assert_eq!(pool.matched(&prefix), Matched { blocks: 2, free: 2 });
+        assert_eq!(pool.matched(&prefix), BlockMatch { blocks: 2, free: 2 });
         assert!(pool.hold_cached(BlockHash(1)).is_some());
         assert_eq!(pool.free(), 3);
     }

@@ -1,11 +1,11 @@
 //! The size of one engine.
 
-use super::timing::Timing;
+use super::timing::StepCost;
 
 /// Tokens in a KV block; vLLM's default on GPUs.
 pub const BLOCK_TOKENS: u32 = 16;
 
-/// What one engine can hold and how fast it is. [`super::presets`] has measured ones.
+/// Capacity and speed of an engine. [`super::presets`] has measured configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// KV blocks in the pool.
@@ -20,8 +20,8 @@ pub struct Config {
     pub context_tokens_max: u32,
     /// Requests that wait at most; more are rejected.
     pub waiting_max: usize,
-    /// How long a step takes.
-    pub timing: Timing,
+    /// Duration of steps.
+    pub timing: StepCost,
 }
 
 impl Config {
@@ -32,7 +32,7 @@ impl Config {
             .min(self.blocks.saturating_mul(self.block_tokens))
     }
 
-    /// The same with every zero that would stop the engine raised to one.
+    /// This configuration with every zero that would stop the engine raised to one.
     #[must_use]
     pub(super) fn usable(mut self) -> Self {
         self.blocks = self.blocks.max(1);

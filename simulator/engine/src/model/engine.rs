@@ -13,28 +13,28 @@ use super::config::Config;
 use super::request::{Event, EventKind, Rejection, Request, RequestId};
 use super::sequence::Sequence;
 use super::stats::{Stats, Totals};
-use super::step::{Edge, Step};
-use super::timing::Timing;
+use super::step::{BlockBoundary, Step};
+use super::timing::StepCost;
 
 /// Index into the table of sequences.
-pub(super) type Slot = u32;
+pub(super) type SequenceIndex = u32;
 
-/// One simulated inference engine.
+/// A simulated inference engine.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) config: Config,
     pub(super) pool: BlockPool,
     pub(super) sequences: Vec<Option<Sequence>>,
-    vacant: Vec<Slot>,
-    by_id: HashMap<RequestId, Slot>,
-    pub(super) waiting: VecDeque<Slot>,
-    pub(super) running: Vec<Slot>,
+    vacant: Vec<SequenceIndex>,
+    by_id: HashMap<RequestId, SequenceIndex>,
+    pub(super) waiting: VecDeque<SequenceIndex>,
+    pub(super) running: Vec<SequenceIndex>,
     /// The step in progress.
     pub(super) step: Option<Step>,
     /// Buffer of the last step, kept for its allocation.
-    pub(super) spare: Vec<(Slot, u32)>,
-    /// Buffer of block edges within a run.
-    pub(super) edges: Vec<Edge>,
+    pub(super) spare: Vec<(SequenceIndex, u32)>,
+    /// Buffer of block boundaries within a run.
+    pub(super) boundaries: Vec<BlockBoundary>,
     /// The head of `waiting` did not fit, and nothing has changed since that could let it in.
     pub(super) head_blocked: bool,
     pub(super) unseen: usize,
@@ -59,7 +59,7 @@ impl Engine {
             running: Vec::new(),
             step: None,
             spare: Vec::new(),
-            edges: Vec::new(),
+            boundaries: Vec::new(),
             head_blocked: false,
             unseen: 0,
             starts_ns: None,
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Makes steps that begin from now on take other times: a slow replica.
-    pub fn set_timing(&mut self, now: Duration, timing: Timing) {
+    pub fn set_timing(&mut self, now: Duration, timing: StepCost) {
         self.handle_timeout(now);
         self.cut_run();
         if let Some(step) = &mut self.step {
@@ -197,12 +197,12 @@ impl Engine {
         *self = Self::new(self.config);
     }
 
-    pub(super) fn sequence(&self, slot: Slot) -> Option<&Sequence> {
+    pub(super) fn sequence(&self, slot: SequenceIndex) -> Option<&Sequence> {
         self.sequences.get(slot as usize)?.as_ref()
     }
 
     /// Takes a sequence out of the table and its blocks back.
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: SequenceIndex) {
         let Some(mut sequence) = self.sequences.get_mut(slot as usize).and_then(Option::take)
         else {
             return;

@@ -5,7 +5,7 @@
 //! the whole forecast, and an oracle asks every replica about every request.
 //!
 //! Exact as long as memory is not what decides. Where it is, blocks that several sequences hold count as free when the first
-//! of them ends, and nobody is preempted.
+//! of them ends, and no sequence is preempted.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -22,13 +22,13 @@ use super::timing::Work;
 pub struct Arrival<'a> {
     /// Tokens in its prompt.
     pub prompt_tokens: u32,
-    /// Its block hashes, as in [`super::Request`].
+    /// Block hashes of the prompt, as in [`super::Request`].
     pub blocks: &'a [BlockHash],
     /// Prompt tokens that others will have computed first, who are not here yet.
     pub ahead_tokens: u64,
 }
 
-/// What would become of it.
+/// Forecast of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
     /// From now to its first token.
@@ -46,7 +46,7 @@ struct Prompt {
     output: u64,
     /// Blocks that it takes.
     blocks: u64,
-    /// It is the one that is asked for.
+    /// Whether the sequence is the forecast request.
     asked: bool,
 }
 
@@ -121,7 +121,7 @@ impl Engine {
 }
 
 impl<'a> Play<'a> {
-    /// As it stands when the step in progress is over.
+    /// The engine's state after the step in progress.
     fn new(engine: &'a Engine, now_ns: u64) -> Self {
         let mut play = Self {
             engine,
@@ -253,7 +253,7 @@ impl<'a> Play<'a> {
 }
 
 impl Prompt {
-    /// As it stands when so many tokens are left to compute.
+    /// A sequence with `left` tokens to compute.
     fn of(sequence: &Sequence, left: u64, block_tokens: u64) -> Self {
         let total = u64::from(sequence.total());
         Self {

@@ -30,4 +30,4 @@ pub use forecast::{Arrival, Forecast};
 pub use presets::Preset;
 pub use request::{Event, EventKind, Rejection, Request, RequestId, Usage};
 pub use stats::{Stats, Totals};
-pub use timing::{Timing, Work};
+pub use timing::{StepCost, Work};

@@ -21,7 +21,7 @@
 use core::str::FromStr;
 
 use super::config::{BLOCK_TOKENS, Config};
-use super::timing::Timing;
+use super::timing::StepCost;
 
 /// Requests that wait at most, by default.
 pub const WAITING_MAX: usize = 100_000;
@@ -54,7 +54,7 @@ impl Preset {
         Self::Bloom176bH100,
     ];
 
-    /// Its name on the command line.
+    /// Name of the preset on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,9 +97,9 @@ impl Preset {
         }
     }
 
-    fn timing(self) -> Timing {
+    fn timing(self) -> StepCost {
         match self {
-            Self::Llama31_8bL4 => Timing {
+            Self::Llama31_8bL4 => StepCost {
                 prefill_floor_ns: 63_000_000,
                 prefill_fixed_ns: 20_000_000,
                 prefill_token_ps: 546_000_000,
@@ -112,7 +112,7 @@ impl Preset {
                 decode_past_knee_sequence_ns: 0,
                 decode_context_token_ns: 514,
             },
-            Self::Llama31_8b2xA100 => Timing {
+            Self::Llama31_8b2xA100 => StepCost {
                 prefill_floor_ns: 23_057_000,
                 prefill_fixed_ns: 9_112_000,
                 prefill_token_ps: 37_230_000,
@@ -125,7 +125,7 @@ impl Preset {
                 decode_past_knee_sequence_ns: 0,
                 decode_context_token_ns: 75,
             },
-            Self::Llama2_70bA100 => Timing {
+            Self::Llama2_70bA100 => StepCost {
                 prefill_floor_ns: 65_733_000,
                 prefill_fixed_ns: 31_819_000,
                 prefill_token_ps: 119_923_000,
@@ -138,7 +138,7 @@ impl Preset {
                 decode_past_knee_sequence_ns: 250_000,
                 decode_context_token_ns: 280,
             },
-            Self::Llama2_70bH100 => Timing {
+            Self::Llama2_70bH100 => StepCost {
                 prefill_floor_ns: 54_436_000,
                 prefill_fixed_ns: 23_219_000,
                 prefill_token_ps: 52_942_000,
@@ -151,7 +151,7 @@ impl Preset {
                 decode_past_knee_sequence_ns: 69_000,
                 decode_context_token_ns: 151,
             },
-            Self::Bloom176bA100 => Timing {
+            Self::Bloom176bA100 => StepCost {
                 prefill_floor_ns: 74_810_000,
                 prefill_fixed_ns: 49_914_000,
                 prefill_token_ps: 233_217_000,
@@ -164,7 +164,7 @@ impl Preset {
                 decode_past_knee_sequence_ns: 412_000,
                 decode_context_token_ns: 346,
             },
-            Self::Bloom176bH100 => Timing {
+            Self::Bloom176bH100 => StepCost {
                 prefill_floor_ns: 48_371_000,
                 prefill_fixed_ns: 17_383_000,
                 prefill_token_ps: 112_454_000,

@@ -1,4 +1,4 @@
-//! What goes into the engine model, and what comes out of it.
+//! Input and output of the engine model: requests, events, usage.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::blocks::BlockHash;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// One generation, as the engine sees it: sizes and block hashes, no text.
+/// A generation as the engine sees it: sizes and block hashes, no text.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The caller's name for it.
@@ -26,7 +26,7 @@ pub struct Request {
     pub stream_interval_tokens: Option<u32>,
 }
 
-/// What the engine counted for a finished request.
+/// Tokens that the engine counted for a finished request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Tokens in the prompt.
@@ -35,7 +35,7 @@ pub struct Usage {
     pub cached_tokens: u32,
     /// Tokens generated.
     pub completion_tokens: u32,
-    /// How often the request lost its blocks and began again.
+    /// Number of times that the request lost its blocks and began again.
     pub preemptions: u32,
     /// From arrival to the first time it was scheduled.
     pub queued: Duration,
@@ -48,7 +48,7 @@ pub struct Event {
     pub at: Duration,
     /// To which request.
     pub id: RequestId,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 

@@ -1,4 +1,4 @@
-//! What the next step computes: vLLM v1's scheduler.
+//! The scheduler of vLLM v1: chooses the tokens that the next step computes.
 //!
 //! Every step has a budget of tokens. Running requests come first, in the order in which they started: one token each
 //! while they decode, a chunk of their prompt before that. What is left of the budget goes to waiting requests, first come
@@ -11,7 +11,7 @@
 //! preempted, or more prompt was computed; not after mere decode steps, which only take blocks. (vLLM looks every time. The
 //! difference would be a request that waits for the very text another is generating.)
 
-use super::engine::{Engine, Slot};
+use super::engine::{Engine, SequenceIndex};
 use super::step::Step;
 use super::timing::Work;
 
@@ -19,7 +19,7 @@ use super::timing::Work;
 struct Plan {
     work: Work,
     budget: u32,
-    scheduled: Vec<(Slot, u32)>,
+    scheduled: Vec<(SequenceIndex, u32)>,
     /// Something is left over that the next step may start, so this one must not stand for several.
     unfinished: bool,
 }
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Finds what of a waiting request is cached and holds it, if all the rest of it fits the pool.
-    fn start(&mut self, slot: Slot, now_ns: u64) -> bool {
+    fn start(&mut self, slot: SequenceIndex, now_ns: u64) -> bool {
         let block_tokens = self.config.block_tokens;
         let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
             return false;
@@ -126,7 +126,7 @@ impl Engine {
     }
 
     /// Holds the blocks for the next `tokens` of a sequence.
-    fn hold(&mut self, slot: Slot, tokens: u32) -> bool {
+    fn hold(&mut self, slot: SequenceIndex, tokens: u32) -> bool {
         let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
             return true;
         };
@@ -137,7 +137,7 @@ impl Engine {
         )
     }
 
-    fn add(&mut self, plan: &mut Plan, slot: Slot, tokens: u32) {
+    fn add(&mut self, plan: &mut Plan, slot: SequenceIndex, tokens: u32) {
         let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
             return;
         };
@@ -158,7 +158,7 @@ impl Engine {
         plan.scheduled.push((slot, tokens));
     }
 
-    fn preempt_last(&mut self) -> Option<Slot> {
+    fn preempt_last(&mut self) -> Option<SequenceIndex> {
         let slot = self.running.pop()?;
         if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
             sequence.preempt(&mut self.pool);
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// How many equal decode steps may pass as one: until a sequence has something to tell, or the pool would run out.
+    /// Number of equal decode steps that may pass as one: until a sequence emits an event, or the pool would run out.
     fn run_length(&self, plan: &Plan) -> u64 {
         let planned = || {
             plan.scheduled

@@ -1,4 +1,4 @@
-//! One request inside the engine: how far it is computed, and which blocks it holds.
+//! A sequence: a request in the engine, its computed tokens and its blocks.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the engine knows about itself: the numbers behind its metrics page.
+//! Statistics of the engine: the numbers behind its metrics page.
 
 /// Gauges and counters of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

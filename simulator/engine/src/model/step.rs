@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use super::engine::{Engine, Slot};
+use super::engine::{Engine, SequenceIndex};
 use super::request::{Event, EventKind};
-use super::timing::{Timing, Work};
+use super::timing::{StepCost, Work};
 
-/// One step, or a run of equal decode steps.
+/// A step, or a run of equal decode steps.
 #[derive(Debug)]
 pub(super) struct Step {
     started_ns: u64,
@@ -14,7 +14,7 @@ pub(super) struct Step {
     /// Decode steps in this run; 1 for a step that prefills.
     steps: u64,
     /// The sequences in it and the tokens each gets computed (per step of the run).
-    pub(super) scheduled: Vec<(Slot, u32)>,
+    pub(super) scheduled: Vec<(SequenceIndex, u32)>,
     /// Set when the timing changed under way.
     fixed_end_ns: Option<u64>,
 }
@@ -24,7 +24,7 @@ impl Step {
         started_ns: u64,
         work: Work,
         steps: u64,
-        scheduled: Vec<(Slot, u32)>,
+        scheduled: Vec<(SequenceIndex, u32)>,
     ) -> Self {
         Self {
             started_ns,
@@ -35,7 +35,7 @@ impl Step {
         }
     }
 
-    pub(super) fn ends_ns(&self, timing: &Timing) -> u64 {
+    pub(super) fn ends_ns(&self, timing: &StepCost) -> u64 {
         self.fixed_end_ns.unwrap_or_else(|| {
             self.started_ns
                 .saturating_add(self.span_ns(timing, self.steps))
@@ -43,22 +43,22 @@ impl Step {
     }
 
     /// When the next whole step of this run ends: what comes now can be in the one after that.
-    pub(super) fn next_end_ns(&self, timing: &Timing) -> u64 {
+    pub(super) fn next_end_ns(&self, timing: &StepCost) -> u64 {
         let next = || self.started_ns.saturating_add(self.span_ns(timing, 1));
         self.fixed_end_ns.unwrap_or_else(next)
     }
 
     /// Pins the end, so that another timing does not move it.
-    pub(super) fn fix_end(&mut self, timing: &Timing) {
+    pub(super) fn fix_end(&mut self, timing: &StepCost) {
         self.fixed_end_ns = Some(self.ends_ns(timing));
     }
 
     /// The sequence went away; the step still takes as long as it does.
-    pub(super) fn forget(&mut self, slot: Slot) {
+    pub(super) fn forget(&mut self, slot: SequenceIndex) {
         self.scheduled.retain(|&(scheduled, _)| scheduled != slot);
     }
 
-    fn span_ns(&self, timing: &Timing, steps: u64) -> u64 {
+    fn span_ns(&self, timing: &StepCost, steps: u64) -> u64 {
         if self.work.prefill_tokens > 0 {
             timing.step_ns(&self.work)
         } else {
@@ -67,7 +67,7 @@ impl Step {
     }
 
     /// Whole steps of this run that are over at `now_ns`; never the last one.
-    fn elapsed(&self, timing: &Timing, now_ns: u64) -> u64 {
+    fn elapsed(&self, timing: &StepCost, now_ns: u64) -> u64 {
         let since = now_ns.saturating_sub(self.started_ns);
         let (mut low, mut high) = (0, self.steps.saturating_sub(1));
         while low < high {
@@ -81,7 +81,7 @@ impl Step {
         low
     }
 
-    fn skip(&mut self, timing: &Timing, steps: u64) {
+    fn skip(&mut self, timing: &StepCost, steps: u64) {
         self.started_ns += self.span_ns(timing, steps);
         self.work.decode_context_tokens += self.work.decode_sequences * steps;
         self.steps -= steps;
@@ -90,14 +90,14 @@ impl Step {
 
 /// A sequence fills a block after so many steps of a run. Ordered as single steps would come to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Edge {
+pub(super) struct BlockBoundary {
     at: u32,
     order: u32,
-    slot: Slot,
+    slot: SequenceIndex,
 }
 
-/// What happens at an [`Edge`]: the full block becomes findable, and the next step takes another.
-enum Crossing {
+/// What happens at an [`BlockBoundary`]: the full block becomes findable, and the next step takes another.
+enum BoundaryAction {
     Name,
     Hold,
 }
@@ -151,43 +151,43 @@ impl Engine {
     fn decode(&mut self, step: &Step, steps: u64) {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         let block_tokens = self.config.block_tokens;
-        let mut edges = core::mem::take(&mut self.edges);
+        let mut boundaries = core::mem::take(&mut self.boundaries);
         for (order, &(slot, _)) in (0_u32..).zip(&step.scheduled) {
             let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
                 continue;
             };
             let first = block_tokens - sequence.computed % block_tokens;
-            edges.extend(
+            boundaries.extend(
                 (first..=steps)
                     .step_by(block_tokens as usize)
-                    .map(|at| Edge { at, order, slot }),
+                    .map(|at| BlockBoundary { at, order, slot }),
             );
             sequence.computed += steps;
             sequence.generated += steps;
             self.totals.generation_tokens += u64::from(steps);
         }
-        edges.sort_unstable();
-        for same in edges.chunk_by(|a, b| a.at == b.at) {
-            for edge in same {
-                self.cross(edge, steps, Crossing::Name);
+        boundaries.sort_unstable();
+        for same in boundaries.chunk_by(|a, b| a.at == b.at) {
+            for boundary in same {
+                self.cross(boundary, steps, BoundaryAction::Name);
             }
-            for edge in same.iter().filter(|edge| edge.at < steps) {
-                self.cross(edge, steps, Crossing::Hold);
+            for boundary in same.iter().filter(|boundary| boundary.at < steps) {
+                self.cross(boundary, steps, BoundaryAction::Hold);
             }
         }
-        edges.clear();
-        self.edges = edges;
+        boundaries.clear();
+        self.boundaries = boundaries;
     }
 
-    fn cross(&mut self, edge: &Edge, steps: u32, crossing: Crossing) {
+    fn cross(&mut self, boundary: &BlockBoundary, steps: u32, action: BoundaryAction) {
         let block_tokens = self.config.block_tokens;
-        let Some(Some(sequence)) = self.sequences.get_mut(edge.slot as usize) else {
+        let Some(Some(sequence)) = self.sequences.get_mut(boundary.slot as usize) else {
             return;
         };
-        let tokens = sequence.computed - steps + edge.at;
-        match crossing {
-            Crossing::Name => sequence.name(&mut self.pool, tokens, block_tokens),
-            Crossing::Hold => {
+        let tokens = sequence.computed - steps + boundary.at;
+        match action {
+            BoundaryAction::Name => sequence.name(&mut self.pool, tokens, block_tokens),
+            BoundaryAction::Hold => {
                 // The run was planned to fit, so this cannot fail.
                 let held = sequence.grow(&mut self.pool, tokens + 1, block_tokens);
                 debug_assert!(held, "a run outgrew the pool it was planned for");

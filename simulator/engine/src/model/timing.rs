@@ -1,4 +1,4 @@
-//! How long one step of the engine takes.
+//! Duration of a step of the engine.
 //!
 //! A step prefills some prompt tokens and gives each decoding sequence one token, in one pass over the weights. Its time:
 //!
@@ -17,7 +17,7 @@
 
 /// Coefficients of the time of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
+pub struct StepCost {
     /// The least time of a step that prefills anything, ns.
     pub prefill_floor_ns: u64,
     /// Constant part of a prefill step, ns.
@@ -69,7 +69,7 @@ impl Work {
     }
 }
 
-impl Timing {
+impl StepCost {
     /// The time of one step, ns.
     #[must_use]
     pub fn step_ns(&self, work: &Work) -> u64 {
@@ -82,7 +82,7 @@ impl Timing {
     }
 
     /// The time of `steps` pure decode steps in a row over the same sequences, each of which grows by one token a step, ns.
-    /// Equal to the sum of [`Timing::step_ns`] over them.
+    /// Equal to the sum of [`StepCost::step_ns`] over them.
     #[must_use]
     pub fn decode_run_ns(&self, work: &Work, steps: u64) -> u64 {
         let first = self.decode_base_ns + self.decode_added_ns(work);
@@ -91,7 +91,7 @@ impl Timing {
         steps * first + growth * triangle
     }
 
-    /// The same engine made `factor` times slower.
+    /// The timing of an engine that is `factor` times slower.
     #[must_use]
     pub fn slowed(&self, factor: f64) -> Self {
         let scale = |value: u64| scale(value, factor);
@@ -145,7 +145,7 @@ fn scale(value: u64, factor: f64) -> u64 {
 mod tests {
     use super::*;
 
-    const TIMING: Timing = Timing {
+    const TIMING: StepCost = StepCost {
         prefill_floor_ns: 50_000_000,
         prefill_fixed_ns: 10_000_000,
         prefill_token_ps: 100_000_000,

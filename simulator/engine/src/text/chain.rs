@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
-use super::{Rendered, Reply, TOKEN_BYTES};
+use super::{RenderedPrompt, Reply, TOKEN_BYTES};
 use crate::model::BlockHash;
 
-/// What separates caches: nothing is shared between two prompts that differ here.
+/// Key of a cache: two prompts with different keys share nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// The model, or the adapter on top of it.
@@ -34,7 +34,7 @@ pub struct Prompt {
 impl Prompt {
     /// Tokenizes rendered text.
     #[must_use]
-    pub fn new(selector: &Selector, rendered: Rendered) -> Self {
+    pub fn new(selector: &Selector, rendered: RenderedPrompt) -> Self {
         let cells = rendered.into_bytes();
         let tokens = u32::try_from(cells.len().div_ceil(TOKEN_BYTES)).unwrap_or(u32::MAX);
         Self {
@@ -104,7 +104,7 @@ mod tests {
             model: "m".to_owned(),
             cache_salt: salt.to_owned(),
         };
-        let mut rendered = Rendered::default();
+        let mut rendered = RenderedPrompt::default();
         rendered.text(text);
         Prompt::new(&selector, rendered).blocks(&Reply::new(1), 0, 16)
     }

@@ -11,7 +11,7 @@ mod template;
 
 pub use chain::{Prompt, Selector};
 pub use reply::Reply;
-pub use template::Rendered;
+pub use template::RenderedPrompt;
 
 /// Bytes of rendered text in a token.
 pub const TOKEN_BYTES: usize = 4;

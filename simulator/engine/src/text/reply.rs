@@ -18,7 +18,7 @@ const LOG_SPREAD: f64 = 0.9;
 /// The longest reply that is drawn, tokens.
 const TOKENS_MAX: f64 = 1_500.0;
 
-/// What the model would say to one prompt. Everything follows from the prompt's digest.
+/// Reply of the model to a prompt. Everything follows from the prompt's digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     seed: u64,

@@ -10,11 +10,11 @@ use super::{MEDIA_TOKENS, TOKEN_BYTES};
 
 /// A prompt as bytes.
 #[derive(Debug, Clone, Default)]
-pub struct Rendered {
+pub struct RenderedPrompt {
     bytes: Vec<u8>,
 }
 
-impl Rendered {
+impl RenderedPrompt {
     /// Appends text as it is.
     pub fn text(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
@@ -116,8 +116,8 @@ mod tests {
     use crate::text::{Prompt, Reply, Selector};
     use serde_json::json;
 
-    fn render(messages: &[(&str, &str)]) -> Rendered {
-        let mut rendered = Rendered::default();
+    fn render(messages: &[(&str, &str)]) -> RenderedPrompt {
+        let mut rendered = RenderedPrompt::default();
         for (role, text) in messages {
             rendered.message(role, &json!(text));
         }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn an_image_counts_the_same_whatever_its_size() {
         let size = |data: &str| {
-            let mut rendered = Rendered::default();
+            let mut rendered = RenderedPrompt::default();
             rendered.content(&json!([{"type": "image_url", "image_url": {"url": data}}]));
             rendered.into_bytes().len()
         };

@@ -10,7 +10,7 @@ use crate::number::short;
 use crate::palette::{GREY, TEXT, pick};
 use crate::table::Table;
 
-/// One bar.
+/// A bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bar {
     /// Height; a bar of `NaN` is left out.

@@ -13,7 +13,7 @@ use crate::table::Table;
 /// A plot with more points on a line than this is not turned into a table.
 const TABLE_ROWS_MAX: usize = 24;
 
-/// One line.
+/// A line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
     /// Index of its series, which gives the colour.

@@ -9,7 +9,7 @@ use crate::number::short;
 use crate::palette::{GREY, pick};
 use crate::table::Table;
 
-/// One point.
+/// A point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Name beside the point.

@@ -23,6 +23,9 @@ pub(crate) fn markdown(report: &Report) -> String {
                 Content::Text(paragraph) => {
                     let _ = writeln!(text, "{paragraph}");
                 }
+                Content::Link(path) => {
+                    let _ = writeln!(text, "[{path}]({path})");
+                }
                 Content::List(items) => push_list(&mut text, "- ", items.iter().cloned()),
                 Content::Conclusions(conclusions) => {
                     let line = |one: &Conclusion| match one.mark() {
@@ -61,7 +64,7 @@ pub(crate) fn terminal(report: &Report) -> String {
                     let line = |one: &Conclusion| format!("{}{}", one.mark(), one.statement());
                     push_list(&mut text, "  ", conclusions.iter().map(line));
                 }
-                Content::Charts(_) => {}
+                Content::Charts(_) | Content::Link(_) => {}
                 Content::Table(table) => text += &table.text(),
             }
         }

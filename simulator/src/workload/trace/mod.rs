@@ -3,7 +3,7 @@
 //!
 //! `isotherm record` writes the same with more: `pieces` (the prompt as `[id, tokens]`, finer than blocks of 512), `answer`
 //! (the id by which later prompts repeat the answer), `session` and `region`. What is missing is made up for: a prompt is
-//! its blocks, an answer is repeated by nobody, and a request that continues an earlier one past what several sessions share
+//! its blocks, no request repeats a response, and a request that continues an earlier one past what several sessions share
 //! is of that one's session.
 
 mod read;
@@ -20,7 +20,7 @@ use crate::prompt::{Piece, Prompt};
 /// Tokens that one of `hash_ids` stands for.
 pub const BLOCK_TOKENS: u32 = 512;
 
-/// One request of a trace.
+/// A request of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceLine {
     /// When it came, ms.
@@ -38,7 +38,7 @@ pub struct TraceLine {
     /// The id of its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<u64>,
-    /// Its session.
+    /// Session of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// The region that was asked.
@@ -60,7 +60,7 @@ impl Trace {
         Self { lines }
     }
 
-    /// Its requests.
+    /// Requests of the trace.
     #[must_use]
     pub fn lines(&self) -> &[TraceLine] {
         &self.lines
@@ -79,7 +79,7 @@ impl Trace {
 }
 
 impl TraceLine {
-    /// Its prompt, no longer than this.
+    /// Prompt of the request, cut at `tokens_max`.
     #[must_use]
     pub fn prompt(&self, tokens_max: u32) -> Prompt {
         let mut left = self.input_length.min(tokens_max);

@@ -19,18 +19,18 @@ pub const REQUEST_TOKENS_MAX: u32 = 10_000_000;
 /// Why a trace cannot be read.
 #[derive(Debug)]
 pub enum TraceError {
-    /// It cannot be read at all.
+    /// The file cannot be read.
     Io(std::io::Error),
     /// A line is wrong.
     Line {
-        /// Which one, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason for which the line is invalid.
         reason: String,
     },
-    /// It has no requests.
+    /// The trace has no requests.
     Empty,
-    /// It has more than [`REQUESTS_MAX`].
+    /// The trace has more than [`REQUESTS_MAX`] requests.
     TooLong,
 }
 
@@ -61,7 +61,7 @@ impl From<std::io::Error> for TraceError {
     }
 }
 
-/// Which file cannot be read, and why.
+/// A trace file that cannot be read, with the reason.
 #[derive(Debug)]
 pub struct TraceFileError {
     path: PathBuf,

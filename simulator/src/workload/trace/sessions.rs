@@ -1,10 +1,10 @@
-//! Whose request a line is, in a trace that does not say.
+//! Sessions of a trace that does not name them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Trace;
 
-/// A conversation goes on from one block in so many ways at most: now and then somebody changes the last message.
+/// Number of ways in which a conversation may go on from a block: a user now and then edits the last message.
 const CONTINUATIONS_MAX: usize = 3;
 
 impl Trace {
@@ -76,7 +76,7 @@ mod tests {
         .map(line)
         .concat();
         let sessions = Trace::read(text.as_bytes(), None).unwrap().sessions();
-        // Five texts go on from the first block, so that it is nobody's.
+        // Five texts go on from the first block, so it belongs to no session.
         assert_eq!(sessions, [0, 1, 2, 3, 1, 0, 6]);
     }
 }

@@ -7,7 +7,7 @@ use isotherm_engine::fit::fits;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::conversation::Conversation;
-use isotherm_simulator::workload::replay::{Pace, Replay};
+use isotherm_simulator::workload::replay::{Replay, ReplaySpeed};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{self};
 
@@ -100,7 +100,7 @@ impl Options {
             ),
         };
         let replay = Replay {
-            pace: Pace::SpeedUp(self.speedup),
+            pace: ReplaySpeed::SpeedUp(self.speedup),
             first: Some(requests),
             input_tokens_max: Some(self.input_cap),
             warmup_requests: 0,

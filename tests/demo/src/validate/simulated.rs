@@ -6,7 +6,7 @@ use isotherm_router::{Push as RouterPush, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::{Session, Step, Workload};
-use isotherm_simulator::{Balancing, Outcome, Setup};
+use isotherm_simulator::{Arrangement, Outcome, Setup};
 
 use super::options::Plan;
 use super::real::Seen;
@@ -73,7 +73,7 @@ fn setup(plan: &Plan, scheme: Scheme) -> Setup {
         ..RouterConfig::default()
     };
     let replicas = usize::from(plan.replicas);
-    let mut setup = Setup::one_region(plan.engine.config(), replicas, Balancing::Router(config));
+    let mut setup = Setup::one_region(plan.engine.config(), replicas, Arrangement::Router(config));
     for replica in setup
         .regions
         .iter_mut()

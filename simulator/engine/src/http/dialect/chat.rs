@@ -8,7 +8,7 @@ use super::{
 };
 use super::{render_messages, render_tools};
 use crate::http::api_error::ApiError;
-use crate::text::{Rendered, Selector};
+use crate::text::{RenderedPrompt, Selector};
 
 /// OpenAI's chat completions.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Chat;
 impl Dialect for Chat {
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
         single_choice(body)?;
-        let mut rendered = Rendered::default();
+        let mut rendered = RenderedPrompt::default();
         render_tools(&mut rendered, body);
         render_messages(&mut rendered, body.get("messages"))?;
         let newer = limit(body, "max_completion_tokens")?;

@@ -6,7 +6,7 @@ use super::{
     DONE, Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, single_choice, usage,
 };
 use crate::http::api_error::ApiError;
-use crate::text::{Prompt, Rendered, Selector};
+use crate::text::{Prompt, RenderedPrompt, Selector};
 
 /// Tokens of a reply when the request does not say: OpenAI's and vLLM's default for this API.
 const MAX_TOKENS_DEFAULT: u32 = 16;
@@ -96,7 +96,7 @@ pub(crate) fn prompts(
 }
 
 fn of_text(selector: &Selector, text: &str) -> Prompt {
-    let mut rendered = Rendered::default();
+    let mut rendered = RenderedPrompt::default();
     rendered.text(text);
     Prompt::new(selector, rendered)
 }

@@ -7,7 +7,7 @@ use super::{
     sum,
 };
 use crate::http::api_error::ApiError;
-use crate::text::{Rendered, Selector};
+use crate::text::{RenderedPrompt, Selector};
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Messages;
 
 impl Dialect for Messages {
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
-        let mut rendered = Rendered::default();
+        let mut rendered = RenderedPrompt::default();
         render_tools(&mut rendered, body);
         if let Some(system) = body.get("system").filter(|system| !system.is_null()) {
             rendered.message("system", system);

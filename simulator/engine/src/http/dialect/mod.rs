@@ -17,9 +17,9 @@ pub use responses::Responses;
 
 use super::api_error::ApiError;
 use crate::model::Usage;
-use crate::text::{Prompt, Rendered, Selector};
+use crate::text::{Prompt, RenderedPrompt, Selector};
 
-/// One API: how to read its requests and write its answers.
+/// An API: reads its requests and writes its responses.
 pub trait Dialect: 'static {
     /// Reads a request.
     ///
@@ -30,7 +30,7 @@ pub trait Dialect: 'static {
     /// A whole answer.
     fn whole(meta: &Meta, parts: &[Part]) -> Value;
 
-    /// What a stream begins with, sent together with the first token.
+    /// Beginning of a stream, sent together with the first token.
     fn opening(meta: &Meta) -> String;
 
     /// Some more text of the prompt at `index`.
@@ -39,11 +39,11 @@ pub trait Dialect: 'static {
     /// The end of one prompt's reply.
     fn ending(meta: &Meta, part: &Part) -> String;
 
-    /// What a stream ends with.
+    /// End of a stream.
     fn closing(meta: &Meta, parts: &[Part]) -> String;
 }
 
-/// What a request asks the engine to do.
+/// Parsed generation request.
 #[derive(Debug)]
 pub struct Job {
     /// Prompts; each gets its own reply.
@@ -60,7 +60,7 @@ pub struct Job {
     pub include_usage: bool,
 }
 
-/// What every chunk of an answer repeats.
+/// Fields that every chunk of a response repeats.
 #[derive(Debug, Clone)]
 pub struct Meta {
     /// The request's id, without the prefix that each API puts before it.
@@ -80,9 +80,9 @@ pub struct Part {
     pub index: usize,
     /// All of its text.
     pub text: String,
-    /// What the engine counted.
+    /// Tokens that the engine counted.
     pub usage: Usage,
-    /// It ended by itself, not at a limit.
+    /// Whether the generation ended by itself and not at a limit.
     pub stopped: bool,
 }
 
@@ -94,12 +94,12 @@ impl Part {
     }
 }
 
-/// One server-sent event without a name.
+/// Server-sent event without a name.
 fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// One server-sent event with a name.
+/// Server-sent event with a name.
 fn named(name: &str, value: &Value) -> String {
     format!("event: {name}\ndata: {value}\n\n")
 }
@@ -174,7 +174,7 @@ fn include_usage(body: &Value) -> bool {
         .unwrap_or(false)
 }
 
-/// One choice is all that this engine makes.
+/// Rejects requests for several choices; this engine makes a single choice.
 fn single_choice(body: &Value) -> Result<(), ApiError> {
     match number(body, "n")? {
         None | Some(1) => Ok(()),
@@ -186,7 +186,10 @@ fn single_choice(body: &Value) -> Result<(), ApiError> {
 }
 
 /// Renders the messages of a conversation; system messages stay where they are.
-fn render_messages(rendered: &mut Rendered, messages: Option<&Value>) -> Result<(), ApiError> {
+fn render_messages(
+    rendered: &mut RenderedPrompt,
+    messages: Option<&Value>,
+) -> Result<(), ApiError> {
     let messages = match messages {
         Some(Value::Array(messages)) if !messages.is_empty() => messages,
         _ => {
@@ -214,7 +217,7 @@ fn render_messages(rendered: &mut Rendered, messages: Option<&Value>) -> Result<
 }
 
 /// Renders tool definitions, which come before everything else.
-fn render_tools(rendered: &mut Rendered, body: &Value) {
+fn render_tools(rendered: &mut RenderedPrompt, body: &Value) {
     if let Some(tools) = body
         .get("tools")
         .filter(|tools| tools.as_array().is_some_and(|list| !list.is_empty()))
@@ -226,7 +229,7 @@ fn render_tools(rendered: &mut Rendered, body: &Value) {
 }
 
 /// Finishes a conversation: the model speaks next.
-fn prompt(selector: &Selector, mut rendered: Rendered) -> Vec<Prompt> {
+fn prompt(selector: &Selector, mut rendered: RenderedPrompt) -> Vec<Prompt> {
     rendered.open("assistant");
     vec![Prompt::new(selector, rendered)]
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Dialect, Job, Meta, Part, flag, limit, named, number, prompt, render_tools, sum};
 use crate::http::api_error::ApiError;
-use crate::text::{Rendered, Selector};
+use crate::text::{RenderedPrompt, Selector};
 
 /// OpenAI's responses.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Responses;
 
 impl Dialect for Responses {
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
-        let mut rendered = Rendered::default();
+        let mut rendered = RenderedPrompt::default();
         render_tools(&mut rendered, body);
         if let Some(instructions) = body.get("instructions").filter(|value| !value.is_null()) {
             rendered.message("system", instructions);
@@ -94,7 +94,7 @@ impl Dialect for Responses {
 }
 
 /// An input item: a message, or the call and the result of a tool.
-fn item_of(rendered: &mut Rendered, item: &Value) {
+fn item_of(rendered: &mut RenderedPrompt, item: &Value) {
     match (
         item.get("role").and_then(Value::as_str),
         item.get("content"),

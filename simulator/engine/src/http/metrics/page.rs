@@ -17,7 +17,7 @@ impl Page {
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// One sample. Values are written as Python's client does, with a decimal point.
+    /// Writes a sample. Values have a decimal point, as Python's client writes them.
     pub(super) fn sample(&mut self, name: &str, labels: &str, value: f64) {
         self.line(format_args!("{name}{{{labels}}} {value:?}"));
     }

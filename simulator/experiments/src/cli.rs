@@ -1,0 +1,107 @@
+//! The command line of `isotherm-sim experiment`.
+
+use core::num::NonZeroU64;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use clap::Parser;
+use isotherm_simulator::workload::trace::Trace;
+
+use crate::context::{Context, Effort};
+use crate::{registry, workloads};
+
+/// Default directory of reports; `cargo xtask` sets it.
+const OUTPUT: &str = "ISOTHERM_OUTPUT";
+
+/// Runs an experiment after a paper and writes its report: CSV, JSON, HTML.
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "isotherm-sim experiment",
+    bin_name = "isotherm-sim experiment",
+    version
+)]
+pub struct Arguments {
+    /// Name of the experiment, or `all`; an unknown name lists them
+    pub name: String,
+    /// Number of seeds of each case [default: the experiment's own]
+    #[arg(long)]
+    pub seeds: Option<NonZeroU64>,
+    /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Runs at once; the reports do not depend on it [default: one for each core]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Fewer requests or a shorter time, one seed, and of each axis little but its ends: to see that it works, not to measure
+    #[arg(long)]
+    pub quick: bool,
+    /// Mooncake's conversation trace (JSONL), for dualmap-1, -3, -4, -5 and assumptions; without it, and in all others, what is
+    /// played is synthetic
+    #[arg(long)]
+    pub trace: Option<PathBuf>,
+    /// Also writes NAME.md with the command, the commit, the date and the machine into this directory, such as docs/results
+    #[arg(long, value_name = "DIRECTORY")]
+    pub markdown: Option<PathBuf>,
+    /// Where the reports go [default: target/experiments]
+    #[arg(long)]
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the command line after `experiment`.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(&Arguments::parse_from(env::args_os().skip(1))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the experiments; prints their conclusions and the path of the report.
+///
+/// # Errors
+/// When there is no such experiment, a trace cannot be read or a file cannot be written.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let experiments = registry::named(&arguments.name)?;
+    let threads = arguments
+        .threads
+        .or_else(|| thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1);
+    let output = arguments.output.clone().unwrap_or_else(|| {
+        let made = env::var_os(OUTPUT).map_or_else(|| PathBuf::from("target"), PathBuf::from);
+        made.join("experiments")
+    });
+    let read = |path| read(path, workloads::trace_requests(arguments.quick));
+    let trace = arguments.trace.as_deref().map(read).transpose()?;
+    let context = Context::new(Effort {
+        seed: arguments.seed,
+        seeds: arguments.seeds.map(NonZeroU64::get),
+        threads,
+        quick: arguments.quick,
+        trace,
+    });
+    let page = registry::run(
+        &experiments,
+        &context,
+        &output,
+        arguments.markdown.as_deref(),
+    )?;
+    println!("{}", page.display());
+    Ok(())
+}
+
+fn read(path: &Path, needed: usize) -> anyhow::Result<Arc<Trace>> {
+    let trace = Trace::open(path, None)?;
+    let has = trace.lines().len();
+    anyhow::ensure!(
+        has >= needed,
+        "the trace {} has {has} requests; {needed} are needed",
+        path.display()
+    );
+    Ok(Arc::new(trace))
+}

@@ -1,0 +1,211 @@
+//! The context of experiments: runs cases with every seed, on every core that the user allows.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_simulator::workload::Workload;
+use isotherm_simulator::workload::trace::Trace;
+use isotherm_simulator::{Outcome, Setup, jobs};
+
+use crate::load;
+use crate::rows::{Row, Rows};
+
+/// Amount of work.
+#[derive(Clone, Debug)]
+pub struct Effort {
+    /// First seed; by default 1, or the experiment's own.
+    pub seed: Option<u64>,
+    /// Number of seeds of each case; by default the experiment's own.
+    pub seeds: Option<u64>,
+    /// Number of concurrent runs.
+    pub threads: usize,
+    /// Fewer requests or a shorter time, one seed, fewer points: a check that everything works, not a measurement.
+    pub quick: bool,
+    /// Mooncake's conversation trace; by default its synthetic twin.
+    pub trace: Option<Arc<Trace>>,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            seed: None,
+            seeds: None,
+            threads: 1,
+            quick: false,
+            trace: None,
+        }
+    }
+}
+
+/// Makes the workload of a seed.
+pub(crate) type WorkloadSource = Arc<dyn Fn(u64) -> Workload + Send + Sync>;
+
+/// A set-up and a workload, run with every seed; `group`, `system` and `x` as in [`Row`].
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) group: String,
+    pub(crate) system: String,
+    pub(crate) x: f64,
+    /// Everything but the workload; the context sets its seed for each run.
+    pub(crate) setup: Setup,
+    pub(crate) source: WorkloadSource,
+}
+
+impl Case {
+    pub(crate) fn new(
+        group: &str,
+        system: &str,
+        x: f64,
+        setup: Setup,
+        source: &WorkloadSource,
+    ) -> Self {
+        Self {
+            group: group.to_owned(),
+            system: system.to_owned(),
+            x,
+            setup,
+            source: source.clone(),
+        }
+    }
+
+    pub(crate) fn run(&self, seed: u64) -> Outcome {
+        let setup = Setup {
+            seed,
+            ..self.setup.clone()
+        };
+        isotherm_simulator::run(&setup, &(self.source)(seed))
+    }
+
+    pub(crate) fn row(&self, seed: u64, outcome: &Outcome) -> Row {
+        let mut more = load::figures(outcome);
+        if outcome.reached_limit {
+            more.insert(CUT, 1.0);
+        }
+        Row {
+            group: self.group.clone(),
+            system: self.system.clone(),
+            x: self.x,
+            seed,
+            summary: outcome.summary(self.setup.slo),
+            more,
+        }
+    }
+}
+
+/// Extra figure of a run that came to its limit.
+pub(crate) const CUT: &str = "cut_at_limit";
+
+/// Runs the cases of experiments.
+pub struct Context {
+    effort: Effort,
+    /// Rows that several experiments share, by name.
+    shared: Mutex<BTreeMap<String, Rows>>,
+}
+
+impl Context {
+    /// A context for this amount of work.
+    #[must_use]
+    pub fn new(effort: Effort) -> Self {
+        Self {
+            effort,
+            shared: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    pub(crate) fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    /// Seeds of a case; `default` is the experiment's own number of seeds.
+    pub(crate) fn seeds(&self, default: u64) -> Vec<u64> {
+        let count = match (self.effort.seeds, self.effort.quick) {
+            (Some(count), _) => count.max(1),
+            (None, true) => 1,
+            (None, false) => default.max(1),
+        };
+        let first = self.first_seed();
+        (0..count)
+            .map(|number| first.wrapping_add(number))
+            .collect()
+    }
+
+    pub(crate) fn first_seed(&self) -> u64 {
+        self.effort.seed.unwrap_or(1)
+    }
+
+    /// A number of requests, a tenth of it in a quick run.
+    pub(crate) fn size(&self, full: usize) -> usize {
+        if self.effort.quick {
+            full.div_ceil(10)
+        } else {
+            full
+        }
+    }
+
+    /// Points of an axis, only the ends in a quick run.
+    pub(crate) fn points<T: Copy>(&self, full: &[T]) -> Vec<T> {
+        match full {
+            [first, .., last] if self.effort.quick => vec![*first, *last],
+            _ => full.to_vec(),
+        }
+    }
+
+    /// Runs every case with every seed: rows in the order of the cases, then of the seeds.
+    pub(crate) fn run(&self, seeds: u64, cases: &[Case]) -> Rows {
+        let jobs = self.jobs(seeds, cases);
+        Rows(self.map(&jobs, |(case, seed)| case.row(*seed, &case.run(*seed))))
+    }
+
+    /// Every case with every seed.
+    pub(crate) fn jobs<'a>(&self, seeds: u64, cases: &'a [Case]) -> Vec<(&'a Case, u64)> {
+        let seeds = self.seeds(seeds);
+        let with_seeds = |case| seeds.iter().map(move |&seed| (case, seed));
+        cases.iter().flat_map(with_seeds).collect()
+    }
+
+    /// Rows that several experiments show under this name; only the first of them runs the cases.
+    pub(crate) fn once(&self, name: &str, run: impl FnOnce() -> Rows) -> Rows {
+        let shared = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rows) = shared().get(name) {
+            return rows.clone();
+        }
+        let rows = run();
+        shared().insert(name.to_owned(), rows.clone());
+        rows
+    }
+
+    /// Applies `work` to each item, on every core that the user allows.
+    pub(crate) fn map<I: Sync, T: Send>(
+        &self,
+        items: &[I],
+        work: impl Fn(&I) -> T + Sync,
+    ) -> Vec<T> {
+        let all = items.len();
+        jobs::map(self.effort.threads, items, work, |done| {
+            // Progress about every tenth; which run ended does not matter.
+            if done == all || done % all.div_ceil(10).max(1) == 0 {
+                eprintln!("    {done} of {all} runs");
+            }
+        })
+    }
+}
+
+/// Bound on the wait in a router, in experiments. The papers reject no request; a service that rejects after half a minute,
+/// as by default, has less work.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// The shipped configuration with this policy and this rule for pushing, without rejections.
+#[must_use]
+pub(crate) fn config(policy: PolicyName, push: Push) -> RouterConfig {
+    RouterConfig {
+        policy,
+        push,
+        queue: QueueLimits {
+            length_max: 1_000_000,
+            wait_max: WAIT_MAX,
+        },
+        ..RouterConfig::default()
+    }
+}

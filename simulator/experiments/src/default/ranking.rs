@@ -1,0 +1,274 @@
+//! `isotherm` against the best other system, figure by figure.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::OURS;
+use crate::figures::{attainment, tokens};
+use crate::rows::{Row, Rows, Stat};
+
+/// A figure that decides.
+pub(crate) struct Goal {
+    pub(crate) name: &'static str,
+    pub(crate) figure: fn(&Row) -> f64,
+    /// Whether less of it is better.
+    pub(crate) less: bool,
+}
+
+pub(crate) const GOALS: [Goal; 3] = [
+    Goal {
+        name: "throughput",
+        figure: tokens,
+        less: false,
+    },
+    Goal {
+        name: "requests within the SLO",
+        figure: attainment,
+        less: false,
+    },
+    Goal {
+        name: "p90 TTFT",
+        figure: |row| row.summary.ttft_p90_s,
+        less: true,
+    },
+];
+
+impl Goal {
+    /// Ratio of `ours` to `theirs`, inverted where less is better. Two zeros are equal.
+    pub(crate) fn ratio(&self, ours: f64, theirs: f64) -> f64 {
+        let (more, than) = if self.less {
+            (theirs, ours)
+        } else {
+            (ours, theirs)
+        };
+        if more == than { 1.0 } else { more / than }
+    }
+
+    pub(crate) fn mean(&self, rows: &Rows, group: &str, system: &str) -> f64 {
+        rows.mean(group, system, 0.0, self.figure)
+    }
+
+    /// The best other system.
+    pub(crate) fn best<'a>(
+        &self,
+        rows: &Rows,
+        group: &str,
+        others: &'a [String],
+    ) -> Option<&'a str> {
+        let better = |a: f64, b: f64| {
+            if self.less {
+                b.total_cmp(&a)
+            } else {
+                a.total_cmp(&b)
+            }
+        };
+        others
+            .iter()
+            .map(String::as_str)
+            .max_by(|a, b| better(self.mean(rows, group, a), self.mean(rows, group, b)))
+    }
+}
+
+/// As good, but for what a figure is rounded by: a difference below this is none, however sure it is.
+const ROUNDING: f64 = 0.0005;
+/// Better by less than this is not called better, however sure it is.
+const BETTER_MIN: f64 = 0.005;
+/// How sure a difference has to be: the part of Student's t that lies below the upper end of its 95 % interval.
+const SURE: f64 = 0.975;
+
+/// How `isotherm` stands on one figure among all others, as far as the seeds can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// Better than every one.
+    Better,
+    /// Behind none.
+    Equal,
+    /// Behind some one, be it the best or not.
+    Behind,
+}
+
+impl Rank {
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Equal => "not behind",
+            Self::Behind => "behind",
+        }
+    }
+}
+
+/// `isotherm` on one figure, against the best other system of that figure.
+pub(crate) struct Comparison {
+    pub(crate) against: String,
+    pub(crate) ratio: f64,
+    /// Of the ratios seed by seed.
+    pub(crate) spread: Stat,
+    /// Among all others.
+    pub(crate) rank: Rank,
+}
+
+pub(crate) fn comparisons(rows: &Rows, group: &str, others: &[String]) -> Vec<Comparison> {
+    GOALS
+        .iter()
+        .filter_map(|goal| {
+            let best = goal.best(rows, group, others)?;
+            Some(Comparison {
+                against: best.to_owned(),
+                ratio: ratio(rows, group, goal, best),
+                spread: Stat::of(
+                    pairs(rows, group, goal, best)
+                        .iter()
+                        .map(|(ours, theirs)| goal.ratio(*ours, *theirs)),
+                ),
+                rank: rank(rows, group, goal, others),
+            })
+        })
+        .collect()
+}
+
+fn rank(rows: &Rows, group: &str, goal: &Goal, others: &[String]) -> Rank {
+    let against: Vec<Rank> = others
+        .iter()
+        .map(|other| {
+            let sign = if goal.less { -1.0 } else { 1.0 };
+            let more: Vec<f64> = pairs(rows, group, goal, other)
+                .iter()
+                .map(|(ours, theirs)| sign * (ours - theirs))
+                .collect();
+            let ratio = ratio(rows, group, goal, other);
+            match sure_sign(&more) {
+                1 if ratio > 1.0 + BETTER_MIN => Rank::Better,
+                -1 if ratio < 1.0 - ROUNDING => Rank::Behind,
+                _ => Rank::Equal,
+            }
+        })
+        .collect();
+    if against.contains(&Rank::Behind) {
+        Rank::Behind
+    } else if against.iter().all(|one| *one == Rank::Better) {
+        Rank::Better
+    } else {
+        Rank::Equal
+    }
+}
+
+fn ratio(rows: &Rows, group: &str, goal: &Goal, other: &str) -> f64 {
+    goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, other))
+}
+
+/// Our figure and another system's, for each seed.
+fn pairs(rows: &Rows, group: &str, goal: &Goal, other: &str) -> Vec<(f64, f64)> {
+    rows.of(group, OURS, 0.0)
+        .map(|row| {
+            let theirs = rows
+                .of(group, other, 0.0)
+                .find(|row_of| row_of.seed == row.seed);
+            let theirs = theirs.map_or(f64::NAN, |other| (goal.figure)(other));
+            ((goal.figure)(row), theirs)
+        })
+        .collect()
+}
+
+/// The sign of the mean of which these are samples; 0 where they leave it open.
+fn sure_sign(samples: &[f64]) -> i8 {
+    #[expect(clippy::cast_precision_loss, reason = "a number of seeds")]
+    let count = samples.len() as f64;
+    let Ok(distribution) = StudentsT::new(0.0, 1.0, count - 1.0) else {
+        return 0;
+    };
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let reach = distribution.inverse_cdf(SURE) * error;
+    if mean > reach {
+        1
+    } else if mean < -reach {
+        -1
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::tests::row;
+
+    fn others() -> Vec<String> {
+        ["a", "b"].map(String::from).into()
+    }
+
+    /// Throughput and p90 of one run.
+    fn run(system: &str, seed: u64, throughput: f64, p90: f64) -> Row {
+        let mut row = row("w", system, 0.0, seed, throughput);
+        row.summary.slo_attainment = 0.5;
+        row.summary.ttft_p90_s = p90;
+        row
+    }
+
+    #[test]
+    fn each_figure_has_its_own_best_other_and_a_time_is_better_when_it_is_less() {
+        let rows = Rows(vec![
+            run(OURS, 1, 30.0, 2.0),
+            run("a", 1, 20.0, 4.0),
+            run("b", 1, 10.0, 1.0),
+        ]);
+        let comparisons = comparisons(&rows, "w", &others());
+        let found: Vec<(&str, f64)> = comparisons
+            .iter()
+            .map(|comparison| (comparison.against.as_str(), comparison.ratio))
+            .collect();
+        assert_eq!(found[0], ("a", 1.5));
+        assert_eq!(found[1].1, 1.0);
+        assert_eq!(found[2], ("b", 0.5));
+    }
+
+    #[test]
+    fn one_is_better_where_the_seeds_agree_and_equal_where_they_do_not() {
+        let of = |ours: [f64; 4], theirs: f64| {
+            let runs = ours.iter().zip(1..).flat_map(|(ours, seed)| {
+                [run(OURS, seed, *ours, 1.0), run("a", seed, theirs, 1.0)]
+            });
+            rank(&Rows(runs.collect()), "w", &GOALS[0], &["a".to_owned()])
+        };
+        assert_eq!(of([10.2, 10.3, 10.2, 10.3], 10.0), Rank::Better);
+        assert_eq!(of([9.8, 9.7, 9.8, 9.7], 10.0), Rank::Behind);
+        assert_eq!(of([9.0, 11.5, 9.5, 11.0], 10.0), Rank::Equal);
+        assert_eq!(of([10.0; 4], 10.0), Rank::Equal);
+        assert_eq!(of([20.0; 4], 10.0), Rank::Better);
+        assert_eq!(
+            of([10.02, 10.03, 10.02, 10.03], 10.0),
+            Rank::Equal,
+            "sure, but nothing that anybody would notice"
+        );
+        assert_eq!(sure_sign(&[1.0]), 0, "one seed says nothing");
+        assert_eq!(sure_sign(&[]), 0);
+    }
+
+    #[test]
+    fn who_is_behind_anybody_is_behind_even_where_the_best_is_a_noisy_one() {
+        let theirs = [(11.0, 10.2), (15.0, 10.2), (9.0, 10.2), (8.0, 10.2)];
+        let runs = theirs.iter().zip(1..).flat_map(|((noisy, steady), seed)| {
+            [
+                run(OURS, seed, 10.0, 1.0),
+                run("a", seed, *noisy, 1.0),
+                run("b", seed, *steady, 1.0),
+            ]
+        });
+        let comparisons = comparisons(&Rows(runs.collect()), "w", &others());
+        assert_eq!(comparisons[0].against, "a");
+        assert_eq!(comparisons[0].rank, Rank::Behind);
+    }
+
+    #[test]
+    fn a_ratio_is_of_means_and_its_spread_is_seed_by_seed() {
+        let rows = Rows(vec![
+            run(OURS, 1, 10.0, 1.0),
+            run(OURS, 2, 30.0, 1.0),
+            run("a", 1, 20.0, 1.0),
+            run("a", 2, 20.0, 1.0),
+        ]);
+        let comparison = &comparisons(&rows, "w", &["a".to_owned()])[0];
+        assert_eq!(comparison.ratio, 1.0);
+        assert_eq!((comparison.spread.min, comparison.spread.max), (0.5, 1.5));
+    }
+}

@@ -1,0 +1,167 @@
+//! The result of an experiment, and the files in which it is written: `data.csv` (a line for each run), `data.json` (the
+//! runs, the paper's numbers and the conclusions), `report.html`.
+
+use std::path::{Path, PathBuf};
+
+use isotherm_report::{Conclusion, Format, Report, RunFacts, Section};
+use isotherm_simulator::setup::LIMIT;
+use serde::Serialize;
+
+use crate::context::CUT;
+use crate::paper::{PaperComparison, table};
+use crate::rows::Rows;
+
+/// The result of an experiment; its JSON form is `data.json`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Document {
+    /// Name of the experiment on the command line; the registry sets it.
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    /// Paragraphs about the set-up.
+    pub(crate) about: Vec<String>,
+    pub(crate) paper: Vec<PaperComparison>,
+    #[serde(rename = "findings")]
+    pub(crate) conclusions: Vec<Conclusion>,
+    #[serde(skip)]
+    pub(crate) sections: Vec<Section>,
+    pub(crate) rows: Rows,
+}
+
+impl Document {
+    /// Puts a warning first if runs were cut at their limit: their figures leave out later requests.
+    pub(crate) fn warn_of_cut_runs(&mut self) {
+        let runs = self.rows.0.iter();
+        let cut = runs.filter(|row| row.more.contains_key(CUT)).count();
+        if cut > 0 {
+            let text = format!(
+                "Every run came to its end: {cut} of {} were cut after {} days of virtual time ({CUT} in data.csv).",
+                self.rows.0.len(),
+                LIMIT.as_secs() / (24 * 3_600)
+            );
+            self.conclusions.insert(0, Conclusion::claim(text, false));
+        }
+    }
+
+    /// Writes the three files into a directory of the experiment's name; returns the path of the page.
+    pub(crate) fn write(&self, output: &Path) -> anyhow::Result<PathBuf> {
+        let names = [
+            ("data.csv", Format::Csv),
+            ("data.json", Format::Json),
+            ("report.html", Format::Html),
+        ];
+        let [_, _, page] = self.report()?.write(&output.join(self.name), names)?;
+        Ok(page)
+    }
+
+    /// Writes `NAME.md` with the circumstances of the run, which the other files leave out to be the same bytes every time.
+    pub(crate) fn write_markdown(&self, directory: &Path) -> anyhow::Result<PathBuf> {
+        let facts = RunFacts::collect("cargo xtask");
+        let name = format!("{}.md", self.name);
+        let report = self.report()?.with_facts(facts);
+        let [path] = report.write(directory, [(name.as_str(), Format::Markdown)])?;
+        Ok(path)
+    }
+
+    pub(crate) fn report(&self) -> anyhow::Result<Report> {
+        let about = self.about.iter().fold(Section::new(""), Section::text);
+        Report::new(&self.title)
+            .section(about.conclusions(self.conclusions.clone()))
+            .section(Section::new("Figures of the paper and of this run").table(table(&self.paper)))
+            .sections(self.sections.iter().cloned())
+            .footer(format!(
+                "`cargo xtask experiment {}` repeats the runs; the same seed gives the same figures. Simulated: the routing core \
+                 as shipped, the engine model of simulator/engine, clients and network in virtual time.",
+                self.name
+            ))
+            .with_rows(self.rows.table())
+            .with_data(self)
+    }
+}
+
+/// Writes a page that links the reports of several experiments.
+pub(crate) fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<PathBuf> {
+    let section = |document: &Document| {
+        Section::new(&document.title)
+            .link(format!("{}/report.html", document.name))
+            .conclusions(document.conclusions.clone())
+    };
+    let report = Report::new("Isotherm: experiments").sections(documents.iter().map(section));
+    let [path] = report.write(output, [("index.html", Format::Html)])?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use isotherm_report::Table;
+
+    use super::*;
+    use crate::paper::PaperFigure;
+    use crate::rows::tests::row;
+
+    fn document() -> Document {
+        let paper = PaperFigure::times(1.27, "A paper, Figure 9");
+        let table = Table::new(["system"]).with_rows([["ours"]]);
+        Document {
+            name: "tiny",
+            title: "A <tiny> one".into(),
+            about: vec!["What was run.".into()],
+            paper: vec![PaperComparison::one("gain", paper, 1.05)],
+            conclusions: vec![
+                Conclusion::claim("It gains.", false),
+                Conclusion::note("It ran."),
+            ],
+            sections: vec![Section::detail("Numbers").table(table)],
+            rows: Rows(vec![row("w", "a", 0.0, 1, 10.0)]),
+        }
+    }
+
+    #[test]
+    fn the_page_compares_with_the_papers_figures_and_marks_missed_claims() {
+        let page = document().report().unwrap().render(Format::Html).unwrap();
+        let has = |text: &str| assert!(page.contains(text), "{text}");
+        has("A &lt;tiny&gt; one");
+        has("1.27 ×");
+        has("1.05 ×");
+        has("Does not hold: ");
+        has("below");
+        has("A paper, Figure 9");
+        let text = document().report().unwrap().text();
+        assert!(text.contains("1.27 ×  1.05 ×    below") && text.contains("\n  It ran."));
+    }
+
+    #[test]
+    fn cut_runs_are_the_first_conclusion() {
+        let mut document = document();
+        document.warn_of_cut_runs();
+        assert_eq!(document.conclusions.len(), 2, "no run was cut");
+        let mut cut = row("w", "b", 0.0, 1, 1.0);
+        cut.more.insert(CUT, 1.0);
+        document.rows.0.push(cut);
+        document.warn_of_cut_runs();
+        let first = &document.conclusions[0].text;
+        assert!(
+            first.starts_with("Every run came to its end: 1 of 2 were cut after 7 days"),
+            "{first}"
+        );
+    }
+
+    #[test]
+    fn an_experiment_writes_three_files_a_result_page_and_an_index() {
+        let output = std::env::temp_dir().join(format!("isotherm-document-{}", std::process::id()));
+        let page = document().write(&output).unwrap();
+        let read = |name: &str| fs::read_to_string(page.with_file_name(name)).unwrap();
+        assert!(read("data.csv").lines().count() == 2);
+        let json: serde_json::Value = serde_json::from_str(&read("data.json")).unwrap();
+        assert_eq!(json["rows"][0]["summary"]["throughput_tokens_per_s"], 10.0);
+        assert_eq!(json["paper"][0]["paper"]["unit"], "times");
+        assert_eq!(json["findings"][0]["holds"], false);
+        let result = document().write_markdown(&output).unwrap();
+        let markdown = fs::read_to_string(result).unwrap();
+        assert!(markdown.contains("- Commit: `") && markdown.contains("| gain | 1.27 ×"));
+        let index = fs::read_to_string(write_index(&output, &[document()]).unwrap()).unwrap();
+        assert!(index.contains(r#"href="tiny/report.html""#));
+        fs::remove_dir_all(output).unwrap();
+    }
+}

@@ -1,0 +1,40 @@
+//! The papers' figures, run again in the simulator with the shipped policies.
+//!
+//! An experiment is a function from a [`Context`] (seeds, threads, trace) to a [`Document`]. It runs cases, each a set-up
+//! and a workload, with every seed. From the rows it computes charts as the paper draws them, the paper's own numbers
+//! beside the measured ones, and conclusions. A report depends on no clock, no thread count and no machine: the same seed
+//! gives the same bytes.
+//!
+//! - [`registry`]: every experiment by name; [`cli`]: `isotherm-sim experiment`
+//! - `context`, `rows`, `load`: runs and their figures
+//! - `document`, `charts`, `explain`, `paper`: the report
+//! - `workloads`, `dualmap`: shared by several experiments
+//! - every other module: an experiment
+
+pub mod cli;
+mod context;
+mod document;
+pub mod registry;
+
+mod assumptions;
+mod charts;
+mod default;
+mod dualmap;
+mod dualmap_1;
+mod dualmap_12;
+mod dualmap_13;
+mod dualmap_3;
+mod dualmap_4;
+mod dualmap_5;
+mod explain;
+mod figures;
+mod load;
+mod paper;
+mod rows;
+mod skylb_10;
+mod skylb_8;
+mod skylb_9;
+mod workloads;
+
+pub use context::{Context, Effort};
+pub use document::Document;

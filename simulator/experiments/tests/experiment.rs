@@ -1,0 +1,87 @@
+//! Experiments end to end: three files, the same bytes for the same seed whatever the number of threads, others for another.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is wrong"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use isotherm_experiments::registry::{self, EXPERIMENTS};
+use isotherm_experiments::{Context, Effort};
+
+const FILES: [&str; 3] = ["data.csv", "data.json", "report.html"];
+
+/// Files of a quick run of an experiment.
+fn files(name: &str, seed: u64, threads: usize) -> BTreeMap<&'static str, String> {
+    let output = std::env::temp_dir().join(format!(
+        "isotherm-experiment-{name}-{seed}-{threads}-{}",
+        std::process::id()
+    ));
+    let context = Context::new(Effort {
+        seed: Some(seed),
+        threads,
+        quick: true,
+        ..Effort::default()
+    });
+    let page = registry::run(&registry::named(name).unwrap(), &context, &output, None).unwrap();
+    assert_eq!(page, output.join(name).join("report.html"));
+    let read = |file| fs::read_to_string(output.join(name).join(file)).unwrap();
+    let files = FILES.map(|file| (file, read(file))).into();
+    fs::remove_dir_all(output).unwrap();
+    files
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
+    let once = files("skylb-10", 1, 1);
+    assert_eq!(once, files("skylb-10", 1, 2));
+    let other = files("skylb-10", 2, 2);
+    for file in FILES {
+        assert_ne!(once[file], other[file], "{file}");
+    }
+
+    let csv: Vec<&str> = once["data.csv"].lines().collect();
+    assert_eq!(
+        csv.len(),
+        1 + 4 * 2,
+        "four sizes of the fleet, two systems, one seed"
+    );
+    let columns = csv[0].split(',').count();
+    assert!(csv.iter().all(|line| {
+        line.replace("\"120, 40 and 40 clients\"", "")
+            .split(',')
+            .count()
+            == columns
+    }));
+    let json: serde_json::Value = serde_json::from_str(&once["data.json"]).unwrap();
+    assert_eq!(json["rows"].as_array().unwrap().len(), 8);
+    assert!(
+        json["rows"][0]["summary"]["throughput_tokens_per_s"]
+            .as_f64()
+            .unwrap()
+            > 0.0
+    );
+    assert_eq!(json["paper"][0]["paper"]["low"], 1.07);
+    let page = &once["report.html"];
+    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(
+        page.matches("http://").count(),
+        page.matches("http://www.w3.org").count(),
+        "a page that needs nothing else"
+    );
+}
+
+#[test]
+fn names_are_unique_and_a_wrong_one_is_answered_with_all_of_them() {
+    let error = registry::named("skylb-99").err().unwrap().to_string();
+    for experiment in EXPERIMENTS {
+        assert_eq!(registry::named(experiment.name).unwrap().len(), 1);
+        assert!(error.contains(experiment.name));
+    }
+    assert_eq!(registry::named("all").unwrap().len(), EXPERIMENTS.len());
+    let names: std::collections::BTreeSet<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
+    assert_eq!(names.len(), EXPERIMENTS.len());
+}

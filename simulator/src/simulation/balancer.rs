@@ -1,0 +1,159 @@
+//! A router with what its driver keeps for it: which request is which, and when it wants to be called.
+
+use std::collections::HashMap;
+
+use isotherm_router::{Effect, Event, RequestId, Router, RouterConfig};
+
+use super::event_queue::{Ns, SimEvent};
+use super::{Simulation, time};
+use crate::prompt::mix;
+use crate::setup::{Arrangement, Setup};
+
+/// When a timeout that is past is tried again.
+const RETRY_NS: Ns = 1_000;
+
+/// A service: a router and its timeouts.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    pub(super) region: usize,
+    pub(super) router: Router,
+    /// Request of a router's request id; only looked up by key.
+    pub(super) open: HashMap<RequestId, u32>,
+    next_request: u64,
+    /// The earliest timeout on the event queue.
+    armed: Option<Ns>,
+}
+
+impl Balancer {
+    fn new(region: usize, config: RouterConfig, setup: &Setup) -> Self {
+        let mut router = Router::new(config, mix(setup.seed, region as u64));
+        if let Some(ablation) = setup.ablation {
+            router.ablate(ablation);
+        }
+        Self {
+            region,
+            router,
+            open: HashMap::new(),
+            next_request: 0,
+            armed: None,
+        }
+    }
+
+    /// A new identity for a request that arrives.
+    pub(super) fn open_request(&mut self, flight: u32) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.open.insert(id, flight);
+        id
+    }
+}
+
+impl Simulation<'_> {
+    pub(super) fn build_balancers(&mut self) {
+        let setup = self.setup;
+        let regions = 0..self.setup.regions.len();
+        match &self.setup.arrangement {
+            Arrangement::Router(config) => {
+                self.balancers = regions
+                    .map(|region| Balancer::new(region, config.clone(), setup))
+                    .collect();
+                self.build_links();
+            }
+            Arrangement::RegionLocal(config) => {
+                self.balancers = regions
+                    .map(|region| Balancer::new(region, config.clone(), setup))
+                    .collect();
+            }
+            Arrangement::Central { config, region } => {
+                let region = (*region).min(regions.end.saturating_sub(1));
+                self.balancers = vec![Balancer::new(region, config.clone(), setup)];
+            }
+            Arrangement::Oracle => {}
+        }
+    }
+
+    /// The service that clients of this region call; none: the oracle decides at the region's gateway.
+    pub(super) fn balancer_of(&self, region: usize) -> Option<u32> {
+        match &self.setup.arrangement {
+            Arrangement::Router(_) | Arrangement::RegionLocal(_) => u32::try_from(region).ok(),
+            Arrangement::Central { .. } => Some(0),
+            Arrangement::Oracle => None,
+        }
+    }
+
+    /// Hands an event to a router, and does what it says.
+    pub(super) fn send_event(&mut self, balancer: u32, event: Event) {
+        if let Some(to) = self.balancers.get_mut(balancer as usize) {
+            to.router.handle(time(self.now), event);
+        }
+        self.drain_router(balancer);
+    }
+
+    pub(super) fn handle_router_timeout(&mut self, balancer: u32) {
+        let now = self.now;
+        let Some(due) = self.balancers.get_mut(balancer as usize) else {
+            return;
+        };
+        if due.armed.is_some_and(|armed| armed <= now) {
+            due.armed = None;
+        }
+        if due.router.poll_timeout().is_some_and(|at| at <= time(now)) {
+            due.router.handle_timeout(time(now));
+        }
+        self.drain_router(balancer);
+    }
+
+    /// Takes a router's effects, and sees to its next timeout.
+    fn drain_router(&mut self, number: u32) {
+        while let Some(balancer) = self.balancers.get_mut(number as usize)
+            && let Some(effect) = balancer.router.poll_effect()
+        {
+            self.apply(number, effect);
+        }
+        let now = self.now;
+        let Some(balancer) = self.balancers.get_mut(number as usize) else {
+            return;
+        };
+        if let Some(at) = balancer.router.poll_timeout() {
+            // A timeout that the router leaves in the past would hold the simulation there.
+            let at = at.as_nanos().max(now + RETRY_NS);
+            if balancer.armed.is_none_or(|armed| at < armed) {
+                balancer.armed = Some(at);
+                self.queue
+                    .add(at, SimEvent::RouterTimeout { balancer: number });
+            }
+        }
+    }
+
+    fn apply(&mut self, number: u32, effect: Effect) {
+        let open = |id| {
+            let balancer = self.balancers.get(number as usize)?;
+            balancer.open.get(&id).copied()
+        };
+        match effect {
+            Effect::Dispatch { id, decision } => {
+                if let Some(flight) = open(id) {
+                    self.dispatched(number, flight, id, &decision);
+                }
+            }
+            Effect::Forward { id, forwarding } => {
+                if let Some(flight) = open(id) {
+                    self.forwarded(number, flight, id, &forwarding);
+                }
+            }
+            Effect::Reject { id, reason, .. } => {
+                if let Some(flight) = open(id) {
+                    self.close(number, id);
+                    self.rejected(number, flight, reason);
+                }
+            }
+        }
+    }
+
+    /// A request is this service's no more.
+    pub(super) fn close(&mut self, balancer: u32, id: RequestId) {
+        if let Some(balancer) = self.balancers.get_mut(balancer as usize) {
+            balancer.open.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The simulation in virtual time: clients, a network, routers, probes and engines, driven by a single event queue.
+//!
+//! The parts are the shipped ones, driven as their drivers do it: the router's events and effects as the service does, the
+//! engine's timeouts as its server does. SimEvent a real message would carry travels with its real delay: a probe is asked,
+//! read by the engine and told later; a response's end reaches the router after it has left the engine.
+//!
+//! - `event_queue`: the order of events
+//! - `lifecycle`: a request from its client and back
+//! - `balancer`: a router, its members and its timeouts
+//! - `replica`: an engine, its wake-ups and its probes
+//! - `regions`: what routers tell each other
+//! - `change`: replicas that come and go
+//! - `sample`: the load over time
+//! - `oracle`: chooses replicas in place of the shipped router
+
+mod balancer;
+mod change;
+mod event_queue;
+mod lifecycle;
+mod oracle;
+mod regions;
+mod replica;
+mod sample;
+
+use core::time::Duration;
+
+use self::balancer::Balancer;
+use self::event_queue::{EventQueue, Ns, SimEvent};
+use self::lifecycle::InFlightRequest;
+use self::regions::Link;
+use self::replica::{Probe, Replica};
+use crate::client::{Clients, Due};
+use crate::record::{Outcome, ReplicaTotals, RequestRecord, Sample};
+use crate::setup::Setup;
+use crate::workload::Workload;
+
+/// Runs a workload on a set-up until every request has its answer, or to its limit ([`Outcome::reached_limit`]). Same arguments, same outcome.
+///
+/// A session of a region that the set-up does not have belongs to the region of its number modulo theirs; with no region
+/// at all nothing is sent.
+#[must_use]
+pub fn run(setup: &Setup, workload: &Workload) -> Outcome {
+    let mut simulation = Simulation::new(setup, workload);
+    simulation.begin();
+    simulation.run();
+    simulation.finish()
+}
+
+struct Simulation<'a> {
+    setup: &'a Setup,
+    clients: Clients<'a>,
+    now: Ns,
+    queue: EventQueue,
+    balancers: Vec<Balancer>,
+    links: Vec<Link>,
+    replicas: Vec<Replica>,
+    probes: Vec<Probe>,
+    /// Requests on their way; places are used again.
+    in_flight: Vec<InFlightRequest>,
+    vacant: Vec<u32>,
+    /// Steps on the event queue and requests on their way: at zero, with no session to come, all is over.
+    open: usize,
+    records: Vec<RequestRecord>,
+    samples: Vec<Sample>,
+    sample_every: Ns,
+    rng_state: u64,
+    events: u64,
+    reached_limit: bool,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(setup: &'a Setup, workload: &'a Workload) -> Self {
+        Self {
+            setup,
+            clients: Clients::new(workload),
+            now: 0,
+            queue: EventQueue::default(),
+            balancers: Vec::new(),
+            links: Vec::new(),
+            replicas: Vec::new(),
+            probes: Vec::new(),
+            in_flight: Vec::new(),
+            vacant: Vec::new(),
+            open: 0,
+            records: Vec::new(),
+            samples: Vec::new(),
+            sample_every: sample::EVERY_NS,
+            rng_state: setup.seed,
+            events: 0,
+            reached_limit: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.setup.regions.is_empty() {
+            return;
+        }
+        self.build_balancers();
+        self.build_replicas();
+        for (number, change) in (0..).zip(&self.setup.changes) {
+            self.queue
+                .add(nanos(change.at), SimEvent::FleetChange { change: number });
+        }
+        self.queue.add(0, SimEvent::LoadSample);
+        if let Some(at) = self.clients.next_start() {
+            self.queue.add(at, SimEvent::SessionStart);
+        }
+    }
+
+    fn run(&mut self) {
+        let limit = nanos(self.setup.limit);
+        while self.open > 0 || self.clients.next_start().is_some() {
+            let Some((at, what)) = self.queue.next() else {
+                return;
+            };
+            if at > limit {
+                self.now = limit;
+                self.reached_limit = true;
+                return;
+            }
+            self.now = at;
+            self.events += 1;
+            self.handle(what);
+        }
+    }
+
+    fn handle(&mut self, what: SimEvent) {
+        match what {
+            SimEvent::SessionStart => self.start_session(),
+            SimEvent::ClientSend { session, step } => self.send_step(session, step),
+            SimEvent::ServiceArrival { flight, service } => self.enter_service(flight, service),
+            SimEvent::ReplicaArrival { flight } => self.enter_replica(flight),
+            SimEvent::EngineStep { replica, epoch } => self.step_engine(replica, epoch),
+            SimEvent::ResponseEnd { flight } => self.end_response(flight),
+            SimEvent::ForwardedResponseEnd { flight } => self.end_forwarded_response(flight),
+            SimEvent::ProbeArrival { probe } => self.read_probe(probe),
+            SimEvent::ProbeReply { probe } => self.report_probe(probe),
+            SimEvent::HeartbeatSend { link } => self.send_heartbeat(link),
+            SimEvent::HeartbeatArrival { link } => self.answer_heartbeat(link),
+            SimEvent::HeartbeatReply { link } => self.receive_heartbeat(link),
+            SimEvent::RouterTimeout { balancer } => self.handle_router_timeout(balancer),
+            SimEvent::FleetChange { change } => self.change_fleet(change),
+            SimEvent::LoadSample => self.sample(),
+        }
+    }
+
+    fn start_session(&mut self) {
+        let due = self.clients.start();
+        self.schedule(due);
+        if let Some(at) = self.clients.next_start() {
+            self.queue.add(at, SimEvent::SessionStart);
+        }
+    }
+
+    /// Puts steps on the event queue.
+    fn schedule(&mut self, due: Vec<Due>) {
+        for Due { session, step, at } in due {
+            self.open += 1;
+            self.queue
+                .add(at.max(self.now), SimEvent::ClientSend { session, step });
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        let now = Duration::from_nanos(self.now);
+        for replica in &mut self.replicas {
+            replica.engine.handle_timeout(now);
+        }
+        let replicas = self.replicas.iter().map(|replica| {
+            let totals = replica.engine.stats().totals;
+            ReplicaTotals {
+                region: replica.region,
+                requests: totals.finished,
+                prompt_tokens: totals.prefix_query_tokens,
+                cached_tokens: totals.prefix_hit_tokens,
+                output_tokens: totals.generation_tokens,
+                preemptions: totals.preemptions,
+                busy: Duration::from_nanos(totals.busy_ns),
+            }
+        });
+        let replicas = replicas.collect();
+        let ended = self.records.iter().filter_map(|request| request.ended);
+        let ended = ended.max().unwrap_or_default();
+        let cut = self
+            .records
+            .iter()
+            .filter(|request| request.ended.is_none());
+        let cut = cut.count();
+        let mut outcome = Outcome {
+            replicas,
+            sends_until: self.clients.sends_until(),
+            ended: if cut > 0 { now } else { ended },
+            cut,
+            reached_limit: self.reached_limit,
+            samples: self.samples,
+            requests: self.records,
+            events: self.events,
+            ..Outcome::default()
+        };
+        for balancer in &self.balancers {
+            let counters = balancer.router.stats(time(self.now)).counters;
+            outcome.predicted_cached_tokens += counters.predicted_cached_tokens;
+            outcome.prediction_error_tokens += counters.prediction_error_tokens;
+            outcome.predicted_prompt_tokens += counters.measured_prompt_tokens;
+        }
+        outcome
+    }
+
+    /// The next random number (splitmix64).
+    fn random(&mut self) -> u64 {
+        self.rng_state = self.rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        crate::prompt::mix(0, self.rng_state)
+    }
+}
+
+fn nanos(time: Duration) -> Ns {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn time(at: Ns) -> isotherm_router::Time {
+    isotherm_router::Time::from_nanos(at)
+}

@@ -1,0 +1,247 @@
+//! Replicas: an engine each, its wake-ups, and the probes that ask it.
+//!
+//! A probe leaves the service, is read by the engine when it gets there, and is told when the answer is back. The next one
+//! leaves as the service's prober does it: one interval later, spread by a tenth around that, and never sooner than half
+//! an interval after the answer.
+
+use core::time::Duration;
+
+use isotherm_engine::model::Engine;
+use isotherm_router::{Event, Load, ReplicaId, ReplicaSpec};
+
+use super::event_queue::{Ns, SimEvent};
+use super::{Simulation, nanos};
+use crate::setup::{Action, ReplicaSetup};
+
+/// Jitter of the pauses between probes: from 0.9 to 1.1 of the interval.
+const JITTER_LEAST: f64 = 0.9;
+const JITTER_SPAN: f64 = 0.2;
+
+/// A replica.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) region: usize,
+    pub(super) engine: Engine,
+    pub(super) setup: ReplicaSetup,
+    pub(super) state: State,
+    /// The wake-up that counts.
+    epoch: u32,
+    /// When it is due.
+    wakes: Option<Duration>,
+    /// Prompt tokens on their way here, as the oracle counts them.
+    pub(super) expected_arrival_tokens: u64,
+}
+
+/// Whether a replica is in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The replica has not joined yet.
+    Absent,
+    /// The replica takes requests.
+    Member,
+    /// The replica finishes its requests and takes no other.
+    Draining,
+    /// The replica has left the pool.
+    Removed,
+}
+
+/// Probing of a replica by a service.
+#[derive(Debug)]
+pub(super) struct Probe {
+    balancer: u32,
+    replica: u32,
+    sent: Ns,
+    load: Load,
+}
+
+impl Simulation<'_> {
+    pub(super) fn build_replicas(&mut self) {
+        let setup = self.setup;
+        for (region, of) in setup.regions.iter().enumerate() {
+            for replica in &of.replicas {
+                self.replicas.push(Replica::new(region, *replica));
+            }
+        }
+        let first = 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX);
+        for change in &setup.changes {
+            if let Action::Join { region, replica } = change.what {
+                let region = region % setup.regions.len().max(1);
+                self.replicas.push(Replica::new(region, replica));
+            }
+        }
+        for replica in first {
+            self.join(replica);
+        }
+    }
+
+    /// A replica enters the pool of its region.
+    pub(super) fn join(&mut self, number: u32) {
+        let Some(replica) = self.replicas.get_mut(number as usize) else {
+            return;
+        };
+        if replica.state != State::Absent {
+            return;
+        }
+        replica.state = State::Member;
+        let region = replica.region;
+        let name = format!("10.{region}.{}.{}:8000", number / 256, number % 256);
+        if let Some(balancer) = self.balancer_of(region) {
+            let event = Event::Added {
+                replica: ReplicaId(number),
+                spec: ReplicaSpec { name },
+            };
+            self.send_event(balancer, event);
+            let probe = u32::try_from(self.probes.len()).unwrap_or(u32::MAX);
+            self.probes.push(Probe {
+                balancer,
+                replica: number,
+                sent: self.now,
+                load: Load::default(),
+            });
+            self.send_probe(probe, self.now);
+        }
+    }
+
+    /// Takes what an engine has to say, and sees to its next wake-up.
+    pub(super) fn drain_engine(&mut self, number: u32) {
+        while let Some(replica) = self.replicas.get_mut(number as usize)
+            && let Some(event) = replica.engine.poll_event()
+        {
+            self.handle_engine_event(&event);
+        }
+        let Some(replica) = self.replicas.get_mut(number as usize) else {
+            return;
+        };
+        let due = replica.engine.poll_timeout();
+        if due == replica.wakes {
+            return;
+        }
+        replica.wakes = due;
+        replica.epoch = replica.epoch.wrapping_add(1);
+        if let Some(at) = due {
+            let steps = SimEvent::EngineStep {
+                replica: number,
+                epoch: replica.epoch,
+            };
+            self.queue.add(nanos(at).max(self.now), steps);
+        }
+    }
+
+    pub(super) fn step_engine(&mut self, number: u32, epoch: u32) {
+        let Some(replica) = self.replicas.get_mut(number as usize) else {
+            return;
+        };
+        if replica.epoch != epoch {
+            return;
+        }
+        replica.wakes = None;
+        replica
+            .engine
+            .handle_timeout(Duration::from_nanos(self.now));
+        self.drain_engine(number);
+    }
+
+    fn send_probe(&mut self, number: u32, at: Ns) {
+        let Some(probe) = self.probes.get(number as usize) else {
+            return;
+        };
+        let way = self.probe_delay(probe);
+        if let Some(probe) = self.probes.get_mut(number as usize) {
+            probe.sent = at;
+        }
+        self.queue
+            .add(at + way, SimEvent::ProbeArrival { probe: number });
+    }
+
+    pub(super) fn read_probe(&mut self, number: u32) {
+        let Some(probe) = self.probes.get_mut(number as usize) else {
+            return;
+        };
+        let asked = probe.replica;
+        let Some(replica) = self.replicas.get_mut(asked as usize) else {
+            return;
+        };
+        if replica.state == State::Removed {
+            // The service probes its members only.
+            return;
+        }
+        replica
+            .engine
+            .handle_timeout(Duration::from_nanos(self.now));
+        probe.load = replica.load();
+        let way = self
+            .probes
+            .get(number as usize)
+            .map(|probe| self.probe_delay(probe));
+        self.queue.add(
+            self.now + way.unwrap_or_default(),
+            SimEvent::ProbeReply { probe: number },
+        );
+        self.drain_engine(asked);
+    }
+
+    pub(super) fn report_probe(&mut self, number: u32) {
+        let Some(probe) = self.probes.get(number as usize) else {
+            return;
+        };
+        let gone = self
+            .replicas
+            .get(probe.replica as usize)
+            .is_none_or(|replica| replica.state == State::Removed);
+        if gone {
+            return;
+        }
+        let event = Event::Probed {
+            replica: ReplicaId(probe.replica),
+            load: probe.load,
+            sent: super::time(probe.sent),
+        };
+        let (balancer, sent) = (probe.balancer, probe.sent);
+        self.send_event(balancer, event);
+        let interval = self.setup.probe_interval.max(Duration::from_micros(1));
+        let jitter = JITTER_LEAST + JITTER_SPAN * fraction(self.random());
+        let next = (sent + nanos(interval.mul_f64(jitter))).max(self.now + nanos(interval / 2));
+        self.send_probe(number, next);
+    }
+
+    fn probe_delay(&self, probe: &Probe) -> Ns {
+        let from = self.balancers.get(probe.balancer as usize);
+        self.service_to_replica(from.map_or(0, |balancer| balancer.region), probe.replica)
+    }
+}
+
+impl Replica {
+    fn new(region: usize, setup: ReplicaSetup) -> Self {
+        Self {
+            region,
+            engine: Engine::new(setup.engine()),
+            setup,
+            state: State::Absent,
+            epoch: 0,
+            wakes: None,
+            expected_arrival_tokens: 0,
+        }
+    }
+
+    /// Load on the replica's metrics page, with vLLM's names.
+    fn load(&self) -> Load {
+        let stats = self.engine.stats();
+        let tokens = u64::from(stats.blocks) * u64::from(self.engine.config().block_tokens);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a share from 0 to 1, as the page gives it"
+        )]
+        Load {
+            pending: u32::try_from(stats.waiting).unwrap_or(u32::MAX),
+            running: u32::try_from(stats.running).ok(),
+            kv_usage: Some(stats.kv_usage() as f32),
+            kv_capacity_tokens: Some(tokens),
+        }
+    }
+}
+
+/// A random number as a fraction of one.
+#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+fn fraction(random: u64) -> f64 {
+    (random >> 11) as f64 / (1_u64 << 53) as f64
+}

@@ -1,0 +1,60 @@
+//! The load over time: once a second, more seldom in long runs, so that samples stay few.
+
+use core::time::Duration;
+
+use super::Simulation;
+use super::event_queue::{Ns, SimEvent};
+use super::replica::State;
+use super::time;
+use crate::record::{ReplicaSample, Sample};
+
+/// Between two samples, at first.
+pub(super) const EVERY_NS: Ns = 1_000_000_000;
+/// With more samples than this every other one is dropped, and they are taken half as often.
+const SAMPLES_MAX: usize = 8_192;
+
+impl Simulation<'_> {
+    pub(super) fn sample(&mut self) {
+        let at = Duration::from_nanos(self.now);
+        let queued: usize = self
+            .balancers
+            .iter()
+            .map(|balancer| balancer.router.stats(time(self.now)).queue_length)
+            .sum();
+        let mut sample = Sample {
+            at,
+            queued: u32::try_from(queued).unwrap_or(u32::MAX),
+            replicas: Vec::with_capacity(self.replicas.len()),
+        };
+        for number in 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX) {
+            let Some(replica) = self.replicas.get_mut(number as usize) else {
+                continue;
+            };
+            if !matches!(replica.state, State::Member | State::Draining) {
+                continue;
+            }
+            replica.engine.handle_timeout(at);
+            let stats = replica.engine.stats();
+            let waiting = stats.waiting + stats.arrived;
+            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            sample.replicas.push(ReplicaSample {
+                replica: number,
+                outstanding: count(stats.running + waiting),
+                waiting: count(waiting),
+                pending_prefill_tokens: replica.engine.backlog_tokens(),
+            });
+            self.drain_engine(number);
+        }
+        self.samples.push(sample);
+        if self.samples.len() > SAMPLES_MAX {
+            let mut number = 0;
+            self.samples.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.sample_every *= 2;
+        }
+        self.queue
+            .add(self.now + self.sample_every, SimEvent::LoadSample);
+    }
+}
