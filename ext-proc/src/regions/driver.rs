@@ -3,11 +3,10 @@
 //! Everything that the core wants done is done under the same lock, in the order in which it was decided: nothing of it
 //! waits. Pools are locked from in here, and never the other way round.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use isotherm_regions::{Event, Heartbeat, Incarnation, Ping, PoolReplicas, Regions, RegionsConfig};
 use isotherm_router::{PeerId, Time};
-use tokio::sync::Notify;
 
 use super::adoption::Adoptions;
 use super::links::{LinkKey, Links, broken};
@@ -19,14 +18,13 @@ use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::peering::{KeyedLinkEvent, LinkEvent, Message};
 use crate::pool::PoolRegistry;
+use crate::sans_io::{DrivenCore, Driver};
 
 /// This service among the regions.
 #[derive(Debug)]
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
-    core: Mutex<DriverState>,
-    /// Rings when the core's next timeout came nearer than the timer task knows.
-    alarm: Arc<Notify>,
+    core: DrivenCore<DriverState>,
     this: Weak<Self>,
 }
 
@@ -40,19 +38,19 @@ impl RegionsDriver {
         adoptions: Adoptions,
         store: RecordStore,
     ) -> Arc<Self> {
-        let started = pool_registry.clock().now();
+        let clock = pool_registry.clock();
+        let state = DriverState::new(
+            clock.now(),
+            config,
+            incarnation,
+            regions,
+            links,
+            adoptions,
+            store,
+        );
         Arc::new_cyclic(|this| Self {
             pool_registry,
-            core: Mutex::new(DriverState::new(
-                started,
-                config,
-                incarnation,
-                regions,
-                links,
-                adoptions,
-                store,
-            )),
-            alarm: Arc::new(Notify::new()),
+            core: DrivenCore::new(state, clock),
             this: Weak::clone(this),
         })
     }
@@ -69,24 +67,9 @@ impl RegionsDriver {
         Weak::clone(&self.this)
     }
 
-    /// Rings when the next timeout came nearer.
-    pub(super) fn alarm(&self) -> Arc<Notify> {
-        Arc::clone(&self.alarm)
-    }
-
     /// Feeds the core an event.
     pub(super) fn handle(&self, event: Event) {
         self.drive(|core, now| core.regions.handle(now, event));
-    }
-
-    /// Makes time pass.
-    pub(super) fn tick(&self) {
-        self.drive(|core, now| core.regions.handle_timeout(now));
-    }
-
-    /// When to call [`Self::tick`] next.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.lock().regions.poll_timeout()
     }
 
     /// Dials those that a configuration names, from now on.
@@ -225,26 +208,34 @@ impl RegionsDriver {
         core.watched.clear();
     }
 
-    /// Runs one step, and does what the core wants done then.
-    pub(super) fn drive<T>(&self, step: impl FnOnce(&mut DriverState, Time) -> T) -> T {
-        let mut core = self.lock();
-        let before = core.regions.poll_timeout();
-        let result = step(&mut core, self.clock().now());
-        while let Some(effect) = core.regions.poll_effect() {
-            self.carry_out(&mut core, effect);
-        }
-        let after = core.regions.poll_timeout();
-        drop(core);
-        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
-            self.alarm.notify_one();
-        }
-        result
+    pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
+        self.core.lock()
+    }
+}
+
+impl Driver for RegionsDriver {
+    type Core = DriverState;
+    type Deferred = ();
+
+    fn driven_core(&self) -> &DrivenCore<DriverState> {
+        &self.core
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
-        // A panic under the lock is a bug in the core; the regions must go on.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn poll_timeout(state: &DriverState) -> Option<Time> {
+        state.regions.poll_timeout()
     }
+
+    fn handle_timeout(state: &mut DriverState, now: Time) {
+        state.regions.handle_timeout(now);
+    }
+
+    fn take_effects(&self, state: &mut DriverState) {
+        while let Some(effect) = state.regions.poll_effect() {
+            self.carry_out(state, effect);
+        }
+    }
+
+    fn finish(&self, (): ()) {}
 }
 
 /// What the core is to know of a configuration.

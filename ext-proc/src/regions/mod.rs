@@ -43,6 +43,7 @@ use crate::peering::{
     Acceptor, Credentials, KeyedLinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
 };
 use crate::pool::PoolRegistry;
+use crate::sans_io::run_timer;
 use adoption::Adoptions;
 use driver::{RegionsDriver, regions_config};
 use inbound::InboundLinks;
@@ -182,7 +183,7 @@ impl RegionsServer {
         let certificate = shared.clone();
         let mut tasks = vec![
             spawn(tasks::hear(shared.clone(), self.events)),
-            spawn(tasks::keep_time(shared.clone())),
+            spawn(run_timer(shared.clone())),
             spawn(tasks::beat(shared.clone())),
             spawn(tasks::follow_members(shared.clone())),
             spawn(tasks::follow_pools(shared.clone())),

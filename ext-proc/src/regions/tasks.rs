@@ -13,6 +13,7 @@ use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::peering::{Credentials, KeyedLinkEvent, ReloadResult};
 use crate::pool::PoolTable;
+use crate::sans_io::Driver;
 
 /// Takes what happens to links.
 pub(super) async fn hear(
@@ -25,33 +26,6 @@ pub(super) async fn hear(
         };
         shared.link(event);
     }
-}
-
-/// Makes time pass for the core.
-pub(super) async fn keep_time(shared: Weak<RegionsDriver>) {
-    let Some(alarm) = shared.upgrade().map(|shared| shared.alarm()) else {
-        return;
-    };
-    while let Some(due) = next(&shared) {
-        let timeout = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = timeout => if let Some(shared) = shared.upgrade() { shared.tick() },
-            () = alarm.notified() => {}
-        }
-    }
-}
-
-/// `None` when the service is gone; `Some(None)` when nothing is due.
-fn next(shared: &Weak<RegionsDriver>) -> Option<Option<Instant>> {
-    let shared = shared.upgrade()?;
-    let due = shared.deadline();
-    let due = due.and_then(|time| shared.clock().instant_of(time));
-    Some(due.map(Instant::from_std))
 }
 
 /// Loads certificates again when they change, and keeps count of it.
