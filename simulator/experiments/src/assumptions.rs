@@ -1,7 +1,7 @@
 //! The assumption on which DualMap's advantage rests.
 //!
 //! The paper's order is: DualMap above Preble, Min TTFT and Least Loaded at high rates of conversations. Here each
-//! assumption behind it is assumption by itself, and the same policies are swept over the rate again:
+//! assumption behind it is varied by itself, and the same policies are swept over the rate again:
 //!
 //! - who holds back what an engine cannot start: the router (selective pushing), or nobody (everything is pushed at once, and
 //!   waits where it can no longer be moved or reordered);
@@ -40,7 +40,7 @@ const TIE: f64 = 0.02;
 /// Longer than any run.
 const NEVER: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// An assumption, assumption.
+/// An assumption, varied.
 struct Assumption {
     name: &'static str,
     /// Difference from the first assumption.
@@ -127,7 +127,7 @@ pub(crate) fn run(context: &Context) -> Document {
     Document {
         title: "DualMap: which assumption makes the difference".into(),
         about: vec![format!(
-            "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations. One assumption is assumption in each panel, for all policies alike. Goodput: the \
+            "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations. One assumption is varied in each panel, for all policies alike. Goodput: the \
                  highest rate with {} of the requests within 5 s. {}",
             percent(GOODPUT_SHARE),
             crate::workloads::described(context.effort())

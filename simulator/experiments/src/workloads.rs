@@ -106,7 +106,7 @@ pub(crate) fn conversation(effort: &Effort, requests_per_s: f64) -> WorkloadSour
 /// Description of the conversations.
 pub(crate) fn described(effort: &Effort) -> &'static str {
     if effort.trace.is_some() {
-        "Conversations: the first requests of the trace itself; seeds differ in the phases of probes and in what policies rng by lot."
+        "Conversations: the first requests of the trace itself; seeds differ in the phases of probes and in the random choices of policies."
     } else {
         "Conversations: no trace was given, so a synthetic twin stands in, with the trace's arrivals, lengths and sharing; each seed is another twin."
     }

@@ -1,7 +1,7 @@
-//! A comparison for people, and for programs.
+//! The result of a comparison as terminal text and as JSON.
 
-use core::fmt::Write as _;
-
+use isotherm_report::number::percent;
+use isotherm_report::{Section, Table};
 use isotherm_router::Push;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::summary::Summary;
 /// Ratio of p90 TTFT below which two policies count as equal.
 const CLOSE: f64 = 1.05;
 
-/// Everything that is reported.
+/// Report of a comparison.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
     /// Input of the comparison.
@@ -45,10 +45,10 @@ struct JsonSystem<'a> {
 }
 
 impl Report<'_> {
-    /// For programs.
+    /// The comparison as JSON.
     ///
     /// # Errors
-    /// A figure is no number.
+    /// When a figure has no JSON form.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         let name_of = |row: &'_ SystemFigures| row.system.as_str();
         let systems = self.comparison.rows.iter().map(|row| JsonSystem {
@@ -69,103 +69,96 @@ impl Report<'_> {
         })
     }
 
-    /// For people.
+    /// The table and the advice, as terminal text.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        self.table(&mut text);
-        text.push('\n');
-        self.advice(&mut text);
-        text
+        let mut advice = Section::new("").text("");
+        for sentence in self.advice() {
+            advice = advice.text(sentence);
+        }
+        let mut table = Section::new("").table(self.table()).text(
+            "TTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
+             sees into the engines.",
+        );
+        if self.plan.push != Push::Blind {
+            table = table.text(format!(
+                "{BASELINE}, too, holds requests back here (--push); most load balancers do not: --push blind shows them."
+            ));
+        }
+        let title = format!("{}: comparison of policies", self.plan.workload.name);
+        isotherm_report::Report::new(title)
+            .section(table)
+            .section(advice)
+            .text()
     }
 
-    fn table(&self, text: &mut String) {
-        let oracle = self
-            .comparison
-            .of(System::Oracle)
-            .map_or(0.0, |summary| summary.ttft_p90_s);
-        let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64());
-        let slo = slo.replace(".000", "");
-        let _ = writeln!(
-            text,
-            "{:<18} {:>10} {:>9} {:>6} {:>9} {:>9} {:>9} {:>8} {:>10}",
+    fn table(&self) -> Table {
+        let oracle = self.comparison.of(System::Oracle);
+        let oracle = oracle.map_or(0.0, |summary| summary.ttft_p90_s);
+        let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64()).replace(".000", "");
+        let columns = [
             "policy",
             "tokens/s",
             "answers/s",
             "hits",
             "TTFT p50",
             "TTFT p90",
-            slo,
+            slo.as_str(),
             "failed",
-            "to oracle"
-        );
-        for SystemFigures { system, summary } in &self.comparison.rows {
-            let distance = if oracle > 0.0 && summary.requests > summary.failed {
-                format!("{:.2}x", summary.ttft_p90_s / oracle)
-            } else {
-                "-".to_owned()
-            };
-            let _ = writeln!(
-                text,
-                "{:<18} {:>10.0} {:>9.2} {:>5.1}% {:>7.2} s {:>7.2} s {:>8.1}% {:>8} {:>10}",
-                system.as_str(),
-                summary.throughput_tokens_per_s,
-                summary.throughput_requests_per_s,
-                summary.hit_ratio * 100.0,
-                summary.ttft_p50_s,
-                summary.ttft_p90_s,
-                summary.slo_attainment * 100.0,
-                summary.failed,
-                distance,
-            );
-        }
-        let _ = writeln!(
-            text,
-            "\nTTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
-             sees into the engines."
-        );
-        if self.plan.push != Push::Blind {
-            let _ = writeln!(
-                text,
-                "{BASELINE}, too, holds requests back here (--push); most load balancers do not: --push blind shows them."
-            );
-        }
+            "to oracle",
+        ];
+        Table::new(columns).with_rows(self.comparison.rows.iter().map(|row| {
+            let summary = &row.summary;
+            let is_comparable = oracle > 0.0 && summary.requests > summary.failed;
+            [
+                row.system.as_str().to_owned(),
+                format!("{:.0}", summary.throughput_tokens_per_s),
+                format!("{:.2}", summary.throughput_requests_per_s),
+                percent(summary.hit_ratio),
+                format!("{:.2} s", summary.ttft_p50_s),
+                format!("{:.2} s", summary.ttft_p90_s),
+                percent(summary.slo_attainment),
+                summary.failed.to_string(),
+                match is_comparable {
+                    true => format!("{:.2}x", summary.ttft_p90_s / oracle),
+                    false => "-".to_owned(),
+                },
+            ]
+        }))
     }
 
-    fn advice(&self, text: &mut String) {
-        let (Some(best), Some(baseline)) = (
-            self.comparison.best,
-            self.comparison.of(System::Policy(BASELINE)),
-        ) else {
-            text.push_str("No request was answered: the requests do not fit the engine, or the trace is empty after its warm-up.\n");
-            return;
+    fn advice(&self) -> Vec<String> {
+        let baseline = self.comparison.of(System::Policy(BASELINE));
+        let (Some(best), Some(baseline)) = (self.comparison.best, baseline) else {
+            let text = "No request was answered: the requests do not fit the engine, or the trace is empty after its warm-up.";
+            return vec![text.to_owned()];
         };
         let Some(summary) = self.comparison.of(System::Policy(best)) else {
-            return;
+            return Vec::new();
         };
-        let _ = writeln!(
-            text,
+        let mut advice = vec![format!(
             "Use {best}: {:.1} % of the requests within {:.1} s ({BASELINE}: {:.1} %), TTFT p90 {:.2} s ({:.2} s).",
             summary.slo_attainment * 100.0,
             self.plan.slo.as_secs_f64(),
             baseline.slo_attainment * 100.0,
             summary.ttft_p90_s,
             baseline.ttft_p90_s,
-        );
-        self.nothing_to_choose(text);
-        let _ = match self.saving {
-            Some(saving) => self.saved(saving, text),
-            None if best == BASELINE => {
-                writeln!(text, "No other policy serves this traffic better.")
-            }
-            None => writeln!(
-                text,
-                "What it would save in replicas cannot be said: {BASELINE} is as good or better in something, or the replicas differ."
+        )];
+        if self.is_idle() {
+            advice.push("All policies are within 5 % of each other: the fleet has time for everything. Look again with a smaller fleet \
+                 (--replicas) or more traffic (--speed-up, --rate).".to_owned());
+        }
+        advice.push(match self.saving {
+            Some(saving) => self.saved(saving),
+            None if best == BASELINE => "No other policy serves this traffic better.".to_owned(),
+            None => format!(
+                "The number of replicas that it would save is unknown: {BASELINE} is as good or better in some figure, or the replicas differ."
             ),
-        };
+        });
+        advice
     }
 
-    fn saved(&self, saving: &Savings, text: &mut String) -> core::fmt::Result {
+    fn saved(&self, saving: &Savings) -> String {
         let slo_s = self.plan.slo.as_secs_f64();
         let figures = |summary: &Summary| {
             format!(
@@ -176,15 +169,13 @@ impl Report<'_> {
         };
         let share = saving.share() * 100.0;
         match saving.baseline_replicas {
-            Some(without) => writeln!(
-                text,
+            Some(without) => format!(
                 "It saves {share:.0} % of the replicas: {} do at least what {without} do under {BASELINE} ({}; {BASELINE}: {}).",
                 saving.replicas,
                 figures(&saving.policy),
                 figures(&saving.baseline),
             ),
-            None => writeln!(
-                text,
+            None => format!(
                 "It saves more than {share:.0} % of the replicas: {BASELINE} is not as good even with {} instead of {} ({}).",
                 saving.tried,
                 saving.replicas,
@@ -193,22 +184,17 @@ impl Report<'_> {
         }
     }
 
-    /// A fleet that is never busy says nothing about policies.
-    fn nothing_to_choose(&self, text: &mut String) {
-        let of = |row: &SystemFigures| match row.system {
-            System::Policy(_) => Some(row.summary.ttft_p90_s),
-            System::Oracle => None,
-        };
-        let times = || self.comparison.rows.iter().filter_map(of);
-        let (least, most) = (
-            times().fold(f64::MAX, f64::min),
-            times().fold(0.0, f64::max),
-        );
-        if most <= least * CLOSE {
-            text.push_str(
-                "All policies are within 5 % of each other: the fleet has time for everything. Look again with a smaller one \
-                 (--replicas) or more traffic (--speed-up, --rate).\n",
-            );
-        }
+    /// Whether all policies are about as good: a fleet that is never busy cannot tell them apart.
+    fn is_idle(&self) -> bool {
+        let policies = self
+            .comparison
+            .rows
+            .iter()
+            .filter(|row| row.system != System::Oracle);
+        let (least, most) = policies.fold((f64::MAX, 0.0_f64), |(least, most), row| {
+            let p90 = row.summary.ttft_p90_s;
+            (least.min(p90), most.max(p90))
+        });
+        most <= least * CLOSE
     }
 }

@@ -72,7 +72,7 @@ impl Bursty {
                 if at >= self.duration_s {
                     break;
                 }
-                let lengths = lengths::rng(&mut rng);
+                let lengths = lengths::sample(&mut rng);
                 let prompt = Prompt::new([rng.text(lengths.prompt)]);
                 let key = rng.key();
                 let answer = Piece {

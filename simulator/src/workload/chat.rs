@@ -238,7 +238,7 @@ impl Book {
         } else {
             Some(&self.everywhere)
         };
-        let rank = self.popularity.rng(rng);
+        let rank = self.popularity.sample(rng);
         if kind < self.openings.popular_share {
             list.and_then(|list| list.get(rank)).copied()
         } else if kind < self.openings.popular_share + self.openings.own_share {

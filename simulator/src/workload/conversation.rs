@@ -104,14 +104,14 @@ impl Conversation {
     ) {
         let session = rng.id();
         let mut at = starts;
-        let mut tokens = within(COMMON_TOKENS + FIRST.rng(rng), PROMPT.0, PROMPT.1);
+        let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT.0, PROMPT.1);
         let mut blocks = vec![common];
         for turn in 0..TURNS_MAX {
             let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
             while blocks.len() < count {
                 blocks.push(rng.id());
             }
-            let answer = within(ANSWERS.rng(rng), ANSWER.0, ANSWER.1);
+            let answer = within(ANSWERS.sample(rng), ANSWER.0, ANSWER.1);
             if at >= 0.0 {
                 lines.push(TraceLine {
                     timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
@@ -127,7 +127,7 @@ impl Conversation {
             } else {
                 1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
             };
-            at += PAUSE_S.rng(rng).min(PAUSE_S_MAX);
+            at += PAUSE_S.sample(rng).min(PAUSE_S_MAX);
             if !rng.chance(goes_on) || at >= self.duration_s {
                 return;
             }
@@ -142,13 +142,13 @@ impl Conversation {
 /// The length of the next prompt, and how many blocks it shares with this one.
 fn grown(tokens: u32, answer: u32, rng: &mut SeededRng) -> (u32, usize) {
     let (next, kept) = if rng.chance(PARTIAL) {
-        let kept = KEPT_BLOCKS.rng(rng).round().max(2.0) as usize;
-        (f64::from(tokens) * PARTIAL_GROWTH.rng(rng), kept)
+        let kept = KEPT_BLOCKS.sample(rng).round().max(2.0) as usize;
+        (f64::from(tokens) * PARTIAL_GROWTH.sample(rng), kept)
     } else {
         let growth = if rng.chance(NO_GROWTH) {
             0.0
         } else {
-            GROWTH.rng(rng)
+            GROWTH.sample(rng)
         };
         let kept = (tokens / BLOCK_TOKENS) as usize;
         (f64::from(tokens) + f64::from(answer) + growth, kept)

@@ -75,7 +75,7 @@ const PARTS: [(f64, LogNormal, LogNormal); 10] = [
 ];
 
 /// Lengths of one request.
-pub fn rng(rng: &mut SeededRng) -> Lengths {
+pub fn sample(rng: &mut SeededRng) -> Lengths {
     let total: f64 = PARTS.iter().map(|(weight, ..)| weight).sum();
     let mut left = rng.unit() * total;
     let chosen = PARTS.iter().find(|(weight, ..)| {
@@ -85,7 +85,7 @@ pub fn rng(rng: &mut SeededRng) -> Lengths {
     let (prompt, answer) = chosen
         .or(PARTS.last())
         .map_or((1.0, 1.0), |(_, prompt, answer)| {
-            (prompt.rng(rng), answer.rng(rng))
+            (prompt.sample(rng), answer.sample(rng))
         });
     Lengths {
         prompt: within(prompt, PROMPT.0, PROMPT.1),
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn they_are_distributed_as_in_the_trace() {
         let mut random = SeededRng::new(1);
-        let drawn: Vec<Lengths> = (0..40_000).map(|_| rng(&mut random)).collect();
+        let drawn: Vec<Lengths> = (0..40_000).map(|_| sample(&mut random)).collect();
         let sorted = |of: fn(&Lengths) -> u32| {
             let mut values: Vec<u32> = drawn.iter().map(of).collect();
             values.sort_unstable();

@@ -1,4 +1,4 @@
-//! Random draws for the generators: everything follows from a seed, nothing from the clock or from the order of a map.
+//! Seeded random values for the generators: everything follows from a seed, nothing from the clock or from the order of a map.
 //!
 //! The distributions are written out rather than taken from a library: there are three of them, and a report must say the
 //! same after an update of a dependency.
@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::prompt::Piece;
 
-/// A stream of draws, and of identities that nothing else has.
+/// A stream of random values and of unique identities.
 #[derive(Clone, Debug)]
 pub struct SeededRng {
     random: Pcg64Mcg,
@@ -101,14 +101,14 @@ impl LogNormal {
         }
     }
 
-    /// A rng.
-    pub fn rng(&self, rng: &mut SeededRng) -> f64 {
+    /// A random value.
+    pub fn sample(&self, rng: &mut SeededRng) -> f64 {
         self.median * (self.sigma * rng.normal()).exp()
     }
 
-    /// A rng as a length between these two.
+    /// A random length between these two.
     pub fn tokens(&self, rng: &mut SeededRng, least: u32, most: u32) -> u32 {
-        within(self.rng(rng), least, most)
+        within(self.sample(rng), least, most)
     }
 }
 
@@ -117,8 +117,8 @@ impl LogNormal {
 pub struct Mixture(pub &'static [(f64, LogNormal)]);
 
 impl Mixture {
-    /// A rng.
-    pub fn rng(&self, rng: &mut SeededRng) -> f64 {
+    /// A random value.
+    pub fn sample(&self, rng: &mut SeededRng) -> f64 {
         let Self(parts) = self;
         let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
         let mut left = rng.unit() * total;
@@ -128,7 +128,7 @@ impl Mixture {
         });
         chosen
             .or(parts.last())
-            .map_or(0.0, |(_, part)| part.rng(rng))
+            .map_or(0.0, |(_, part)| part.sample(rng))
     }
 }
 
@@ -154,7 +154,7 @@ impl Zipf {
     }
 
     /// A rank, from 0.
-    pub fn rng(&self, rng: &mut SeededRng) -> usize {
+    pub fn sample(&self, rng: &mut SeededRng) -> usize {
         let total = self.sums.last().copied().unwrap_or(0.0);
         let at = rng.unit() * total;
         let rank = self.sums.partition_point(|sum| *sum < at);
@@ -186,7 +186,9 @@ mod tests {
     fn a_log_normal_has_the_mean_and_the_deviation_it_was_made_of() {
         let mut rng = SeededRng::new(1);
         let distribution = LogNormal::of_mean(441.34, 410.91);
-        let drawn: Vec<f64> = (0..100_000).map(|_| distribution.rng(&mut rng)).collect();
+        let drawn: Vec<f64> = (0..100_000)
+            .map(|_| distribution.sample(&mut rng))
+            .collect();
         let mean = drawn.iter().sum::<f64>() / 100_000.0;
         let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 100_000.0;
         assert!((mean - 441.34).abs() < 8.0, "{mean}");
@@ -202,7 +204,7 @@ mod tests {
         let (mut rng, zipf) = (SeededRng::new(1), Zipf::new(100, 1.0));
         let mut counts = [0_u32; 100];
         for _ in 0..100_000 {
-            counts[zipf.rng(&mut rng)] += 1;
+            counts[zipf.sample(&mut rng)] += 1;
         }
         // The weights 1, 1/2 and 1/10 of 5.187.
         for (rank, share) in [(0, 0.1928), (1, 0.0964), (9, 0.0193)] {

@@ -89,7 +89,7 @@ impl Tools {
                 let key = rng.key();
                 sessions.push(request(at, key, prompt, &mut rng));
             } else if called.is_none()
-                && let Some(tool) = tools.get(popularity.rng(&mut rng))
+                && let Some(tool) = tools.get(popularity.sample(&mut rng))
             {
                 agent(at, *tool, &mut rng, &mut sessions);
             }

@@ -116,7 +116,7 @@ pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[String]) -> Ve
         let hits =
             |system: &str| percent(rows.mean(group, system, 0.0, |row| row.summary.hit_ratio));
         conclusions.push(Conclusion::note(format!(
-            "{group}: {}. PaperComparison the oracle: {oracle}. Cache hits {}, the oracle's {}.",
+            "{group}: {}. Against the oracle: {oracle}. Cache hits {}, the oracle's {}.",
             said.join("; "),
             hits(OURS),
             hits(ORACLE)

@@ -137,7 +137,7 @@ pub(crate) fn conclusions(
     conclusions
 }
 
-/// SP-P against BP over what was assumption.
+/// SP-P against BP over the varied parameter.
 fn over(group: &str, rows: &Rows, unit: &str) -> String {
     let parts: Vec<String> = rows
         .xs(group)
