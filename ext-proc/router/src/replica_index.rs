@@ -1,18 +1,17 @@
-//! Dense numbers for targets, and sets of them.
+//! Dense numbers of targets, and sets of them.
 //!
-//! A replica's identity is never used twice, so it is a poor array index. Inside the core each replica that is
-//! present has a slot: small, reused, usable as a bit. Availability, subsets and the targets of a prefix are
-//! then bit sets, and "is one of the targets of this prefix available" costs a few instructions a word.
+//! A replica's identity is never reused, so it is a poor array index. Inside the core each replica has a replica index:
+//! small, reused, usable as a bit. Availability, subsets and the targets of a prefix are bit sets.
 
 use smallvec::SmallVec;
 
-/// The most slots at a time: replicas that are present, and those whose index entries are not purged yet.
+/// Replica indices in use at most: present replicas, and removed ones whose index entries are not purged yet.
 pub(crate) const INDICES_MAX: usize = 16_384;
 
-/// Sets of up to 64 times as many lie where they are used, and are copied without asking for memory.
+/// Words of a set that need no allocation.
 const WORDS_INLINE: usize = 16;
 
-/// A target's dense number.
+/// Dense number of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReplicaIndex(pub(crate) u16);
 
@@ -23,14 +22,14 @@ impl ReplicaIndex {
     }
 }
 
-/// A set of slots.
+/// A set of replica indices.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaSet {
     words: SmallVec<[u64; WORDS_INLINE]>,
     len: usize,
 }
 
-/// Words are copied as they are; what is derived would go through them one by one.
+/// Copies the words at once; the derived implementation would copy them one by one.
 impl Clone for ReplicaSet {
     fn clone(&self) -> Self {
         Self {
@@ -41,17 +40,17 @@ impl Clone for ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// How many.
+    /// Number of members.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the set has no members.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether this one is in it.
+    /// Whether the set contains this index.
     #[inline]
     pub(crate) fn contains(&self, slot: ReplicaIndex) -> bool {
         self.words
@@ -59,7 +58,7 @@ impl ReplicaSet {
             .is_some_and(|word| word & bit(slot) != 0)
     }
 
-    /// Puts one in, or takes it out; says whether that changed anything.
+    /// Inserts or removes an index; returns whether that changed the set.
     pub(crate) fn set(&mut self, slot: ReplicaIndex, member: bool) -> bool {
         let at = slot.index() / 64;
         if at >= self.words.len() {
@@ -84,7 +83,7 @@ impl ReplicaSet {
         true
     }
 
-    /// Whether all of them are in the other one.
+    /// Whether every member is in `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let (both, beyond) = self.words.split_at(self.words.len().min(other.words.len()));
         let left = both.iter().zip(&other.words);
@@ -92,9 +91,9 @@ impl ReplicaSet {
         left == 0 && beyond.iter().all(|word| *word == 0)
     }
 
-    /// Those that are not in the other one.
+    /// The members that are not in `other`.
     pub(crate) fn without(&self, other: &Self) -> Self {
-        // Mostly there are none, which is told without a look at how many.
+        // The common case is an empty result, which needs no copy.
         if self.is_within(other) {
             return Self::default();
         }
@@ -107,7 +106,7 @@ impl ReplicaSet {
         left
     }
 
-    /// All, in order.
+    /// Members in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.words
             .iter()
@@ -115,7 +114,7 @@ impl ReplicaSet {
             .flat_map(|(at, word)| Bits { at, word: *word })
     }
 
-    /// The first one at or behind `from`, going round at the end.
+    /// The first member at or after `from`, wrapping around at the end.
     pub(crate) fn next_round(&self, from: ReplicaIndex) -> Option<ReplicaIndex> {
         let start = from.index() / 64;
         let masked = self.words.get(start).map(|word| Bits {
@@ -131,7 +130,7 @@ impl ReplicaSet {
         })
     }
 
-    /// The one with `n` members in front of it.
+    /// The member with `n` members before it.
     pub(crate) fn nth(&self, n: usize) -> Option<ReplicaIndex> {
         let mut left = n;
         for (at, word) in self.words.iter().enumerate() {

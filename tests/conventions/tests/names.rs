@@ -112,7 +112,7 @@ const RETIRED: [(&str, &str); 44] = [
     (r"\bKnock\b", "TCP probe"),
     (r"\bNonsense\b", "DecodeError"),
     (r"\b(Lots|draws? lots|drawn lots)\b", "SeededRng, random"),
-    (r"\bpeek\w*\b", "prefetch_*"),
+    (r"\bfn peek\w*\b", "prefetch_*"),
     (r"\bguests_total\b", "forwarded_in_total"),
     (r"\bpeer_room\b", "peer_free_capacity"),
     (r"\bregion_standing\b", "region_state"),

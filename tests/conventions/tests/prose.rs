@@ -7,7 +7,7 @@ use regex::Regex;
 const BEGINNINGS: &str = concat!(
     r"^(The same|The other|The others|The rest|As above|As in|As it|As they|How many\b|How much\b|How often\b|",
     r"How long\b|How far\b|Those|Whoever|Whom|Whose|Who|Nobody|Somebody|Everybody|Anybody|It|Its|They|Their|Them|",
-    r"He|His|This one|That|Such|What|Which|One|Once|So many|So much|Ditto|Likewise|And|Or|But|Of these|Of them)\b"
+    r"He|His|This one|That|Such|What|Which|One of|One that|One more|So many|So much|Ditto|Likewise|And|Or|But|Of these|Of them)\b"
 );
 
 /// Words that hide an actor or are not the field's.

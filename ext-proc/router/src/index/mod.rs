@@ -230,12 +230,9 @@ impl PrefixIndex {
             for (block, key) in some.iter().zip(keys) {
                 let span = span_units(block.end_bytes.saturating_sub(end));
                 end = block.end_bytes;
-                let place = self
-                    .table
-                    .find_or_insert(key, block.hash, &mut self.nodes, |nodes| {
-                        nodes.create(block.hash, last, span, entry, fork)
-                    });
-                let (id, span) = match place {
+                let create = |nodes: &mut Nodes| nodes.create(block.hash, last, span, entry, fork);
+                let nodes = &mut self.nodes;
+                let (id, span) = match self.table.find_or_insert(key, block.hash, nodes, create) {
                     Insertion::Inserted(id) => (id, span),
                     Insertion::Existing(id) => {
                         let Some(node) = self.nodes.get(id) else {
@@ -265,15 +262,20 @@ impl PrefixIndex {
                 ..entry
             },
         );
-        let mut was_leaf = false;
-        if let Some(mut above) = self.nodes.entry(start, slot) {
-            was_leaf = above.children == 0;
-            above.children += 1;
-            self.nodes.set_entry(start, above);
-        }
-        self.order.added(slot, added, held, !was_leaf);
+        let extends_leaf = self.add_child(start, slot);
+        self.order.added(slot, added, held, !extends_leaf);
         self.order.push(slot, stamp, last, &self.nodes);
         last
+    }
+
+    /// Counts a new child of a target's entry; returns whether the entry was a leaf.
+    fn add_child(&mut self, id: NodeId, slot: ReplicaIndex) -> bool {
+        let Some(mut entry) = self.nodes.entry(id, slot) else {
+            return false;
+        };
+        entry.children += 1;
+        self.nodes.set_entry(id, entry);
+        entry.children == 1
     }
 
     /// Stamps a target's prefix as used.

@@ -1,11 +1,11 @@
-//! How much work comes in: requests, and seconds of computing prompts, each as a rate over the last while.
+//! Arrival rates of requests and of prefill work, as exponentially decaying averages.
 
 use crate::Time;
 
-/// How long what happened counts, seconds.
+/// Time constant of the decay, in seconds.
 const WHILE_S: f64 = 10.0;
 
-/// Rates over the last while: sums that fade exponentially.
+/// Decaying sums of requests and of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ArrivalRate {
     requests: f64,
@@ -14,7 +14,7 @@ pub(crate) struct ArrivalRate {
 }
 
 impl ArrivalRate {
-    /// A request came that takes so many seconds to compute.
+    /// Registers a request whose prompt takes `work_s` seconds to compute.
     pub(crate) fn add(&mut self, work_s: f64, now: Time) {
         let fade = self.fade(now);
         self.requests = self.requests * fade + 1.0;
@@ -22,12 +22,12 @@ impl ArrivalRate {
         self.at = self.at.max(now);
     }
 
-    /// Seconds of work a second: how many replicas it keeps busy.
+    /// Work per second: the number of replicas that it keeps busy.
     pub(crate) fn work(&self, now: Time) -> f64 {
         self.work_s * self.fade(now) / WHILE_S
     }
 
-    /// Requests a second, and seconds of work a second.
+    /// Requests per second, and work per second.
     pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
         let fade = self.fade(now);
         let rate = |sum: f64| sum * fade / WHILE_S;

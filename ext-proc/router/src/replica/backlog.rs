@@ -1,23 +1,20 @@
-//! How long a replica's prompts take: what is in front of a new one, and how fast it is computed; and how fast it
-//! writes answers.
+//! Queued prefill and speed of a replica: how long a new prompt waits, how fast it is computed, how fast answers are written.
 //!
-//! Nobody tells the router when a prompt has been computed: probes count requests, and a response's time to first token
-//! is only told at its end. So each replica is seen as one server that computes prompts in order: a prompt that is sent
-//! now is computed from `ready` on, and moves `ready` by its uncached tokens times the seconds that a token takes. Time
-//! passing empties the backlog; a replica with nothing outstanding has none, whatever was estimated. And an engine whose
-//! memory is full computes nothing for a while, whatever time passes: so the last requests that a probe finds waiting are
-//! taken to be uncomputed. Without that an overloaded engine looks idle, and whoever goes by the least work sends it all.
+//! No message tells when a prompt has been computed: probes count requests, and a response reports its time to first token
+//! at its end. Each replica is therefore modelled as one server that computes prompts in order. A prompt that is dispatched
+//! now is computed from `ready` on, and moves `ready` by its uncached tokens times the seconds per token. Time empties the
+//! backlog, and a replica with nothing outstanding has none. An engine whose memory is full computes nothing for a while:
+//! the last requests that a probe finds waiting count as uncomputed. Without that rule an overloaded engine looks idle.
 //!
-//! Two lines are fitted to what finished requests have measured:
+//! Finished requests fit two lines:
 //!
-//! - *prefill*: time to first token against the tokens that had to be computed before it, those in front included. A
-//!   ratio alone would put the engine's fixed costs (a step, the network) on the tokens: where nearly everything is
-//!   cached, prompts would look ten times as expensive as they are;
-//! - *decode*: time for one output token against the requests that were outstanding, since each sequence of a batch
-//!   makes its steps longer.
+//! - *prefill*: time to first token against the tokens computed before it, those of earlier requests included. A ratio
+//!   alone would put the engine's fixed costs on the tokens, and make cached prompts look expensive;
+//! - *decode*: time per output token against the requests outstanding, because each sequence of a batch makes its steps
+//!   longer.
 //!
-//! Before there is anything to learn from, the pool presumes a mid-sized model on one GPU, and a replica presumes the
-//! pool's lines until it has measured eight requests of its own, which is how replicas of different speed are told apart.
+//! Before the first measurement, the pool presumes a mid-sized model on one GPU. A replica uses the pool's lines until it
+//! has measured eight requests of its own.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -25,41 +22,40 @@ use std::collections::VecDeque;
 use super::least_squares::{DecayingLeastSquares, LinearModel};
 use crate::Time;
 
-/// What is presumed before anything was measured, by uncached tokens,
+/// Presumed prefill line, by uncached tokens.
 const PREFILL: LinearModel = LinearModel {
     fixed_s: 0.03,
     each_s: 0.000_1,
 };
-/// and by outstanding requests.
+/// Presumed decode line, by outstanding requests.
 const DECODE: LinearModel = LinearModel {
     fixed_s: 0.02,
     each_s: 0.000_5,
 };
-/// No engine computes a prompt token faster, or slower, in seconds; a line through noise may say so.
+/// Bounds of the time per prompt token, in seconds: noise can push a fitted line beyond them.
 const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
-/// Where the second presumed point lies, in tokens,
+/// Second presumed point of the prefill line, in tokens.
 const PREFILL_AT: f64 = 4_000.0;
-/// and in requests.
+/// Second presumed point of the decode line, in requests.
 const DECODE_AT: f64 = 20.0;
 
-/// So many requests of its own say how fast a replica is. Of a few it cannot be told whether the replica is slow or the
-/// prompts are long, and one that somebody has tried looks slower than one that nobody has.
+/// Requests after which a replica uses its own lines. Fewer cannot tell a slow replica from long prompts.
 const MEASURED_MIN: u32 = 8;
 
-/// How many requests of one replica are remembered that may not have begun.
+/// Requests per replica, not known to have begun, that are remembered at most.
 const SENT_MAX: usize = 1_024;
 
-/// Both lines.
+/// Prefill and decode lines of a replica or a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LatencyModel {
-    /// Time to first token by the tokens that have to be computed before it.
+    /// Time to first token, by the tokens computed before it.
     pub(crate) prefill: LinearModel,
-    /// Time for an output token by the requests that are outstanding.
+    /// Time per output token, by the requests outstanding.
     pub(crate) decode: LinearModel,
 }
 
 impl LatencyModel {
-    /// At least as fast as both.
+    /// The lower bound of two models.
     pub(crate) fn least(self, other: Self) -> Self {
         Self {
             prefill: self.prefill.least(other.prefill),
@@ -77,29 +73,29 @@ impl Default for LatencyModel {
     }
 }
 
-/// What a finished request has measured.
+/// Measurements of a finished request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
-    /// Tokens that had to be computed before its first one, those of others included.
+pub(crate) struct RequestMeasurement {
+    /// Tokens computed before its first output token, those of earlier requests included.
     pub(crate) tokens: f64,
-    /// How long that took, seconds.
+    /// Time to first token, in seconds.
     pub(crate) ttft_s: f64,
-    /// Its answer, where that is known.
-    pub(crate) output: Option<Output>,
+    /// Measurements of the answer, if known.
+    pub(crate) output: Option<AnswerMeasurement>,
 }
 
-/// What an answer has measured.
+/// Measurements of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    /// Requests that were outstanding with it.
+pub(crate) struct AnswerMeasurement {
+    /// Requests outstanding at the same time.
     pub(crate) outstanding: f64,
-    /// Its length.
+    /// Length in tokens.
     pub(crate) tokens: f64,
-    /// How long it took to write, seconds.
+    /// Time from first to last token, in seconds.
     pub(crate) seconds: f64,
 }
 
-/// How fast something is, as measured.
+/// Fits of both lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatencyFit {
     prefill: DecayingLeastSquares,
@@ -107,13 +103,17 @@ pub(crate) struct LatencyFit {
 }
 
 impl LatencyFit {
-    /// Whether it is known at all how long prompts take.
+    /// Whether any prefill was measured.
     pub(crate) fn is_measured(&self) -> bool {
         self.prefill.is_measured()
     }
 
-    /// Learns, and says how fast it is now.
-    pub(crate) fn learn(&mut self, measured: Measured, presumed: LatencyModel) -> LatencyModel {
+    /// Learns a measurement and returns the new model.
+    pub(crate) fn learn(
+        &mut self,
+        measured: RequestMeasurement,
+        presumed: LatencyModel,
+    ) -> LatencyModel {
         self.prefill.learn(measured.tokens, measured.ttft_s);
         if let Some(output) = measured.output {
             self.decode
@@ -130,17 +130,16 @@ impl LatencyFit {
     }
 }
 
-/// What one replica has to compute, as far as can be known.
+/// Queued prefill of one replica, and its speed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog {
-    /// When the prompts that were sent are computed.
+    /// When all dispatched prompts will be computed.
     ready: Time,
-    /// The last ones that were sent: when, and how many tokens each has to compute. Not those that have begun, as far as
-    /// probes tell.
+    /// Recent prompts that have not begun, as far as probes tell: dispatch time, and tokens to compute.
     sent: VecDeque<(Time, f64)>,
     speed: LatencyFit,
     latency: LatencyModel,
-    /// How many of its requests have been measured.
+    /// Number of measured requests.
     measured: u32,
 }
 
@@ -152,7 +151,7 @@ impl Backlog {
         }
     }
 
-    /// How fast it is, as far as it has measured that itself.
+    /// The replica's own model, once it has measured enough.
     pub(crate) const fn latency(&self) -> Option<&LatencyModel> {
         if self.measured >= MEASURED_MIN {
             Some(&self.latency)
@@ -161,34 +160,34 @@ impl Backlog {
         }
     }
 
-    /// The pool's pace as it is now, for a replica that has not measured enough of its own.
+    /// Takes over the pool's model until the replica has measured enough.
     pub(crate) fn presume(&mut self, pool: LatencyModel) {
         if self.measured < MEASURED_MIN {
             self.latency = pool;
         }
     }
 
-    /// When what was sent is computed.
+    /// When all dispatched prompts will be computed.
     pub(crate) const fn ready(&self) -> Time {
         self.ready
     }
 
-    /// How long until then, in seconds.
+    /// Time until all dispatched prompts are computed, in seconds.
     pub(crate) fn wait_s(&self, now: Time) -> f64 {
         self.ready.since(now).as_secs_f64()
     }
 
-    /// The same in tokens.
+    /// Queued prefill in tokens.
     pub(crate) fn tokens(&self, now: Time) -> f64 {
         self.wait_s(now) / self.latency.prefill.each_s
     }
 
-    /// When the last prompt was sent.
+    /// When the last prompt was dispatched.
     pub(crate) fn last_push(&self) -> Option<Time> {
         self.sent.back().map(|(at, _)| *at)
     }
 
-    /// A prompt was sent, of which so many tokens are to be computed.
+    /// Accounts for a dispatched prompt with `tokens` to compute.
     pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
         let takes = tokens * self.latency.prefill.each_s;
         let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
@@ -199,7 +198,7 @@ impl Backlog {
         self.sent.push_back((now, tokens));
     }
 
-    /// A probe, sent at `at`, found so many requests that have not begun: the last ones that it can have seen.
+    /// Applies a probe, sent at `at`, that found `pending` requests waiting: the last ones that the replica can have seen.
     pub(crate) fn probed(&mut self, pending: u32, at: Time) {
         let seen = self.sent.partition_point(|(sent, _)| *sent <= at);
         let pending = usize::try_from(pending).unwrap_or(usize::MAX);
@@ -211,13 +210,13 @@ impl Backlog {
         self.ready = self.ready.max(at.after(takes));
     }
 
-    /// Nothing is outstanding.
+    /// Clears the backlog of a replica with nothing outstanding.
     pub(crate) fn emptied(&mut self) {
         self.ready = Time::ZERO;
         self.sent.clear();
     }
 
-    pub(crate) fn learn(&mut self, measured: Measured, pool: LatencyModel) {
+    pub(crate) fn learn(&mut self, measured: RequestMeasurement, pool: LatencyModel) {
         self.latency = self.speed.learn(measured, pool);
         self.measured = self.measured.saturating_add(1);
         self.presume(pool);
@@ -269,7 +268,7 @@ mod tests {
         let mut backlog = Backlog::new(LatencyModel::default());
         for i in 0..20_u32 {
             let tokens = f64::from(i * 700 % 3_000);
-            let measured = Measured {
+            let measured = RequestMeasurement {
                 tokens,
                 ttft_s: 0.05 + tokens * 0.000_3,
                 output: None,

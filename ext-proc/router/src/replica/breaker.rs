@@ -1,25 +1,24 @@
-//! Whether a replica answers: what probes do not show.
+//! The circuit breaker of a replica (Nygard, *Release It!*), fed by how its requests end.
 //!
-//! A replica that answers 5xx at once, or drops every connection, may serve a perfect page of metrics all the while. Nothing
-//! stays outstanding there, so by every measure of load it is the best choice: a black hole. So each replica has a
-//! circuit breaker (Nygard, *Release It!*), fed by how its requests end:
+//! A replica that answers 5xx at once, or drops every connection, may serve a perfect metrics page. Nothing stays outstanding
+//! there, so every measure of load selects it. The breaker is
 //!
-//! - *Closed* until [`FAILURES_MAX`] failures in a row. Any success starts the row anew.
-//! - *Open* for a back-off that doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`] with every trial that fails.
-//! - *On trial* after that: one request at a time. A success closes the breaker. A trial that tells nothing (the client went
-//!   away, or the request itself was refused) makes room for the next one; so does one that takes longer than
-//!   [`TRIAL_MAX`], because a long answer is no failure.
+//! - *closed* until [`FAILURES_MAX`] failures in a row; a success resets the count;
+//! - *open* for a back-off that doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`] with every failed trial;
+//! - *on trial* after that: one request at a time. A success closes the breaker. A trial without a verdict (the client
+//!   disconnected, or the request itself was rejected) admits the next one. So does a trial longer than [`TRIAL_MAX`],
+//!   because a long answer is no failure.
 //!
-//! What was sent before the breaker last opened or closed says nothing of the time after: answers that began before an
-//! engine broke end well for minutes. Hence the epochs.
+//! Requests dispatched before the breaker last opened or closed do not count: streams that began before an engine broke can
+//! end well for minutes. Each opening and closing therefore begins an epoch.
 //!
-//! When no replica with a good probe has a closed breaker, all are used as if every breaker were closed (Envoy's panic
-//! threshold, at zero): a fault that all share is the requests' own or lies behind the replicas, and refusing everything
-//! would hide even that. When that ends, each open one is tried at once. The fleet sees to it.
+//! *Panic mode* (Envoy's panic threshold, at zero): when no replica with a good probe has a closed breaker, all are used. A
+//! fault that all replicas share lies in the requests or behind the replicas, and rejecting everything would hide it. When
+//! panic mode ends, each open replica gets a trial at once. [`super::Replicas`] implements it.
 //!
-//! Rejected: Envoy's outlier detection (it ejects behind the back of the queue and of the index, and the header that names
-//! a host overrides it); a share of failures in a window (needs traffic that a small pool does not have); counting
-//! 4xx (one client with bad requests would close the pool).
+//! Rejected: Envoy's outlier detection (it ejects without the queue or the index knowing, and the endpoint header overrides
+//! it); a failure rate over a window (a small pool lacks the traffic); counting 4xx (one client with bad requests would
+//! close the pool).
 
 use core::time::Duration;
 
@@ -27,46 +26,46 @@ use crate::Time;
 
 /// Failures in a row that open a breaker.
 pub(crate) const FAILURES_MAX: u32 = 5;
-/// How long it stays open the first time.
+/// First back-off.
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_secs(1);
-/// How long at most. Below the time that a request waits by default, so one that may go nowhere else gets its trial.
+/// Longest back-off. Shorter than the default `queue.wait_ms_max`, so a request that is bound to this replica gets a trial.
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// How long a trial keeps others away.
+/// Time after which a running trial admits another one.
 pub(crate) const TRIAL_MAX: Duration = Duration::from_secs(10);
 
-/// What a request says of a replica in the end.
+/// Verdict of a finished request on its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// It answered.
+    /// The replica answered.
     Success,
-    /// It did not, or with an error of its own.
+    /// The replica did not answer, or answered with a server error.
     Failure,
-    /// Nothing: the client went away, or the request was bad.
+    /// No verdict: the client disconnected, or the request was bad.
     None,
 }
 
-/// What a request was, when it was sent to a replica.
+/// Permit of a dispatched request: its epoch, and whether it is a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BreakerPermit {
     epoch: u64,
     trial: bool,
 }
 
-/// One replica's circuit breaker.
+/// Circuit breaker of a replica.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breaker {
     state: State,
-    /// How often it has opened and closed.
+    /// Number of openings and closings.
     epoch: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many failures in a row.
+    /// Requests pass; counts failures in a row.
     Closed { failures: u32 },
-    /// Nothing before `until`, then a trial.
+    /// No request before `until`, then a trial.
     Open { until: Time, back_off: Duration },
-    /// A trial is out; from `until` on it keeps no other one away.
+    /// A trial is running; after `until` another one may start.
     Trial { until: Time, back_off: Duration },
 }
 
@@ -77,17 +76,17 @@ impl Default for State {
 }
 
 impl Breaker {
-    /// Whether the replica is not in doubt.
+    /// Whether the breaker is closed.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
 
-    /// Whether the replica may be sent a request, be it a trial.
+    /// Whether a request may be dispatched, as a trial or otherwise.
     pub(crate) fn admits(&self, now: Time) -> bool {
         self.until().is_none_or(|until| now >= until)
     }
 
-    /// When it admits a trial; `None` while it is closed.
+    /// When the breaker admits a trial; `None` while it is closed.
     pub(crate) const fn until(&self) -> Option<Time> {
         match self.state {
             State::Closed { .. } => None,
@@ -95,7 +94,7 @@ impl Breaker {
         }
     }
 
-    /// A request goes to the replica.
+    /// Registers a dispatched request.
     pub(crate) fn sent(&mut self, now: Time) -> BreakerPermit {
         let trial = match self.state {
             State::Open { until, back_off } | State::Trial { until, back_off } if now >= until => {
@@ -113,7 +112,7 @@ impl Breaker {
         }
     }
 
-    /// A request that was sent to the replica has ended.
+    /// Applies the verdict of a finished request.
     pub(crate) fn ended(&mut self, sent: BreakerPermit, evidence: Evidence, now: Time) {
         if sent.epoch != self.epoch {
             return;
@@ -133,19 +132,19 @@ impl Breaker {
                     back_off,
                 };
             }
-            // Those that were sent although it is open (all are) do not prolong it: the back-off is about time.
+            // A failure in panic mode does not extend the back-off: the back-off measures time.
             (State::Trial { .. }, Evidence::None) | (State::Open { .. }, _) => {}
         }
     }
 
-    /// A request that was sent elsewhere was taken on by this replica, at a time that nobody knows.
-    pub(crate) fn stepped_in(&mut self, evidence: Evidence, now: Time) {
+    /// Applies the verdict of a request that Envoy retried on this replica; its dispatch time is unknown.
+    pub(crate) fn served_retry(&mut self, evidence: Evidence, now: Time) {
         if self.is_closed() {
             self.count(evidence, now);
         }
     }
 
-    /// A request came back, and nobody knows which one it was: of those that were sent last, it is presumed.
+    /// Counts a returned request as a failure. Its permit is unknown, so it counts for the present epoch.
     pub(crate) fn returned(&mut self, now: Time) {
         let sent = BreakerPermit {
             epoch: self.epoch,
@@ -154,7 +153,7 @@ impl Breaker {
         self.ended(sent, Evidence::Failure, now);
     }
 
-    /// It is seen to serve: no doubt is left.
+    /// Closes the breaker of a peer that is seen to serve.
     pub(crate) fn proven(&mut self) {
         if !self.is_closed() {
             self.epoch += 1;
@@ -162,8 +161,8 @@ impl Breaker {
         self.state = State::default();
     }
 
-    /// The next trial need not wait.
-    pub(crate) fn hasten(&mut self, now: Time) {
+    /// Admits a trial at once.
+    pub(crate) fn admit_trial_now(&mut self, now: Time) {
         if let State::Open { until, .. } = &mut self.state {
             *until = now.min(*until);
         }
@@ -281,7 +280,7 @@ mod tests {
         breaker.sent(s(1));
         for evidence in [Evidence::Success, Evidence::Failure, Evidence::None] {
             breaker.ended(old, evidence, s(1));
-            breaker.stepped_in(evidence, s(1));
+            breaker.served_retry(evidence, s(1));
             assert_eq!(breaker.until(), Some(s(11)));
         }
     }

@@ -1,59 +1,57 @@
-//! How many more requests a replica may be sent before its next probe.
+//! Admission headroom: how many more requests a replica is expected to admit before its next probe.
 //!
-//! SkyLB 3.3 calls a replica available while its last probe shows no pending request. Between two probes that
-//! rule alone lets a whole burst fall on one replica. So each replica has a *headroom*, learned in two numbers:
+//! SkyLB 3.3 calls a replica available while its last probe shows no pending request. Between two probes that rule would send
+//! a whole burst to one replica. The headroom has two learned numbers:
 //!
-//! - the *window*: how many requests it takes in between two probes. It doubles when it was used up and the next
-//!   probe shows nothing pending, and halves when a probe shows requests that are stuck. A replica that takes 30
-//!   requests gets there in four or five probes; one that prefills long prompts is fed as it digests them.
-//! - the *capacity*: how many it held when it last was seen full. Next to it the headroom is what is left of it,
-//!   at least one, or else a full replica that finishes one request would be sent a window's worth. It grows by
-//!   an eighth whenever it is reached with nothing pending, because requests differ in size (SkyLB: 20 to 50 on
-//!   one GPU and one data set), and it is never a reason alone to send nothing.
+//! - the *window*: requests that the replica admits between two probes. It doubles when it was used up and the next probe
+//!   shows nothing pending. It halves when a probe shows stuck requests;
+//! - the *capacity*: requests that the replica held when it was last seen full. Near it, the headroom is what is left of it,
+//!   at least one. It grows by an eighth when it is reached with nothing pending, because requests differ in size (SkyLB: 20
+//!   to 50 on one GPU and one data set).
 //!
-//! A request shows as pending until the engine's next step, so a pending request that was pushed just now says
-//! nothing: a replica is only called full when more are pending than were pushed in the last [`SETTLE`]. And gauges lag: a
-//! probe that shows fewer requests than were sent counts the youngest ones as not taken in yet.
+//! A request is pending until the engine's next step. A replica therefore counts as full only when more requests are pending
+//! than were sent in the last [`SETTLE`]. Gauges lag: when a probe shows fewer requests than were sent, the youngest ones
+//! count as not admitted yet.
 //!
-//! Where several services feed one replica, each tells the others what it pushed. Nobody tells when those end, so they
-//! count against the headroom until a probe that was sent after they were heard of: by then they are in its figures.
+//! Siblings share what they dispatched to the same replica, but not when it ends. Their requests count against the headroom
+//! until a probe that was sent after the message: by then the engine's gauges include them.
 //!
-//! Rejected: a fixed number a probe (too many for one engine, too few for another), and one window as in TCP
-//! without the capacity (a full replica got half a window on every finish, and its queue grew while others idled).
+//! Rejected: a fixed number per probe (too many for one engine, too few for another); one window without a capacity, as in
+//! TCP (a full replica got half a window at every finish, and its queue grew while others idled).
 
 use core::time::Duration;
 
 use super::pushes::Pushes;
 use crate::{Load, Time};
 
-/// How long an engine may take to look at a request: a long step, and the lag of its gauges.
+/// Longest time until an engine's gauges show a request: a long step, and their lag.
 pub(crate) const SETTLE: Duration = Duration::from_millis(250);
-/// What a replica that nothing is known of may be sent before its first answer.
+/// First window, before the first probe.
 const WINDOW_START: u32 = 2;
-/// The largest window.
+/// Largest window.
 const WINDOW_MAX: u32 = 256;
-/// What a busy replica may be sent between two probes while another one idles.
+/// Largest window of a busy replica while another replica idles.
 const THROTTLED_WINDOW: u32 = 2;
-/// With less of its KV cache in use, a replica with stuck requests is slow to take them in, but not full.
+/// Share of the KV cache in use below which a replica with stuck requests is slow, not full.
 pub(crate) const KV_FULL_MIN: f32 = 0.8;
 
-/// What is learned of one replica.
+/// Headroom of one replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Headroom {
     window: u32,
     capacity: Option<u32>,
-    /// May be sent another one while fewer are outstanding.
+    /// Number of outstanding requests below which the replica is available.
     limit: u32,
-    /// The same while another replica idles.
+    /// Limit while another replica idles.
     throttled_limit: u32,
     pushes: Pushes,
-    /// What siblings pushed to the same replica.
+    /// Requests that siblings dispatched to this replica.
     siblings: Pushes,
-    /// Of that, what the last probe does not know of.
+    /// Number of these that the last probe does not include.
     siblings_since: u32,
-    /// When the last probe without a pending request was sent.
+    /// Time of the last probe without a pending request.
     clear: Option<Time>,
-    /// Whether the last probe showed stuck requests: only the first of a row halves the window.
+    /// Whether the last probe showed stuck requests; only the first of a row halves the window.
     stuck: bool,
 }
 
@@ -74,28 +72,28 @@ impl Default for Headroom {
 }
 
 impl Headroom {
-    /// A request was sent to the replica.
+    /// Registers a dispatched request.
     pub(crate) fn pushed(&mut self, now: Time) {
         self.pushes.push(now);
     }
 
-    /// When the replica was sent its last request.
+    /// Time of the last dispatch.
     pub(crate) fn last_push(&self) -> Option<Time> {
         self.pushes.last()
     }
 
-    /// A sibling sent a request to the replica. When it ends is not told, so it counts until a probe knows of it.
+    /// Registers a request that a sibling dispatched. It counts until a probe includes it.
     pub(crate) fn pushed_by_sibling(&mut self, now: Time) {
         self.siblings.push(now);
         self.siblings_since = self.siblings_since.saturating_add(1);
     }
 
-    /// Whether a sibling sent it something that the last probe does not know of.
+    /// Whether a sibling's request counts that the last probe does not include.
     pub(crate) const fn has_siblings_pushes(&self) -> bool {
         self.siblings_since > 0
     }
 
-    /// A probe, sent at `sent`, says this; `outstanding` counts what was sent and has not finished.
+    /// Applies a probe that was sent at `sent`. `outstanding` counts the requests dispatched and not finished.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32) {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
@@ -103,7 +101,7 @@ impl Headroom {
         let settled = sent.before(SETTLE);
         let fresh = self.pushes.since(settled).saturating_sub(since);
         if load.pending > 0 {
-            // Heard of late, so they count as young for longer.
+            // A sibling's message is late, so its requests count as fresh for longer.
             let theirs = self.siblings.since(settled);
             self.saw_pending(load, older, fresh.saturating_add(theirs));
         } else {
@@ -114,7 +112,7 @@ impl Headroom {
         self.siblings.forget_before(keep);
     }
 
-    /// Whether it may be sent another one; `throttled` while another replica idles.
+    /// Whether the replica admits another request; `throttled` while another replica idles.
     pub(crate) const fn admits(&self, outstanding: u32, throttled: bool) -> bool {
         let limit = if throttled {
             self.throttled_limit
@@ -124,14 +122,14 @@ impl Headroom {
         outstanding.saturating_add(self.siblings_since) < limit
     }
 
-    /// How many more it may be sent now.
+    /// Requests that the replica admits now.
     pub(crate) const fn left(&self, outstanding: u32) -> u32 {
         self.limit
             .saturating_sub(outstanding)
             .saturating_sub(self.siblings_since)
     }
 
-    /// How many it held when it was seen full.
+    /// Requests that the replica held when it was last seen full.
     pub(crate) const fn capacity(&self) -> Option<u32> {
         self.capacity
     }
@@ -145,7 +143,7 @@ impl Headroom {
         }
         self.stuck = true;
         if load.kv_usage.is_none_or(|usage| usage >= KV_FULL_MIN) {
-            // Where another router feeds the replica too, what waits need not be ours: then `running` knows more.
+            // Another router's requests may be among the pending ones; then `running` is the better figure.
             let taken_in = older.saturating_sub(load.pending);
             let running = load.running.unwrap_or(0).min(older);
             self.capacity = Some(taken_in.max(running).max(1));

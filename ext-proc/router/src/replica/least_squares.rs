@@ -1,25 +1,25 @@
-//! A straight line through what was measured, by least squares that forget.
+//! A line fitted by least squares with decaying weights.
 //!
-//! Two presumed points hold it while little is known, and where all that was measured lies at one place.
+//! Two presumed points hold the line while few measurements exist, and where all of them lie at one place.
 
-/// How much of what was learned remains when the next one is learned.
+/// Decay of all earlier weights with each measurement.
 const MEMORY: f64 = 0.97;
-/// How many measurements each presumed point counts for.
+/// Weight of each presumed point, in measurements.
 const PRESUMED_WEIGHT: f64 = 0.2;
-/// Nothing is in the way for less than this, seconds.
+/// Smallest slope, in seconds.
 const EACH_S_MIN: f64 = 1e-7;
 
-/// A line: how long something takes by the number of things that are in its way.
+/// A line: duration by the number of preceding items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearModel {
-    /// Whatever the number, seconds.
+    /// Intercept, in seconds.
     pub(crate) fixed_s: f64,
-    /// For each of them, seconds.
+    /// Slope, in seconds per item.
     pub(crate) each_s: f64,
 }
 
 impl LinearModel {
-    /// Below both.
+    /// The lower bound of two lines.
     pub(crate) const fn least(self, other: Self) -> Self {
         Self {
             fixed_s: self.fixed_s.min(other.fixed_s),
@@ -28,7 +28,7 @@ impl LinearModel {
     }
 }
 
-/// Sums for least squares that forget.
+/// Decaying sums of a least-squares fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DecayingLeastSquares {
     count: f64,
@@ -39,7 +39,7 @@ pub(crate) struct DecayingLeastSquares {
 }
 
 impl DecayingLeastSquares {
-    /// It took so long, with so many in the way.
+    /// Adds a measurement: a duration in seconds with `number` preceding items.
     pub(crate) fn learn(&mut self, number: f64, seconds: f64) {
         let kept = Self {
             count: self.count * MEMORY,
@@ -51,13 +51,12 @@ impl DecayingLeastSquares {
         *self = kept.with(1.0, number, seconds);
     }
 
-    /// Whether anything was learned.
+    /// Whether any measurement was added.
     pub(crate) fn is_measured(&self) -> bool {
         self.count > 0.0
     }
 
-    /// The line through what was learned; through two points of the presumed one, at zero and at `presumed_at`, as far as
-    /// that is little.
+    /// The fitted line. Two points of the presumed line, at zero and at `presumed_at`, stabilise it.
     pub(crate) fn line(&self, presumed: LinearModel, presumed_at: f64) -> LinearModel {
         let there = presumed.fixed_s + presumed.each_s * presumed_at;
         let all = self.with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s).with(

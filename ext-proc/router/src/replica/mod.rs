@@ -1,4 +1,4 @@
-//! One replica: its load as last told, its health, what was sent to it.
+//! State of one replica: its last probe, its health, the requests dispatched to it.
 
 mod arrival_rate;
 mod backlog;
@@ -10,8 +10,8 @@ mod replicas;
 mod stall_detector;
 
 use arrival_rate::ArrivalRate;
+pub(crate) use backlog::{AnswerMeasurement, RequestMeasurement};
 use backlog::{Backlog, LatencyFit, LatencyModel};
-pub(crate) use backlog::{Measured, Output};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 use headroom::Headroom;
 pub(crate) use pushes::Pushes;
@@ -20,30 +20,30 @@ use stall_detector::StallDetector;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
-/// One replica.
+/// A replica of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Replica {
-    /// Its identity.
+    /// Identity, never reused.
     pub(crate) id: ReplicaId,
-    /// Its stable name.
+    /// Stable name: the address.
     pub(crate) name: String,
-    /// Requests sent to it and not finished.
+    /// Requests dispatched and not finished.
     pub(crate) outstanding: u32,
-    /// When it was sent its last request, in decisions: who has waited longest wins ties.
+    /// Sequence number of its last dispatch; the lowest one wins ties.
     pub(crate) turn: u64,
-    /// Whether it gets nothing new.
+    /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
     /// Predicted hits in a row that did not happen.
     false_hits: u32,
     headroom: Headroom,
     breaker: Breaker,
     backlog: Backlog,
-    /// What it was sent over the last while.
+    /// Arrival rates of recent dispatches.
     arrivals: ArrivalRate,
     stall: StallDetector,
-    /// The last good probe, and when it was sent.
+    /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
-    /// Whether a probe failed since.
+    /// Whether a later probe failed.
     failed: bool,
 }
 
@@ -66,7 +66,7 @@ impl Replica {
         }
     }
 
-    /// What its last good probe said.
+    /// Load of the last good probe.
     pub(crate) const fn load(&self) -> Option<&Load> {
         match &self.probe {
             Some((load, _)) => Some(load),
@@ -74,7 +74,7 @@ impl Replica {
         }
     }
 
-    /// Whether it takes another request, or why not. `rules` are the pool's.
+    /// Whether the replica is available, or why not.
     pub(crate) fn availability(&self, rules: &Rules, now: Time, throttled: bool) -> Availability {
         if self.draining {
             return Availability::Draining;
@@ -97,8 +97,8 @@ impl Replica {
         }
     }
 
-    /// Why it is not healthy, if it is not: its last probe failed or is too old. Without any probe it is
-    /// presumed healthy, since nothing may probe it; `pending` wants one all the same.
+    /// Why the replica is unhealthy, if it is: its last probe failed or is stale. A replica without any probe counts as
+    /// healthy, because nothing may probe it; push rule `pending` requires a probe all the same.
     pub(crate) fn ill(&self, rules: &Rules, now: Time) -> Option<Availability> {
         if self.failed {
             return Some(Availability::ProbeFailed);
@@ -108,14 +108,13 @@ impl Replica {
             .then_some(Availability::Stale)
     }
 
-    /// When its last good probe becomes too old.
+    /// When the last good probe becomes stale.
     fn expires(&self, rules: &Rules) -> Option<Time> {
         self.probe
             .map(|(_, sent)| sent.after(rules.probe_stale_after))
     }
 
-    /// When the passing of time alone changes whether it is available: its last good probe becomes too old, or it may be
-    /// tried again.
+    /// When the availability next changes without an event: a probe becomes stale, or a trial is due.
     fn next_change(&self, rules: &Rules, now: Time) -> Option<Time> {
         let changes = [self.expires(rules), self.breaker.until()];
         changes
@@ -134,12 +133,12 @@ impl Replica {
         }
     }
 
-    /// Whether it has nothing to do, as far as is known.
+    /// Whether the replica has no requests, as far as is known.
     fn is_idle(&self) -> bool {
         self.outstanding == 0 && !self.headroom.has_siblings_pushes()
     }
 
-    /// Whether it has no room until a request of its own ends.
+    /// Whether the replica admits nothing until one of its requests ends.
     pub(crate) fn is_full(&self) -> bool {
         let reached = self
             .headroom
@@ -152,7 +151,7 @@ impl Replica {
         reached || is_out_of_memory
     }
 
-    /// How many more it may be sent before its next probe; `None` where the mode does not bound it.
+    /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {
             Push::Pending => Some(self.headroom.left(self.outstanding)),
@@ -161,7 +160,7 @@ impl Replica {
         }
     }
 
-    /// How many requests it can start now, when it is available. One that is on trial gets one.
+    /// Requests that an available replica can start now; one for a replica on trial.
     fn free_capacity(&self, rules: &Rules) -> u32 {
         let most = if rules.is_breaker_panic || self.breaker.is_closed() {
             u32::MAX
@@ -171,7 +170,7 @@ impl Replica {
         self.headroom(rules).unwrap_or_default().min(most)
     }
 
-    /// For people. `throttled` while another replica idles.
+    /// Status for the admin interface. `throttled` while another replica idles.
     pub(crate) fn status(&self, rules: &Rules, now: Time, throttled: bool) -> ReplicaStatus {
         ReplicaStatus {
             id: self.id,
@@ -188,13 +187,13 @@ impl Replica {
     }
 }
 
-/// When replicas of a pool are available.
+/// Availability rules of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rules {
     pub(crate) push: Push,
     pub(crate) probe_stale_after: core::time::Duration,
-    /// Blind pushing only, and no probe succeeds: then anybody is better than nobody.
+    /// Push rule `blind`, and no probe succeeds: every replica counts as available.
     pub(crate) is_probe_panic: bool,
-    /// Every replica with a good probe fails its requests: then none is left out for that.
+    /// Panic mode: every replica with a good probe fails its requests, so failures exclude none.
     pub(crate) is_breaker_panic: bool,
 }

@@ -1,16 +1,16 @@
-//! When a target was pushed how many requests, as far back as a probe or a report may ask.
+//! Counts of recent dispatches to one target, as far back as a probe or a report may refer to.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::Time;
 
-/// Pushes closer together than this are kept as one group.
+/// Dispatches closer together than this form one group.
 const GROUP: Duration = Duration::from_millis(1);
-/// The most groups kept; past it the two oldest become one.
+/// Groups kept at most; beyond it the two oldest merge.
 const GROUPS_MAX: usize = 1024;
 
-/// Recent pushes to one target, oldest first.
+/// Recent dispatches to one target, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pushes {
     groups: VecDeque<Group>,
@@ -24,7 +24,7 @@ struct Group {
 }
 
 impl Pushes {
-    /// One more.
+    /// Adds a dispatch.
     pub(crate) fn push(&mut self, now: Time) {
         if let Some(group) = self.groups.back_mut()
             && now < group.first.after(GROUP)
@@ -47,12 +47,12 @@ impl Pushes {
         });
     }
 
-    /// When the last one was.
+    /// Time of the last dispatch.
     pub(crate) fn last(&self) -> Option<Time> {
         self.groups.back().map(|group| group.last)
     }
 
-    /// How many at or after a point in time. A group that spans it counts whole: too many is the safe side.
+    /// Number of dispatches at or after a time. A group that spans the time counts whole: too many is the safe side.
     pub(crate) fn since(&self, time: Time) -> u32 {
         self.groups
             .iter()
@@ -62,7 +62,7 @@ impl Pushes {
             .sum()
     }
 
-    /// Forgets what is older than a point in time.
+    /// Drops the groups before a time.
     pub(crate) fn forget_before(&mut self, time: Time) {
         while self.groups.front().is_some_and(|group| group.last < time) {
             self.groups.pop_front();

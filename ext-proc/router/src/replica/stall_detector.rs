@@ -1,23 +1,22 @@
-//! Whether a replica still begins to compute prompts (`DualMap`, appendix A.7: the decode bottleneck).
+//! Detects a replica that begins no prompt although requests wait in it (`DualMap`, appendix A.7: the decode bottleneck).
 //!
-//! An engine whose memory is full computes no prompt until an answer ends, however few prompts wait. `DualMap` sees that in
-//! its own engine: no prompt has been computed for a while although some wait. From outside there are two signs. A probe
-//! tells how many requests wait and how many run: when fewer wait than before, or more run, one has begun. And a request
-//! that has ended says when its first token came.
+//! An engine whose memory is full computes no prompt until an answer ends. `DualMap` reads that inside its own engine. From
+//! outside there are two signs of progress: between two probes, fewer requests wait or more run; and a finished request
+//! reports when its first token came.
 
 use crate::{Load, Time};
 
-/// Since when a replica has begun no prompt.
+/// Start of the present stall of a replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StallDetector {
-    /// Since when some wait and none begins, as far as can be seen.
+    /// Time since which requests wait and none begins.
     since: Option<Time>,
     pending: u32,
     running: Option<u32>,
 }
 
 impl StallDetector {
-    /// A probe, sent at `sent`, says this.
+    /// Applies a probe that was sent at `sent`.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time) {
         let more_run = load.running > self.running;
         let begun = load.pending < self.pending || more_run;
@@ -30,12 +29,12 @@ impl StallDetector {
         self.running = load.running;
     }
 
-    /// The first token of some request came at this time.
+    /// Registers the time of a first token.
     pub(crate) fn computed(&mut self, at: Time) {
         self.since = self.since.map(|since| since.max(at));
     }
 
-    /// Since when some wait there and none begins, if that is so.
+    /// Time since which requests wait and none begins, if any waits.
     pub(crate) const fn stalled_since(&self) -> Option<Time> {
         self.since
     }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::dispatch::share_of;
 use super::{InFlightRequest, Router};
 use crate::index::AnswerKey;
-use crate::replica::{Evidence, Measured, Output};
+use crate::replica::{AnswerMeasurement, Evidence, RequestMeasurement};
 use crate::{End, ReplicaId, RequestId, ServedBy};
 
 /// Length of a token before anything is known: about four bytes of English.
@@ -77,7 +77,7 @@ impl Router {
         self.replicas
             .released(flight.replica, flight.sent, of_chosen, self.now);
         if let Some(other) = other {
-            self.replicas.stepped_in(other, evidence, self.now);
+            self.replicas.served_retry(other, evidence, self.now);
         }
         let ok = end == End::Answered;
         if ok {
@@ -181,10 +181,10 @@ impl Router {
             // A stream in one piece: its first byte came with its last token, and tells neither.
             return;
         }
-        let measured = Measured {
+        let measured = RequestMeasurement {
             tokens: flight.ahead_tokens + f64::from(uncached),
             ttft_s: ttft.as_secs_f64(),
-            output: output.map(|tokens| Output {
+            output: output.map(|tokens| AnswerMeasurement {
                 outstanding: f64::from(flight.outstanding),
                 tokens: f64::from(tokens),
                 seconds: writing_s,

@@ -11,7 +11,7 @@ use super::query::{CandidateQuery, WaitTimes};
 use crate::index::{AnswerKey, Answers, PrefixIndex, Sessions};
 use crate::policy::View;
 use crate::queue::Queue;
-use crate::replica::{Measured, Output, Replica, Replicas};
+use crate::replica::{AnswerMeasurement, Replica, Replicas, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
     Load, Push, ReplicaId, Request, RequestId, RouterConfig, Scope, SessionKey, Tier, Time,
@@ -27,7 +27,7 @@ enum Op {
     /// It is sent this conversation, as long as that is then.
     Sent { conversation: u64, blocks: u32 },
     /// It was so many times as slow as others, and wrote an answer.
-    Measured { slow: u32, answer: u32 },
+    RequestMeasurement { slow: u32, answer: u32 },
     /// So much of its memory is in use.
     Probed { usage: f32 },
 }
@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0_u64..4, 1_u32..40)
             .prop_map(|(conversation, blocks)| Op::Sent { conversation, blocks }),
-        3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::Measured { slow, answer }),
+        3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::RequestMeasurement { slow, answer }),
         1 => (0.0_f32..1.0).prop_map(|usage| Op::Probed { usage }),
     ]
 }
@@ -87,14 +87,14 @@ impl Pool {
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
                 self.answers.record(key, id, blocks * 20);
             }
-            Op::Measured { slow, answer } => {
+            Op::RequestMeasurement { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
                 self.replicas.learn(
                     id,
-                    Measured {
+                    RequestMeasurement {
                         tokens,
                         ttft_s: 0.01 + slow * 1e-5 * tokens,
-                        output: Some(Output {
+                        output: Some(AnswerMeasurement {
                             outstanding: 3.0,
                             tokens,
                             seconds: tokens * slow * 0.002,

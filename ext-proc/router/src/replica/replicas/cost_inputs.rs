@@ -1,24 +1,26 @@
-//! What a replica's offer is made of, side by side: a decision prices some ten of a thousand replicas, and each of those is
-//! a dozen cache lines that lie anywhere. Kept as the replica is, whenever it changes.
+//! Inputs of the cost model of each replica, side by side.
+//!
+//! A decision prices about ten of a thousand replicas, and a [`Replica`] spans a dozen cache lines. The copy is updated
+//! whenever the replica changes.
 
 use super::{ArrivalRate, LatencyModel};
 use crate::Time;
 use crate::replica::Replica;
 
-/// What a replica's offer is made of. One that is not there has nothing to do.
+/// Inputs of the cost model. The default is an idle replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CostInputs {
-    /// When what was sent to it is computed.
+    /// When all dispatched prompts will be computed.
     pub(super) ready: Time,
-    /// What it was sent over the last while.
+    /// Arrival rates.
     pub(super) arrivals: ArrivalRate,
-    /// How fast it is, as far as it has measured that itself.
+    /// The replica's own latency model, once it has measured enough.
     pub(super) latency: Option<LatencyModel>,
-    /// Its engine's memory, where that is told.
+    /// KV cache of the engine, if it reports it.
     pub(super) memory: Option<Memory>,
 }
 
-/// An engine's memory, in tokens.
+/// KV cache of an engine, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     pub(super) capacity: f64,
@@ -27,14 +29,14 @@ pub(super) struct Memory {
 
 impl CostInputs {
     pub(super) fn of(replica: &Replica) -> Self {
-        let told = replica
+        let reported = replica
             .load()
             .and_then(|load| Some((load.kv_usage?, load.kv_capacity_tokens?)));
         Self {
             ready: replica.backlog.ready(),
             arrivals: replica.arrivals,
             latency: replica.backlog.latency().copied(),
-            memory: told.map(|(usage, capacity)| Memory::new(usage, capacity)),
+            memory: reported.map(|(usage, capacity)| Memory::new(usage, capacity)),
         }
     }
 }

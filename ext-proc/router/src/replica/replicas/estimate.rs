@@ -1,16 +1,16 @@
-//! What a policy may ask of the pool's speed: see `replica/backlog.rs` for how it is learned.
+//! Estimates that policies use: queued prefill, time to first token, decode time. [`crate::replica`] learns the models.
 
 use core::time::Duration;
 
 use super::cost_inputs::{CostInputs, Memory};
 use super::{LatencyModel, Replica, Replicas};
-use crate::replica::Measured;
+use crate::replica::RequestMeasurement;
 use crate::replica_index::ReplicaIndex;
 use crate::{ReplicaId, Time};
 
-/// How long an answer is before any was measured, in tokens.
+/// Presumed answer length, in tokens.
 pub(super) const OUTPUT_TOKENS: f64 = 200.0;
-/// How much one answer moves that.
+/// Weight of one answer.
 const LEARNING_RATE: f64 = 0.03;
 
 impl Replicas {
@@ -61,7 +61,7 @@ impl Replicas {
             .map_or(0.0, |cost_inputs| cost_inputs.arrivals.work(now))
     }
 
-    /// How long a prompt takes to compute, on average, in seconds.
+    /// Mean time to compute a prompt, in seconds.
     pub(crate) fn work_s(&self, now: Time) -> f64 {
         let (requests, work) = self.arrivals.rates(now);
         if requests > 0.0 { work / requests } else { 0.0 }
@@ -85,11 +85,11 @@ impl Replicas {
         if missing <= 0.0 || capacity <= 0.0 {
             return 0.0;
         }
-        // One that ends gives back `capacity / outstanding`, and one ends every `service_s / outstanding`.
+        // A finished request frees `capacity / outstanding`, and one finishes every `service_s / outstanding`.
         missing / capacity * service_s
     }
 
-    /// Whether a replica has no room for another request until one of its own ends.
+    /// Whether a replica admits nothing until one of its requests ends.
     pub(crate) fn is_full(&self, slot: ReplicaIndex) -> bool {
         self.get(slot).is_some_and(Replica::is_full)
     }
@@ -105,7 +105,7 @@ impl Replicas {
         self.writing_at_s(self.latency_of(slot), others)
     }
 
-    /// The same of one of this pace.
+    /// Estimate of [`Self::writing_s`] for a replica with this latency model.
     pub(crate) fn writing_at_s(&self, latency: &LatencyModel, others: f64) -> (f64, f64) {
         let decode = latency.decode;
         let own_s = decode.fixed_s + decode.each_s * (others + 1.0);
@@ -113,8 +113,8 @@ impl Replicas {
         (own_s * self.output_tokens, theirs_s * self.output_tokens)
     }
 
-    /// A request ended that was sent to this replica.
-    pub(crate) fn learn(&mut self, id: ReplicaId, measured: Measured) {
+    /// Learns the measurements of a finished request.
+    pub(crate) fn learn(&mut self, id: ReplicaId, measured: RequestMeasurement) {
         self.latency = self.speed.learn(measured, LatencyModel::default());
         if let Some(output) = measured.output {
             self.output_tokens += LEARNING_RATE * (output.tokens - self.output_tokens);
@@ -131,7 +131,7 @@ impl Replicas {
         self.lower_latency_bound(id);
     }
 
-    /// The first token of a request came at this time.
+    /// Registers the time of a first token.
     pub(crate) fn computed(&mut self, id: ReplicaId, at: Time) {
         if let Some(slot) = self.slot_of(id)
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
@@ -140,7 +140,7 @@ impl Replicas {
         }
     }
 
-    /// How long requests have waited inside a replica while it began none; zero when none waits there.
+    /// Time for which requests have waited inside a replica that began none; zero if none waits.
     pub(crate) fn stalled_for(&self, slot: ReplicaIndex, now: Time) -> Duration {
         self.get(slot)
             .and_then(|replica| replica.stall.stalled_since())

@@ -1,8 +1,8 @@
-//! What happens to replicas: they come and go, are probed, are sent requests, and answer them.
+//! Events of replicas: added, removed, probed, sent requests, finished requests.
 
 use core::hint::black_box;
 
-use super::{CostInputs, Replicas, nobody};
+use super::{CostInputs, Replicas, unused_rank};
 use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
@@ -17,7 +17,7 @@ impl Replicas {
             self.cost_inputs
                 .resize(slot.index() + 1, CostInputs::default());
             let new = (self.ranks.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
-            self.ranks.extend(new.map(ReplicaIndex).map(nobody));
+            self.ranks.extend(new.map(ReplicaIndex).map(unused_rank));
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
@@ -27,7 +27,7 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    /// A replica left; its slot is free for the index to dispose of.
+    /// Removes a replica and returns its index for the prefix index to retire.
     pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<ReplicaIndex> {
         let slot = self.slots.remove(&id)?;
         self.unlist(slot);
@@ -38,7 +38,7 @@ impl Replicas {
             *place = None;
         }
         if let Some(place) = self.ranks.get_mut(slot.index()) {
-            *place = nobody(slot);
+            *place = unused_rank(slot);
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::default();
@@ -52,11 +52,11 @@ impl Replicas {
         self.change(id, now, |replica| replica.draining = true);
     }
 
-    /// A probe was read; says whether it was news.
+    /// Applies a probe; returns whether it is newer than the last one.
     pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
         let mut news = false;
         self.change(id, now, |replica| {
-            // Answers overtake each other, and load reports come from requests sent long ago.
+            // Probe replies overtake each other, and load reports belong to requests sent long ago.
             let sent = sent.min(now);
             if replica.probe.is_some_and(|(_, last)| sent < last) {
                 return;
@@ -80,7 +80,7 @@ impl Replicas {
         self.change(id, now, |replica| replica.failed = true);
     }
 
-    /// Reads what [`Self::dispatched`] will for this replica, so that it is there by then.
+    /// Prefetches what [`Self::dispatched`] reads of a replica.
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
             black_box((replica.headroom.last_push(), replica.backlog.last_push()));
@@ -88,7 +88,7 @@ impl Replicas {
         }
     }
 
-    /// A request was sent to a replica, which has to compute so many tokens of its prompt.
+    /// Registers a dispatched request with `tokens` prompt tokens to compute.
     pub(crate) fn dispatched(
         &mut self,
         slot: ReplicaIndex,
@@ -113,7 +113,7 @@ impl Replicas {
         sent
     }
 
-    /// A sibling sent a request to a replica.
+    /// Registers a request that a sibling dispatched.
     pub(crate) fn pushed_by_sibling(&mut self, slot: ReplicaIndex, now: Time) {
         self.turn += 1;
         let turn = self.turn;
@@ -123,7 +123,7 @@ impl Replicas {
         });
     }
 
-    /// A request left a replica, and says this of it.
+    /// Registers the end of a request and its verdict.
     pub(crate) fn released(
         &mut self,
         id: ReplicaId,
@@ -140,12 +140,14 @@ impl Replicas {
         });
     }
 
-    /// A request that had been sent to another replica ended at this one, and says this of it.
-    pub(crate) fn stepped_in(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
-        self.change(id, now, |replica| replica.breaker.stepped_in(evidence, now));
+    /// Registers the verdict of a request that Envoy retried on this replica.
+    pub(crate) fn served_retry(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
+        self.change(id, now, |replica| {
+            replica.breaker.served_retry(evidence, now)
+        });
     }
 
-    /// A predicted hit was false, or true; how many were false in a row.
+    /// Counts a false or true prediction; returns the number of false ones in a row.
     pub(crate) fn count_false_hit(&mut self, slot: ReplicaIndex, is_false: bool) -> u32 {
         let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return 0;

@@ -1,31 +1,31 @@
-//! The least that anything takes on any replica of a pool: whoever knows it need not ask them one by one.
+//! A lower bound of the latency of all replicas, which lets a decision skip most of them.
 //!
-//! It is a bound, so it may be too low for a while: a pace that changes only lowers it, and after as many changes as there are
-//! replicas it is worked out anew. So a change costs as little as a comparison, on average.
+//! The bound may be too low for a while. A changed model lowers it at the cost of one comparison; after as many changes as
+//! there are replicas it is computed anew.
 
 use super::{LatencyModel, Replicas};
 use crate::ReplicaId;
 
-/// A pace that no replica is faster than.
+/// A latency model that no replica is faster than.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LatencyBound {
     latency: LatencyModel,
-    /// How often it was only lowered.
+    /// Number of changes since it was computed.
     changes: usize,
 }
 
 impl Replicas {
-    /// A pace that no replica is faster than, neither in what it takes for all nor in what it takes for each.
+    /// A latency model that no replica is faster than, neither in intercept nor in slope.
     pub(crate) const fn fastest(&self) -> &LatencyModel {
         &self.latency_bound.latency
     }
 
-    /// Fewer requests than this are outstanding on no available replica.
+    /// Fewest outstanding requests of an available replica.
     pub(crate) fn least_outstanding(&self) -> u32 {
         self.by_load.first().map_or(0, |rank| rank.key().0)
     }
 
-    /// The pool's pace is another one now, and maybe this one's.
+    /// Lowers the bound after a change of the pool's model and of this replica's.
     pub(super) fn lower_latency_bound(&mut self, id: ReplicaId) {
         self.latency_bound.changes += 1;
         if self.latency_bound.changes < self.cost_inputs.len() {

@@ -1,6 +1,6 @@
-//! What a decision asks of the fleet, kept ready: who is available, who has least to do, how much room there is.
+//! The sets that decisions read: available, healthy, idle, by load.
 //!
-//! Each event changes one replica. It is taken out of the lists, changed, and entered where it belongs then.
+//! An event changes one replica. The replica is removed from the sets, changed, and inserted where it belongs.
 
 use super::{CostInputs, Rank, Replicas};
 use crate::replica::Replica;
@@ -8,7 +8,7 @@ use crate::replica_index::ReplicaIndex;
 use crate::{Availability, Push, ReplicaId, Time};
 
 impl Replicas {
-    /// Probes that have become too old make their replicas unavailable, and failing ones are due for a trial.
+    /// Applies the timers that are due: stale probes and trials.
     pub(crate) fn expire(&mut self, now: Time) {
         while let Some((time, slot)) = self.expiries.first().copied() {
             if time > now {
@@ -18,7 +18,7 @@ impl Replicas {
         }
     }
 
-    /// Other rules.
+    /// Replaces the availability rules.
     pub(crate) fn set_rules(
         &mut self,
         push: Push,
@@ -58,7 +58,7 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    /// Enters a replica where it now belongs.
+    /// Inserts a replica into the sets.
     pub(super) fn list(&mut self, slot: ReplicaIndex, now: Time) {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;
@@ -67,7 +67,7 @@ impl Replicas {
             replica.availability(&self.rules, now, throttled) == Availability::Available
         };
         let (open, throttled) = (is_open(false), is_open(true));
-        // One that may be sent a single trial is no reason to send the others less.
+        // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
         let rank = Rank::new((replica.outstanding, replica.turn, slot));
@@ -94,7 +94,7 @@ impl Replicas {
         }
     }
 
-    /// Takes a replica out of what `list` entered it into, as far as its keys are about to change.
+    /// Removes a replica from the sets whose keys are about to change.
     pub(super) fn unlist(&mut self, slot: ReplicaIndex) {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;
@@ -115,7 +115,7 @@ impl Replicas {
         }
     }
 
-    /// Sets the timer for a replica, or takes it away.
+    /// Sets or clears the timer of a replica.
     pub(super) fn set_timer(&mut self, slot: ReplicaIndex, now: Time) {
         let next = self
             .get(slot)
@@ -135,13 +135,13 @@ impl Replicas {
         }
     }
 
-    /// Failing replicas are left out only while there is another one with a good probe, and under blind pushing sick
-    /// ones only while there is a healthy one.
+    /// Enters or leaves panic mode. Failing replicas are excluded only while another one has a good probe and a closed breaker;
+    /// under `blind`, unhealthy ones only while a healthy one exists.
     pub(super) fn update_panic_mode(&mut self, now: Time) {
         let is_probe_panic = self.rules.push == Push::Blind && self.healthy.is_empty();
         let is_breaker_panic = !self.healthy.is_empty() && self.proven.is_empty();
         let before = self.rules;
-        let one_is_back = before.is_breaker_panic && !self.proven.is_empty();
+        let has_recovered = before.is_breaker_panic && !self.proven.is_empty();
         if (is_probe_panic, is_breaker_panic) == (before.is_probe_panic, before.is_breaker_panic) {
             return;
         }
@@ -152,8 +152,8 @@ impl Replicas {
         self.rules.is_probe_panic = is_probe_panic;
         self.rules.is_breaker_panic = is_breaker_panic;
         for slot in all {
-            if one_is_back && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
-                replica.breaker.hasten(now);
+            if has_recovered && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+                replica.breaker.admit_trial_now(now);
                 self.set_timer(slot, now);
             }
             self.list(slot, now);

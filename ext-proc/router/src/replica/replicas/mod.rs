@@ -1,7 +1,7 @@
-//! All replicas of a pool, with what a decision asks of them kept ready: who is available, and who has least to do.
+//! All replicas of a pool, with the sets that decisions read.
 //!
-//! Each event changes one replica, so the sets are adjusted for that one; nothing here walks over the pool on the
-//! path of a request. Two things change by themselves, a probe's age and a failing replica's back-off: a timer for the next.
+//! An event changes one replica, so the sets change for that replica only. Nothing walks over the pool on the path of a
+//! request. Two things change by themselves, a probe's age and a breaker's back-off; a timer covers both.
 
 mod cost_inputs;
 mod estimate;
@@ -17,16 +17,15 @@ use super::{ArrivalRate, LatencyFit, LatencyModel, Replica, Rules};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
-/// How replicas compare by load, less first: requests outstanding, when the last one was sent, and who it is.
+/// Order by load: requests outstanding, sequence number of the last dispatch, replica index.
 pub(crate) type LoadKey = (u32, u64, ReplicaIndex);
 
-/// The same as one number, which is compared in two steps instead of three branches: the order is searched twice in each
-/// decision.
+/// [`LoadKey`] packed into one number, which compares in two steps instead of three branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
 
 impl Rank {
-    /// Behind all others: of no replica.
+    /// Rank behind every replica.
     pub(crate) const LAST: Self = Self(u128::MAX);
 
     const fn new((outstanding, turn, slot): LoadKey) -> Self {
@@ -34,14 +33,17 @@ impl Rank {
         Self(high | (turn as u128) << 16 | slot.0 as u128)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the slot is what is kept")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lower part is the replica index"
+    )]
     pub(crate) const fn slot(self) -> ReplicaIndex {
         ReplicaIndex(self.0 as u16)
     }
 
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "each part is as long as it was"
+        reason = "each part has its own width"
     )]
     const fn key(self) -> LoadKey {
         ((self.0 >> 80) as u32, (self.0 >> 16) as u64, self.slot())
@@ -54,40 +56,40 @@ pub(crate) struct Replicas {
     rules: Rules,
     replicas: Vec<Option<Replica>>,
     slots: BTreeMap<ReplicaId, ReplicaIndex>,
-    /// Those that are not draining.
+    /// Replicas that are not draining.
     staying: ReplicaSet,
     healthy: ReplicaSet,
-    /// Those of them whose requests do not fail.
+    /// Healthy replicas with a closed breaker.
     proven: ReplicaSet,
     available: ReplicaSet,
-    /// Those that are available even while another one idles.
+    /// Replicas that are available even while another one idles.
     throttled: ReplicaSet,
-    /// Those that are available and have nothing to do.
+    /// Available replicas without requests.
     idle: ReplicaSet,
-    /// The available ones, least outstanding first, then who has waited longest for a request.
+    /// Available replicas by load.
     by_load: BTreeSet<Rank>,
-    /// Under which key each stands there, or would: what a decision compares, side by side.
+    /// Rank of each replica, available or not, side by side.
     ranks: Vec<Rank>,
-    /// And what each offers is made of.
+    /// Cost inputs of each replica, side by side.
     cost_inputs: Vec<CostInputs>,
-    /// How many requests they can start, summed, and of each.
+    /// Free capacity of the available replicas, in total and of each.
     free_capacity: u64,
     free_capacities: Vec<u32>,
-    /// When replicas change by themselves, in order of time and by slot.
+    /// Timers by time and replica index.
     expiries: BTreeSet<(Time, ReplicaIndex)>,
     timers: Vec<Option<Time>>,
-    /// Who has become available since this was last asked.
+    /// Replicas that became available since the last [`Self::take_freed`].
     freed: Vec<ReplicaIndex>,
-    /// Whether the last idle replica got something to do since: then others take in more.
+    /// Whether the idle-peer throttle ended since then.
     throttle_ended: bool,
     turn: u64,
-    /// How fast the pool is.
+    /// Latency fit of the pool.
     speed: LatencyFit,
     latency: LatencyModel,
     latency_bound: LatencyBound,
-    /// How long an answer is, on average, in tokens.
+    /// Mean answer length, in tokens.
     output_tokens: f64,
-    /// What the pool is sent.
+    /// Arrival rates of the pool.
     arrivals: ArrivalRate,
 }
 
@@ -126,10 +128,10 @@ impl Replicas {
         }
     }
 
-    /// Who may be sent a request now.
+    /// Available replicas.
     ///
-    /// While a replica idles, busy ones take in less at a time: a request that would wait inside a busy replica
-    /// is better off on the idle one, however well it matches.
+    /// While a replica idles, busy ones admit fewer requests: a request that would wait inside a busy replica is better off on the
+    /// idle one, however well it matches.
     pub(crate) fn available(&self) -> &ReplicaSet {
         if self.is_throttled() {
             &self.throttled
@@ -138,7 +140,7 @@ impl Replicas {
         }
     }
 
-    /// Who may be sent one, as of a time when the sets were not brought up to date: for explanations only.
+    /// Available replicas at a time for which the sets were not updated; for explanations.
     pub(crate) fn available_at(&self, now: Time) -> ReplicaSet {
         let mut available = ReplicaSet::default();
         for slot in self.all() {
@@ -148,18 +150,17 @@ impl Replicas {
         available
     }
 
-    /// How many can be sent a request before they are full, be it that another one idles now.
+    /// Number of replicas that are not full, without the idle-peer throttle.
     pub(crate) const fn available_in_all(&self) -> usize {
         self.available.len()
     }
 
-    /// Everybody that gets new requests, available or not.
+    /// Replicas that get new requests, available or not.
     pub(crate) const fn staying(&self) -> &ReplicaSet {
         &self.staying
     }
 
-    /// Everybody that gets new requests, whose last probe, if any, was good, and whose requests do not fail; when that
-    /// is nobody, those whose requests do.
+    /// Replicas that are neither draining, unhealthy nor failing; in panic mode the failing ones too.
     pub(crate) const fn trusted(&self) -> &ReplicaSet {
         if self.rules.is_breaker_panic {
             &self.healthy
@@ -168,18 +169,18 @@ impl Replicas {
         }
     }
 
-    /// Everybody, in order of identity.
+    /// All replicas, in order of identity.
     pub(crate) fn all(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.slots.values().copied()
     }
 
-    /// Whether it takes another request, or why not.
+    /// Whether a replica is available, or why not.
     pub(crate) fn availability(&self, slot: ReplicaIndex, now: Time) -> Option<Availability> {
         self.get(slot)
             .map(|replica| replica.availability(&self.rules, now, self.is_throttled()))
     }
 
-    /// Whether there is a replica whose health is not in doubt.
+    /// Whether any replica is known to be healthy.
     pub(crate) fn any_healthy(&self) -> bool {
         let unproven = |slot| self.get(slot).is_none_or(|r| r.load().is_none());
         match self.rules.push {
@@ -188,20 +189,20 @@ impl Replicas {
         }
     }
 
-    /// The available ones, least outstanding first.
+    /// Available replicas by load.
     pub(crate) fn by_load(&self) -> impl DoubleEndedIterator<Item = ReplicaIndex> + '_ {
         self.by_load.iter().map(|key| key.slot())
     }
 
-    /// How a replica compares by load.
+    /// Load key of a replica.
     pub(crate) fn load_key(&self, slot: ReplicaIndex) -> LoadKey {
         self.rank(slot).key()
     }
 
-    /// The same as one number.
+    /// Rank of a replica.
     pub(crate) fn rank(&self, slot: ReplicaIndex) -> Rank {
         let rank = self.ranks.get(slot.index()).copied();
-        rank.unwrap_or_else(|| nobody(slot))
+        rank.unwrap_or_else(|| unused_rank(slot))
     }
 
     pub(crate) fn get(&self, slot: ReplicaIndex) -> Option<&Replica> {
@@ -216,18 +217,18 @@ impl Replicas {
         self.get(slot).map(|replica| replica.id)
     }
 
-    /// Nobody asks who has become available so far.
+    /// Forgets which replicas became available.
     pub(crate) fn forget_freed(&mut self) {
         self.freed.clear();
         self.throttle_ended = false;
     }
 
-    /// Whether those that take in less while another one idles have become available since this was last asked.
+    /// Whether the idle-peer throttle ended since the last call.
     pub(crate) fn take_throttle_ended(&mut self) -> bool {
         core::mem::take(&mut self.throttle_ended) && !self.is_throttled()
     }
 
-    /// Who has become available since this was last asked, and still is.
+    /// Replicas that became available since the last call and still are.
     pub(crate) fn take_freed(&mut self) -> Vec<ReplicaIndex> {
         let mut freed = core::mem::take(&mut self.freed);
         if core::mem::take(&mut self.throttle_ended) {
@@ -244,12 +245,12 @@ impl Replicas {
             .map(|replica| replica.status(&self.rules, now, self.is_throttled()))
     }
 
-    /// When the next replica changes by itself.
+    /// Time of the next timer.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.expiries.first().map(|(time, _)| *time)
     }
 
-    /// How many requests the available replicas can start now, summed; `None` where nothing bounds it.
+    /// Free capacity of the available replicas; `None` under push rule `blind`.
     pub(crate) const fn free_capacity(&self) -> Option<u64> {
         match self.rules.push {
             Push::Pending | Push::Outstanding { .. } => Some(self.free_capacity),
@@ -262,7 +263,7 @@ impl Replicas {
     }
 }
 
-/// The key of a slot that is free.
-const fn nobody(slot: ReplicaIndex) -> Rank {
+/// Rank of an unused replica index.
+const fn unused_rank(slot: ReplicaIndex) -> Rank {
     Rank::new((u32::MAX, u64::MAX, slot))
 }
