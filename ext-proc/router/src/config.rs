@@ -1,31 +1,30 @@
-//! What a router can be told, resolved: every value is already checked or cannot be wrong.
+//! Resolved configuration of a router: every value is checked or cannot be wrong.
 //!
-//! The raw configuration (YAML, units in names, unknown members refused) belongs to the service; what arrives
-//! here has one default, in one place, and may be replaced while requests wait ([`crate::Router::reconfigure`]).
+//! The service owns the raw configuration (YAML, units in names, unknown keys rejected). Each value here has one default, in
+//! one place, and may be replaced while requests wait ([`crate::Router::reconfigure`]).
 
 use core::time::Duration;
 
 use crate::PolicyName;
 
-/// Everything that a router can be told.
+/// Configuration of a router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterConfig {
-    /// Who goes where.
+    /// Policy that selects replicas.
     pub policy: PolicyName,
-    /// When a replica is available.
+    /// Push rule: when a replica is available.
     pub push: Push,
-    /// How much may wait here, and for how long.
+    /// Bounds of the queue.
     pub queue: QueueLimits,
-    /// What the prefix index may use.
+    /// Bounds of the prefix index.
     pub index: IndexLimits,
-    /// How soon a request is to have its first token: `isotherm` serves those first that still can, `dual_map` gives a
-    /// warm cache up for it.
+    /// Objective for the time to first token. `isotherm` serves requests past it last; `dual_map` gives a warm cache up for it.
     pub ttft_slo: Duration,
-    /// A probe older than this says nothing any more; a replica without a fresher one is unavailable.
+    /// Age at which a probe is stale and its replica unavailable.
     pub probe_stale_after: Duration,
-    /// The most fallbacks that a decision names beside the chosen replica.
+    /// Fallbacks that a decision names beside the selected replica, at most.
     pub fallbacks_max: usize,
-    /// What goes on between regions.
+    /// Rules between regions.
     pub region: RegionRules,
 }
 
@@ -54,14 +53,14 @@ impl Default for RouterConfig {
     }
 }
 
-/// Selective pushing (SkyLB 3.3): when a replica may be sent another request.
+/// Push rule (SkyLB 3.3): when a replica may get another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Push {
-    /// SP-P: its last probe shows no pending request, and what was pushed since fits its headroom.
+    /// SP-P: the last probe shows no pending request, and the requests since then fit the admission headroom.
     Pending,
     /// SP-O: fewer than a fixed number are outstanding.
     Outstanding {
-        /// That number; zero is read as one, since a replica that may have nothing serves nobody.
+        /// Limit; zero counts as one.
         max: u32,
     },
     /// BP: always.
@@ -71,37 +70,37 @@ pub enum Push {
 /// Bounds of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// How many requests may wait; the next one is refused.
+    /// Longest queue; a further request is rejected.
     pub length_max: usize,
-    /// How long a request may wait before it is refused.
+    /// Longest wait of a request before it is rejected.
     pub wait_max: Duration,
 }
 
 /// Bounds of the prefix index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// How many bytes of memory it may use. Where there are peer regions, a quarter of that is for the index over them.
+    /// Memory of the index in bytes. With peers, a quarter of it is for the index over peers.
     pub bytes_max: usize,
-    /// What goes first when it is full.
+    /// Order of eviction.
     pub eviction: Eviction,
 }
 
-/// What goes on between regions, and between the services of one region.
+/// Rules between regions and between the services of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRules {
-    /// SkyLB's tau: with a longer queue a region takes no requests of others.
+    /// SkyLB's tau: the longest queue with which a region accepts forwarded requests.
     pub queue_max: u32,
-    /// A peer's report older than this says nothing any more.
+    /// Age at which a peer's report is stale.
     pub stale_after: Duration,
-    /// Whether placements are told to siblings ([`crate::Router::poll_placement`]).
+    /// Whether placements are shared with siblings ([`crate::Router::poll_placement`]).
     pub share: bool,
 }
 
-/// What the prefix index forgets first. Either way a deeper entry goes before a shallower one of its path.
+/// Order of eviction. In either order a deeper entry goes before a shallower one of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// What was used longest ago (SGLang): what engines do themselves.
+    /// Least recently used first (SGLang), as engines do.
     Lru,
-    /// What was inserted longest ago (SkyLB 3.2).
+    /// First inserted first (SkyLB 3.2).
     Fifo,
 }

@@ -1,4 +1,4 @@
-//! What comes into the core.
+//! Events: the input of the core.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 
 use crate::{PeerId, PeerReport, PeerSpec, Time};
 
-/// A request's identity, unique within one router's life; the driver numbers them upwards.
+/// Identity of a request, unique within the life of a router; the driver numbers requests upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A replica's identity, unique within one router's life: an address that leaves and returns gets a new one.
+/// Identity of a replica, unique within the life of a router. An address that leaves and returns gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u32);
 
@@ -28,79 +28,79 @@ pub enum Tier {
     /// A person waits.
     #[default]
     InteractiveNormal,
-    /// Nobody waits.
+    /// No user waits.
     NonInteractive,
 }
 
-/// How far a request may go.
+/// Which regions may serve a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// It stays in this region.
+    /// This region only.
     #[default]
     Local,
-    /// It may be forwarded to a peer region when this one has no room.
+    /// This region or a peer.
     Regions {
-        /// Those that it has come back from, oldest first: it does not go there again.
+        /// Peers that the request has returned from, oldest first. The request is not forwarded to them again.
         tried: SmallVec<[PeerId; 2]>,
     },
-    /// It came from another region: it stays, and is refused at once when the queue is long.
+    /// A request forwarded from another region: this region only, and rejected at once when the queue is long.
     Forwarded,
 }
 
 /// A request that wants a replica.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its identity.
+    /// Identity.
     pub id: RequestId,
-    /// Its prompt.
+    /// Fingerprint of the prompt.
     pub fingerprint: Arc<Fingerprint>,
-    /// Its session, where one is known.
+    /// Hash of the session key, if the request has one.
     pub session: Option<SessionKey>,
-    /// Its workload tier.
+    /// Workload tier.
     pub tier: Tier,
     /// Estimated prompt length in tokens.
     pub prompt_tokens: u32,
-    /// The most output tokens that the request allows, where it says so.
+    /// Limit of output tokens, if the request has one.
     pub output_tokens_max: Option<u32>,
-    /// The only replicas that may serve it, where the gateway restricts them.
+    /// The only replicas that may serve the request, if the gateway restricts them.
     pub subset: Option<Box<[ReplicaId]>>,
-    /// How far it may go.
+    /// Regions that may serve the request.
     pub scope: Scope,
 }
 
-/// What is known of a replica when it joins.
+/// Description of a new replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaSpec {
-    /// Its stable name (its address): places it on hash rings, and orders ties.
+    /// Stable name, the address: its place on hash rings, and the order of ties.
     pub name: String,
 }
 
-/// What a probe or a load report says of a replica.
+/// Load of a replica, from a probe or a load report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Requests accepted but not yet in the continuous batch.
     pub pending: u32,
-    /// Requests in the continuous batch, where the engine tells.
+    /// Requests in the continuous batch, if the engine reports it.
     pub running: Option<u32>,
-    /// Share of the KV cache in use, from 0 to 1, where the engine tells.
+    /// Share of the KV cache in use, from 0 to 1, if the engine reports it.
     pub kv_usage: Option<f32>,
-    /// Capacity of the KV cache in tokens, where the engine tells.
+    /// Capacity of the KV cache in tokens, if the engine reports it.
     pub kv_capacity_tokens: Option<u64>,
 }
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// Well: the prompt was computed, so it is in the replica's cache now.
+    /// Success: the prompt was computed and is in the replica's cache.
     Answered,
-    /// The request was refused (400, 413, 429): nothing was computed, and that is not the replica's failure.
+    /// The engine rejected the request (400, 413, 429): nothing was computed, and the replica is not at fault.
     Refused,
-    /// The replica's own error (5xx), or no response at all.
+    /// Server error (5xx), or no response.
     Failed,
 }
 
 impl End {
-    /// How a response with this HTTP status ended.
+    /// The end of a response with this HTTP status.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -111,32 +111,32 @@ impl End {
     }
 }
 
-/// Who really served a request: a retry may take it elsewhere than to the chosen replica.
+/// The host that served a request: Envoy may retry on another one than the selected replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServedBy {
-    /// Nobody said; the chosen one is presumed.
+    /// Not reported; the selected replica is presumed.
     #[default]
     Unreported,
-    /// This replica.
+    /// A replica of the pool.
     Replica(ReplicaId),
-    /// Somebody who is no replica of the pool, or not any more.
+    /// A host that is not, or no longer, a replica of the pool.
     UnknownHost,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A request arrived.
     Arrived(Request),
     /// A dispatched request's response ended.
     Finished {
-        /// Which request.
+        /// Request.
         id: RequestId,
-        /// Who really served it.
+        /// Host that served it.
         served_by: ServedBy,
-        /// How it ended.
+        /// How the response ended.
         end: End,
-        /// Time to first token in microseconds. Of an answer that comes whole it is not known.
+        /// Time to first token in microseconds; unknown for a response that is not streamed.
         ttft_us: Option<u64>,
         /// Prompt tokens, as the engine counted them.
         prompt_tokens: Option<u32>,
@@ -145,73 +145,73 @@ pub enum Event {
         /// Output tokens.
         completion_tokens: Option<u32>,
     },
-    /// The client went away, before or after the request was dispatched.
+    /// The client disconnected, before or after the dispatch.
     Aborted {
-        /// Which request.
+        /// Request.
         id: RequestId,
     },
-    /// A probe, or a load report, was read.
+    /// A probe or a load report arrived.
     Probed {
-        /// Which replica.
+        /// Replica.
         replica: ReplicaId,
-        /// What it says.
+        /// Load that it reports.
         load: Load,
-        /// When the probe was sent: what was pushed after that is not in `load`.
+        /// Time when the probe was sent; requests dispatched later are not in `load`.
         sent: Time,
     },
     /// A probe failed or timed out.
     ProbeFailed {
-        /// Which replica.
+        /// Replica.
         replica: ReplicaId,
     },
-    /// A replica joined. It is available after its first good probe, or at once where nothing probes it.
+    /// A replica was added. It is available after its first good probe, or at once if nothing probes it.
     Added {
-        /// Its identity.
+        /// Identity of the replica.
         replica: ReplicaId,
-        /// What is known of it.
+        /// Description of the replica.
         spec: ReplicaSpec,
     },
-    /// A replica finishes what it has and gets nothing new.
+    /// A replica drains: it finishes its requests and gets no new ones.
     Draining {
-        /// Which replica.
+        /// Replica.
         replica: ReplicaId,
     },
-    /// A replica left.
+    /// A replica was removed.
     Removed {
-        /// Which replica.
+        /// Replica.
         replica: ReplicaId,
     },
-    /// A peer region joined. It is available after its first report.
+    /// A peer was added. It is available after its first report.
     PeerAdded {
-        /// Its identity.
+        /// Identity of the peer.
         peer: PeerId,
-        /// What is known of it.
+        /// Description of the peer.
         spec: PeerSpec,
     },
-    /// A peer region left.
+    /// A peer was removed.
     PeerRemoved {
-        /// Which one.
+        /// Peer.
         peer: PeerId,
     },
-    /// A peer region told how this pool does there.
+    /// A peer reported the state of its pool.
     PeerReported {
-        /// Which one.
+        /// Peer.
         peer: PeerId,
-        /// What it says.
+        /// Report.
         report: PeerReport,
-        /// When it was asked, by this driver's clock: what was forwarded after that is not in `report`.
+        /// Time of the request for the report, by this driver's clock; requests forwarded later are not in `report`.
         as_of: Time,
-        /// How long the question and its answer took.
+        /// Time from that request to its reply.
         round_trip: Duration,
     },
-    /// A peer region is not heard any more; its next report takes it back.
+    /// A peer is lost; its next report restores it.
     PeerLost {
-        /// Which one.
+        /// Peer.
         peer: PeerId,
     },
-    /// A sibling, another service of this region, has placed a request.
+    /// A sibling shared a placement.
     Shared(Placement),
-    /// The driver shuts down: answer everything that waits.
+    /// The driver shuts down; every waiting request is rejected.
     Shutdown,
 }
 

@@ -1,43 +1,43 @@
-//! What a router counts. All counters start at zero with the router and only grow.
+//! Figures of a router. Counters start at zero with the router and only grow.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crate::{Reason, RejectReason};
 
-/// A router's figures at one moment.
+/// Figures of a router at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Requests that wait here now.
+    /// Waiting requests.
     pub queue_length: usize,
-    /// How long the oldest of them has waited.
+    /// Wait of the oldest waiting request.
     pub oldest_wait: Duration,
     /// Requests dispatched to replicas and not finished.
     pub in_flight: usize,
     /// Requests forwarded to peer regions and not finished.
     pub forwarded_in_flight: usize,
-    /// Replicas that would take a request now.
+    /// Available replicas.
     pub available_replicas: usize,
-    /// Peer regions that requests are forwarded to now.
+    /// Available peers.
     pub available_peers: usize,
-    /// What the prefix index holds.
+    /// Size of the prefix index.
     pub index: IndexStats,
-    /// What the index over peers holds.
+    /// Size of the index over peers.
     pub peer_index: IndexStats,
     /// Counters since the router's start.
     pub counters: Counters,
 }
 
-/// What the prefix index holds.
+/// Size of a prefix index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexStats {
     /// Distinct prefixes.
     pub nodes: usize,
     /// (prefix, replica) pairs: at least one for each node.
     pub entries: usize,
-    /// Memory in bytes, as it counts against the bound.
+    /// Accounted memory in bytes.
     pub bytes: usize,
-    /// Pairs forgotten for want of room since the start.
+    /// Pairs evicted since the start.
     pub evicted: u64,
 }
 
@@ -46,52 +46,52 @@ pub struct IndexStats {
 pub struct Counters {
     /// Requests dispatched, by reason.
     pub decisions: BTreeMap<Reason, u64>,
-    /// Requests refused, by reason.
+    /// Requests rejected, by reason.
     pub rejects: BTreeMap<RejectReason, u64>,
     /// Requests that arrived.
     pub arrived: u64,
-    /// Requests that had to wait before they were dispatched, refused or given up by the client.
+    /// Requests that waited before they were dispatched, rejected or aborted.
     pub queued: u64,
-    /// Clients that went away while their request waited.
+    /// Requests aborted while they waited.
     pub aborted_waiting: u64,
-    /// Clients that went away after their request was dispatched.
+    /// Requests aborted after the dispatch.
     pub aborted_in_flight: u64,
-    /// Responses that ended well.
+    /// Successful responses.
     pub finished_ok: u64,
-    /// Responses that ended badly.
+    /// Failed responses.
     pub finished_failed: u64,
-    /// Responses that came from another replica than the chosen one.
+    /// Responses of another replica than the selected one.
     pub retried_elsewhere: u64,
-    /// Cached tokens as predicted, over the requests whose engine told the truth of the matter.
+    /// Predicted cached tokens of the requests whose engine reported its cached tokens.
     pub predicted_cached_tokens: u64,
-    /// Cached tokens as measured, over the same requests.
+    /// Measured cached tokens of these requests.
     pub measured_cached_tokens: u64,
-    /// Absolute difference between the two, summed over the same requests.
+    /// Absolute difference of both, summed over these requests.
     pub prediction_error_tokens: u64,
-    /// Prompt tokens, over the same requests.
+    /// Prompt tokens of these requests.
     pub measured_prompt_tokens: u64,
-    /// Predicted hits that did not happen and so corrected the index.
+    /// False hits, which corrected the index.
     pub false_hits: u64,
-    /// Requests forwarded to a peer region.
+    /// Requests forwarded to peers.
     pub forwarded: u64,
-    /// Forwarded requests that came back, refused or not served there.
+    /// Forwarded requests that returned.
     pub returned: u64,
-    /// Prompt tokens of forwarded requests whose engine told what it found in its cache.
+    /// Prompt tokens of the forwarded requests whose engine reported its cached tokens.
     pub forwarded_prompt_tokens: u64,
-    /// What it found.
+    /// Measured cached tokens of these requests.
     pub forwarded_cached_tokens: u64,
-    /// Requests that came from other regions.
+    /// Requests forwarded from other regions.
     pub forwarded_in: u64,
-    /// Of these, those that were refused because the queue was too long.
+    /// Requests forwarded from other regions and rejected, because the queue was too long.
     pub forwarded_in_rejected: u64,
-    /// Placements told to siblings.
+    /// Placements sent to siblings.
     pub shared_sent: u64,
-    /// Placements heard from siblings.
+    /// Placements received from siblings.
     pub shared_received: u64,
-    /// Of these, those that continue a prefix which is not known here.
+    /// Received placements that continue an unknown prefix.
     pub shared_unattached: u64,
-    /// Placements that siblings were not told of because nobody took them in time.
+    /// Placements dropped because the driver did not fetch them in time.
     pub shared_dropped: u64,
-    /// Replicas that were not taken in because there are too many.
+    /// Replicas rejected because there are too many.
     pub replicas_refused: u64,
 }

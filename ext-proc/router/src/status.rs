@@ -1,54 +1,54 @@
-//! What a router says of itself to people: its replicas, and why a request would go where it would.
+//! Status for operators: the replicas, and the explanation of a decision.
 
 use core::time::Duration;
 
 use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Time};
 
-/// One replica, as the router sees it.
+/// Status of a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaStatus {
-    /// Its identity.
+    /// Identity.
     pub id: ReplicaId,
-    /// Its stable name.
+    /// Stable name.
     pub name: String,
-    /// Requests sent to it and not finished.
+    /// Requests dispatched and not finished.
     pub outstanding: u32,
-    /// Its last load, where one is known.
+    /// Load of the last good probe.
     pub load: Option<Load>,
-    /// When the probe that told it was sent.
+    /// Time when that probe was sent.
     pub probed: Option<Time>,
-    /// How many more requests it may be sent before its next probe; `None` where the mode does not bound it.
+    /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     pub headroom: Option<u32>,
-    /// How many requests it has been seen to admit at once, where it has been seen full.
+    /// Requests that the replica held when it was last seen full.
     pub capacity: Option<u32>,
-    /// Length of prompt, in bytes, that the prefix index holds for it.
+    /// Length of the prompts that the index holds for the replica, in bytes.
     pub prefix_bytes: u64,
-    /// Whether it takes another request, or why not.
+    /// Whether the replica is available, or why not.
     pub availability: Availability,
-    /// Whether it is being drained.
+    /// Whether the replica drains.
     pub draining: bool,
 }
 
-/// Whether a replica takes another request, or why not.
+/// Whether a replica is available, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Availability {
-    /// It does.
+    /// Available.
     Available,
-    /// It finishes what it has and leaves.
+    /// The replica drains.
     Draining,
-    /// It has not been probed yet.
+    /// The replica was never probed.
     NeverProbed,
-    /// Its last probe failed.
+    /// The last probe failed.
     ProbeFailed,
-    /// Its last good probe is too old.
+    /// The last good probe is stale.
     Stale,
-    /// Its last requests failed, whatever its probes say; it is tried again after a while.
+    /// The circuit breaker is open: recent requests failed.
     Failing,
-    /// Its last probe shows a pending request.
+    /// The last probe shows a pending request.
     Pending,
-    /// What was pushed since its last probe uses up its headroom.
+    /// The requests since the last probe use up the admission headroom.
     NoHeadroom,
-    /// As many requests are outstanding as the configuration allows.
+    /// The fixed limit of outstanding requests is reached.
     Full,
 }
 
@@ -70,78 +70,78 @@ impl Availability {
     }
 }
 
-/// Why a request would go where it would.
+/// Explanation of the decision for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// Every replica that may serve it, in order of name.
+    /// Replicas that may serve the request, in order of name.
     pub candidates: Vec<Candidate>,
-    /// Every peer region that it may be forwarded to, in order of name.
+    /// Peers that the request may be forwarded to, in order of name.
     pub peers: Vec<PeerCandidate>,
-    /// What would happen to it now.
+    /// Decision that would be made now.
     pub choice: Choice,
 }
 
-/// One peer region, as it looks to one request.
+/// A peer as a candidate for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerCandidate {
-    /// Its identity.
+    /// Identity.
     pub peer: PeerId,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How many of the prompt's bytes the index over peers holds for it.
+    /// Length of the prompt that the index over peers holds for the peer, in bytes.
     pub matched_bytes: u32,
-    /// Whether requests are forwarded to it, or why not.
+    /// Whether the peer is available, or why not.
     pub availability: PeerAvailability,
-    /// How long until a first token from there, where its report tells.
+    /// Estimated time to first token there, if the peer reported.
     pub estimated_ttft: Option<Duration>,
 }
 
-/// One replica, as it looks to one request.
+/// A replica as a candidate for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its identity.
+    /// Identity.
     pub replica: ReplicaId,
-    /// Its stable name.
+    /// Stable name.
     pub name: String,
-    /// How many of the prompt's bytes the index holds for it.
+    /// Length of the prompt that the index holds for the replica, in bytes.
     pub matched_bytes: u32,
-    /// Requests sent to it and not finished.
+    /// Requests dispatched and not finished.
     pub outstanding: u32,
     /// Pending requests at its last probe.
     pub pending: Option<u32>,
-    /// Whether it takes another request, or why not.
+    /// Whether the replica is available, or why not.
     pub availability: Availability,
-    /// What the policy thinks of it for this request; more is better, and only comparable within one explanation.
+    /// Score by the policy: more is better, comparable within one explanation only.
     pub score: f64,
 }
 
-/// What would happen to a request now.
+/// The decision that would be made for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It would be dispatched.
+    /// Dispatch to a replica.
     Dispatch {
-        /// Where to.
+        /// Selected replica.
         replica: ReplicaId,
-        /// Why there.
+        /// Reason of the selection.
         reason: Reason,
     },
-    /// It would be forwarded to another region.
+    /// Forward to a peer.
     Forward {
-        /// To which one.
+        /// Selected peer.
         peer: PeerId,
-        /// Why there.
+        /// Reason of the selection.
         reason: Reason,
     },
-    /// It would wait.
+    /// Wait in the queue.
     Wait {
-        /// For this replica, where the policy names one; else for any.
+        /// Preferred replica, if the policy names one.
         replica: Option<ReplicaId>,
-        /// How many wait in front of it.
+        /// Requests in front of it.
         ahead: usize,
     },
-    /// It would be refused.
+    /// Reject.
     Reject {
-        /// Why.
+        /// Reason of the rejection.
         reason: crate::RejectReason,
     },
 }

@@ -22,20 +22,20 @@ impl Time {
         self.0
     }
 
-    /// How much later this is than `earlier`; zero when it is not later.
+    /// Duration since `earlier`; zero if this time is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point in time, `by` earlier; the origin when that would be before it.
+    /// Time that is `by` earlier; at least the origin.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_sub(by))
     }
 
-    /// This point in time, `by` later; saturates at the end of time.
+    /// Time that is `by` later; saturates.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(
