@@ -7,8 +7,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::sse::Events;
-use crate::workload::Answer;
+use crate::sse::EventParser;
+use crate::workload::OutputLength;
 
 /// No request of a demo may take longer.
 const REQUEST_MAX: Duration = Duration::from_secs(300);
@@ -25,7 +25,7 @@ pub struct Client {
 
 /// A complete answer.
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct ChatResponse {
     /// The text.
     pub text: String,
     /// From the request to the first piece of text.
@@ -53,7 +53,7 @@ pub struct Usage {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum RequestError {
     /// No answer, or it broke off.
     Transport(reqwest::Error),
     /// An answer that is an error.
@@ -62,7 +62,7 @@ pub enum Failure {
     Stream(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transport(error) => {
@@ -102,12 +102,12 @@ impl Client {
     ///
     /// # Errors
     /// When there is no complete answer.
-    pub async fn ask(
+    pub async fn send(
         &self,
         session: &str,
         messages: &[Value],
-        answer: Answer,
-    ) -> Result<Answered, Failure> {
+        answer: OutputLength,
+    ) -> Result<ChatResponse, RequestError> {
         let mut body = json!({
             "model": self.model,
             "messages": messages,
@@ -116,8 +116,8 @@ impl Client {
         });
         if let Some(members) = body.as_object_mut() {
             match answer {
-                Answer::AtMost(tokens) => members.insert("max_tokens".into(), tokens.into()),
-                Answer::Exactly(tokens) => {
+                OutputLength::AtMost(tokens) => members.insert("max_tokens".into(), tokens.into()),
+                OutputLength::Exactly(tokens) => {
                     members.insert("ignore_eos".into(), true.into());
                     members.insert("max_tokens".into(), tokens.into())
                 }
@@ -129,31 +129,31 @@ impl Client {
             .post(&self.url)
             .header("x-session-id", session)
             .json(&body);
-        let mut response = request.send().await.map_err(Failure::Transport)?;
+        let mut response = request.send().await.map_err(RequestError::Transport)?;
         let status = response.status();
         if !status.is_success() {
             let mut body = response.text().await.unwrap_or_default();
             body.truncate(body.floor_char_boundary(SHOWN_BYTES_MAX));
-            return Err(Failure::Status(status, body));
+            return Err(RequestError::Status(status, body));
         }
         let decision = response
             .headers()
             .get("x-isotherm-decision")
             .and_then(|value| Some(value.to_str().ok()?.to_owned()));
 
-        let mut reader = Reader::default();
-        let mut events = Events::default();
+        let mut reader = ResponseParser::default();
+        let mut events = EventParser::default();
         let mut ttft = None;
-        while let Some(chunk) = response.chunk().await.map_err(Failure::Transport)? {
+        while let Some(chunk) = response.chunk().await.map_err(RequestError::Transport)? {
             let fed = events.feed(&chunk, |data| reader.event(data));
-            fed.map_err(|_| Failure::Stream("a line of the stream does not end".into()))?;
+            fed.map_err(|_| RequestError::Stream("a line of the stream does not end".into()))?;
             if ttft.is_none() && !reader.text.is_empty() {
                 ttft = Some(start.elapsed());
             }
         }
         let e2e = start.elapsed();
         let (text, usage) = reader.finish()?;
-        Ok(Answered {
+        Ok(ChatResponse {
             text,
             ttft: ttft.unwrap_or(e2e),
             e2e,
@@ -166,7 +166,7 @@ impl Client {
 
 /// What stands behind `name=` in a decision.
 #[must_use]
-pub fn member<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
+pub fn decision_field<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
     decision
         .split(';')
         .find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
@@ -174,13 +174,13 @@ pub fn member<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
 
 /// `queued_ms=12` in `replica=...;queued_ms=12;...`.
 fn queued(decision: &str) -> Option<Duration> {
-    let millis = member(decision, "queued_ms")?;
+    let millis = decision_field(decision, "queued_ms")?;
     Duration::try_from_secs_f64(millis.parse::<f64>().ok()? / 1_000.0).ok()
 }
 
 /// Puts an answer together from its events.
 #[derive(Debug, Default)]
-struct Reader {
+struct ResponseParser {
     text: String,
     usage: Option<Usage>,
     done: bool,
@@ -219,7 +219,7 @@ struct Details {
     cached_tokens: u64,
 }
 
-impl Reader {
+impl ResponseParser {
     fn event(&mut self, data: &[u8]) {
         if data == b"[DONE]" {
             self.done = true;
@@ -252,16 +252,18 @@ impl Reader {
         }
     }
 
-    fn finish(self) -> Result<(String, Usage), Failure> {
+    fn finish(self) -> Result<(String, Usage), RequestError> {
         if let Some(problem) = self.problem {
-            return Err(Failure::Stream(problem));
+            return Err(RequestError::Stream(problem));
         }
         if !self.done {
-            return Err(Failure::Stream("the stream ended before its end".into()));
+            return Err(RequestError::Stream(
+                "the stream ended before its end".into(),
+            ));
         }
         let usage = self
             .usage
-            .ok_or_else(|| Failure::Stream("the stream has no usage".into()))?;
+            .ok_or_else(|| RequestError::Stream("the stream has no usage".into()))?;
         Ok((self.text, usage))
     }
 }
@@ -270,8 +272,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn read(events: &[&str]) -> Result<(String, Usage), Failure> {
-        let mut reader = Reader::default();
+    fn read(events: &[&str]) -> Result<(String, Usage), RequestError> {
+        let mut reader = ResponseParser::default();
         for event in events {
             reader.event(event.as_bytes());
         }

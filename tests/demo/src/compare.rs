@@ -5,23 +5,23 @@ use isotherm_harness::envoy::show_decisions;
 use isotherm_harness::{MODEL, Pool, Stack, StackBuilder};
 
 use crate::client::Client;
-use crate::drive::{Measured, Tally, play};
+use crate::drive::{Measurements, SharedMeasurements, run_workload};
+use crate::load_imbalance::LoadImbalance;
 use crate::progress;
-use crate::report::{Report, Run};
+use crate::report::{Comparison, Run};
 use crate::scenario::{Scenario, Scheme, probe_interval_ms};
-use crate::spread::Spread;
 
 /// Runs all of them; says on standard error how each goes.
 ///
 /// # Errors
 /// When a stack does not start. Requests that fail are counted in the report.
-pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Report> {
+pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Comparison> {
     let mut runs = Vec::new();
     for scheme in schemes {
         let label = scheme.label();
         eprintln!(
             "{label}: starting {} engines, the service and Envoy",
-            scenario.described.replicas
+            scenario.summary.replicas
         );
         let (measured, spread) = run(scenario, *scheme, &label)
             .await
@@ -29,7 +29,7 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
         eprintln!(
             "{label}: {:.1} s, {}",
             measured.duration.as_secs_f64(),
-            progress::describe(&measured)
+            progress::summarize(&measured)
         );
         for failure in &measured.failures {
             eprintln!("{label}: failed: {failure}");
@@ -41,29 +41,33 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
             spread,
         ));
     }
-    Ok(Report {
-        workload: scenario.described.clone(),
+    Ok(Comparison {
+        scenario: scenario.summary.clone(),
         runs,
     })
 }
 
-async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<(Measured, f64)> {
-    let stack = describe("demo", scenario.pool.clone(), scenario.speed, scheme)
+async fn run(
+    scenario: &Scenario,
+    scheme: Scheme,
+    label: &str,
+) -> anyhow::Result<(Measurements, f64)> {
+    let stack = stack_builder("demo", scenario.pool.clone(), scenario.speed, scheme)
         .start()
         .await?;
     let client = Client::new(&stack.url(""), MODEL)?;
-    let tally = Tally::default();
-    let mut spread = Spread::default();
+    let tally = SharedMeasurements::default();
+    let mut spread = LoadImbalance::default();
     let measured = tokio::select! {
-        measured = play(&scenario.workload, &client, &tally) => measured,
-        () = progress::follow(label, scenario.workload.requests(), &tally) => Measured::default(),
-        () = spread.watch(stack.service()) => Measured::default(),
+        measured = run_workload(&scenario.workload, &client, &tally) => measured,
+        () = progress::follow(label, scenario.workload.requests(), &tally) => Measurements::default(),
+        () = spread.watch(stack.service()) => Measurements::default(),
     };
     Ok((measured, spread.average()))
 }
 
 /// The system for one scheme, with engines that run `speed` times faster than life; not started yet.
-pub(crate) fn describe(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
+pub(crate) fn stack_builder(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
     let interval_ms = probe_interval_ms(speed);
     Stack::builder(name)
         .pool(pool.policy(scheme.policy.as_str()).push(scheme.push.name()))

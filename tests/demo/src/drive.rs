@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::client::{Answered, Client, Failure, Usage};
+use crate::client::{ChatResponse, Client, RequestError, Usage};
 use crate::stats::Times;
-use crate::workload::{Conversation, Pacing, Workload, message};
+use crate::workload::{Conversation, LoadModel, Workload, message};
 
 /// Failures that are kept to be shown; there may be thousands of one cause.
 pub(crate) const FAILURES_SHOWN_MAX: usize = 5;
 
 /// What happened so far; shared with whoever shows the progress.
 #[derive(Clone, Debug, Default)]
-pub struct Tally(Arc<Mutex<Measured>>);
+pub struct SharedMeasurements(Arc<Mutex<Measurements>>);
 
 /// What was measured.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Measurements {
     /// Requests with a complete answer.
     pub completed: usize,
     /// Requests without one.
@@ -38,7 +38,7 @@ pub struct Measured {
     pub duration: Duration,
 }
 
-impl Measured {
+impl Measurements {
     /// The share of prompt tokens that engines found in their caches.
     #[must_use]
     pub fn cache_hit_ratio(&self) -> f64 {
@@ -50,14 +50,14 @@ impl Measured {
     }
 }
 
-impl Tally {
+impl SharedMeasurements {
     /// A copy of what was measured so far.
     #[must_use]
-    pub fn now(&self) -> Measured {
+    pub fn now(&self) -> Measurements {
         self.lock().clone()
     }
 
-    fn count(&self, result: &Result<Answered, Failure>) {
+    fn count(&self, result: &Result<ChatResponse, RequestError>) {
         let mut measured = self.lock();
         match result {
             Ok(answered) => {
@@ -82,23 +82,27 @@ impl Tally {
     }
 
     /// Nothing in here is left half done by a panic of another thread.
-    fn lock(&self) -> MutexGuard<'_, Measured> {
+    fn lock(&self) -> MutexGuard<'_, Measurements> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Plays all of it, and returns what was measured; `tally` has it on the way.
-pub async fn play(workload: &Workload, client: &Client, tally: &Tally) -> Measured {
+pub async fn run_workload(
+    workload: &Workload,
+    client: &Client,
+    tally: &SharedMeasurements,
+) -> Measurements {
     let start = Instant::now();
     let mut players = JoinSet::new();
-    match workload.pacing {
-        Pacing::Open => {
+    match workload.load_model {
+        LoadModel::Open => {
             for conversation in workload.conversations.iter().cloned() {
                 tokio::time::sleep_until((start + conversation.at).into()).await;
                 players.spawn(converse(conversation, client.clone(), tally.clone()));
             }
         }
-        Pacing::Closed { users } => {
+        LoadModel::Closed { users } => {
             let waiting: VecDeque<Conversation> = workload.conversations.iter().cloned().collect();
             let waiting = Arc::new(Mutex::new(waiting));
             for _ in 0..users {
@@ -126,13 +130,13 @@ pub async fn play(workload: &Workload, client: &Client, tally: &Tally) -> Measur
 }
 
 /// One conversation; it goes on after a failed turn as a person would who asks the next question.
-async fn converse(conversation: Conversation, client: Client, tally: Tally) {
+async fn converse(conversation: Conversation, client: Client, tally: SharedMeasurements) {
     let mut messages = conversation.opening();
     for turn in conversation.turns {
         tokio::time::sleep(turn.think).await;
         messages.push(message("user", turn.content.render()));
         let result = client
-            .ask(&conversation.session, &messages, turn.answer)
+            .send(&conversation.session, &messages, turn.answer)
             .await;
         tally.count(&result);
         match result {

@@ -9,11 +9,11 @@
 pub mod client;
 pub mod compare;
 pub mod drive;
+pub mod load_imbalance;
 mod progress;
 pub mod regions;
 pub mod report;
 pub mod scenario;
-pub mod spread;
 pub mod sse;
 pub mod stats;
 pub mod up;

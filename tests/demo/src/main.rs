@@ -1,5 +1,6 @@
-//! `isotherm-demo`: what `cargo xtask demo` and `cargo xtask up` run once everything is built.
+//! `isotherm-demo`: the program behind `cargo xtask demo`, `cargo xtask up` and `cargo xtask validate`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,13 +8,15 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isotherm_demo::compare::compare;
 use isotherm_demo::regions;
+use isotherm_demo::regions::deployment::Deployment;
 use isotherm_demo::regions::options::{RegionOptions, Topology};
-use isotherm_demo::regions::report::Report;
-use isotherm_demo::regions::world::World;
-use isotherm_demo::scenario::{Options, UpOptions};
-use isotherm_demo::{up, validate};
+use isotherm_demo::regions::report::RegionComparison;
+use isotherm_demo::scenario::{DemoOptions, UpOptions};
+use isotherm_demo::up;
+use isotherm_demo::validate::{ValidateOptions, validate};
 use isotherm_harness::Tools;
 use isotherm_harness::shutdown::{run_until_stopped, stop_signal};
+use isotherm_report::{Format, Report};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -28,28 +31,43 @@ enum Mode {
     /// Compares policies on one workload, and writes a report
     Demo {
         #[command(flatten)]
-        options: Options,
+        options: DemoOptions,
         #[command(flatten)]
         regions: RegionOptions,
-        /// Where the report goes, instead of target/demo
+        /// Directory of the report, instead of target/demo
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
+        /// Also writes the charts as one SVG picture
+        #[arg(long, value_name = "FILE", conflicts_with = "regions")]
+        picture: Option<PathBuf>,
+        #[command(flatten)]
+        markdown: Markdown,
     },
-    /// Plays one trace through the real system and through the simulator, and says how far they are apart
+    /// Replays one trace through the real system and through the simulator, and reports their deviation
     Validate {
         #[command(flatten)]
-        options: validate::Options,
-        /// Where the report goes, instead of target/validation
+        options: ValidateOptions,
+        /// Directory of the report, instead of target/validation
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
+        #[command(flatten)]
+        markdown: Markdown,
     },
-    /// Leaves it running until Ctrl-C, and says how to talk to it
+    /// Starts the system, prints how to use it, and runs it until Ctrl-C
     Up {
         #[command(flatten)]
         options: UpOptions,
         #[command(flatten)]
         topology: Topology,
     },
+}
+
+/// The report in a form for `docs/results`.
+#[derive(clap::Args)]
+struct Markdown {
+    /// Also writes the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -63,27 +81,65 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
             options,
             regions,
             output,
+            picture,
+            markdown,
         } => {
-            let output = match output {
-                Some(output) => output,
-                None => Tools::find()?.output.join("demo"),
+            let (report, failed) = match regions.topology.regions {
+                Some(_) => demo_of_regions(&options, &regions).await?,
+                None => demo(&options, picture.as_deref()).await?,
             };
-            match regions.topology.regions {
-                Some(_) => demo_of_regions(&options, &regions, &output).await,
-                None => demo(&options, &output).await,
-            }
+            publish(&report, output, "demo", &markdown)?;
+            Ok(exit_code(failed == 0))
         }
-        Mode::Validate { options, output } => {
-            let output = match output {
-                Some(output) => output,
-                None => Tools::find()?.output.join("validation"),
-            };
-            validated(&options, &output).await
+        Mode::Validate {
+            options,
+            output,
+            markdown,
+        } => {
+            let validation = validate(&options).await?;
+            publish(&validation.report()?, output, "validation", &markdown)?;
+            Ok(exit_code(validation.holds()))
         }
         Mode::Up { options, topology } => match topology.regions {
-            Some(_) => up_of_regions(&options, &topology).await,
+            Some(_) => up_with_regions(&options, &topology).await,
             None => up(&options).await,
         },
+    }
+}
+
+/// Prints the report, and writes its files.
+fn publish(
+    report: &Report,
+    output: Option<PathBuf>,
+    default: &str,
+    markdown: &Markdown,
+) -> anyhow::Result<()> {
+    let output = match output {
+        Some(output) => output,
+        None => Tools::find()?.output.join(default),
+    };
+    println!("\n{}", report.text());
+    let files = [("report.json", Format::Json), ("report.html", Format::Html)];
+    for path in report.write(&output, files)? {
+        println!("{}", path.display());
+    }
+    match &markdown.markdown {
+        Some(path) => write(path, &report.render(Format::Markdown)?),
+        None => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn exit_code(is_success: bool) -> ExitCode {
+    if is_success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -94,79 +150,47 @@ async fn up(options: &UpOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn up_of_regions(options: &UpOptions, topology: &Topology) -> anyhow::Result<ExitCode> {
-    let replicas = usize::from(options.fleet.replicas);
+async fn up_with_regions(options: &UpOptions, topology: &Topology) -> anyhow::Result<ExitCode> {
+    let replicas = usize::from(options.replicas.replicas);
     let plan = topology.forwarding(replicas, options.speedup, options.scheme());
-    let world = World::start(&plan).await?;
-    let regions = world.regions().context("regions that forward")?;
+    let deployment = Deployment::start(&plan).await?;
+    let regions = deployment.regions().context("regions that forward")?;
     println!("{}", regions::up::instructions(regions, &plan)?);
     stop_signal().await?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn demo(options: &Options, output: &Path) -> anyhow::Result<ExitCode> {
+/// Returns the report, and the number of failed requests.
+async fn demo(options: &DemoOptions, picture: Option<&Path>) -> anyhow::Result<(Report, usize)> {
     let scenario = options.scenario()?;
-    eprintln!(
-        "{}: {}",
-        scenario.described.name, scenario.described.description
-    );
-    let report = compare(&scenario, &options.schemes()).await?;
-    let paths = report.write(output)?;
-
-    println!("\n{}", report.table());
-    if let Some(verdict) = report.verdict() {
-        println!("{verdict}\n");
+    let summary = &scenario.summary;
+    eprintln!("{}: {}", summary.name, summary.description);
+    let comparison = compare(&scenario, &options.schemes()).await?;
+    if let Some(path) = picture {
+        write(path, &comparison.picture()?)?;
     }
-    for path in paths {
-        println!("{}", path.display());
-    }
-    Ok(code(report.runs.iter().map(|run| run.failed).sum()))
-}
-
-async fn validated(options: &validate::Options, output: &Path) -> anyhow::Result<ExitCode> {
-    let report = validate::validate(options).await?;
-    let paths = validate::write(&report, output)?;
-    println!("\n{}", report.text());
-    for path in paths {
-        println!("{}", path.display());
-    }
-    Ok(if report.holds() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let failed = comparison.runs.iter().map(|run| run.failed).sum();
+    Ok((comparison.report()?, failed))
 }
 
 async fn demo_of_regions(
-    options: &Options,
-    asked: &RegionOptions,
-    output: &Path,
-) -> anyhow::Result<ExitCode> {
-    let plan = asked.topology.forwarding(
-        usize::from(options.fleet.replicas),
+    options: &DemoOptions,
+    region_options: &RegionOptions,
+) -> anyhow::Result<(Report, usize)> {
+    let plan = region_options.topology.forwarding(
+        usize::from(options.replicas.replicas),
         options.speedup.unwrap_or(regions::options::SPEEDUP),
         options.scheme_of_regions()?,
     );
     let mut trials = Vec::new();
-    for trial in asked.trials(&plan, options.seed) {
+    for trial in region_options.trials(&plan, options.seed) {
         trials.push(regions::compare::compare(&trial).await?);
     }
-    let report = Report::new(asked.setup(&plan, options.seed), trials);
-    let paths = report.write(output)?;
-    println!("\n{}", report.text());
-    for path in paths {
-        println!("{}", path.display());
-    }
-    Ok(code(report.failed()))
-}
-
-/// Failed requests are a failure of the demo.
-fn code(failed: usize) -> ExitCode {
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let comparison = RegionComparison {
+        setup: region_options.setup(&plan, options.seed),
+        trials,
+    };
+    Ok((comparison.report()?, comparison.failed()))
 }
 
 #[cfg(test)]
@@ -179,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_regions_cannot_use_is_an_error() {
+    fn options_that_regions_cannot_use_are_errors() {
         for line in [
             "demo --regions 3 --trace my.jsonl",
             "demo --regions 3 --requests 10",
@@ -188,7 +212,7 @@ mod tests {
             "up --policy isotherm --policy random",
         ] {
             let error = parse(line).err().map(|error| error.to_string());
-            let text = error.unwrap_or_else(|| format!("{line} is taken"));
+            let text = error.unwrap_or_else(|| format!("{line} is accepted"));
             assert!(
                 text.contains("cannot be used") || text.contains("required"),
                 "{text}"
@@ -196,14 +220,14 @@ mod tests {
         }
         let Ok(Mode::Demo { options, .. }) = parse("demo --regions 3 --policy random,isotherm")
         else {
-            panic!("it is a demo");
+            panic!("not a demo");
         };
         let error = options.scheme_of_regions().unwrap_err().to_string();
         assert!(error.contains("name one with --policy"), "{error}");
     }
 
     #[test]
-    fn regions_run_the_policy_that_is_asked_for() {
+    fn regions_run_the_requested_policy() {
         for (line, label) in [
             ("demo --regions 3", "prefix_tree / pending"),
             ("demo --regions 3 --policy isotherm", "isotherm / pending"),
@@ -213,12 +237,12 @@ mod tests {
             ),
         ] {
             let Ok(Mode::Demo { options, .. }) = parse(line) else {
-                panic!("{line} is a demo");
+                panic!("{line} is not a demo");
             };
             assert_eq!(options.scheme_of_regions().unwrap().label(), label);
         }
         let Ok(Mode::Up { options, .. }) = parse("up --regions 3 --policy round_robin") else {
-            panic!("it is up");
+            panic!("not up");
         };
         assert_eq!(options.scheme().label(), "round_robin / blind");
     }

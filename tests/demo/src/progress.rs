@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::drive::{Measured, Tally};
+use crate::drive::{Measurements, SharedMeasurements};
 
 const BAR: &str = "{prefix:28} {bar:32.cyan/dim} {pos:>5}/{len} {elapsed:>4} {msg}";
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
@@ -12,7 +12,7 @@ const BAR_INTERVAL: Duration = Duration::from_millis(200);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Follows one run until the future is dropped.
-pub(crate) async fn follow(label: &str, requests: usize, tally: &Tally) {
+pub(crate) async fn follow(label: &str, requests: usize, tally: &SharedMeasurements) {
     let bar = Bar::new(label, requests);
     let mut ticks = tokio::time::interval(if bar.0.is_hidden() {
         LINE_INTERVAL
@@ -27,12 +27,12 @@ pub(crate) async fn follow(label: &str, requests: usize, tally: &Tally) {
             eprintln!(
                 "{label}: {}/{requests} requests, {}",
                 measured.completed + measured.failed,
-                describe(&measured)
+                summarize(&measured)
             );
         } else {
             bar.0
                 .set_position((measured.completed + measured.failed) as u64);
-            bar.0.set_message(describe(&measured));
+            bar.0.set_message(summarize(&measured));
         }
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Bar {
 }
 
 /// The figures of a run, so far or at its end.
-pub(crate) fn describe(measured: &Measured) -> String {
+pub(crate) fn summarize(measured: &Measurements) -> String {
     let ttft = measured.ttft.summary();
     format!(
         "{:.0} % cached, first token {:.0} ms (p50) {:.0} ms (p90), {} failed",

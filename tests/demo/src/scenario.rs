@@ -8,7 +8,7 @@ use isotherm_harness::{EngineOptions, MODEL, Pool};
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::trace::Trace;
 
-use crate::report::Described;
+use crate::report::ScenarioSummary;
 use crate::workload::{MultiTurn, Workload};
 
 /// A chat on small GPUs goes this many times faster than life, unless told otherwise: slow enough that two cores have
@@ -29,7 +29,7 @@ const POLICY_OF_REGIONS: PolicyName = PolicyName::PrefixTree;
 
 /// What is asked, on the command line of the demo.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
+pub struct DemoOptions {
     /// Replays a trace in Mooncake's format, or of `isotherm record`, instead of the drawn chat
     #[arg(long, value_name = "FILE", conflicts_with = "regions")]
     pub trace: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub struct Options {
     pub policy: Vec<PolicyName>,
     /// Who is asked
     #[command(flatten)]
-    pub fleet: FleetOptions,
+    pub replicas: ReplicaOptions,
 }
 
 /// What `up` leaves running.
@@ -58,7 +58,7 @@ pub struct UpOptions {
     pub policy: PolicyName,
     /// Who is asked
     #[command(flatten)]
-    pub fleet: FleetOptions,
+    pub replicas: ReplicaOptions,
     /// How many times faster than life the engines answer
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
     pub speedup: f64,
@@ -66,7 +66,7 @@ pub struct UpOptions {
 
 /// Who is asked, and when.
 #[derive(Args, Clone, Debug)]
-pub struct FleetOptions {
+pub struct ReplicaOptions {
     /// The mode of pushing [default: blind for policies that classic balancers have, else pending]
     #[arg(long, value_enum)]
     pub push: Option<Push>,
@@ -125,15 +125,15 @@ pub struct Scenario {
     /// How many times faster than life the engines run.
     pub speed: f64,
     /// For the report.
-    pub described: Described,
+    pub summary: ScenarioSummary,
 }
 
-impl FleetOptions {
+impl ReplicaOptions {
     /// A policy with the mode of pushing that was asked for, or its usual one.
     fn scheme(&self, policy: PolicyName) -> Scheme {
         Scheme {
             policy,
-            push: self.push.unwrap_or(usual(policy)),
+            push: self.push.unwrap_or(default_push(policy)),
         }
     }
 }
@@ -142,11 +142,11 @@ impl UpOptions {
     /// How requests are routed.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
-        self.fleet.scheme(self.policy)
+        self.replicas.scheme(self.policy)
     }
 }
 
-impl Options {
+impl DemoOptions {
     /// The schemes to compare, in the order of the report.
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
@@ -159,7 +159,7 @@ impl Options {
             [] => &default[..],
             some => some,
         };
-        let scheme = |policy: &PolicyName| self.fleet.scheme(*policy);
+        let scheme = |policy: &PolicyName| self.replicas.scheme(*policy);
         policies.iter().map(scheme).collect()
     }
 
@@ -169,8 +169,8 @@ impl Options {
     /// When several were asked for.
     pub fn scheme_of_regions(&self) -> anyhow::Result<Scheme> {
         match self.policy[..] {
-            [] => Ok(self.fleet.scheme(POLICY_OF_REGIONS)),
-            [policy] => Ok(self.fleet.scheme(policy)),
+            [] => Ok(self.replicas.scheme(POLICY_OF_REGIONS)),
+            [policy] => Ok(self.replicas.scheme(policy)),
             [..] => bail!(
                 "with --regions arrangements are compared, not policies: every one runs the same policy, so name one with --policy"
             ),
@@ -182,7 +182,7 @@ impl Options {
     /// # Errors
     /// When the trace cannot be read or is not one.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
-        let replicas = usize::from(self.fleet.replicas);
+        let replicas = usize::from(self.replicas.replicas);
         let (workload, preset, speed, arguments) = match &self.trace {
             Some(path) => {
                 let requests = self.requests.map_or(TRACE_REQUESTS, |count| count as usize);
@@ -208,7 +208,7 @@ impl Options {
             }
         };
         ensure!(workload.requests() > 0, "there is nothing to ask");
-        let described = Described {
+        let described = ScenarioSummary {
             name: workload.name.clone(),
             description: workload.description.clone(),
             requests: workload.requests(),
@@ -226,7 +226,7 @@ impl Options {
             workload,
             pool: Pool::new(MODEL).replicas(replicas).engine(engine),
             speed,
-            described,
+            summary: described,
         })
     }
 }
@@ -237,7 +237,7 @@ pub(crate) fn probe_interval_ms(speed: f64) -> u64 {
 }
 
 /// Classic balancers send at once; that is what they are compared as.
-fn usual(policy: PolicyName) -> Push {
+fn default_push(policy: PolicyName) -> Push {
     match policy {
         PolicyName::RoundRobin
         | PolicyName::Random

@@ -5,7 +5,7 @@ const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Takes chunks, gives the `data:` lines in them.
 #[derive(Debug, Default)]
-pub struct Events {
+pub struct EventParser {
     pending: Vec<u8>,
 }
 
@@ -13,7 +13,7 @@ pub struct Events {
 #[derive(Debug, PartialEq, Eq)]
 pub struct LineTooLong;
 
-impl Events {
+impl EventParser {
     /// Hands every `data:` line that this chunk completes to `event`, without the field's name.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ mod tests {
     fn events_are_the_same_however_the_bytes_arrive() {
         let stream = b"data: {\"a\":1}\r\n\r\n: comment\ndata:{\"b\":2}\n\ndata: [DONE]\n\n";
         for size in 1..stream.len() {
-            let mut events = Events::default();
+            let mut events = EventParser::default();
             let mut seen = Vec::new();
             for chunk in stream.chunks(size) {
                 events
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_refused() {
-        let mut events = Events::default();
+        let mut events = EventParser::default();
         let chunk = [b'x'; 1024];
         assert!((0..1025).any(|_| events.feed(&chunk, |_| ()) == Err(LineTooLong)));
     }

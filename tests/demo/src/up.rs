@@ -3,7 +3,7 @@
 use isotherm_harness::{EngineOptions, MODEL, Pool, Stack};
 use serde_json::json;
 
-use crate::compare::describe;
+use crate::compare::stack_builder;
 use crate::scenario::UpOptions;
 
 /// Starts it, with recording allowed: whoever plays with it may play it again.
@@ -17,9 +17,9 @@ pub async fn start(options: &UpOptions) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     };
     let pool = Pool::new(MODEL)
-        .replicas(usize::from(options.fleet.replicas))
+        .replicas(usize::from(options.replicas.replicas))
         .engine(engine);
-    describe("up", pool, speed, options.scheme())
+    stack_builder("up", pool, speed, options.scheme())
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await

@@ -16,9 +16,9 @@ const NONE_US: i32 = 0;
 
 /// They stay awake until this is dropped.
 #[derive(Debug)]
-pub struct Awake(#[expect(dead_code, reason = "its life is what counts")] File);
+pub struct AwakeGuard(#[expect(dead_code, reason = "its life is what counts")] File);
 
-impl Awake {
+impl AwakeGuard {
     /// Keeps all processors of this machine awake.
     ///
     /// # Errors

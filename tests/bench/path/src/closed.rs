@@ -9,7 +9,7 @@ use anyhow::bail;
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
-use super::prompts::{Prompts, Talk};
+use super::prompts::{ConversationState, Prompts};
 use super::workload::Workload;
 
 /// What became of the requests of one window.
@@ -61,10 +61,10 @@ async fn client(
 ) -> anyhow::Result<(u64, u64)> {
     let (mut good, mut failed) = (0, 0);
     let mut connection = Connection::open(target).await?;
-    let mut talk = Talk::default();
+    let mut conversation = ConversationState::default();
     while Instant::now() < end {
         if connection
-            .ask(prompts.next(workload, &mut talk))
+            .ask(prompts.next(workload, &mut conversation))
             .await
             .is_ok()
         {
@@ -88,8 +88,8 @@ mod tests {
         let upstream = Upstream::start(1).await.unwrap();
         let target = *upstream.addresses().first().unwrap();
         for (chunks, prompts) in [
-            (0, workload::Prompts::Unique),
-            (3, workload::Prompts::MultiTurn),
+            (0, workload::PromptKind::Unique),
+            (3, workload::PromptKind::MultiTurn),
         ] {
             upstream.answer_in(chunks);
             let asked = Workload {

@@ -10,16 +10,16 @@ use serde::Serialize;
 use super::closed::{Tally, drive};
 use super::open;
 use super::prompts::Prompts;
-use super::row::Row;
-use super::subject::Subject;
+use super::running::RunningVariant;
 use super::usage::Cpu;
+use super::variant::Variant;
 use super::workload::Workload;
 
 /// One turn of one row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     /// Which row.
-    pub row: Row,
+    pub row: Variant,
     /// What was asked.
     pub workload: &'static str,
     /// Requests answered.
@@ -37,9 +37,9 @@ pub struct Sample {
 
 /// What a row uses while nobody asks.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rest {
+pub struct IdleUsage {
     /// Which row.
-    pub row: Row,
+    pub row: Variant,
     /// CPU time per second of each process, in microseconds.
     pub cpu_micros_per_s: BTreeMap<&'static str, f64>,
 }
@@ -49,7 +49,7 @@ pub struct Rest {
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn turn(
-    subject: &Subject,
+    subject: &RunningVariant,
     workload: &Workload,
     clients: u16,
     time: Duration,
@@ -83,7 +83,7 @@ pub async fn turn(
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn turn_at_rate(
-    subject: &Subject,
+    subject: &RunningVariant,
     workload: &Workload,
     per_second: f64,
     time: Duration,
@@ -115,10 +115,10 @@ pub async fn turn_at_rate(
 ///
 /// # Errors
 /// When a process has ended.
-pub async fn rest(subject: &Subject, time: Duration) -> anyhow::Result<Rest> {
+pub async fn idle(subject: &RunningVariant, time: Duration) -> anyhow::Result<IdleUsage> {
     let (before, start) = (used(subject)?, Instant::now());
     tokio::time::sleep(time).await;
-    Ok(Rest {
+    Ok(IdleUsage {
         row: subject.row,
         cpu_micros_per_s: spent(&before, &used(subject)?, start.elapsed().as_secs_f64()),
     })
@@ -139,7 +139,7 @@ fn spent(
         .collect()
 }
 
-fn used(subject: &Subject) -> anyhow::Result<Vec<(&'static str, Cpu)>> {
+fn used(subject: &RunningVariant) -> anyhow::Result<Vec<(&'static str, Cpu)>> {
     let processes = subject.processes()?.into_iter();
     processes
         .map(|(label, process)| Ok((label, Cpu::of(process.id())?)))

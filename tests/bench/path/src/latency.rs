@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::open;
 use super::prompts::Prompts;
-use super::row::Row;
-use super::subject::Subject;
+use super::running::RunningVariant;
+use super::variant::Variant;
 use super::workload::Workload;
 
 /// The percentiles that are reported.
@@ -18,7 +18,7 @@ pub const PERCENTS: [f64; 3] = [50.0, 90.0, 99.0];
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
     /// Which row.
-    pub row: Row,
+    pub row: Variant,
     /// What was asked.
     pub workload: &'static str,
     /// Which round; all rows meet the same arrivals in it.
@@ -38,7 +38,7 @@ pub struct Latency {
 /// # Errors
 /// When the generator fails.
 pub async fn turn(
-    subject: &Subject,
+    subject: &RunningVariant,
     workload: &Workload,
     round: u32,
     per_second: f64,

@@ -21,10 +21,10 @@ pub mod open;
 mod pieces;
 pub mod prompts;
 pub mod report;
-pub mod row;
-pub mod subject;
+pub mod running;
 pub mod upstream;
 pub mod usage;
+pub mod variant;
 pub mod workload;
 
 use std::path::PathBuf;
@@ -33,13 +33,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use awake::Awake;
+use awake::AwakeGuard;
 use clap::{Args, ValueEnum};
 use prompts::Prompts;
 use report::Report;
-use row::Row;
-use subject::Subject;
+use running::RunningVariant;
 use upstream::Upstream;
+use variant::Variant;
 use workload::{WORKLOADS, Workload};
 
 /// Which part of what Isotherm carries is sent for the latencies.
@@ -72,7 +72,7 @@ pub struct Options {
     pub replicas: u16,
     /// These rows only
     #[arg(long, value_name = "ROW", value_enum, num_args = 1..)]
-    pub rows: Vec<Row>,
+    pub rows: Vec<Variant>,
     /// These workloads only, by their names in the table
     #[arg(long, value_name = "NAME", value_parser = Workload::named, num_args = 1..)]
     pub workloads: Vec<Workload>,
@@ -85,9 +85,9 @@ pub struct Options {
 }
 
 impl Options {
-    fn rows(&self) -> Vec<Row> {
-        let chosen = |row: &Row| self.rows.is_empty() || self.rows.contains(row);
-        let all = Row::value_variants().iter().copied();
+    fn rows(&self) -> Vec<Variant> {
+        let chosen = |row: &Variant| self.rows.is_empty() || self.rows.contains(row);
+        let all = Variant::value_variants().iter().copied();
         all.filter(chosen).collect()
     }
 
@@ -103,7 +103,7 @@ impl Options {
 /// # Errors
 /// When something does not start, or a row answers nothing.
 pub async fn measure(options: &Options) -> anyhow::Result<Report> {
-    let _awake = options.awake.then(Awake::keep).transpose()?;
+    let _awake = options.awake.then(AwakeGuard::keep).transpose()?;
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
     let rows = subjects.iter().map(|subject| subject.row).collect();
@@ -126,14 +126,14 @@ struct Bench<'a> {
     options: &'a Options,
     workloads: Vec<Workload>,
     upstream: Upstream,
-    subjects: Vec<Subject>,
+    subjects: Vec<RunningVariant>,
     prompts: Arc<Prompts>,
     report: Report,
 }
 
 impl Bench<'_> {
     /// The rows, another one first in each round.
-    fn turns(&self, round: u32) -> impl Iterator<Item = &Subject> {
+    fn turns(&self, round: u32) -> impl Iterator<Item = &RunningVariant> {
         let first = round as usize % self.subjects.len().max(1);
         let (later, sooner) = self.subjects.split_at(first);
         sooner.iter().chain(later)
@@ -142,7 +142,7 @@ impl Bench<'_> {
     async fn costs(&mut self) -> anyhow::Result<()> {
         let time = seconds(self.options.seconds);
         for subject in &self.subjects {
-            let rest = cost::rest(subject, time).await?;
+            let rest = cost::idle(subject, time).await?;
             self.report.rest.push(rest);
         }
         for round in 0..self.options.rounds {
@@ -200,11 +200,14 @@ impl Bench<'_> {
 
     /// Requests a second of Isotherm at saturation; without it among the rows, of the slowest.
     fn carried(&self, workload: &Workload) -> anyhow::Result<f64> {
-        let carried = self.report.carried(Row::Isotherm, workload).or_else(|| {
-            let rows = self.subjects.iter().map(|subject| subject.row);
-            rows.filter_map(|row| self.report.carried(row, workload))
-                .reduce(f64::min)
-        });
+        let carried = self
+            .report
+            .carried(Variant::Isotherm, workload)
+            .or_else(|| {
+                let rows = self.subjects.iter().map(|subject| subject.row);
+                rows.filter_map(|row| self.report.carried(row, workload))
+                    .reduce(f64::min)
+            });
         carried.context("no row has carried anything")
     }
 
@@ -253,10 +256,10 @@ impl Bench<'_> {
 async fn subjects(
     options: &Options,
     replicas: &[std::net::SocketAddr],
-) -> anyhow::Result<Vec<Subject>> {
+) -> anyhow::Result<Vec<RunningVariant>> {
     let mut subjects = Vec::new();
     for row in options.rows() {
-        match Subject::start(row, replicas, &options.python).await? {
+        match RunningVariant::start(row, replicas, &options.python).await? {
             Some(subject) => subjects.push(subject),
             None => eprintln!(
                 "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",

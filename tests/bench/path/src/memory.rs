@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::closed::drive;
 use super::prompts::Prompts;
-use super::row::Row;
-use super::subject::Subject;
+use super::running::RunningVariant;
+use super::variant::Variant;
 use super::workload::Workload;
 
 /// How long prompts are sent between two looks at the memory.
@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
     /// Which row.
-    pub row: Row,
+    pub row: Variant,
     /// Prompts that it has seen in measured windows; most of them unlike any other.
     pub prompts: u64,
     /// Resident memory of each process.
@@ -30,7 +30,7 @@ pub struct Memory {
 ///
 /// # Errors
 /// When a process has ended.
-pub fn look(subject: &Subject, prompts: u64) -> anyhow::Result<Memory> {
+pub fn look(subject: &RunningVariant, prompts: u64) -> anyhow::Result<Memory> {
     let resident = subject.processes()?.into_iter();
     Ok(Memory {
         row: subject.row,
@@ -46,7 +46,7 @@ pub fn look(subject: &Subject, prompts: u64) -> anyhow::Result<Memory> {
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn fill(
-    subject: &Subject,
+    subject: &RunningVariant,
     workload: &Workload,
     clients: u16,
     count: u64,

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
-use super::prompts::{Prompts, Talk};
+use super::prompts::{ConversationState, Prompts};
 use super::workload::Workload;
 
 /// Connections at once; a way so far behind is overloaded, and further requests have failed.
@@ -51,7 +51,7 @@ impl Latencies {
 }
 
 /// A connection that waits for its next request, and the conversation on it.
-type Idle = (Connection, Talk);
+type Idle = (Connection, ConversationState);
 
 /// Sends this many requests a second for this long.
 ///
@@ -118,14 +118,19 @@ async fn one(
     prompts: &Prompts,
 ) -> anyhow::Result<()> {
     let free = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let (mut connection, mut talk) = match free {
+    let (mut connection, mut conversation) = match free {
         Some(free) => free,
-        None => (Connection::open(target).await?, Talk::default()),
+        None => (
+            Connection::open(target).await?,
+            ConversationState::default(),
+        ),
     };
-    connection.ask(prompts.next(workload, &mut talk)).await?;
+    connection
+        .ask(prompts.next(workload, &mut conversation))
+        .await?;
     idle.lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .push((connection, talk));
+        .push((connection, conversation));
     Ok(())
 }
 

@@ -17,9 +17,9 @@ use anyhow::{Context as _, ensure};
 use clap::Parser;
 use isotherm_bench_path::closed::drive;
 use isotherm_bench_path::prompts::Prompts;
-use isotherm_bench_path::row::Row;
-use isotherm_bench_path::subject::Subject;
+use isotherm_bench_path::running::RunningVariant;
 use isotherm_bench_path::upstream::Upstream;
+use isotherm_bench_path::variant::Variant;
 use isotherm_bench_path::workload::Workload;
 use isotherm_harness::Tools;
 use isotherm_harness::shutdown::run_until_stopped;
@@ -69,7 +69,8 @@ async fn profile(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let upstream = Upstream::start(usize::from(arguments.replicas)).await?;
     let workload = arguments.workload;
     upstream.answer_in(workload.chunks);
-    let subject = Subject::start(Row::Isotherm, upstream.addresses(), Path::new("")).await?;
+    let subject =
+        RunningVariant::start(Variant::Isotherm, upstream.addresses(), Path::new("")).await?;
     let subject = subject.context("Isotherm did not start")?;
     let processes = subject.processes()?;
     let ids: Vec<String> = processes

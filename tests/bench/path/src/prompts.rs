@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::pieces::Pieces;
-use super::workload::{Prompts as Kind, Workload};
+use super::workload::{PromptKind, Workload};
 use isotherm_harness::MODEL;
 use isotherm_harness::synthetic_text;
 
@@ -43,33 +43,33 @@ impl Default for Prompts {
 
 /// Where one client is in its conversation.
 #[derive(Debug, Default)]
-pub struct Talk {
+pub struct ConversationState {
     number: u64,
     turn: u32,
 }
 
 impl Prompts {
     /// The next prompt of a client.
-    pub(crate) fn next(&self, workload: &Workload, talk: &mut Talk) -> Pieces {
+    pub(crate) fn next(&self, workload: &Workload, conversation: &mut ConversationState) -> Pieces {
         match workload.prompts {
-            Kind::Unique => {
+            PromptKind::Unique => {
                 let number = self.number();
                 self.body(workload, number, [workload.prompt_bytes].into_iter())
             }
-            Kind::MultiTurn => {
-                if talk.turn == 0 {
-                    talk.number = self.number();
+            PromptKind::MultiTurn => {
+                if conversation.turn == 0 {
+                    conversation.number = self.number();
                 }
-                talk.turn += 1;
+                conversation.turn += 1;
                 let share = workload.prompt_bytes / SHARES;
                 let first = workload.prompt_bytes - (TURNS as usize - 1) * share;
-                let more = talk.turn as usize - 1;
+                let more = conversation.turn as usize - 1;
                 let body = self.body(
                     workload,
-                    talk.number,
+                    conversation.number,
                     std::iter::once(first).chain(std::iter::repeat_n(share, more)),
                 );
-                talk.turn %= TURNS;
+                conversation.turn %= TURNS;
                 body
             }
         }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use bytes::Buf as _;
 
-    fn workload(prompts: Kind) -> Workload {
+    fn workload(prompts: PromptKind) -> Workload {
         Workload {
             name: "test",
             prompt_bytes: 4_096,
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn unique_prompts_are_json_of_their_length_and_no_two_begin_alike() {
-        let (prompts, asked) = (Prompts::default(), workload(Kind::Unique));
-        let mut talk = Talk::default();
-        let one = text_of(prompts.next(&asked, &mut talk));
-        let two = text_of(prompts.next(&asked, &mut talk));
+        let (prompts, asked) = (Prompts::default(), workload(PromptKind::Unique));
+        let mut conversation = ConversationState::default();
+        let one = text_of(prompts.next(&asked, &mut conversation));
+        let two = text_of(prompts.next(&asked, &mut conversation));
         let content = contents(&one).join("");
         assert_eq!(content.len(), 4_096 + "0123456789abcdef ".len());
         let differ = one.bytes().zip(two.bytes()).position(|(a, b)| a != b);
@@ -154,17 +154,17 @@ mod tests {
 
     #[test]
     fn each_turn_repeats_the_one_before_and_the_last_has_the_whole_length() {
-        let (prompts, asked) = (Prompts::default(), workload(Kind::MultiTurn));
-        let mut talk = Talk::default();
+        let (prompts, asked) = (Prompts::default(), workload(PromptKind::MultiTurn));
+        let mut conversation = ConversationState::default();
         let mut before: Vec<String> = Vec::new();
         for turn in 1..=TURNS as usize {
-            let now = contents(&text_of(prompts.next(&asked, &mut talk)));
+            let now = contents(&text_of(prompts.next(&asked, &mut conversation)));
             assert_eq!(now.len(), turn);
             assert!(now.starts_with(&before));
             before = now;
         }
         assert_eq!(before.join("").len(), 4_096 + 17);
-        let next = contents(&text_of(prompts.next(&asked, &mut talk)));
+        let next = contents(&text_of(prompts.next(&asked, &mut conversation)));
         assert_eq!(next.len(), 1);
         assert_ne!(
             next.first().unwrap().get(..17),

@@ -10,7 +10,7 @@ pub struct Workload {
     /// About how long each prompt is.
     pub prompt_bytes: usize,
     /// What prompts have in common.
-    pub prompts: Prompts,
+    pub prompts: PromptKind,
     /// Chunks of each streamed answer, besides the last; 0 for a whole answer that is not a stream.
     pub chunks: u32,
 }
@@ -18,7 +18,7 @@ pub struct Workload {
 /// What prompts have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Prompts {
+pub enum PromptKind {
     /// Nothing: each is new from its first bytes on, the worst case of a router that remembers prompts.
     Unique,
     /// Turns of conversations: the first is new, each of the others repeats the one before and adds to it.
@@ -28,24 +28,24 @@ pub enum Prompts {
 /// Every workload, in the order of the table. Lengths are compared over whole answers: a peer that delays the end of a short
 /// stream would look slower than it is.
 pub const WORKLOADS: [Workload; 11] = [
-    workload("4 KB", 4, Prompts::Unique, 0),
-    workload("64 KB", 64, Prompts::Unique, 0),
-    workload("220 KB", 220, Prompts::Unique, 0),
-    workload("400 KB", 400, Prompts::Unique, 0),
-    workload("4 KB, turns", 4, Prompts::MultiTurn, 0),
-    workload("64 KB, turns", 64, Prompts::MultiTurn, 0),
-    workload("220 KB, turns", 220, Prompts::MultiTurn, 0),
-    workload("400 KB, turns", 400, Prompts::MultiTurn, 0),
-    workload("4 KB, 1 chunk", 4, Prompts::Unique, 1),
-    workload("4 KB, 100 chunks", 4, Prompts::Unique, 100),
-    workload("4 KB, 1,000 chunks", 4, Prompts::Unique, 1_000),
+    workload("4 KB", 4, PromptKind::Unique, 0),
+    workload("64 KB", 64, PromptKind::Unique, 0),
+    workload("220 KB", 220, PromptKind::Unique, 0),
+    workload("400 KB", 400, PromptKind::Unique, 0),
+    workload("4 KB, turns", 4, PromptKind::MultiTurn, 0),
+    workload("64 KB, turns", 64, PromptKind::MultiTurn, 0),
+    workload("220 KB, turns", 220, PromptKind::MultiTurn, 0),
+    workload("400 KB, turns", 400, PromptKind::MultiTurn, 0),
+    workload("4 KB, 1 chunk", 4, PromptKind::Unique, 1),
+    workload("4 KB, 100 chunks", 4, PromptKind::Unique, 100),
+    workload("4 KB, 1,000 chunks", 4, PromptKind::Unique, 1_000),
 ];
 
 impl Workload {
     /// Whether it differs from others in the prompt's length alone.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.prompts == Prompts::Unique && self.chunks == 0
+        self.prompts == PromptKind::Unique && self.chunks == 0
     }
 
     /// The workload of this name.
@@ -64,7 +64,12 @@ impl Workload {
     }
 }
 
-const fn workload(name: &'static str, kilobytes: usize, prompts: Prompts, chunks: u32) -> Workload {
+const fn workload(
+    name: &'static str,
+    kilobytes: usize,
+    prompts: PromptKind,
+    chunks: u32,
+) -> Workload {
     Workload {
         name,
         prompt_bytes: kilobytes << 10,

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::crowd::{Book, play};
-use super::figures::Figures;
-use super::machine::{Busy, Machine};
+use super::cpu::{CpuShares, CpuTimes};
+use super::deployment::{Deployment, DeploymentPlan, REGIONS};
+use super::metrics::RequestMetrics;
 use super::options::Trial;
-use super::report::{RegionFigures, Run, TrialReport};
+use super::population::{RequestLog, run_workload};
+use super::report::{ArrangementRun, RegionMetrics, TrialReport};
 use super::timeline::Timeline;
-use super::world::{Plan, REGIONS, World};
 use crate::stats::round;
 
 /// How often the progress is told: on a terminal on one line, else in a log.
@@ -39,70 +39,73 @@ pub async fn compare(trial: &Trial) -> anyhow::Result<TrialReport> {
     Ok(TrialReport::new(trial, runs))
 }
 
-async fn run(trial: &Trial, plan: &Plan) -> anyhow::Result<Run> {
-    let world = World::start(plan).await?;
-    let crowd = &trial.crowd;
-    let book = Book::default();
+async fn run(trial: &Trial, plan: &DeploymentPlan) -> anyhow::Result<ArrangementRun> {
+    let deployment = Deployment::start(plan).await?;
+    let population = &trial.population;
+    let log = RequestLog::default();
     let mut busy = None;
     tokio::select! {
-        () = play(crowd, &world.gates, &book) => {}
-        () = tell(crowd.length, &book) => {}
-        () = measure(crowd.warm_up, crowd.length, &mut busy) => {}
+        () = run_workload(population, &deployment.endpoints, &log) => {}
+        () = tell(population.length, &log) => {}
+        () = measure(population.warm_up, population.length, &mut busy) => {}
     }
-    drop(world);
-    let pages = book.read();
-    for failure in &pages.failures {
+    drop(deployment);
+    let entries = log.read();
+    for failure in &entries.failures {
         eprintln!("failed: {failure}");
     }
-    let (records, window) = (&pages.records, crowd.window());
-    let figures = |region: Option<usize>| {
-        Figures::of(records, window, crowd.speed, |record| {
-            region.is_none_or(|region| record.home == region)
+    let (records, window) = (&entries.records, population.window());
+    let metrics = |region: Option<usize>| {
+        RequestMetrics::of(records, window, population.speed, |record| {
+            region.is_none_or(|region| record.region == region)
         })
     };
-    Ok(Run {
+    Ok(ArrangementRun {
         arrangement: plan.arrangement,
         replicas: plan.replicas * REGIONS.len(),
         machine_busy_share: busy.map(|busy| round(busy.machine)),
         own_busy_share: busy.map(|busy| round(busy.own)),
-        all: figures(None),
+        all: metrics(None),
         regions: REGIONS
             .iter()
             .enumerate()
-            .map(|(region, name)| RegionFigures {
+            .map(|(region, name)| RegionMetrics {
                 name: (*name).to_owned(),
-                figures: figures(Some(region)),
+                metrics: metrics(Some(region)),
             })
             .collect(),
-        timeline: Timeline::of(records, crowd.length, REGIONS.len(), crowd.speed),
+        timeline: Timeline::of(records, population.length, REGIONS.len(), population.speed),
     })
 }
 
 /// Measures the machine over the part that counts, and then waits to be dropped.
-async fn measure(from: Duration, to: Duration, busy: &mut Option<Busy>) {
+async fn measure(from: Duration, to: Duration, busy: &mut Option<CpuShares>) {
     tokio::time::sleep(from).await;
-    let before = Machine::now();
+    let before = CpuTimes::now();
     tokio::time::sleep(to.saturating_sub(from)).await;
     *busy = before
-        .zip(Machine::now())
+        .zip(CpuTimes::now())
         .map(|(before, now)| now.since(before));
     std::future::pending().await
 }
 
 /// Says what has happened so far, until it is dropped.
-async fn tell(length: Duration, book: &Book) {
+async fn tell(length: Duration, log: &RequestLog) {
     let terminal = std::io::stderr().is_terminal();
     let start = Instant::now();
     loop {
         tokio::time::sleep(if terminal { TELL_EACH } else { LOG_EACH }).await;
         let (ended, failed, away) = {
-            let pages = book.read();
-            let failed = pages
+            let entries = log.read();
+            let failed = entries
                 .records
                 .iter()
                 .filter(|record| record.outcome.is_none());
-            let away = pages.records.iter().filter(|record| record.elsewhere());
-            (pages.records.len(), failed.count(), away.count())
+            let away = entries
+                .records
+                .iter()
+                .filter(|record| record.is_forwarded());
+            (entries.records.len(), failed.count(), away.count())
         };
         let line = format!(
             "  {:.0}/{:.0} s, {ended} requests, {away} of them in another region, {failed} failed",

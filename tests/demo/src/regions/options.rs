@@ -6,11 +6,11 @@ use clap::{Args, ValueEnum};
 use isotherm_harness::EngineOptions;
 use serde::Serialize;
 
-use super::crowd::Crowd;
-use super::levels::Levels;
+use super::client_counts::ClientCounts;
+use super::deployment::{Arrangement, DeploymentPlan, REGIONS};
+use super::document_chat::DocumentChat;
+use super::population::ClientPopulation;
 use super::report::Setup;
-use super::talk::Talk;
-use super::world::{Arrangement, Plan, REGIONS};
 use crate::scenario::Scheme;
 use crate::stats::round;
 
@@ -23,7 +23,7 @@ const PRESET: &str = "llama-3.1-8b-l4";
 const SEQUENCES_MAX: &str = "20";
 /// What is left of the replicas when regions share them, in the day of turning peaks.
 const SHARED: (usize, usize) = (3, 4);
-/// Measured time of a run, s, and how much of it is to fill the caches.
+/// Measurements time of a run, s, and how much of it is to fill the caches.
 const SKEWED_S: (u32, u32) = (32, 7);
 const DAY_S: (u32, u32) = (54, 4);
 
@@ -47,8 +47,8 @@ impl Topology {
 
     /// Regions that forward to each other, with so many replicas each.
     #[must_use]
-    pub fn forwarding(&self, replicas: usize, speed: f64, scheme: Scheme) -> Plan {
-        Plan {
+    pub fn forwarding(&self, replicas: usize, speed: f64, scheme: Scheme) -> DeploymentPlan {
+        DeploymentPlan {
             arrangement: Arrangement::Forwarding,
             replicas,
             scheme,
@@ -71,7 +71,7 @@ pub struct RegionOptions {
     /// Clients of the regions (repeatable, or with commas) [default: skewed,day]
     #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
     pub clients: Vec<Clients>,
-    /// Who decides (repeatable, or with commas) [default: local,forwarding,central]
+    /// ClientId decides (repeatable, or with commas) [default: local,forwarding,central]
     #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
     pub arrangement: Vec<Arrangement>,
     /// Seconds of each run, instead of 32 (skewed) and 54 (day)
@@ -95,15 +95,15 @@ pub struct Trial {
     /// Which clients.
     pub clients: Clients,
     /// The same for all runs.
-    pub crowd: Crowd,
+    pub population: ClientPopulation,
     /// One run each.
-    pub plans: Vec<Plan>,
+    pub plans: Vec<DeploymentPlan>,
 }
 
 impl RegionOptions {
     /// What is to be run: `plan` in every arrangement, with fewer replicas where regions share them.
     #[must_use]
-    pub fn trials(&self, plan: &Plan, seed: u64) -> Vec<Trial> {
+    pub fn trials(&self, plan: &DeploymentPlan, seed: u64) -> Vec<Trial> {
         let clients = match &self.clients[..] {
             [] => &[Clients::Skewed, Clients::Day],
             some => some,
@@ -116,7 +116,7 @@ impl RegionOptions {
             ],
             some => some,
         };
-        let arranged = |clients, arrangement| Plan {
+        let arranged = |clients, arrangement| DeploymentPlan {
             arrangement,
             replicas: match (clients, arrangement) {
                 (Clients::Day, Arrangement::Forwarding | Arrangement::Central) => {
@@ -128,7 +128,7 @@ impl RegionOptions {
         };
         let trial = |clients: &Clients| Trial {
             clients: *clients,
-            crowd: self.crowd(*clients, plan.engine.speed, seed),
+            population: self.population(*clients, plan.engine.speed, seed),
             plans: arrangements
                 .iter()
                 .map(|arrangement| arranged(*clients, *arrangement))
@@ -139,7 +139,7 @@ impl RegionOptions {
 
     /// For the report.
     #[must_use]
-    pub fn setup(&self, plan: &Plan, seed: u64) -> Setup {
+    pub fn setup(&self, plan: &DeploymentPlan, seed: u64) -> Setup {
         let speed = plan.engine.speed;
         Setup {
             scheme: plan.scheme.label(),
@@ -151,15 +151,15 @@ impl RegionOptions {
         }
     }
 
-    fn crowd(&self, clients: Clients, speed: f64, seed: u64) -> Crowd {
-        let (levels, (seconds, warm_up)) = match clients {
-            Clients::Skewed => (Levels::skewed(REGIONS.len()), SKEWED_S),
-            Clients::Day => (Levels::day(REGIONS.len()), DAY_S),
+    fn population(&self, clients: Clients, speed: f64, seed: u64) -> ClientPopulation {
+        let (counts, (seconds, warm_up)) = match clients {
+            Clients::Skewed => (ClientCounts::skewed(REGIONS.len()), SKEWED_S),
+            Clients::Day => (ClientCounts::day(REGIONS.len()), DAY_S),
         };
         let length = Duration::from_secs(self.seconds.unwrap_or(seconds).into());
-        Crowd {
-            levels,
-            talk: Talk::about_documents(seed),
+        ClientPopulation {
+            counts,
+            chat: DocumentChat::about_documents(seed),
             speed,
             length,
             warm_up: length.mul_f64(f64::from(warm_up) / f64::from(seconds)),

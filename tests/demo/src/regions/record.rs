@@ -6,9 +6,9 @@ use crate::client::Usage;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct RequestRecord {
     /// The number of the client's region.
-    pub home: usize,
+    pub region: usize,
     /// The number of the region whose replica answered; nothing when that was not said.
     pub served: Option<usize>,
     /// When it was sent, since the beginning of the run.
@@ -32,11 +32,11 @@ pub struct Outcome {
     pub usage: Usage,
 }
 
-impl Record {
+impl RequestRecord {
     /// Whether another region answered than the client's.
     #[must_use]
-    pub fn elsewhere(&self) -> bool {
-        self.served.is_some_and(|served| served != self.home)
+    pub fn is_forwarded(&self) -> bool {
+        self.served.is_some_and(|served| served != self.region)
     }
 }
 

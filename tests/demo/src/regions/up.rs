@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use isotherm_harness::{MODEL, Regions, Stack};
 
-use super::world::Plan;
+use super::deployment::DeploymentPlan;
 
-/// How to talk to running regions.
+/// How to chat to running regions.
 ///
 /// # Errors
 /// When one of them has ended.
-pub fn instructions(regions: &Regions, plan: &Plan) -> anyhow::Result<String> {
+pub fn instructions(regions: &Regions, plan: &DeploymentPlan) -> anyhow::Result<String> {
     let mut text = String::from("\nAsk a region:\n");
     let mut watch = String::new();
     let mut places = String::new();

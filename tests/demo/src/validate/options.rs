@@ -1,4 +1,4 @@
-//! What is validated: a trace, a fleet, policies.
+//! Options of a validation: a trace, replicas, policies.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,30 @@ use isotherm_simulator::workload::replay::{Replay, ReplaySpeed};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{self};
 
-use super::lone;
+use super::unloaded;
+use crate::report::ScenarioSummary;
 use crate::scenario::{Push, Scheme, speedup};
 
-/// Replicas that the conversation trace keeps busy, and does not overload.
+/// Replicas that the conversation trace loads without overloading them.
 const REPLICAS: u16 = 4;
-/// Slow enough that what this machine adds is small beside a prefill.
+/// Slow enough that the delay of this machine is small beside a prefill.
 const SPEEDUP: f64 = 3.0;
 /// DualMap's cut of the same trace: longer prompts would be few, and most of the work.
 const INPUT_TOKENS_MAX: u32 = 20_480;
 
-/// What is asked, on the command line.
+/// Command-line options of a validation.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
+pub struct ValidateOptions {
     /// A trace in Mooncake's format, or of `isotherm record` [default: a synthetic twin of the public conversation trace]
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// So many requests from its start; of fewer than a few hundred, medians are chance
+    /// Requests from the start of the trace; medians need a few hundred
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub requests: u32,
-    /// How many times faster than life the engines answer, and the requests come
+    /// Factor by which engines and arrivals are faster than real time
     #[arg(long, value_name = "X", default_value_t = SPEEDUP, value_parser = speedup)]
     pub speedup: f64,
-    /// Longer prompts are cut here, tokens
+    /// Length at which prompts are cut, tokens
     #[arg(long, value_name = "TOKENS", default_value_t = INPUT_TOKENS_MAX)]
     pub input_cap: u32,
     /// Engines
@@ -50,22 +51,22 @@ pub struct Options {
         default_value = "isotherm"
     )]
     pub policy: Vec<PolicyName>,
-    /// The mode of pushing
+    /// Push mode
     #[arg(long, value_enum, default_value = "pending")]
     pub push: Push,
-    /// What the synthetic trace is drawn from
+    /// Seed of the synthetic trace
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The directory with the measurements that the engine's presets were fitted to
+    /// Directory of the measurements to which the engine's presets were fitted
     #[arg(long, value_name = "DIRECTORY")]
     pub timings: Option<PathBuf>,
 }
 
-/// What both systems get.
+/// The input of both systems.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ValidationPlan {
     pub(super) workload: workload::Workload,
-    pub(super) lone: Vec<workload::Session>,
+    pub(super) unloaded: Vec<workload::Session>,
     pub(super) engine: Preset,
     pub(super) replicas: u16,
     pub(super) speed: f64,
@@ -73,13 +74,32 @@ pub(super) struct Plan {
     pub(super) source: String,
 }
 
-impl Plan {
+impl ValidationPlan {
     pub(super) fn requests(&self) -> usize {
         self.workload.requests()
     }
+
+    pub(super) fn summary(&self) -> ScenarioSummary {
+        let last = self.workload.sessions.last();
+        let span_s = last.map_or(0.0, |session| session.starts.as_secs_f64()) * self.speed;
+        ScenarioSummary {
+            name: "validation".into(),
+            description: format!(
+                "{} requests of {}, {span_s:.0} s of it replayed {} times as fast",
+                self.requests(),
+                self.source,
+                self.speed,
+            ),
+            requests: self.requests(),
+            replicas: usize::from(self.replicas),
+            engine: self.engine.name().into(),
+            speed: self.speed,
+            seed: self.seed,
+        }
+    }
 }
 
-impl Options {
+impl ValidateOptions {
     pub(super) fn schemes(&self) -> impl Iterator<Item = Scheme> + '_ {
         self.policy.iter().map(|policy| Scheme {
             policy: *policy,
@@ -87,7 +107,7 @@ impl Options {
         })
     }
 
-    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+    pub(super) fn plan(&self) -> anyhow::Result<ValidationPlan> {
         let requests = self.requests as usize;
         let (trace, source) = match &self.trace {
             Some(path) => (
@@ -106,8 +126,8 @@ impl Options {
             warmup_requests: 0,
         };
         let workload = replay.workload("trace", &trace);
-        Ok(Plan {
-            lone: lone::sessions(&workload),
+        Ok(ValidationPlan {
+            unloaded: unloaded::sessions(&workload),
             workload,
             engine: self.engine,
             replicas: self.replicas,
@@ -117,7 +137,7 @@ impl Options {
         })
     }
 
-    /// A line for each preset that the measurements can be compared with; or why there is none.
+    /// One line for each preset that can be compared with measurements, or the reason why none can.
     pub(super) fn fits(&self) -> Vec<String> {
         let fits = match &self.timings {
             Some(directory) => fits(directory),
@@ -126,8 +146,8 @@ impl Options {
         match fits {
             Ok(fits) => fits.iter().map(ToString::to_string).collect(),
             Err(problem) => vec![format!(
-                "not compared with measurements, which are not part of the project ({problem}); what the presets were \
-                 fitted to is said in simulator/engine/src/model/presets.rs"
+                "not compared with measurements, which are not part of the project ({problem}); the \
+                 source of the presets is in simulator/engine/src/model/presets.rs"
             )],
         }
     }

@@ -1,4 +1,4 @@
-//! The real system: what the demo starts, asked what the simulator is asked.
+//! The real system, with the requests of the simulator.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,28 +10,32 @@ use isotherm_simulator::workload::trace::Trace;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use super::options::Plan;
+use super::options::ValidationPlan;
 use crate::client::Client;
-use crate::compare::describe;
-use crate::drive::{Measured, Tally, play};
+use crate::compare::stack_builder;
+use crate::drive::{Measurements, SharedMeasurements, run_workload};
 use crate::progress;
 use crate::scenario::Scheme;
-use crate::workload::{Conversation, Pacing, Workload, conversations, message};
+use crate::workload::{Conversation, LoadModel, Workload, conversations, message};
 
-/// How long a recording may take to begin, and to end after its last request.
+/// Bound on the start of a recording, and on its end after the last request.
 const RECORDING_MAX: Duration = Duration::from_secs(90);
 
-/// What was seen.
-pub(super) struct Seen {
-    /// Time to the first token of requests that were alone, in ms.
-    pub(super) lone_ms: Vec<f64>,
-    /// The workload.
-    pub(super) measured: Measured,
-    /// The same as the service recorded it.
+/// The result of a run of the real system.
+pub(super) struct RealRun {
+    /// Time to first token of requests in the idle system, in ms.
+    pub(super) unloaded_ms: Vec<f64>,
+    /// Measurements of the workload.
+    pub(super) measurements: Measurements,
+    /// Recording of the workload.
     pub(super) recorded: Trace,
 }
 
-pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Result<Seen> {
+pub(super) async fn run(
+    plan: &ValidationPlan,
+    scheme: Scheme,
+    label: &str,
+) -> anyhow::Result<RealRun> {
     let engine = EngineOptions {
         preset: plan.engine.name().to_owned(),
         speed: plan.speed,
@@ -39,21 +43,21 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
     };
     let replicas = usize::from(plan.replicas);
     let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
-    let stack = describe("validate", pool, plan.speed, scheme)
+    let stack = stack_builder("validate", pool, plan.speed, scheme)
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await?;
     let client = Client::new(&stack.url(""), MODEL)?;
 
-    let mut lone_ms = Vec::new();
-    for Conversation { session, turns, .. } in conversations(&plan.lone) {
+    let mut unloaded_ms = Vec::new();
+    for Conversation { session, turns, .. } in conversations(&plan.unloaded) {
         for turn in turns {
             let message = message("user", turn.content.render());
-            let answered = client.ask(&session, &[message], turn.answer).await;
-            let answered =
-                answered.map_err(|failure| anyhow::anyhow!("a lone request: {failure}"))?;
-            lone_ms.push(answered.ttft.as_secs_f64() * 1e3);
-            tokio::time::sleep(super::lone::PAUSE.div_f64(plan.speed)).await;
+            let response = client.send(&session, &[message], turn.answer).await;
+            let response = response
+                .map_err(|failure| anyhow::anyhow!("a request in the idle system: {failure}"))?;
+            unloaded_ms.push(response.ttft.as_secs_f64() * 1e3);
+            tokio::time::sleep(super::unloaded::PAUSE.div_f64(plan.speed)).await;
         }
     }
 
@@ -62,22 +66,22 @@ pub(super) async fn run(plan: &Plan, scheme: Scheme, label: &str) -> anyhow::Res
     let workload = Workload {
         name: plan.workload.name.clone(),
         description: String::new(),
-        pacing: Pacing::Open,
+        load_model: LoadModel::Open,
         conversations: conversations(&plan.workload.sessions),
     };
-    let tally = Tally::default();
-    let measured = tokio::select! {
-        measured = play(&workload, &client, &tally) => measured,
-        () = progress::follow(label, workload.requests(), &tally) => Measured::default(),
+    let tally = SharedMeasurements::default();
+    let measurements = tokio::select! {
+        measured = run_workload(&workload, &client, &tally) => measured,
+        () = progress::follow(label, workload.requests(), &tally) => Measurements::default(),
     };
-    Ok(Seen {
-        lone_ms,
-        measured,
+    Ok(RealRun {
+        unloaded_ms,
+        measurements,
         recorded: recorded(recording, &trace).await?,
     })
 }
 
-/// Starts `isotherm record`, and waits until it records.
+/// Starts `isotherm record`, and waits until the recording begins.
 async fn record(stack: &Stack, trace: &Path, requests: usize) -> anyhow::Result<Child> {
     let recording = Command::new(stack.service().program())
         .arg("record")
@@ -101,15 +105,15 @@ async fn record(stack: &Stack, trace: &Path, requests: usize) -> anyhow::Result<
     Ok(recording)
 }
 
-/// What it has recorded, once it has ended.
+/// Waits for the end of the recording, and reads it.
 async fn recorded(recording: Child, trace: &Path) -> anyhow::Result<Trace> {
     let output = tokio::time::timeout(RECORDING_MAX, recording.wait_with_output());
     let output = output.await.context("the recording does not end")??;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`isotherm record`: {told}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`isotherm record`: {log}");
     eprintln!(
         "isotherm record: {}",
-        told.lines().last().unwrap_or_default()
+        log.lines().last().unwrap_or_default()
     );
     Ok(Trace::open(trace, None)?)
 }

@@ -1,4 +1,4 @@
-//! The simulator, with what the real system has.
+//! The simulator, with the input of the real system.
 
 use std::time::Duration;
 
@@ -8,59 +8,59 @@ use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::{Session, Step, Workload};
 use isotherm_simulator::{Arrangement, Outcome, Setup};
 
-use super::options::Plan;
-use super::real::Seen;
-use super::report::{Figures, Simulated, Way, median};
+use super::options::ValidationPlan;
+use super::real::RealRun;
+use super::report::{NetworkDelay, RunMetrics, SimulatedMetrics, median};
 use crate::scenario::{Push, Scheme, probe_interval_ms};
 use crate::stats::Times;
 
-/// What the harness gives to `push: outstanding`: the service's default.
+/// The service's default for `push: outstanding`.
 const OUTSTANDING_MAX: u32 = 32;
-/// What the engine's chat template puts in front of a message's text and behind it, in tokens.
-const MARKS: (u32, u32) = (2, 5);
-/// Texts of the template; ids of traces are below 2^53.
-const MARK_ID: u64 = 0x6d61_726b_0000_0000;
+/// Tokens of the engine's chat template before and after a message's text.
+const TEMPLATE_TOKENS: (u32, u32) = (2, 5);
+/// Ids of the template's texts: traces have ids below 2^53.
+const TEMPLATE_ID: u64 = 0x6d61_726b_0000_0000;
 
-/// Runs the lone requests for the way, then everything as it was meant, and as it was recorded.
-pub(super) fn run(plan: &Plan, scheme: Scheme, seen: &Seen) -> Simulated {
-    let meant = plan.workload.sessions.iter().cloned().map(marked);
-    let workload = workload(plan, meant.collect());
+/// Measures the engine's time in the idle system, then simulates the workload and the recording of it.
+pub(super) fn run(plan: &ValidationPlan, scheme: Scheme, real: &RealRun) -> SimulatedMetrics {
+    let sessions = plan.workload.sessions.iter().cloned().map(with_template);
+    let workload = workload(plan, sessions.collect());
     let mut setup = setup(plan, scheme);
     setup.network.client_to_region = Duration::ZERO;
     setup.network.service_to_replica = Duration::ZERO;
-    let alone = Workload {
+    let idle = Workload {
         sessions: workload
             .sessions
             .iter()
-            .take(plan.lone.len())
+            .take(plan.unloaded.len())
             .cloned()
             .collect(),
         ..Workload::default()
     };
-    let ideal = isotherm_simulator::run(&setup, &alone);
+    let ideal = isotherm_simulator::run(&setup, &idle);
     let ideal_ms: Vec<f64> = ideal
         .requests
         .iter()
         .filter_map(|request| Some(request.ttft()?.as_secs_f64() * 1e3))
         .collect();
-    let way = Way {
-        real_ms: median(&seen.lone_ms),
+    let delay = NetworkDelay {
+        real_ms: median(&real.unloaded_ms),
         engine_ms: median(&ideal_ms),
     };
-    // There and back; the part inside the region is as good as any.
-    setup.network.client_to_region = Duration::from_secs_f64(way.ms().max(0.0) / 2e3);
+    // Half in each direction; where on the path the delay occurs does not matter.
+    setup.network.client_to_region = Duration::from_secs_f64(delay.ms().max(0.0) / 2e3);
     let outcome = isotherm_simulator::run(&setup, &workload);
-    // Recorded in the time of this machine, and with the marks that are in every prompt.
-    let recorded = Replay::default().workload("recorded", &seen.recorded);
+    // The recording is in this machine's time, and its prompts include the template.
+    let recorded = Replay::default().workload("recorded", &real.recorded);
     let again = isotherm_simulator::run(&setup, &self::workload(plan, recorded.sessions));
-    Simulated {
-        way,
-        meant: figures(&outcome, plan.lone.len()),
-        recorded: figures(&again, plan.lone.len()),
+    SimulatedMetrics {
+        delay,
+        workload: metrics(&outcome, plan.unloaded.len()),
+        recording: metrics(&again, plan.unloaded.len()),
     }
 }
 
-fn setup(plan: &Plan, scheme: Scheme) -> Setup {
+fn setup(plan: &ValidationPlan, scheme: Scheme) -> Setup {
     let config = RouterConfig {
         policy: scheme.policy,
         push: match scheme.push {
@@ -86,32 +86,39 @@ fn setup(plan: &Plan, scheme: Scheme) -> Setup {
     setup
 }
 
-/// The lone requests, then these.
-fn workload(plan: &Plan, sessions: Vec<Session>) -> Workload {
-    let begins = super::lone::PAUSE * u32::try_from(plan.lone.len() + 1).unwrap_or(u32::MAX);
+/// The requests for the idle system, then these sessions.
+fn workload(plan: &ValidationPlan, sessions: Vec<Session>) -> Workload {
+    let begins =
+        super::unloaded::PAUSE * u32::try_from(plan.unloaded.len() + 1).unwrap_or(u32::MAX);
     let later = sessions.into_iter().map(|session| Session {
         starts: session.starts + begins,
         ..session
     });
     Workload {
-        sessions: plan.lone.iter().cloned().map(marked).chain(later).collect(),
-        warmup_requests: plan.lone.len(),
+        sessions: plan
+            .unloaded
+            .iter()
+            .cloned()
+            .map(with_template)
+            .chain(later)
+            .collect(),
+        warmup_requests: plan.unloaded.len(),
         ..Workload::default()
     }
 }
 
-/// The same as a chat message.
-fn marked(session: Session) -> Session {
-    let mark = |number, tokens| Piece {
-        id: MARK_ID + number,
+/// Adds the chat template to a session's prompts.
+fn with_template(session: Session) -> Session {
+    let template = |number, tokens| Piece {
+        id: TEMPLATE_ID + number,
         tokens,
     };
     let steps = session.steps.into_iter().map(|step| Step {
         prompt: Prompt::new(
-            [mark(0, MARKS.0)]
+            [template(0, TEMPLATE_TOKENS.0)]
                 .into_iter()
                 .chain(step.prompt.pieces().iter().copied())
-                .chain([mark(1, MARKS.1)]),
+                .chain([template(1, TEMPLATE_TOKENS.1)]),
         ),
         ..step
     });
@@ -121,11 +128,11 @@ fn marked(session: Session) -> Session {
     }
 }
 
-fn figures(outcome: &Outcome, lone: usize) -> Figures {
+fn metrics(outcome: &Outcome, skipped: usize) -> RunMetrics {
     let (mut ttft, mut e2e, mut queued) = (Times::default(), Times::default(), Times::default());
     let (mut prompt, mut cached, mut output) = (0, 0, 0);
     let (mut completed, mut failed) = (0, 0);
-    let requests = outcome.requests.get(lone..).unwrap_or_default();
+    let requests = outcome.requests.get(skipped..).unwrap_or_default();
     for request in requests {
         let (Some(first), Some(end)) = (request.ttft(), request.e2e()) else {
             failed += 1;
@@ -139,7 +146,7 @@ fn figures(outcome: &Outcome, lone: usize) -> Figures {
         cached += u64::from(request.cached_tokens);
         output += u64::from(request.output_tokens);
     }
-    Figures::new(
+    RunMetrics::new(
         completed,
         failed,
         (prompt, cached, output),

@@ -1,7 +1,7 @@
 //! What clients ask, and when: known in full before the first request, so that every policy meets the same.
 
-pub(crate) mod draw;
 mod multi_turn;
+pub(crate) mod random;
 mod replay;
 
 use std::time::Duration;
@@ -21,14 +21,14 @@ pub struct Workload {
     /// One sentence for people.
     pub description: String,
     /// When the next conversation begins.
-    pub pacing: Pacing,
+    pub load_model: LoadModel,
     /// In the order in which they begin.
     pub conversations: Vec<Conversation>,
 }
 
 /// What makes the next conversation begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pacing {
+pub enum LoadModel {
     /// This many users; each begins the next conversation when its last one is over. A slow system gets less load.
     Closed {
         /// Users at once.
@@ -43,7 +43,7 @@ pub enum Pacing {
 pub struct Conversation {
     /// Names the conversation to consistent hashing.
     pub session: String,
-    /// When it begins: since the start of the run ([`Pacing::Open`]), or since its user is free.
+    /// When it begins: since the start of the run ([`LoadModel::Open`]), or since its user is free.
     pub at: Duration,
     /// The system prompt, if any.
     pub system: Option<Content>,
@@ -59,12 +59,12 @@ pub struct Turn {
     /// What is asked.
     pub content: Content,
     /// How long the answer may be.
-    pub answer: Answer,
+    pub answer: OutputLength,
 }
 
 /// The length of an answer, tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum OutputLength {
     /// As long as the engine likes, up to this.
     AtMost(u32),
     /// Exactly this long.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::draw::{draw, exponential, zipf};
-use super::{Answer, Content, Conversation, Pacing, Turn, Workload};
+use super::random::{exponential, uniform, zipf};
+use super::{Content, Conversation, LoadModel, OutputLength, Turn, Workload};
 
 /// The shape of such a workload. Times are in life; [`MultiTurn::workload`] divides them by its `speed`.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl MultiTurn {
         let systems: Vec<Content> = (0..self.applications.max(1))
             .map(|_| Content::Seeded {
                 seed: random.random(),
-                tokens: draw(&mut random, self.system_tokens),
+                tokens: uniform(&mut random, self.system_tokens),
             })
             .collect();
 
@@ -69,7 +69,7 @@ impl MultiTurn {
         let mut left = self.requests;
         while left > 0 {
             let number = conversations.len();
-            let turns = (draw(&mut random, self.turns).max(1) as usize).min(left);
+            let turns = (uniform(&mut random, self.turns).max(1) as usize).min(left);
             left -= turns;
             let system = systems.get(zipf(&mut random, systems.len())).cloned();
             let turns: Vec<Turn> = (0..turns)
@@ -81,9 +81,9 @@ impl MultiTurn {
                     },
                     content: Content::Seeded {
                         seed: random.random(),
-                        tokens: draw(&mut random, self.question_tokens),
+                        tokens: uniform(&mut random, self.question_tokens),
                     },
-                    answer: Answer::AtMost(self.answer_tokens_max),
+                    answer: OutputLength::AtMost(self.answer_tokens_max),
                 })
                 .collect();
             // Users do not all arrive in the same instant.
@@ -105,7 +105,7 @@ impl MultiTurn {
                 self.turns.1,
                 self.applications,
             ),
-            pacing: Pacing::Closed {
+            load_model: LoadModel::Closed {
                 users: self.users.max(1),
             },
             conversations,

@@ -10,7 +10,7 @@ use isotherm_simulator::workload::replay::{Replay, ReplaySpeed};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Session, Step};
 
-use super::{Answer, Content, Conversation, Pacing, Turn, Workload};
+use super::{Content, Conversation, LoadModel, OutputLength, Turn, Workload};
 
 impl Workload {
     /// The requests of a trace at their times, `speedup` times as fast.
@@ -31,7 +31,7 @@ impl Workload {
                 conversations.len(),
                 last.as_secs_f64() * speedup,
             ),
-            pacing: Pacing::Open,
+            load_model: LoadModel::Open,
             conversations,
         }
     }
@@ -53,7 +53,7 @@ fn turn(step: &Step) -> Turn {
     Turn {
         think: step.think,
         content: Content::Pieces(pieces.map(|piece| (piece.id, piece.tokens)).collect()),
-        answer: Answer::Exactly(step.output_tokens),
+        answer: OutputLength::Exactly(step.output_tokens),
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(workload.conversations[2].at, Duration::from_secs(2));
         assert_eq!(
             workload.conversations[1].turns[0].answer,
-            Answer::Exactly(6)
+            OutputLength::Exactly(6)
         );
         let sessions = [1, 2].map(|index: usize| &workload.conversations[index].session);
         assert_eq!(sessions[0], sessions[1]);

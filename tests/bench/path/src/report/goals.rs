@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{MedianRange, Report, place_of};
 use crate::memory::Memory;
-use crate::row::Row;
+use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// Over the floor, CPU time of Envoy and service together.
@@ -79,20 +79,23 @@ fn goals(report: &Report) -> Vec<Goal> {
     let mut goals = Vec::new();
     for workload in &plain {
         for (row, name) in [
-            (Row::Floor, "the floor"),
-            (Row::FloorHeaders, "the floor without its second message"),
+            (Variant::Floor, "the floor"),
+            (
+                Variant::FloorHeaders,
+                "the floor without its second message",
+            ),
         ] {
-            let ratio = report.ratio(Row::Isotherm, row, workload);
+            let ratio = report.ratio(Variant::Isotherm, row, workload);
             goals.extend(ratio.map(|ratio| {
                 let what = format!("CPU over {name}, {}", workload.name);
-                let failed = report.failed(Row::Isotherm, workload);
+                let failed = report.failed(Variant::Isotherm, workload);
                 Goal::at_most(what, ratio.median, FLOOR_RATIO_MAX).only_without(failed)
             }));
         }
     }
     let judged = |of: fn(&Report, &Workload) -> Vec<Goal>| {
         plain.iter().flat_map(move |workload| {
-            let failed = report.failed(Row::Isotherm, workload);
+            let failed = report.failed(Variant::Isotherm, workload);
             let goals = of(report, workload).into_iter();
             goals.map(move |goal| goal.only_without(failed))
         })
@@ -100,7 +103,7 @@ fn goals(report: &Report) -> Vec<Goal> {
     goals.extend(judged(against_router));
     goals.extend(chunks(report));
     goals.extend(judged(latency));
-    for row in [Row::Isotherm, Row::IsothermUnix] {
+    for row in [Variant::Isotherm, Variant::IsothermUnix] {
         goals.extend(memory(report, row));
     }
     goals
@@ -108,7 +111,7 @@ fn goals(report: &Report) -> Vec<Goal> {
 
 fn against_router(report: &Report, workload: &Workload) -> Vec<Goal> {
     let mut goals = Vec::new();
-    let ratio = report.ratio(Row::Isotherm, Row::SglangRouter, workload);
+    let ratio = report.ratio(Variant::Isotherm, Variant::SglangRouter, workload);
     let limit = ROUTER_RATIO_MAX
         .iter()
         .find(|(bytes, _)| *bytes == workload.prompt_bytes);
@@ -118,7 +121,7 @@ fn against_router(report: &Report, workload: &Workload) -> Vec<Goal> {
     }
     let carried = |row| report.carried(row, workload);
     if workload.prompt_bytes >= 64 << 10
-        && let Some((own, router)) = carried(Row::Isotherm).zip(carried(Row::SglangRouter))
+        && let Some((own, router)) = carried(Variant::Isotherm).zip(carried(Variant::SglangRouter))
     {
         goals.push(Goal {
             what: format!(
@@ -138,7 +141,7 @@ fn chunks(report: &Report) -> Vec<Goal> {
     let of_length = |chunks| {
         report.workloads.iter().find(|workload| {
             workload.chunks == chunks && workload.prompt_bytes == 4 << 10 && {
-                workload.prompts == crate::workload::Prompts::Unique
+                workload.prompts == crate::workload::PromptKind::Unique
             }
         })
     };
@@ -152,7 +155,7 @@ fn chunks(report: &Report) -> Vec<Goal> {
     };
     let mut goals = Vec::new();
     let service = |workload| {
-        let of = report.streams_of(Row::Isotherm, workload, "service")?;
+        let of = report.streams_of(Variant::Isotherm, workload, "service")?;
         Some((of.median, of.median - at_rest(report)?))
     };
     if let Some(((short, short_moved), (long, long_moved))) = service(short).zip(service(long)) {
@@ -167,7 +170,7 @@ fn chunks(report: &Report) -> Vec<Goal> {
     }
     let per_chunk =
         |row| Some((median(row, long, "Envoy")? - median(row, short, "Envoy")?) / 999.0);
-    if let Some((own, plain)) = per_chunk(Row::Isotherm).zip(per_chunk(Row::Envoy)) {
+    if let Some((own, plain)) = per_chunk(Variant::Isotherm).zip(per_chunk(Variant::Envoy)) {
         let what = "microseconds in Envoy per chunk over plain Envoy".to_owned();
         goals.push(Goal::at_most(what, own - plain, CHUNK_MICROS_MAX));
     }
@@ -176,21 +179,24 @@ fn chunks(report: &Report) -> Vec<Goal> {
 
 /// The service's CPU time at rest that falls on one of the streams at one rate, in microseconds.
 fn at_rest(report: &Report) -> Option<f64> {
-    let rest = report.rest.iter().find(|rest| rest.row == Row::Isotherm)?;
+    let rest = report
+        .rest
+        .iter()
+        .find(|rest| rest.row == Variant::Isotherm)?;
     let per_second = report.streams.first()?.per_second;
     Some(rest.cpu_micros_per_s.get("service")? / per_second)
 }
 
 fn latency(report: &Report, workload: &Workload) -> Vec<Goal> {
     let mut goals = Vec::new();
-    if let Some(added) = report.added(Row::Isotherm, workload, place_of(50.0)) {
+    if let Some(added) = report.added(Variant::Isotherm, workload, place_of(50.0)) {
         let what = format!("added milliseconds at p50, {}", workload.name);
         goals.push(Goal::at_most(what, added.median / 1e3, ADDED_P50_MS_MAX));
     }
     let p99 = |row| report.added(row, workload, place_of(99.0));
     // A floor that adds nothing means that the machine was too busy to tell.
-    let floor = p99(Row::Floor).filter(|floor| floor.median > 0.0);
-    if let Some((own, floor)) = p99(Row::Isotherm).zip(floor) {
+    let floor = p99(Variant::Floor).filter(|floor| floor.median > 0.0);
+    if let Some((own, floor)) = p99(Variant::Isotherm).zip(floor) {
         let what = format!("added at p99 over what the floor adds, {}", workload.name);
         goals.push(Goal::at_most(
             what,
@@ -201,7 +207,7 @@ fn latency(report: &Report, workload: &Workload) -> Vec<Goal> {
     goals
 }
 
-fn memory(report: &Report, row: Row) -> Option<Goal> {
+fn memory(report: &Report, row: Variant) -> Option<Goal> {
     let looks: Vec<&Memory> = report
         .memory
         .iter()
@@ -252,7 +258,7 @@ mod tests {
     #[test]
     fn memory_is_judged_from_half_of_the_prompts_on() {
         let mut report = example();
-        let met = |report: &Report| memory(report, Row::Isotherm).map(|goal| goal.met);
+        let met = |report: &Report| memory(report, Variant::Isotherm).map(|goal| goal.met);
         let mut half = report.memory[1].clone();
         half.prompts = 4;
         report.memory.insert(1, half);
@@ -267,7 +273,7 @@ mod tests {
     fn nobody_wins_by_failing() {
         let mut report = example();
         for latency in &mut report.latencies {
-            latency.failed = u64::from(latency.row == Row::Isotherm && latency.round == 1);
+            latency.failed = u64::from(latency.row == Variant::Isotherm && latency.round == 1);
         }
         for goal in goals(&report) {
             assert!(!goal.met, "{}", goal.what);

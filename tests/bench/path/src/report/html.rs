@@ -6,8 +6,8 @@ use isotherm_report::page::{figure, key, page};
 use maud::{Markup, html};
 
 use super::{MedianRange, Report, place_of};
-use crate::row::Row;
-use crate::workload::{Prompts, Workload};
+use crate::variant::Variant;
+use crate::workload::{PromptKind, Workload};
 
 const SIZE: (u32, u32) = (1_060, 320);
 const STYLE: &str = "figure { margin-bottom: 1rem; } pre { overflow-x: auto; font-size: .85rem; }";
@@ -18,7 +18,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
     let groups: [Group; 3] = [
         ("unique prompts", Workload::is_plain),
         ("conversations", |workload| {
-            workload.prompts == Prompts::MultiTurn
+            workload.prompts == PromptKind::MultiTurn
         }),
         ("streamed answers", |workload| workload.chunks > 0),
     ];
@@ -55,7 +55,7 @@ pub(super) fn render(report: &Report) -> anyhow::Result<String> {
             2,
             |row, workload| {
                 let added = report.added(row, workload, place_of(percent))?;
-                (row != Row::Envoy).then_some(MedianRange {
+                (row != Variant::Envoy).then_some(MedianRange {
                     median: added.median / 1e3,
                     min: added.min / 1e3,
                     max: added.max / 1e3,
@@ -88,7 +88,7 @@ fn chart(
     workloads: &[&Workload],
     [title, note]: [&str; 2],
     digits: usize,
-    value: impl Fn(Row, &Workload) -> Option<MedianRange>,
+    value: impl Fn(Variant, &Workload) -> Option<MedianRange>,
 ) -> anyhow::Result<Option<Markup>> {
     let bar = |spread: Option<MedianRange>| Bar {
         value: spread.map_or(f64::NAN, |of| of.median),
@@ -119,7 +119,7 @@ fn chart(
 }
 
 fn memory(report: &Report) -> anyhow::Result<Option<Markup>> {
-    let line = |(series, row): (usize, &Row)| {
+    let line = |(series, row): (usize, &Variant)| {
         let looks = report.memory.iter().filter(|memory| memory.row == *row);
         let points = looks.map(|memory| {
             let bytes: u64 = memory.resident_bytes.values().sum();

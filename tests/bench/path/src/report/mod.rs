@@ -11,10 +11,10 @@ use isotherm_report::files;
 use serde::Serialize;
 
 use super::Options;
-use super::cost::{Rest, Sample};
+use super::cost::{IdleUsage, Sample};
 use super::latency::{Latency, PERCENTS};
 use super::memory::Memory;
-use super::row::Row;
+use super::variant::Variant;
 use super::workload::Workload;
 
 /// Everything that was measured.
@@ -35,11 +35,11 @@ pub struct Report {
     /// Which release of `sglang-router` was compared with.
     pub sglang_version: Option<String>,
     /// The rows, in order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Variant>,
     /// The workloads, in order.
     pub workloads: Vec<Workload>,
     /// What each row uses while nobody asks.
-    pub rest: Vec<Rest>,
+    pub rest: Vec<IdleUsage>,
     /// Every turn.
     pub samples: Vec<Sample>,
     /// Every turn of streams at one rate.
@@ -54,8 +54,12 @@ pub struct Report {
 
 impl Report {
     /// Nothing yet.
-    pub(super) fn new(options: &Options, rows: Vec<Row>, sglang_version: Option<String>) -> Self {
-        let compared = rows.contains(&Row::SglangRouter);
+    pub(super) fn new(
+        options: &Options,
+        rows: Vec<Variant>,
+        sglang_version: Option<String>,
+    ) -> Self {
+        let compared = rows.contains(&Variant::SglangRouter);
         Self {
             rounds: options.rounds,
             seconds: options.seconds,
@@ -105,7 +109,7 @@ impl Report {
         }
     }
 
-    fn of<'a>(&'a self, row: Row, workload: &'a Workload) -> impl Iterator<Item = &'a Sample> {
+    fn of<'a>(&'a self, row: Variant, workload: &'a Workload) -> impl Iterator<Item = &'a Sample> {
         let name = workload.name;
         self.samples
             .iter()
@@ -113,25 +117,25 @@ impl Report {
     }
 
     /// Requests a second, in each round.
-    fn rates(&self, row: Row, workload: &Workload) -> Vec<f64> {
+    fn rates(&self, row: Variant, workload: &Workload) -> Vec<f64> {
         let samples = self.of(row, workload);
         samples.map(|sample| sample.per_second).collect()
     }
 
     /// Requests a second of a row at saturation.
-    pub(super) fn carried(&self, row: Row, workload: &Workload) -> Option<f64> {
+    pub(super) fn carried(&self, row: Variant, workload: &Workload) -> Option<f64> {
         MedianRange::of(self.rates(row, workload)).map(|of| of.median)
     }
 
     /// Whether a row can answer so many requests a second. One that cannot has no latency, only a queue that grows for as long
     /// as it is asked.
-    pub(super) fn keeps_up(&self, row: Row, workload: &Workload, per_second: f64) -> bool {
+    pub(super) fn keeps_up(&self, row: Variant, workload: &Workload, per_second: f64) -> bool {
         let carried = self.carried(row, workload);
         carried.is_some_and(|carried| carried > per_second)
     }
 
     /// Requests of a row without an answer, over all rounds.
-    fn failed(&self, row: Row, workload: &Workload) -> u64 {
+    fn failed(&self, row: Variant, workload: &Workload) -> u64 {
         let samples = self.of(row, workload).map(|sample| sample.failed);
         let latencies = self.latencies.iter();
         let own = latencies.filter(|of| of.row == row && of.workload == workload.name);
@@ -139,26 +143,26 @@ impl Report {
     }
 
     /// CPU time per request over all processes, in microseconds.
-    fn cpu(&self, row: Row, workload: &Workload) -> Option<MedianRange> {
+    fn cpu(&self, row: Variant, workload: &Workload) -> Option<MedianRange> {
         let samples = self.of(row, workload);
         MedianRange::of(samples.map(|sample| sample.cpu_micros.values().sum()))
     }
 
     /// CPU time per request of one process, in microseconds.
-    fn cpu_of(&self, row: Row, workload: &Workload, process: &str) -> Option<MedianRange> {
+    fn cpu_of(&self, row: Variant, workload: &Workload, process: &str) -> Option<MedianRange> {
         let samples = self.of(row, workload);
         MedianRange::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
     }
 
     /// CPU time per request of one process at the rate that is the same for streams of every length, in microseconds.
-    fn streams_of(&self, row: Row, workload: &Workload, process: &str) -> Option<MedianRange> {
+    fn streams_of(&self, row: Variant, workload: &Workload, process: &str) -> Option<MedianRange> {
         let turns = self.streams.iter();
         let own = turns.filter(|turn| turn.row == row && turn.workload == workload.name);
         MedianRange::of(own.filter_map(|turn| turn.cpu_micros.get(process).copied()))
     }
 
     /// CPU time per request of a row over that of another one in the same round.
-    fn ratio(&self, row: Row, to: Row, workload: &Workload) -> Option<MedianRange> {
+    fn ratio(&self, row: Variant, to: Variant, workload: &Workload) -> Option<MedianRange> {
         let cpu = |row| -> Vec<f64> {
             let samples = self.of(row, workload);
             samples
@@ -170,15 +174,17 @@ impl Report {
     }
 
     /// What a row adds to plain Envoy's time in the same round, in microseconds, at one of [`PERCENTS`].
-    fn added(&self, row: Row, workload: &Workload, percent: usize) -> Option<MedianRange> {
-        let at = |row: Row, round: u32| {
+    fn added(&self, row: Variant, workload: &Workload, percent: usize) -> Option<MedianRange> {
+        let at = |row: Variant, round: u32| {
             let found = self.latencies.iter().find(|latency| {
                 latency.row == row && latency.round == round && latency.workload == workload.name
             });
             found.and_then(|latency| latency.micros.get(percent).copied())
         };
         let rounds = 0..self.rounds;
-        MedianRange::of(rounds.filter_map(|round| Some(at(row, round)? - at(Row::Envoy, round)?)))
+        MedianRange::of(
+            rounds.filter_map(|round| Some(at(row, round)? - at(Variant::Envoy, round)?)),
+        )
     }
 }
 
@@ -194,7 +200,7 @@ pub(super) mod tests {
     use super::super::workload::WORKLOADS;
     use super::*;
 
-    fn sample(row: Row, micros: f64) -> Sample {
+    fn sample(row: Variant, micros: f64) -> Sample {
         Sample {
             row,
             workload: "4 KB",
@@ -202,11 +208,11 @@ pub(super) mod tests {
             failed: 0,
             per_second: 1_000.0,
             cpu_micros: BTreeMap::from([("Envoy", micros), ("service", 10.0)]),
-            ext_proc_bytes: (row != Row::Envoy).then_some([900.0, 200.0]),
+            ext_proc_bytes: (row != Variant::Envoy).then_some([900.0, 200.0]),
         }
     }
 
-    fn latency(row: Row, round: u32, micros: f64) -> Latency {
+    fn latency(row: Variant, round: u32, micros: f64) -> Latency {
         Latency {
             row,
             workload: "4 KB",
@@ -225,18 +231,18 @@ pub(super) mod tests {
             resident_bytes: BTreeMap::from([("Envoy", 50_000_000)]),
         };
         let samples = [
-            (Row::Envoy, 90.0),
-            (Row::Envoy, 80.0),
-            (Row::Envoy, 95.0),
-            (Row::Floor, 150.0),
-            (Row::Isotherm, 190.0),
+            (Variant::Envoy, 90.0),
+            (Variant::Envoy, 80.0),
+            (Variant::Envoy, 95.0),
+            (Variant::Floor, 150.0),
+            (Variant::Isotherm, 190.0),
         ];
         let latencies = [
-            latency(Row::Envoy, 0, 200.0),
-            latency(Row::Floor, 0, 300.0),
-            latency(Row::Isotherm, 0, 500.0),
-            latency(Row::Envoy, 1, 250.0),
-            latency(Row::Isotherm, 1, 650.0),
+            latency(Variant::Envoy, 0, 200.0),
+            latency(Variant::Floor, 0, 300.0),
+            latency(Variant::Isotherm, 0, 500.0),
+            latency(Variant::Envoy, 1, 250.0),
+            latency(Variant::Isotherm, 1, 650.0),
         ];
         Report {
             rounds: 3,
@@ -246,17 +252,17 @@ pub(super) mod tests {
             replicas: 1,
             awake: false,
             sglang_version: None,
-            rows: vec![Row::Envoy, Row::Floor, Row::Isotherm],
+            rows: vec![Variant::Envoy, Variant::Floor, Variant::Isotherm],
             workloads: WORKLOADS.first().copied().into_iter().collect(),
-            rest: vec![Rest {
-                row: Row::Isotherm,
+            rest: vec![IdleUsage {
+                row: Variant::Isotherm,
                 cpu_micros_per_s: BTreeMap::from([("service", 2_000.0)]),
             }],
-            memory_after: vec![memory(Row::Isotherm, 3)],
+            memory_after: vec![memory(Variant::Isotherm, 3)],
             samples: samples.map(|(row, micros)| sample(row, micros)).into(),
             streams: Vec::new(),
             latencies: latencies.into(),
-            memory: vec![memory(Row::Isotherm, 0), memory(Row::Isotherm, 7)],
+            memory: vec![memory(Variant::Isotherm, 0), memory(Variant::Isotherm, 7)],
         }
     }
 
@@ -264,10 +270,10 @@ pub(super) mod tests {
     fn a_row_keeps_up_with_less_than_it_carries() {
         let report = example();
         let workload = report.workloads.first().unwrap();
-        assert!(report.keeps_up(Row::Isotherm, workload, 999.0));
-        assert!(!report.keeps_up(Row::Isotherm, workload, 1_001.0));
+        assert!(report.keeps_up(Variant::Isotherm, workload, 999.0));
+        assert!(!report.keeps_up(Variant::Isotherm, workload, 1_001.0));
         assert!(
-            !report.keeps_up(Row::SglangRouter, workload, 1.0),
+            !report.keeps_up(Variant::SglangRouter, workload, 1.0),
             "it has had no turn"
         );
     }
@@ -277,10 +283,10 @@ pub(super) mod tests {
         let report = example();
         let workload = report.workloads.first().unwrap();
         let added = report
-            .added(Row::Isotherm, workload, place_of(50.0))
+            .added(Variant::Isotherm, workload, place_of(50.0))
             .unwrap();
         assert_eq!((added.min, added.max), (300.0, 400.0));
         assert_eq!(place_of(99.0), 2);
-        assert_eq!(report.added(Row::Filter, workload, 0), None);
+        assert_eq!(report.added(Variant::Filter, workload, 0), None);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Report, goals, place_of};
 use crate::memory::Memory;
-use crate::row::Row;
+use crate::variant::Variant;
 use crate::workload::Workload;
 use isotherm_harness::MedianRange;
 
@@ -28,7 +28,7 @@ pub(super) fn write(report: &Report) -> String {
     }
     streams(&mut text, report);
     latencies(&mut text, report);
-    rest(&mut text, report);
+    idle(&mut text, report);
     memory(&mut text, report);
     let failed = report.samples.iter().map(|sample| sample.failed);
     let late = report.latencies.iter().map(|latency| latency.failed);
@@ -53,7 +53,7 @@ fn costs(text: &mut String, report: &Report, workload: &Workload) {
     }
 }
 
-fn cost(report: &Report, row: Row, workload: &Workload) -> Option<String> {
+fn cost(report: &Report, row: Variant, workload: &Workload) -> Option<String> {
     let total = report.cpu(row, workload)?;
     let rate = MedianRange::of(report.rates(row, workload))?;
     let labels: Vec<&str> = report
@@ -88,8 +88,8 @@ fn cost(report: &Report, row: Row, workload: &Workload) -> Option<String> {
         row.name(),
         span(&total),
         parts.join(", "),
-        ratio(Row::Envoy),
-        ratio(Row::Floor),
+        ratio(Variant::Envoy),
+        ratio(Variant::Floor),
         span(&rate),
     ))
 }
@@ -122,7 +122,7 @@ fn streams(text: &mut String, report: &Report) {
 
 fn latencies(text: &mut String, report: &Report) {
     for workload in &report.workloads {
-        let own = |row: Row| {
+        let own = |row: Variant| {
             report
                 .latencies
                 .iter()
@@ -182,7 +182,7 @@ fn latencies(text: &mut String, report: &Report) {
     }
 }
 
-fn rest(text: &mut String, report: &Report) {
+fn idle(text: &mut String, report: &Report) {
     let _ = writeln!(text, "\nCPU microseconds per second while nobody asks\n");
     for rest in &report.rest {
         let parts = rest.cpu_micros_per_s.iter();
@@ -240,7 +240,7 @@ fn span(of: &MedianRange) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::example;
-    use super::Row;
+    use super::Variant;
 
     #[test]
     fn the_table_adds_up_processes_and_compares_with_envoy_and_the_floor() {
@@ -259,7 +259,9 @@ mod tests {
     #[test]
     fn a_row_that_was_not_asked_at_a_fixed_rate_did_not_keep_up() {
         let mut report = example();
-        report.latencies.retain(|latency| latency.row != Row::Floor);
+        report
+            .latencies
+            .retain(|latency| latency.row != Variant::Floor);
         let table = report.table();
         assert!(
             table.contains("| floor | does not keep up | | | | | | |\n"),

@@ -1,7 +1,7 @@
 //! How many clients each region has, over the time of a run.
 //!
-//! Two shapes. [`Levels::Skewed`]: SkyLB's section 5.2, 120 clients in one region and 40 in each of the others, all the
-//! time. [`Levels::Day`]: a day in which each region peaks in turn. A region's level follows a raised cosine, cubed: a
+//! Two shapes. [`ClientCounts::Skewed`]: SkyLB's section 5.2, 120 clients in one region and 40 in each of the others, all the
+//! time. [`ClientCounts::Day`]: a day in which each region peaks in turn. A region's level follows a raised cosine, cubed: a
 //! third of the day after its own peak it has hardly more than at night. That is the point of SkyLB's figure 3: regions
 //! vary by a factor of 3 to 33, their sum only by 1.3.
 
@@ -9,7 +9,7 @@ use std::f64::consts::TAU;
 
 /// The clients of each region.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Levels {
+pub enum ClientCounts {
     /// Always the same.
     Skewed(Vec<usize>),
     /// Each region's peak follows the last one's, evenly over the day.
@@ -26,7 +26,7 @@ pub enum Levels {
 /// As finely as a client looks for its next time of activity.
 const STEPS_PER_DAY: u32 = 500;
 
-impl Levels {
+impl ClientCounts {
     /// The paper's clients, for as many regions.
     #[must_use]
     pub fn skewed(regions: usize) -> Self {
@@ -105,7 +105,7 @@ fn rounded(value: f64) -> usize {
 mod tests {
     use super::*;
 
-    const DAY: Levels = Levels::Day {
+    const DAY: ClientCounts = ClientCounts::Day {
         regions: 3,
         night: 10,
         peak: 130,
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn the_paper_has_120_clients_in_one_region_and_40_in_the_others() {
-        let levels = Levels::skewed(3);
-        let clients: Vec<usize> = (0..4).map(|region| levels.at(region, 0.7)).collect();
+        let counts = ClientCounts::skewed(3);
+        let clients: Vec<usize> = (0..4).map(|region| counts.at(region, 0.7)).collect();
         assert_eq!(clients, [120, 40, 40, 0]);
     }
 

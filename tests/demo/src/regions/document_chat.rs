@@ -13,12 +13,12 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use crate::workload::draw::{draw, exponential, zipf};
-use crate::workload::{Answer, Content, Conversation, Turn};
+use crate::workload::random::{exponential, uniform, zipf};
+use crate::workload::{Content, Conversation, OutputLength, Turn};
 
 /// The shape of all conversations. Times are in life.
 #[derive(Clone, Debug)]
-pub struct Talk {
+pub struct DocumentChat {
     /// Everything is drawn from this.
     pub seed: u64,
     /// Applications of each region, each with its own system prompt; the k-th has a popularity of 1/k.
@@ -37,7 +37,7 @@ pub struct Talk {
     pub think_mean: Duration,
 }
 
-impl Talk {
+impl DocumentChat {
     /// Chat about documents. Users answer at once, as the closed loops of SkyLB's evaluation do. Some thirty conversations
     /// and the system prompts fit into the KV cache of the paper's replica (an L4), each of them once.
     #[must_use]
@@ -56,7 +56,7 @@ impl Talk {
 
     /// The conversation of that number in the life of that client, with every time divided by `speed`.
     #[must_use]
-    pub fn conversation(&self, who: Who<'_>, number: u32, speed: f64) -> Conversation {
+    pub fn conversation(&self, who: ClientId<'_>, number: u32, speed: f64) -> Conversation {
         let mut random = Pcg64Mcg::new(
             u128::from(self.seed)
                 ^ (u128::from(who.region) << 96)
@@ -67,15 +67,15 @@ impl Talk {
         // The first draws of close seeds are alike.
         let mut random = Pcg64Mcg::seed_from_u64(random.random());
         let application = zipf(&mut random, self.applications);
-        let turns = draw(&mut random, self.turns).max(1);
-        let document = draw(&mut random, self.document_tokens);
+        let turns = uniform(&mut random, self.turns).max(1);
+        let document = uniform(&mut random, self.document_tokens);
         Conversation {
             session: format!("{}-{}-{number}", who.name, who.client),
             at: self.think(&mut random, speed),
             system: Some(self.system(who.region, application)),
             turns: (0..turns)
                 .map(|turn| {
-                    let question = draw(&mut random, self.question_tokens);
+                    let question = uniform(&mut random, self.question_tokens);
                     let tokens = if turn == 0 {
                         document + question
                     } else {
@@ -92,7 +92,7 @@ impl Talk {
                             seed: random.random(),
                             tokens,
                         },
-                        answer: Answer::AtMost(self.answer_tokens_max),
+                        answer: OutputLength::AtMost(self.answer_tokens_max),
                     }
                 })
                 .collect(),
@@ -105,7 +105,7 @@ impl Talk {
         );
         Content::Seeded {
             seed: random.random(),
-            tokens: draw(&mut random, self.system_tokens),
+            tokens: uniform(&mut random, self.system_tokens),
         }
     }
 
@@ -116,7 +116,7 @@ impl Talk {
 
 /// A client.
 #[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
+pub struct ClientId<'a> {
     /// Its region's name.
     pub name: &'a str,
     /// Its region's number.
@@ -129,8 +129,8 @@ pub struct Who<'a> {
 mod tests {
     use super::*;
 
-    fn who(region: u32, client: u32) -> Who<'static> {
-        Who {
+    fn who(region: u32, client: u32) -> ClientId<'static> {
+        ClientId {
             name: "us",
             region,
             client,
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn a_client_says_the_same_in_every_run_and_never_the_same_twice() {
-        let talk = Talk::about_documents(7);
+        let chat = DocumentChat::about_documents(7);
         let text = |region, client, number| {
-            let conversation = talk.conversation(who(region, client), number, 10.0);
+            let conversation = chat.conversation(who(region, client), number, 10.0);
             conversation.turns[0].content.render()
         };
         assert_eq!(text(0, 3, 5), text(0, 3, 5));
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn regions_have_their_own_applications_with_a_favourite() {
-        let talk = Talk::about_documents(7);
+        let chat = DocumentChat::about_documents(7);
         let favourite = |region: u32| {
             let mut systems: Vec<String> = (0..40)
-                .filter_map(|client| talk.conversation(who(region, client), 0, 1.0).system)
+                .filter_map(|client| chat.conversation(who(region, client), 0, 1.0).system)
                 .map(|system| system.render())
                 .collect();
             systems.sort_unstable();
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_faster_life_has_shorter_thoughts_and_the_same_words() {
-        let talk = Talk::about_documents(7);
-        let [slow, fast] = [1.0, 10.0].map(|speed| talk.conversation(who(0, 0), 0, speed));
+        let chat = DocumentChat::about_documents(7);
+        let [slow, fast] = [1.0, 10.0].map(|speed| chat.conversation(who(0, 0), 0, speed));
         assert_eq!(slow.turns[1].content, fast.turns[1].content);
         let ratio = slow.turns[1].think.as_secs_f64() / fast.turns[1].think.as_secs_f64();
         assert!((ratio - 10.0).abs() < 1e-3);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::engines::Engines;
-use crate::client::{Client, member};
+use crate::client::{Client, decision_field};
 use crate::scenario::{Scheme, probe_interval_ms};
 
 /// Their names, the first one being the one with the central balancer.
@@ -27,7 +27,7 @@ const GIVE_BACK_AFTER_MS: u64 = 1_000;
 /// Time for regions to find each other.
 const HEARD_MAX: Duration = Duration::from_secs(20);
 
-/// Who decides where a request goes.
+/// ClientId decides where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrangement {
@@ -53,8 +53,8 @@ impl Arrangement {
 
 /// What the regions are made of.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Who decides.
+pub struct DeploymentPlan {
+    /// ClientId decides.
     pub arrangement: Arrangement,
     /// Replicas of each region.
     pub replicas: usize,
@@ -68,7 +68,7 @@ pub struct Plan {
 
 /// Where the clients of a region ask.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct RegionEndpoint {
     /// The region's name.
     pub region: String,
     /// Asks there.
@@ -76,26 +76,26 @@ pub struct Gate {
     replicas: Arc<Vec<(String, usize)>>,
 }
 
-impl Gate {
+impl RegionEndpoint {
     /// The number of the region whose replica answered, from what `x-isotherm-decision` says: each service that
-    /// decided, with `, ` between them. The last one knows the replica; a request that came home again was decided
+    /// decided, with `, ` between them. The last one knows the replica; a request that came region again was decided
     /// there last.
     #[must_use]
-    pub fn place(&self, decision: &str) -> Option<usize> {
+    pub fn serving_region(&self, decision: &str) -> Option<usize> {
         let last = decision.rsplit(", ").next()?;
-        if let Some(replica) = member(last, "replica") {
+        if let Some(replica) = decision_field(last, "replica") {
             let found = self.replicas.iter().find(|(address, _)| address == replica);
             return found.map(|(_, region)| *region);
         }
-        let name = member(last, "region")?;
+        let name = decision_field(last, "region")?;
         REGIONS.iter().position(|region| *region == name)
     }
 }
 
 /// Regions, running. They end when this is dropped.
-pub struct World {
+pub struct Deployment {
     /// One for each region.
-    pub gates: Vec<Gate>,
+    pub endpoints: Vec<RegionEndpoint>,
     parts: Parts,
     _engines: Vec<Engines>,
 }
@@ -113,12 +113,12 @@ enum Parts {
     },
 }
 
-impl World {
+impl Deployment {
     /// Starts all of it with empty caches, and waits until requests can go all the way.
     ///
     /// # Errors
     /// When something does not become ready.
-    pub async fn start(plan: &Plan) -> anyhow::Result<Self> {
+    pub async fn start(plan: &DeploymentPlan) -> anyhow::Result<Self> {
         let tools = Tools::find()?;
         let mut engines = Vec::new();
         for region in REGIONS {
@@ -141,20 +141,20 @@ impl World {
     }
 }
 
-async fn local(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+async fn local(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Result<Deployment> {
     let mut stacks = Vec::new();
     for (region, own) in REGIONS.iter().zip(&engines) {
         stacks.push(stack(plan, region, own.addresses().to_vec()).await?);
     }
     let addresses: Vec<SocketAddr> = stacks.iter().map(|stack| stack.envoy().address()).collect();
-    Ok(World {
-        gates: gates(&addresses, &places(&engines))?,
+    Ok(Deployment {
+        endpoints: endpoints(&addresses, &places(&engines))?,
         parts: Parts::Alone { _stacks: stacks },
         _engines: engines,
     })
 }
 
-async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Result<Deployment> {
     let (probe_ms, heartbeat_ms) = (probe_interval_ms(plan.engine.speed), heartbeat_ms(plan));
     let mut builder = Regions::builder("regions-forwarding")
         .round_trip(plan.round_trip)
@@ -173,8 +173,8 @@ async fn forwarding(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World>
         hears_all(&regions, region).await?;
         addresses.push(regions.region(region)?.envoy().address());
     }
-    Ok(World {
-        gates: gates(&addresses, &places(&engines))?,
+    Ok(Deployment {
+        endpoints: endpoints(&addresses, &places(&engines))?,
         parts: Parts::Together(Box::new(regions)),
         _engines: engines,
     })
@@ -209,7 +209,7 @@ fn places(engines: &[Engines]) -> Vec<(SocketAddr, usize)> {
 }
 
 /// Replicas and clients of other regions than the first are a long wire away from the balancer.
-async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
+async fn central(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Result<Deployment> {
     let weather = NetworkConditions::with_round_trip(plan.round_trip);
     let (mut wires, mut places) = (Vec::new(), Vec::new());
     for (region, own) in engines.iter().enumerate() {
@@ -232,8 +232,8 @@ async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
         addresses.push(wire.address());
         wires.push(wire);
     }
-    Ok(World {
-        gates: gates(&addresses, &places)?,
+    Ok(Deployment {
+        endpoints: endpoints(&addresses, &places)?,
         parts: Parts::Far {
             _stack: Box::new(stack),
             _wires: wires,
@@ -242,7 +242,11 @@ async fn central(plan: &Plan, engines: Vec<Engines>) -> anyhow::Result<World> {
     })
 }
 
-async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Result<Stack> {
+async fn stack(
+    plan: &DeploymentPlan,
+    name: &str,
+    replicas: Vec<SocketAddr>,
+) -> anyhow::Result<Stack> {
     let interval_ms = probe_interval_ms(plan.engine.speed);
     Stack::builder(&format!("regions-{name}"))
         .pool(pool(plan, replicas))
@@ -254,7 +258,7 @@ async fn stack(plan: &Plan, name: &str, replicas: Vec<SocketAddr>) -> anyhow::Re
         .with_context(|| format!("the Envoy or service `{name}`"))
 }
 
-fn pool(plan: &Plan, replicas: Vec<SocketAddr>) -> Pool {
+fn pool(plan: &DeploymentPlan, replicas: Vec<SocketAddr>) -> Pool {
     let Scheme { policy, push } = plan.scheme;
     let pool = Pool::new(MODEL).with_addresses(replicas);
     pool.policy(policy.as_str()).push(push.name())
@@ -265,7 +269,7 @@ fn set_probe(config: &mut Document, interval_ms: u64) -> anyhow::Result<()> {
 }
 
 /// A heartbeat every 200 ms is the service's default; faster engines need it sooner, within reason.
-fn heartbeat_ms(plan: &Plan) -> u64 {
+fn heartbeat_ms(plan: &DeploymentPlan) -> u64 {
     if plan.engine.speed > 1.0 {
         HEARTBEAT_MS
     } else {
@@ -273,20 +277,23 @@ fn heartbeat_ms(plan: &Plan) -> u64 {
     }
 }
 
-fn gates(addresses: &[SocketAddr], places: &[(SocketAddr, usize)]) -> anyhow::Result<Vec<Gate>> {
+fn endpoints(
+    addresses: &[SocketAddr],
+    places: &[(SocketAddr, usize)],
+) -> anyhow::Result<Vec<RegionEndpoint>> {
     let replicas: Vec<(String, usize)> = places
         .iter()
         .map(|(address, region)| (address.to_string(), *region))
         .collect();
     let replicas = Arc::new(replicas);
-    let gate = |(home, address): (usize, &SocketAddr)| {
-        Ok(Gate {
-            region: REGIONS.get(home).copied().unwrap_or_default().to_owned(),
+    let endpoint = |(region, address): (usize, &SocketAddr)| {
+        Ok(RegionEndpoint {
+            region: REGIONS.get(region).copied().unwrap_or_default().to_owned(),
             client: Client::new(&format!("http://{address}"), MODEL)?,
             replicas: Arc::clone(&replicas),
         })
     };
-    addresses.iter().enumerate().map(gate).collect()
+    addresses.iter().enumerate().map(endpoint).collect()
 }
 
 #[cfg(test)]
@@ -298,18 +305,18 @@ mod tests {
         let addresses: Vec<SocketAddr> = ["127.0.0.1:1", "127.0.0.1:2"]
             .map(|address| address.parse().unwrap())
             .into();
-        let gates = gates(&addresses, &[(addresses[0], 0), (addresses[1], 1)]).unwrap();
-        let place = |decision| gates[0].place(decision);
-        assert_eq!(place("replica=127.0.0.1:1;queued_ms=0"), Some(0));
+        let endpoints = endpoints(&addresses, &[(addresses[0], 0), (addresses[1], 1)]).unwrap();
+        let serving_region = |decision| endpoints[0].serving_region(decision);
+        assert_eq!(serving_region("replica=127.0.0.1:1;queued_ms=0"), Some(0));
         assert_eq!(
-            place("region=eu;policy=a, replica=127.0.0.1:2;policy=a"),
+            serving_region("region=eu;policy=a, replica=127.0.0.1:2;policy=a"),
             Some(1)
         );
         assert_eq!(
-            place("region=eu;policy=a, replica=127.0.0.1:1;policy=a"),
+            serving_region("region=eu;policy=a, replica=127.0.0.1:1;policy=a"),
             Some(0)
         );
-        assert_eq!(place("region=asia;policy=a"), Some(2));
-        assert_eq!(place("replica=127.0.0.1:9"), None);
+        assert_eq!(serving_region("region=asia;policy=a"), Some(2));
+        assert_eq!(serving_region("replica=127.0.0.1:9"), None);
     }
 }

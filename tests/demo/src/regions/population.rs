@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use super::levels::Levels;
-use super::record::{Outcome, Record, Window};
-use super::talk::{Talk, Who};
-use super::world::Gate;
+use super::client_counts::ClientCounts;
+use super::deployment::RegionEndpoint;
+use super::document_chat::{ClientId, DocumentChat};
+use super::record::{Outcome, RequestRecord, Window};
 use crate::drive::FAILURES_SHOWN_MAX;
 use crate::workload::{Conversation, message};
 
-/// Who asks, what, and for how long. Times are measured ones.
+/// ClientId asks, what, and for how long. Times are measured ones.
 #[derive(Clone, Debug)]
-pub struct Crowd {
+pub struct ClientPopulation {
     /// Clients of each region over time.
-    pub levels: Levels,
+    pub counts: ClientCounts,
     /// What they say.
-    pub talk: Talk,
+    pub chat: DocumentChat,
     /// How many times faster than life everything goes.
     pub speed: f64,
     /// How long a client begins new requests.
@@ -28,7 +28,7 @@ pub struct Crowd {
     pub warm_up: Duration,
 }
 
-impl Crowd {
+impl ClientPopulation {
     /// The part that counts.
     #[must_use]
     pub fn window(&self) -> Window {
@@ -41,47 +41,51 @@ impl Crowd {
 
 /// What happened so far; shared with whoever shows the progress.
 #[derive(Clone, Debug, Default)]
-pub struct Book(Arc<Mutex<Pages>>);
+pub struct RequestLog(Arc<Mutex<LogEntries>>);
 
-/// The contents of a [`Book`].
+/// The contents of a [`RequestLog`].
 #[derive(Clone, Debug, Default)]
-pub struct Pages {
+pub struct LogEntries {
     /// Every request that has ended.
-    pub records: Vec<Record>,
+    pub records: Vec<RequestRecord>,
     /// Why the first of those without an answer have none.
     pub failures: Vec<String>,
 }
 
-impl Book {
+impl RequestLog {
     /// Looks into it. Nothing in it is left half done by a panic of another thread.
-    pub fn read(&self) -> MutexGuard<'_, Pages> {
+    pub fn read(&self) -> MutexGuard<'_, LogEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, record: Record, failure: Option<String>) {
-        let mut pages = self.read();
-        pages.records.push(record);
+    fn add(&self, record: RequestRecord, failure: Option<String>) {
+        let mut entries = self.read();
+        entries.records.push(record);
         if let Some(failure) = failure
-            && pages.failures.len() < FAILURES_SHOWN_MAX
+            && entries.failures.len() < FAILURES_SHOWN_MAX
         {
-            pages.failures.push(failure);
+            entries.failures.push(failure);
         }
     }
 }
 
 /// Lets all clients work, and returns when the last answer has ended.
-pub async fn play(crowd: &Crowd, gates: &[Gate], book: &Book) {
+pub async fn run_workload(
+    population: &ClientPopulation,
+    endpoints: &[RegionEndpoint],
+    log: &RequestLog,
+) {
     let start = Instant::now();
     let mut clients = JoinSet::new();
-    for (region, gate) in gates.iter().enumerate() {
-        for client in 0..crowd.levels.most(region) {
-            let life = Life {
-                crowd: crowd.clone(),
-                gate: gate.clone(),
+    for (region, endpoint) in endpoints.iter().enumerate() {
+        for client in 0..population.counts.most(region) {
+            let life = ClientTask {
+                population: population.clone(),
+                endpoint: endpoint.clone(),
                 region,
                 client,
                 start,
-                book: book.clone(),
+                log: log.clone(),
             };
             clients.spawn(life.live());
         }
@@ -90,31 +94,34 @@ pub async fn play(crowd: &Crowd, gates: &[Gate], book: &Book) {
 }
 
 /// One client.
-struct Life {
-    crowd: Crowd,
-    gate: Gate,
+struct ClientTask {
+    population: ClientPopulation,
+    endpoint: RegionEndpoint,
     region: usize,
     client: usize,
     start: Instant,
-    book: Book,
+    log: RequestLog,
 }
 
-impl Life {
+impl ClientTask {
     async fn live(self) {
         let mut number = 0;
-        let length = self.crowd.length.as_secs_f64();
+        let length = self.population.length.as_secs_f64();
         loop {
             let now = self.start.elapsed().as_secs_f64() / length;
-            let Some(next) = self.crowd.levels.next(self.region, self.client, now) else {
+            let Some(next) = self.population.counts.next(self.region, self.client, now) else {
                 return;
             };
-            sleep_until((self.start + self.crowd.length.mul_f64(next)).into()).await;
-            let who = Who {
-                name: &self.gate.region,
+            sleep_until((self.start + self.population.length.mul_f64(next)).into()).await;
+            let who = ClientId {
+                name: &self.endpoint.region,
                 region: u32::try_from(self.region).unwrap_or(u32::MAX),
                 client: u32::try_from(self.client).unwrap_or(u32::MAX),
             };
-            let conversation = self.crowd.talk.conversation(who, number, self.crowd.speed);
+            let conversation =
+                self.population
+                    .chat
+                    .conversation(who, number, self.population.speed);
             number += 1;
             if !self.pause(conversation.at).await {
                 return;
@@ -125,7 +132,7 @@ impl Life {
 
     /// Waits; says whether the run still goes on then.
     async fn pause(&self, time: Duration) -> bool {
-        let end = self.start + self.crowd.length;
+        let end = self.start + self.population.length;
         let until = Instant::now() + time;
         sleep_until(until.min(end).into()).await;
         until < end
@@ -142,12 +149,12 @@ impl Life {
             messages.push(message("user", turn.content.render()));
             let sent = self.start.elapsed();
             let asked = self
-                .gate
+                .endpoint
                 .client
-                .ask(&conversation.session, &messages, turn.answer);
+                .send(&conversation.session, &messages, turn.answer);
             let result = asked.await;
-            let mut record = Record {
-                home: self.region,
+            let mut record = RequestRecord {
+                region: self.region,
                 served: None,
                 sent,
                 ended: self.start.elapsed(),
@@ -160,18 +167,18 @@ impl Life {
                     record.served = answered
                         .decision
                         .as_deref()
-                        .and_then(|decision| self.gate.place(decision));
+                        .and_then(|decision| self.endpoint.serving_region(decision));
                     record.outcome = Some(Outcome {
                         ttft: answered.ttft,
                         usage: answered.usage,
                     });
                     last_served = Some(record.served.unwrap_or(self.region));
                     messages.push(message("assistant", answered.text));
-                    self.book.add(record, None);
+                    self.log.add(record, None);
                 }
                 Err(failure) => {
                     messages.pop();
-                    self.book.add(record, Some(failure.to_string()));
+                    self.log.add(record, Some(failure.to_string()));
                 }
             }
         }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::record::{Record, Window};
+use super::record::{RequestRecord, Window};
 use crate::client::Usage;
 use crate::stats::{Summary, Times, round};
 
 /// The figures of the clients of one region (or of all regions).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct RequestMetrics {
     /// Complete answers to requests that were sent in the part of the run that counts.
     pub requests: usize,
     /// Requests without a complete answer, in the whole run.
@@ -36,7 +36,7 @@ pub struct Figures {
 /// Cache hits of turns after the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FollowUps {
-    /// Such turns that were answered at home.
+    /// Such turns that were answered at region.
     pub local: usize,
     /// Their cached tokens over prompt tokens.
     pub local_hit_ratio: f64,
@@ -51,7 +51,7 @@ pub struct FollowUps {
 }
 
 impl FollowUps {
-    /// How warm forwarded turns are compared with those at home; nothing when there are none.
+    /// How warm forwarded turns are compared with those at region; nothing when there are none.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         (self.forwarded > 0 && self.local_hit_ratio > 0.0)
@@ -61,13 +61,13 @@ impl FollowUps {
 
 /// Prompt tokens and those of them that were cached.
 #[derive(Default)]
-struct Hits {
+struct CacheHits {
     turns: usize,
     prompt: u64,
     cached: u64,
 }
 
-impl Hits {
+impl CacheHits {
     fn count(&mut self, usage: Usage) {
         self.turns += 1;
         self.prompt += usage.prompt;
@@ -83,19 +83,22 @@ impl Hits {
     }
 }
 
-impl Figures {
+impl RequestMetrics {
     /// The figures of the records that `of` chooses, with engines `speed` times faster than life.
     #[must_use]
     pub fn of(
-        records: &[Record],
+        records: &[RequestRecord],
         window: Window,
         speed: f64,
-        chosen: impl Fn(&Record) -> bool,
+        chosen: impl Fn(&RequestRecord) -> bool,
     ) -> Self {
         let mut figures = Self::default();
-        let (mut ttft, mut all) = (Times::default(), Hits::default());
-        let (mut local, mut forwarded, mut stayed) =
-            (Hits::default(), Hits::default(), Hits::default());
+        let (mut ttft, mut all) = (Times::default(), CacheHits::default());
+        let (mut local, mut forwarded, mut stayed) = (
+            CacheHits::default(),
+            CacheHits::default(),
+            CacheHits::default(),
+        );
         let (mut completed, mut output, mut elsewhere) = (0_usize, 0_u64, 0_usize);
         for record in records.iter().filter(|record| chosen(record)) {
             let Some(outcome) = record.outcome else {
@@ -112,8 +115,8 @@ impl Figures {
             figures.requests += 1;
             ttft.record(scaled(outcome.ttft, speed));
             all.count(outcome.usage);
-            elsewhere += usize::from(record.elsewhere());
-            if record.follow_up && record.elsewhere() {
+            elsewhere += usize::from(record.is_forwarded());
+            if record.follow_up && record.is_forwarded() {
                 forwarded.count(outcome.usage);
                 if record.after_forwarded {
                     stayed.count(outcome.usage);
@@ -156,21 +159,26 @@ pub(super) mod tests {
     use super::super::record::Outcome;
     use super::*;
 
-    /// A request of `home` that `served` answered, from and to these seconds, with half its prompt cached if it was
-    /// served at home and nothing otherwise.
-    pub(in super::super) fn record(home: usize, served: usize, sent: u64, ended: u64) -> Record {
-        Record {
-            home,
+    /// A request of `region` that `served` answered, from and to these seconds, with half its prompt cached if it was
+    /// served at region and nothing otherwise.
+    pub(in super::super) fn record(
+        region: usize,
+        served: usize,
+        sent: u64,
+        ended: u64,
+    ) -> RequestRecord {
+        RequestRecord {
+            region,
             served: Some(served),
             sent: Duration::from_secs(sent),
             ended: Duration::from_secs(ended),
             follow_up: true,
-            after_forwarded: home != served,
+            after_forwarded: region != served,
             outcome: Some(Outcome {
                 ttft: Duration::from_millis(100),
                 usage: Usage {
                     prompt: 100,
-                    cached: if home == served { 50 } else { 40 },
+                    cached: if region == served { 50 } else { 40 },
                     output: 30,
                 },
             }),
@@ -185,7 +193,7 @@ pub(super) mod tests {
     #[test]
     fn times_and_rates_are_the_engines_own() {
         let records = [record(0, 0, 3, 4), record(0, 1, 5, 6)];
-        let figures = Figures::of(&records, WINDOW, 10.0, |_| true);
+        let figures = RequestMetrics::of(&records, WINDOW, 10.0, |_| true);
         assert_eq!((figures.requests, figures.failed), (2, 0));
         assert!((figures.ttft_ms.p50 - 1_000.0).abs() < 1.0);
         assert!((figures.requests_per_s - 0.02).abs() < 1e-9); // 2 in 100 s
@@ -195,7 +203,7 @@ pub(super) mod tests {
     #[test]
     fn an_answer_counts_where_it_ended_and_a_wait_where_it_began() {
         let records = [record(0, 0, 1, 4), record(0, 0, 11, 13)];
-        let figures = Figures::of(&records, WINDOW, 1.0, |_| true);
+        let figures = RequestMetrics::of(&records, WINDOW, 1.0, |_| true);
         assert_eq!(figures.requests, 1, "the second was sent in time");
         assert!(
             (figures.requests_per_s - 0.1).abs() < 1e-9,
@@ -207,7 +215,7 @@ pub(super) mod tests {
     fn failures_count_whenever_they_happen() {
         let mut lost = record(0, 0, 0, 1);
         lost.outcome = None;
-        let figures = Figures::of(&[lost], WINDOW, 1.0, |_| true);
+        let figures = RequestMetrics::of(&[lost], WINDOW, 1.0, |_| true);
         assert_eq!((figures.requests, figures.failed), (0, 1));
     }
 
@@ -221,7 +229,7 @@ pub(super) mod tests {
             first_away,
             record(1, 1, 5, 6),
         ];
-        let figures = Figures::of(&records, WINDOW, 1.0, |record| record.home == 0);
+        let figures = RequestMetrics::of(&records, WINDOW, 1.0, |record| record.region == 0);
         assert!((figures.forwarded_share - 0.667).abs() < 1e-9);
         let turns = figures.follow_ups;
         assert_eq!((turns.local, turns.forwarded, turns.stayed), (1, 2, 1));

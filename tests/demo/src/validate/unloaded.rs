@@ -1,20 +1,20 @@
-//! Requests that are alone in the system: what they take beyond the engine's own time is the way there and back.
+//! Requests in an idle system: their time beyond the engine's own is the network delay.
 
 use std::time::Duration;
 
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Workload};
 
-/// How many.
+/// Number of requests.
 pub(super) const COUNT: usize = 16;
-/// What keeps their texts apart from those of any trace, whose ids are below 2^53.
+/// Ids of the prompts: traces have ids below 2^53.
 const IDS: u64 = 0x6c6f_6e65_0000_0000;
-/// Long enough for a step of decoding to be seen, short enough to be over soon.
+/// Enough output for one decoding step.
 const OUTPUT_TOKENS: u32 = 2;
-/// From one to the next: each is over by then, and every replica was probed again.
+/// Pause between two requests: a request has ended by then, and the service has probed every replica again.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 
-/// As long as the median of the workload, for the way is longer for a longer prompt; and like nothing in it.
+/// Requests as long as the median of the workload, since a longer prompt has a longer delay, and unlike any prompt in it.
 pub(super) fn sessions(workload: &Workload) -> Vec<Session> {
     let steps = workload.sessions.iter().flat_map(|session| &session.steps);
     let mut lengths: Vec<u32> = steps.map(|step| step.prompt.tokens()).collect();
@@ -26,12 +26,12 @@ pub(super) fn sessions(workload: &Workload) -> Vec<Session> {
                 id: IDS + number,
                 tokens,
             };
-            let answer = Piece {
+            let response = Piece {
                 id: IDS + COUNT as u64 + number,
                 tokens: OUTPUT_TOKENS,
             };
             let starts = PAUSE * u32::try_from(number).unwrap_or_default();
-            Session::one(prompt.id, starts, Prompt::new([prompt]), answer)
+            Session::one(prompt.id, starts, Prompt::new([prompt]), response)
         })
         .collect()
 }

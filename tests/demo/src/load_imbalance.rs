@@ -11,12 +11,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time-averaged maximum over mean of outstanding requests; 1 is perfectly even.
 #[derive(Debug, Default)]
-pub struct Spread {
+pub struct LoadImbalance {
     sum: f64,
     samples: u32,
 }
 
-impl Spread {
+impl LoadImbalance {
     /// Samples the service until the future is dropped.
     pub async fn watch(&mut self, service: &Service) {
         let mut ticks = tokio::time::interval(INTERVAL);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_even_load_has_a_spread_of_one_and_a_lone_busy_replica_that_of_their_number() {
-        let mut spread = Spread::default();
+        let mut spread = LoadImbalance::default();
         spread.sample(&[3, 3, 3, 3]);
         assert!((spread.average() - 1.0).abs() < 1e-9);
         spread.sample(&[0, 0, 0, 0]);

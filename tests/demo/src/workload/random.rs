@@ -4,7 +4,7 @@ use rand::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 /// A number of this range, both ends included.
-pub(crate) fn draw(random: &mut Pcg64Mcg, (least, most): (u32, u32)) -> u32 {
+pub(crate) fn uniform(random: &mut Pcg64Mcg, (least, most): (u32, u32)) -> u32 {
     random.random_range(least..=most.max(least))
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// One way from a client to the same replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Row {
+pub enum Variant {
     /// Envoy and nothing else
     Envoy,
     /// Envoy with both instances of Isotherm's filter, to which nobody listens
@@ -25,7 +25,7 @@ pub enum Row {
     SglangRouter,
 }
 
-impl Row {
+impl Variant {
     /// Its name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn rows_that_remember_are_those_with_a_prefix_index() {
-        let remember: Vec<&str> = Row::value_variants()
+        let remember: Vec<&str> = Variant::value_variants()
             .iter()
             .filter(|row| row.remembers())
             .map(|row| row.name())

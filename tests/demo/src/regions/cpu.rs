@@ -4,7 +4,7 @@ use std::fs;
 
 /// CPU time at one moment, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(super) struct CpuTimes {
     /// Of all programs, and of nobody.
     all: u64,
     /// Of all programs.
@@ -15,14 +15,14 @@ pub(super) struct Machine {
 
 /// Shares of all CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Busy {
+pub(super) struct CpuShares {
     /// Spent by any program.
     pub(super) machine: f64,
     /// Spent by this process and its children.
     pub(super) own: f64,
 }
 
-impl Machine {
+impl CpuTimes {
     /// Now; nothing on a system without `/proc`.
     pub(super) fn now() -> Option<Self> {
         let (all, busy) = whole(&fs::read_to_string("/proc/stat").ok()?)?;
@@ -40,9 +40,9 @@ impl Machine {
     }
 
     /// What was spent since an earlier moment.
-    pub(super) fn since(self, earlier: Self) -> Busy {
+    pub(super) fn since(self, earlier: Self) -> CpuShares {
         let all = self.all.saturating_sub(earlier.all).max(1) as f64;
-        Busy {
+        CpuShares {
             machine: self.busy.saturating_sub(earlier.busy) as f64 / all,
             own: self.own.saturating_sub(earlier.own) as f64 / all,
         }
@@ -84,12 +84,12 @@ mod tests {
             Some((100, 20))
         );
         assert_eq!(whole("cpu 1 2"), None);
-        let then = Machine {
+        let then = CpuTimes {
             all: 100,
             busy: 20,
             own: 5,
         };
-        let now = Machine {
+        let now = CpuTimes {
             all: 200,
             busy: 100,
             own: 55,
@@ -102,6 +102,6 @@ mod tests {
     fn a_process_is_known_by_its_parent() {
         let stat = "42 (a) (b c) S 7 42 42 0 -1 4194560 1 0 0 0 150 25 0 0 20 0 1 0 5 6 7";
         assert_eq!(one(stat), Some((7, 175)));
-        assert!(Machine::now().is_none_or(|now| now.all > 0));
+        assert!(CpuTimes::now().is_none_or(|now| now.all > 0));
     }
 }

@@ -15,7 +15,7 @@ use isotherm_harness::process::Process;
 use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
 use serde_json::{Value, json};
 
-use super::row::Row;
+use super::variant::Variant;
 use isotherm_harness::MODEL;
 
 const CLUSTERS: &str = "static_resources/clusters";
@@ -30,9 +30,9 @@ const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 
 /// One way to the replicas, running until it is dropped.
 #[derive(Debug)]
-pub struct Subject {
+pub struct RunningVariant {
     /// Which one.
-    pub row: Row,
+    pub row: Variant,
     /// Where clients connect.
     pub address: SocketAddr,
     running: Running,
@@ -64,27 +64,27 @@ enum Running {
     },
 }
 
-impl Subject {
+impl RunningVariant {
     /// Starts a row; `None` when it is not installed.
     ///
     /// # Errors
     /// When it does not start.
     pub async fn start(
-        row: Row,
+        row: Variant,
         replicas: &[SocketAddr],
         python: &Path,
     ) -> anyhow::Result<Option<Self>> {
         match row {
-            Row::Envoy => Self::bare(row, replicas, &[ROUTER]).await,
-            Row::Filter => {
+            Variant::Envoy => Self::bare(row, replicas, &[ROUTER]).await,
+            Variant::Filter => {
                 let kept = &["isotherm.request", "isotherm.response", ROUTER];
                 Self::bare(row, replicas, kept).await
             }
-            Row::FloorHeaders => {
+            Variant::FloorHeaders => {
                 let kept = &["isotherm.request", "isotherm.ext_proc", ROUTER];
                 Self::floor(row, replicas, kept).await
             }
-            Row::Floor => {
+            Variant::Floor => {
                 let kept = &[
                     "isotherm.request",
                     "isotherm.ext_proc",
@@ -93,19 +93,19 @@ impl Subject {
                 ];
                 Self::floor(row, replicas, kept).await
             }
-            Row::Isotherm => {
+            Variant::Isotherm => {
                 let stack = builder(row, replicas).start().await?;
                 Ok(Self::with_service(row, stack, None))
             }
-            Row::IsothermExtProc => {
+            Variant::IsothermExtProc => {
                 let stack = builder(row, replicas)
                     .envoy(without_decision_stream)
                     .start()
                     .await?;
                 Ok(Self::with_service(row, stack, None))
             }
-            Row::IsothermUnix => Self::isotherm_unix(replicas).await,
-            Row::SglangRouter => return Self::sglang_router(python, replicas).await,
+            Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
+            Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
         }
         .map(Some)
     }
@@ -115,12 +115,16 @@ impl Subject {
         let socket = Socket(socket_path());
         let path = socket.0.to_string_lossy().into_owned();
         let listen = json!([format!("unix:{path}")]);
-        let stack = builder(Row::IsothermUnix, replicas)
+        let stack = builder(Variant::IsothermUnix, replicas)
             .service(move |document| document.set("listen", listen))
             .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })))
             .start()
             .await?;
-        Ok(Self::with_service(Row::IsothermUnix, stack, Some(socket)))
+        Ok(Self::with_service(
+            Variant::IsothermUnix,
+            stack,
+            Some(socket),
+        ))
     }
 
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
@@ -151,7 +155,7 @@ impl Subject {
         let process = Process::start("sglang-router", &mut command, &log)?;
         answers(address, &log).await?;
         Ok(Some(Self {
-            row: Row::SglangRouter,
+            row: Variant::SglangRouter,
             address,
             running: Running::Router {
                 process,
@@ -196,7 +200,7 @@ impl Subject {
 
     /// Without a service; least request.
     async fn bare(
-        row: Row,
+        row: Variant,
         replicas: &[SocketAddr],
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
@@ -216,7 +220,7 @@ impl Subject {
 
     /// The bench's own filter in the place of Isotherm's, the bench's own service in the place of Isotherm's; least request.
     async fn floor(
-        row: Row,
+        row: Variant,
         replicas: &[SocketAddr],
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
@@ -268,7 +272,7 @@ impl Subject {
         })
     }
 
-    fn with_service(row: Row, stack: Stack, socket: Option<Socket>) -> Self {
+    fn with_service(row: Variant, stack: Stack, socket: Option<Socket>) -> Self {
         Self {
             row,
             address: stack.envoy().address(),
@@ -278,7 +282,7 @@ impl Subject {
     }
 }
 
-fn builder(row: Row, replicas: &[SocketAddr]) -> StackBuilder {
+fn builder(row: Variant, replicas: &[SocketAddr]) -> StackBuilder {
     let name = row.to_possible_value();
     let name = name.as_ref().map_or("row", |name| name.get_name());
     let pool = Pool::new(MODEL).with_addresses(replicas.iter().copied());

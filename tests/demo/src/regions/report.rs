@@ -1,0 +1,383 @@
+//! The result of a comparison of arrangements, and its report.
+//!
+//! All times and rates are those of the engines; see [`super::metrics`].
+
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
+use isotherm_report::number::percent;
+use isotherm_report::{Cell, Report, RunFacts, Section, Table};
+use serde::Serialize;
+
+use super::conclusions::conclusions;
+use super::deployment::Arrangement;
+use super::metrics::RequestMetrics;
+use super::options::{Clients, Trial};
+use super::timeline::Timeline;
+
+/// The measurements of all trials: `report.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionComparison {
+    /// Circumstances of all runs.
+    pub setup: Setup,
+    /// Trials, each with clients of its own.
+    pub trials: Vec<TrialReport>,
+}
+
+/// The circumstances of all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setup {
+    /// Policy and push mode of every service.
+    pub scheme: String,
+    /// Preset of hardware and model that each replica simulates.
+    pub engine: String,
+    /// Factor by which everything runs faster than real time.
+    pub speed: f64,
+    /// Round-trip time between two regions by the engines' clock.
+    pub round_trip_ms: f64,
+    /// Delay that the network injects for it.
+    pub round_trip_measured_ms: f64,
+    /// Seed of the clients.
+    pub seed: u64,
+}
+
+/// All arrangements with the same clients.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialReport {
+    /// Number of clients in each region over time.
+    pub clients: Clients,
+    /// Description of the clients in one sentence.
+    pub description: String,
+    /// Length of the measurement window, in seconds of the engines.
+    pub counted_s: f64,
+    /// Runs in order of execution.
+    pub runs: Vec<ArrangementRun>,
+}
+
+/// One arrangement.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArrangementRun {
+    /// Arrangement of the regions.
+    pub arrangement: Arrangement,
+    /// Replicas in all regions.
+    pub replicas: usize,
+    /// Share of this machine's CPU time that was used; `None` where the system does not report it.
+    pub machine_busy_share: Option<f64>,
+    /// Share that the demo used.
+    pub own_busy_share: Option<f64>,
+    /// Metrics of all clients.
+    pub all: RequestMetrics,
+    /// Metrics of the clients of each region.
+    pub regions: Vec<RegionMetrics>,
+    /// Load and forwarding over time.
+    pub timeline: Timeline,
+}
+
+/// The metrics of one region's clients.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionMetrics {
+    /// Name of the region.
+    pub name: String,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: RequestMetrics,
+}
+
+impl TrialReport {
+    /// The report of a trial.
+    #[must_use]
+    pub fn new(trial: &Trial, runs: Vec<ArrangementRun>) -> Self {
+        let population = &trial.population;
+        Self {
+            clients: trial.clients,
+            description: trial.clients.description().into(),
+            counted_s: crate::stats::round(population.window().seconds() * population.speed),
+            runs,
+        }
+    }
+
+    /// The run of an arrangement.
+    #[must_use]
+    pub fn run(&self, arrangement: Arrangement) -> Option<&ArrangementRun> {
+        self.runs.iter().find(|run| run.arrangement == arrangement)
+    }
+
+    fn section(&self) -> Section {
+        let highest = self.runs.iter().map(|run| run.timeline.highest());
+        let highest = highest.fold(1.0, f64::max);
+        let charts = self.runs.iter().map(|run| run.chart(highest)).collect();
+        Section::new(self.clients.label())
+            .text(format!("{}.", self.description))
+            .charts(charts)
+            .table(self.table())
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            "",
+            "requests",
+            "failed",
+            "requests/s",
+            "tokens/s",
+            "TTFT p50",
+            "p90 ms",
+            "cache hits",
+            "forwarded",
+            "later turns, local",
+            "later turns, forwarded",
+            "CPU (demo)",
+        ]);
+        for run in &self.runs {
+            table.push_leading(cells(run.label(), &run.all, run.busy().unwrap_or_default()));
+            for region in &run.regions {
+                let label = format!("clients in {}", region.name);
+                table.push(cells(label, &region.metrics, String::new()));
+            }
+        }
+        table
+    }
+}
+
+fn cells(label: String, metrics: &RequestMetrics, busy: String) -> Vec<Cell> {
+    let turns = &metrics.follow_ups;
+    vec![
+        label.into(),
+        metrics.requests.into(),
+        Cell::zero_expected(metrics.failed),
+        format!("{:.2}", metrics.requests_per_s).into(),
+        format!("{:.0}", metrics.output_tokens_per_s).into(),
+        format!("{:.0}", metrics.ttft_ms.p50).into(),
+        format!("{:.0}", metrics.ttft_ms.p90).into(),
+        percent(metrics.cache_hit_ratio).into(),
+        percent(metrics.forwarded_share).into(),
+        format!("{} of {}", percent(turns.local_hit_ratio), turns.local).into(),
+        format!(
+            "{} of {}",
+            percent(turns.forwarded_hit_ratio),
+            turns.forwarded
+        )
+        .into(),
+        busy.into(),
+    ]
+}
+
+impl ArrangementRun {
+    /// Name in tables and charts.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}, {} replicas", self.arrangement.label(), self.replicas)
+    }
+
+    /// The main metrics in one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!(
+            "{:.0} tokens/s, TTFT {:.0} ms (p50) {:.0} ms (p90), {:.0} % cached, {:.1} % forwarded, {} failed{}",
+            self.all.output_tokens_per_s,
+            self.all.ttft_ms.p50,
+            self.all.ttft_ms.p90,
+            self.all.cache_hit_ratio * 100.0,
+            self.all.forwarded_share * 100.0,
+            self.all.failed,
+            self.busy()
+                .map_or_else(String::new, |busy| format!("; CPU {busy}")),
+        )
+    }
+
+    /// CPU use of this machine, and in brackets that of the demo.
+    fn busy(&self) -> Option<String> {
+        let (machine, own) = (self.machine_busy_share?, self.own_busy_share?);
+        Some(format!("{:.0} % ({:.0} %)", machine * 100.0, own * 100.0))
+    }
+
+    /// Requests in flight over time: a line for each region, and an area for its forwarded requests.
+    fn chart(&self, highest: f64) -> Chart {
+        let timeline = &self.timeline;
+        let curve = |series, values: &[f64], style| Curve {
+            series,
+            points: timeline
+                .at_s
+                .iter()
+                .copied()
+                .zip(values.iter().copied())
+                .collect(),
+            style,
+        };
+        let curves = timeline
+            .regions
+            .iter()
+            .enumerate()
+            .flat_map(|(region, curves)| {
+                [
+                    curve(region, &curves.forwarded, CurveStyle::Area),
+                    curve(region, &curves.in_flight, CurveStyle::Plain),
+                ]
+            });
+        let plot = Lines {
+            lines: curves.collect(),
+            x_name: "seconds".into(),
+            y_name: "requests in flight".into(),
+            y_max: Some(highest),
+            ..Lines::default()
+        };
+        let names = self
+            .regions
+            .iter()
+            .map(|region| format!("clients in {}", region.name));
+        Chart::new(self.label(), self.summary(), plot).with_series(names)
+    }
+}
+
+impl RegionComparison {
+    /// Requests without a complete response, in all runs.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        let runs = self.trials.iter().flat_map(|trial| &trial.runs);
+        runs.map(|run| run.all.failed).sum()
+    }
+
+    /// The report.
+    ///
+    /// # Errors
+    /// When the measurements have no JSON form.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let setup = &self.setup;
+        let introduction = format!(
+            "Each region has clients and simulated replicas ({}) with the scheme {}. The round-trip time between regions is \
+             {} ms. Everything runs {} times faster than real time, the delay included ({} ms are injected). Times and rates \
+             are those of the engines.",
+            setup.engine,
+            setup.scheme,
+            setup.round_trip_ms,
+            setup.speed,
+            setup.round_trip_measured_ms
+        );
+        Report::new("Isotherm: three regions")
+            .with_facts(RunFacts::collect("cargo xtask"))
+            .section(
+                Section::new("")
+                    .text(introduction)
+                    .conclusions(conclusions(&self.trials)),
+            )
+            .sections(self.trials.iter().map(TrialReport::section))
+            .footer(format!(
+                "Seed {}. Lines: requests in flight; areas: forwarded ones. Requests: those sent in the measurement window; \
+                 tokens/s: of responses that ended in it. CPU: use of the machine that simulated the regions, and of the demo \
+                 alone; near 100 % the machine was measured instead of the replicas.",
+                setup.seed
+            ))
+            .with_data(self)
+    }
+}
+
+impl Clients {
+    /// Name in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Skewed => "120/40/40",
+            Self::Day => "turning peaks",
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::Skewed => {
+                "120 clients in us, 40 in eu and 40 in asia; each sends its next request when it has read the response"
+            }
+            Self::Day => {
+                "A day squeezed into minutes: each region has 6 clients at night and 96 at its peak, and they peak in turn"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use isotherm_report::Format;
+
+    use super::*;
+    use crate::stats::Summary;
+
+    fn run(arrangement: Arrangement, replicas: usize, tokens: f64, p50: f64) -> ArrangementRun {
+        let metrics = RequestMetrics {
+            requests: 100,
+            requests_per_s: tokens / 100.0,
+            output_tokens_per_s: tokens,
+            ttft_ms: Summary {
+                mean: p50,
+                p50,
+                p90: p50 * 2.0,
+                p99: p50 * 3.0,
+            },
+            cache_hit_ratio: 0.5,
+            ..RequestMetrics::default()
+        };
+        let names = ["us", "eu", "asia"];
+        let regions = names.map(|name| RegionMetrics {
+            name: name.into(),
+            metrics: metrics.clone(),
+        });
+        ArrangementRun {
+            arrangement,
+            replicas,
+            machine_busy_share: Some(0.5),
+            own_busy_share: Some(0.4),
+            all: metrics,
+            regions: regions.into(),
+            timeline: Timeline::of(&[], std::time::Duration::from_secs(10), 3, 10.0),
+        }
+    }
+
+    pub(in super::super) fn example() -> RegionComparison {
+        let mut forwarding = run(Arrangement::Forwarding, 12, 1_200.0, 300.0);
+        forwarding.all.forwarded_share = 0.25;
+        forwarding.all.follow_ups.local = 80;
+        forwarding.all.follow_ups.local_hit_ratio = 0.9;
+        forwarding.all.follow_ups.forwarded = 20;
+        forwarding.all.follow_ups.forwarded_hit_ratio = 0.81;
+        let trial = TrialReport {
+            clients: Clients::Skewed,
+            description: "some <clients>".into(),
+            counted_s: 100.0,
+            runs: vec![
+                run(Arrangement::Local, 12, 1_000.0, 500.0),
+                forwarding,
+                run(Arrangement::Central, 12, 900.0, 600.0),
+            ],
+        };
+        let setup = Setup {
+            scheme: "isotherm / pending".into(),
+            engine: "one-gpu".into(),
+            speed: 10.0,
+            round_trip_ms: 150.0,
+            round_trip_measured_ms: 15.0,
+            seed: 1,
+        };
+        RegionComparison {
+            setup,
+            trials: vec![trial],
+        }
+    }
+
+    #[test]
+    fn the_json_has_the_metrics_and_curves_of_each_region() {
+        let json = serde_json::to_value(example()).unwrap();
+        let run = &json["trials"][0]["runs"][1];
+        assert_eq!(run["arrangement"], "forwarding");
+        assert_eq!(run["regions"][1]["name"], "eu");
+        assert_eq!(run["regions"][1]["ttft_ms"]["p50"], 300.0);
+        assert_eq!(run["all"]["forwarded_share"], 0.25);
+        assert!(run["timeline"]["regions"][2]["forwarded"].is_array());
+    }
+
+    #[test]
+    fn the_report_has_a_chart_of_each_run_and_rows_of_each_region() {
+        let report = example().report().unwrap();
+        let page = report.render(Format::Html).unwrap();
+        assert_eq!(page.matches("<svg").count(), 3);
+        assert!(page.contains("Holds: ") && page.contains("1.200 times"));
+        assert!(page.contains("some &lt;clients&gt;"));
+        let text = report.text();
+        assert_eq!(text.matches("clients in eu").count(), 3);
+        assert!(text.contains("forwarding, 12 replicas"), "{text}");
+    }
+}

@@ -1,0 +1,368 @@
+//! The result of a policy comparison, and its report.
+
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
+use isotherm_report::number::{hundredths, percent, whole};
+use isotherm_report::palette::css;
+use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
+use serde::Serialize;
+
+use crate::drive::Measurements;
+use crate::stats::{Summary, round};
+
+/// The measurements of every scheme on one workload: `report.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Circumstances of all runs.
+    pub scenario: ScenarioSummary,
+    /// Runs in order of execution.
+    pub runs: Vec<Run>,
+}
+
+/// The circumstances of all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScenarioSummary {
+    /// Short name.
+    pub name: String,
+    /// Description in one sentence.
+    pub description: String,
+    /// Requests of each run.
+    pub requests: usize,
+    /// Replicas.
+    pub replicas: usize,
+    /// Preset of hardware and model that each replica simulates.
+    pub engine: String,
+    /// Factor by which everything runs faster than real time.
+    pub speed: f64,
+    /// Seed of the workload.
+    pub seed: u64,
+}
+
+/// One scheme on the workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Routing policy.
+    pub policy: String,
+    /// Push mode.
+    pub push: String,
+    /// Requests that were sent.
+    pub requests: usize,
+    /// Requests with a complete response.
+    pub completed: usize,
+    /// Requests without a complete response.
+    pub failed: usize,
+    /// Seconds from the first request to the end of the last response.
+    pub duration_s: f64,
+    /// Cached tokens over prompt tokens, as the engines report them.
+    pub cache_hit_ratio: f64,
+    /// Output tokens per second.
+    pub output_tokens_per_s: f64,
+    /// Time average of the maximum over the mean of outstanding requests per replica.
+    pub load_imbalance: f64,
+    /// Time to first token.
+    pub ttft_ms: Summary,
+    /// Time to the end of the response.
+    pub e2e_ms: Summary,
+    /// Time in the service's queue.
+    pub queue_ms: Summary,
+}
+
+impl Run {
+    /// The measurements of one run.
+    #[must_use]
+    pub fn new(policy: &str, push: &str, measured: &Measurements, load_imbalance: f64) -> Self {
+        let seconds = measured.duration.as_secs_f64();
+        let per_second = if seconds > 0.0 {
+            measured.usage.output as f64 / seconds
+        } else {
+            0.0
+        };
+        Self {
+            policy: policy.into(),
+            push: push.into(),
+            requests: measured.completed + measured.failed,
+            completed: measured.completed,
+            failed: measured.failed,
+            duration_s: round(seconds),
+            cache_hit_ratio: round(measured.cache_hit_ratio()),
+            output_tokens_per_s: round(per_second),
+            load_imbalance: round(load_imbalance),
+            ttft_ms: measured.ttft.summary(),
+            e2e_ms: measured.e2e.summary(),
+            queue_ms: measured.queued.summary(),
+        }
+    }
+
+    /// Name in tables and charts.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{} / {}", self.policy, self.push)
+    }
+}
+
+impl Comparison {
+    /// Compares the first run with round robin; `None` without such a pair.
+    fn gain(&self) -> Option<Conclusion> {
+        let ours = self.runs.first()?;
+        let mut others = self.runs.iter().skip(1);
+        let plain = others.find(|run| run.policy == "round_robin")?;
+        let ratio = |more: f64, less: f64| {
+            if less > 0.0 {
+                more / less
+            } else {
+                f64::INFINITY
+            }
+        };
+        Some(Conclusion::note(format!(
+            "{} found {:.1} times as much of its prompts in the caches as {} ({:.0} % against {:.0} %). The first token \
+             came {:.1} times sooner at the median and {:.1} times at the 90th percentile.",
+            ours.label(),
+            ratio(ours.cache_hit_ratio, plain.cache_hit_ratio),
+            plain.label(),
+            ours.cache_hit_ratio * 100.0,
+            plain.cache_hit_ratio * 100.0,
+            ratio(plain.ttft_ms.p50, ours.ttft_ms.p50),
+            ratio(plain.ttft_ms.p90, ours.ttft_ms.p90),
+        )))
+    }
+
+    /// The charts with their titles and a legend as one SVG picture.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn.
+    pub fn picture(&self) -> anyhow::Result<String> {
+        const WIDTH: u32 = 520;
+        const HEIGHT: u32 = 300;
+        const TITLE: u32 = 30;
+        let mut body = String::new();
+        for (index, run) in self.runs.iter().enumerate() {
+            let x = 20 + 340 * index;
+            let (colour, label) = (css(index), run.label());
+            body += &format!(
+                "<rect x=\"{x}\" y=\"10\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\
+                 <text x=\"{}\" y=\"22\">{label}</text>",
+                x + 20
+            );
+        }
+        for (index, chart) in (0_u32..).zip(self.charts()) {
+            let title = chart.title.clone();
+            let (x, y) = (index % 2 * WIDTH, index / 2 * (HEIGHT + TITLE) + TITLE);
+            let svg = chart.with_size((WIDTH, HEIGHT)).svg()?;
+            let svg = svg.replacen("<svg ", &format!("<svg x=\"{x}\" y=\"{}\" ", y + TITLE), 1);
+            body += &format!(
+                "<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{title}</text>{svg}",
+                x + 20,
+                y + 22
+            );
+        }
+        let (width, height) = (2 * WIDTH, 2 * (HEIGHT + TITLE) + TITLE);
+        Ok(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+             font-size=\"15\"><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{body}</svg>\n"
+        ))
+    }
+
+    fn chart(
+        &self,
+        title: &str,
+        caption: &str,
+        groups: &[(&str, fn(&Run) -> f64)],
+        format: fn(f64) -> String,
+    ) -> Chart {
+        let bar = |value| Bar {
+            value,
+            spread: None,
+        };
+        let groups = groups.iter().map(|(name, value)| BarGroup {
+            name: (*name).to_owned(),
+            bars: self.runs.iter().map(value).map(bar).collect(),
+        });
+        let plot = Bars {
+            groups: groups.collect(),
+            reference: None,
+            format,
+        };
+        Chart::new(title, caption, plot).with_series(self.runs.iter().map(Run::label))
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        vec![
+            self.chart(
+                "Cache hit ratio",
+                "Share of prompt tokens that the engines found in their KV caches. More is better.",
+                &[("all prompts", |run| run.cache_hit_ratio)],
+                percent,
+            ),
+            self.chart(
+                "Time to first token, ms",
+                "Time that a user waits for the first token. Less is better.",
+                &[
+                    ("p50", |run| run.ttft_ms.p50),
+                    ("p90", |run| run.ttft_ms.p90),
+                    ("p99", |run| run.ttft_ms.p99),
+                ],
+                whole,
+            ),
+            self.chart(
+                "Throughput, tokens/s",
+                "Output tokens per second. More is better.",
+                &[("all replicas", |run| run.output_tokens_per_s)],
+                whole,
+            ),
+            self.chart(
+                "Load imbalance",
+                "Requests on the busiest replica over the mean, averaged over time. 1 is perfectly even.",
+                &[("maximum over mean", |run| run.load_imbalance)],
+                hundredths,
+            ),
+        ]
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            "policy / push",
+            "requests",
+            "failed",
+            "seconds",
+            "cache hits",
+            "TTFT mean",
+            "p50",
+            "p90",
+            "p99 ms",
+            "e2e p50",
+            "p99 ms",
+            "queue p50",
+            "p99 ms",
+            "tokens/s",
+            "imbalance",
+        ]);
+        for run in &self.runs {
+            let mut cells: Vec<Cell> = vec![
+                run.label().into(),
+                run.requests.into(),
+                Cell::zero_expected(run.failed),
+                format!("{:.1}", run.duration_s).into(),
+                percent(run.cache_hit_ratio).into(),
+            ];
+            let (ttft, e2e, queue) = (run.ttft_ms, run.e2e_ms, run.queue_ms);
+            let numbers = [
+                ttft.mean, ttft.p50, ttft.p90, ttft.p99, e2e.p50, e2e.p99, queue.p50, queue.p99,
+            ];
+            cells.extend(numbers.map(|value| whole(value).into()));
+            cells.push(whole(run.output_tokens_per_s).into());
+            cells.push(hundredths(run.load_imbalance).into());
+            table.push(cells);
+        }
+        table
+    }
+
+    /// The report.
+    ///
+    /// # Errors
+    /// When the measurements have no JSON form.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let scenario = &self.scenario;
+        let introduction = format!(
+            "{}. Each run: {} fresh replicas ({}), the same requests through a real Envoy. Times are as measured; \
+             everything runs {} times faster than real time.",
+            scenario.description, scenario.replicas, scenario.engine, scenario.speed
+        );
+        Report::new(format!("Isotherm: {}", scenario.name))
+            .with_facts(RunFacts::collect("cargo xtask"))
+            .section(
+                Section::new("")
+                    .text(introduction)
+                    .conclusions(self.gain().into_iter().collect()),
+            )
+            .section(Section::new("").charts(self.charts()).table(self.table()))
+            .footer(format!(
+                "Seed {}. pending: a request waits in the service until a replica can start it. blind: the service sends it \
+                 at once. queue: time in the service.",
+                scenario.seed
+            ))
+            .with_data(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isotherm_report::Format;
+
+    use super::*;
+
+    fn example() -> Comparison {
+        let summary = |p50: f64| Summary {
+            mean: p50,
+            p50,
+            p90: p50 * 2.0,
+            p99: p50 * 3.0,
+        };
+        let run = |policy: &str, push: &str, hit: f64, p50: f64| Run {
+            policy: policy.into(),
+            push: push.into(),
+            requests: 10,
+            completed: 10,
+            failed: 0,
+            duration_s: 2.0,
+            cache_hit_ratio: hit,
+            output_tokens_per_s: 1_234.5,
+            load_imbalance: 1.25,
+            ttft_ms: summary(p50),
+            e2e_ms: summary(p50 * 10.0),
+            queue_ms: summary(0.0),
+        };
+        Comparison {
+            scenario: ScenarioSummary {
+                name: "example".into(),
+                description: "ten <requests>".into(),
+                requests: 10,
+                replicas: 4,
+                engine: "one-gpu".into(),
+                speed: 10.0,
+                seed: 1,
+            },
+            runs: vec![
+                run("prefix_tree", "pending", 0.8, 20.0),
+                run("round_robin", "blind", 0.4, 50.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_page_has_the_conclusion_and_a_chart_of_each_measure() {
+        let page = example().report().unwrap().render(Format::Html).unwrap();
+        assert_eq!(page.matches("<svg").count(), 4);
+        assert!(page.contains("2.0 times as much") && page.contains("prefix_tree / pending"));
+        assert!(page.contains("ten &lt;requests&gt;"));
+    }
+
+    #[test]
+    fn the_text_has_a_row_for_each_run() {
+        let text = example().report().unwrap().text();
+        for expected in ["prefix_tree / pending", "80.0 %", "1234", "1.25"] {
+            assert!(text.contains(expected), "no {expected} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_comparison_without_round_robin_has_no_conclusion() {
+        let mut comparison = example();
+        comparison.runs.truncate(1);
+        assert_eq!(comparison.gain(), None);
+    }
+
+    #[test]
+    fn the_json_has_the_documented_members() {
+        let json = serde_json::to_value(example()).unwrap();
+        let run = json["runs"][0].as_object().unwrap();
+        for member in [
+            "cache_hit_ratio",
+            "load_imbalance",
+            "output_tokens_per_s",
+            "queue_ms",
+            "ttft_ms",
+        ] {
+            assert!(run.contains_key(member), "no {member}");
+        }
+        assert_eq!(json["scenario"]["seed"], 1);
+    }
+}

@@ -1,0 +1,300 @@
+//! The result of a validation: the metrics of both systems, their deviations, and the report.
+
+use isotherm_harness::MedianRange;
+use isotherm_report::number::percent;
+use isotherm_report::{Conclusion, Report, RunFacts, Section, Table};
+use serde::Serialize;
+
+use crate::drive::Measurements;
+use crate::report::ScenarioSummary;
+use crate::stats::{Summary, Times, round};
+
+/// Largest difference of the hit ratios.
+const HIT_RATIO_DEVIATION_MAX: f64 = 0.03;
+/// Largest deviation of the simulator's median time to first token, as a share of the real one.
+const TTFT_DEVIATION_MAX: f64 = 0.20;
+
+/// Both systems on one workload: `report.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Validation {
+    /// Circumstances of all runs.
+    pub scenario: ScenarioSummary,
+    /// Deviation of the engine model from measurements of real engines, one line for each preset.
+    pub fits: Vec<String>,
+    /// Comparison for each policy.
+    pub comparisons: Vec<SystemComparison>,
+}
+
+/// Both systems with one policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct SystemComparison {
+    /// Policy and push mode.
+    pub scheme: String,
+    /// Metrics of Envoy, the service and engines.
+    pub real: RunMetrics,
+    /// Metrics of the simulator.
+    pub simulated: SimulatedMetrics,
+    /// Deviation of the simulator on the same requests.
+    pub deviation: Deviation,
+    /// Deviation of the simulator on the recording of them.
+    pub recorded_deviation: Deviation,
+    /// Whether both deviations are within their limits, and no request failed.
+    pub holds: bool,
+}
+
+/// The simulator on one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct SimulatedMetrics {
+    /// Network delay that the simulator was given.
+    pub delay: NetworkDelay,
+    /// Metrics on the requests of the real system.
+    pub workload: RunMetrics,
+    /// Metrics on the recording of these by `isotherm record`.
+    pub recording: RunMetrics,
+}
+
+/// The deviation of the simulator from the real system.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Deviation {
+    /// Hit ratio of the simulator minus the real one.
+    pub hit_ratio: f64,
+    /// Median time to first token of the simulator over the real one, minus 1.
+    pub ttft_p50: f64,
+}
+
+impl Deviation {
+    fn new(real: &RunMetrics, simulated: &RunMetrics) -> Self {
+        let ttft = simulated.ttft_ms.p50 / real.ttft_ms.p50.max(0.001);
+        Self {
+            hit_ratio: round(simulated.hit_ratio - real.hit_ratio),
+            ttft_p50: round(ttft - 1.0),
+        }
+    }
+
+    fn is_small(self) -> bool {
+        self.hit_ratio.abs() <= HIT_RATIO_DEVIATION_MAX && self.ttft_p50.abs() <= TTFT_DEVIATION_MAX
+    }
+}
+
+/// The time to first token of requests in an idle system.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct NetworkDelay {
+    /// Median in the real system, ms.
+    pub real_ms: f64,
+    /// Median of the engine alone, ms.
+    pub engine_ms: f64,
+}
+
+/// The metrics of one run, in this machine's time.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunMetrics {
+    /// Requests with a complete response.
+    pub completed: usize,
+    /// Requests without a complete response.
+    pub failed: usize,
+    /// Cached tokens over prompt tokens, as the engines count them.
+    pub hit_ratio: f64,
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// Time to first token.
+    pub ttft_ms: Summary,
+    /// Time to the end of the response.
+    pub e2e_ms: Summary,
+    /// Time in the service's queue.
+    pub queue_ms: Summary,
+}
+
+impl NetworkDelay {
+    /// Delay from the client to an engine and back, ms.
+    #[must_use]
+    pub fn ms(&self) -> f64 {
+        self.real_ms - self.engine_ms
+    }
+}
+
+impl RunMetrics {
+    /// The metrics of a run of the real system.
+    #[must_use]
+    pub fn of(measured: &Measurements) -> Self {
+        let usage = measured.usage;
+        Self::new(
+            measured.completed,
+            measured.failed,
+            (usage.prompt, usage.cached, usage.output),
+            [&measured.ttft, &measured.e2e, &measured.queued],
+        )
+    }
+
+    /// The metrics from counts of requests, from prompt, cached and output tokens, and from times to first token, to the end
+    /// and in the queue.
+    pub(super) fn new(
+        completed: usize,
+        failed: usize,
+        (prompt, cached, output): (u64, u64, u64),
+        [ttft, e2e, queue]: [&Times; 3],
+    ) -> Self {
+        Self {
+            completed,
+            failed,
+            hit_ratio: round(cached as f64 / prompt.max(1) as f64),
+            prompt_tokens: prompt,
+            output_tokens: output,
+            ttft_ms: ttft.summary(),
+            e2e_ms: e2e.summary(),
+            queue_ms: queue.summary(),
+        }
+    }
+}
+
+impl SystemComparison {
+    pub(super) fn new(scheme: &str, real: RunMetrics, simulated: SimulatedMetrics) -> Self {
+        let deviation = Deviation::new(&real, &simulated.workload);
+        let recorded_deviation = Deviation::new(&real, &simulated.recording);
+        let failed = real.failed + simulated.workload.failed + simulated.recording.failed;
+        Self {
+            scheme: scheme.into(),
+            holds: deviation.is_small() && recorded_deviation.is_small() && failed == 0,
+            deviation,
+            recorded_deviation,
+            real,
+            simulated,
+        }
+    }
+
+    fn conclusion(&self) -> Conclusion {
+        let claim = format!(
+            "{}: the simulator's hit ratio is within {:.0} points and its median TTFT within {:.0} % of the real system's",
+            self.scheme,
+            100.0 * HIT_RATIO_DEVIATION_MAX,
+            100.0 * TTFT_DEVIATION_MAX,
+        );
+        Conclusion::claim(claim, self.holds).measured(format!(
+            "{:+.1} points and {:+.1} %; on the recording {:+.1} points and {:+.1} %",
+            100.0 * self.deviation.hit_ratio,
+            100.0 * self.deviation.ttft_p50,
+            100.0 * self.recorded_deviation.hit_ratio,
+            100.0 * self.recorded_deviation.ttft_p50,
+        ))
+    }
+
+    fn section(&self) -> Section {
+        type Metric = (&'static str, fn(&RunMetrics) -> String);
+        let metrics: [Metric; 9] = [
+            ("cache hit ratio", |metrics| percent(metrics.hit_ratio)),
+            ("TTFT, p50 ms", |metrics| ms(metrics.ttft_ms.p50)),
+            ("TTFT, p90 ms", |metrics| ms(metrics.ttft_ms.p90)),
+            ("end of response, p50 ms", |metrics| ms(metrics.e2e_ms.p50)),
+            ("end of response, p90 ms", |metrics| ms(metrics.e2e_ms.p90)),
+            ("queue, p90 ms", |metrics| ms(metrics.queue_ms.p90)),
+            ("failed requests", |metrics| metrics.failed.to_string()),
+            ("prompt tokens", |metrics| metrics.prompt_tokens.to_string()),
+            ("output tokens", |metrics| metrics.output_tokens.to_string()),
+        ];
+        let SimulatedMetrics {
+            delay,
+            workload,
+            recording,
+        } = &self.simulated;
+        let rows = metrics.map(|(name, metric)| {
+            let [real, simulated, recorded] = [&self.real, workload, recording].map(metric);
+            [name.to_owned(), real, simulated, recorded]
+        });
+        Section::new(self.scheme.clone())
+            .table(Table::new(["", "real", "simulated", "on the recording"]).with_rows(rows))
+            .text(format!(
+                "A request in the idle system has its first token after {:.1} ms, of which the engine takes {:.1} ms: the \
+                 network delay is {:.1} ms.",
+                delay.real_ms,
+                delay.engine_ms,
+                delay.ms(),
+            ))
+    }
+}
+
+fn ms(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+impl Validation {
+    /// Whether the simulator is right about every policy.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.comparisons.iter().all(|comparison| comparison.holds)
+    }
+
+    /// The report.
+    ///
+    /// # Errors
+    /// When the measurements have no JSON form.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let scenario = &self.scenario;
+        let conclusions = self.comparisons.iter().map(SystemComparison::conclusion);
+        let introduction = format!(
+            "{}; {} replicas, {}. Times are those of this machine.",
+            scenario.description, scenario.replicas, scenario.engine
+        );
+        let fits = Section::new("The engine model against measurements of real engines");
+        Report::new("The simulator against the real system")
+            .with_facts(RunFacts::collect("cargo xtask"))
+            .section(
+                Section::new("")
+                    .text(introduction)
+                    .conclusions(conclusions.collect()),
+            )
+            .sections(self.comparisons.iter().map(SystemComparison::section))
+            .section(fits.list(self.fits.clone()))
+            .with_data(self)
+    }
+}
+
+/// The median; 0 without values.
+pub(super) fn median(values: &[f64]) -> f64 {
+    MedianRange::of(values.iter().copied()).map_or(0.0, |range| range.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn metrics(cached: u64, ttft_ms: u64, failed: usize) -> RunMetrics {
+        let mut times = Times::default();
+        times.record(Duration::from_millis(ttft_ms));
+        RunMetrics::new(10, failed, (1_000, cached, 5), [&times, &times, &times])
+    }
+
+    #[test]
+    fn a_validation_holds_within_its_limits_when_no_request_fails() {
+        let delay = NetworkDelay {
+            real_ms: 12.0,
+            engine_ms: 10.0,
+        };
+        let real = metrics(500, 100, 0);
+        let of = |workload, recording| SimulatedMetrics {
+            delay,
+            workload,
+            recording,
+        };
+        let small = metrics(500, 100, 0);
+        let holds = |other: RunMetrics| {
+            let compare = |simulated| SystemComparison::new("x", real.clone(), simulated).holds;
+            let workload_holds = compare(of(other.clone(), small.clone()));
+            assert_eq!(workload_holds, compare(of(small.clone(), other)));
+            workload_holds
+        };
+        assert!(holds(metrics(520, 115, 0)));
+        assert!(!holds(metrics(540, 100, 0)));
+        assert!(!holds(metrics(500, 75, 0)));
+        assert!(!holds(metrics(500, 125, 0)));
+        assert!(!holds(metrics(500, 100, 1)));
+    }
+
+    #[test]
+    fn the_median_of_no_values_is_zero() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[3.0, 1.0]), 2.0);
+        assert_eq!(median(&[]), 0.0);
+    }
+}
