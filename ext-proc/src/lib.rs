@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod eds;
+mod file_watcher;
 mod frontends;
 #[cfg(test)]
 mod generated;
@@ -22,4 +23,3 @@ mod sans_io;
 pub mod server;
 pub mod shutdown;
 mod tasks;
-mod watched;

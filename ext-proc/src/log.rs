@@ -1,36 +1,36 @@
-//! Logs: one line per event on standard error, as text for a person at a terminal and as JSON for everything else.
+//! Logs: one line per event on standard error, as text on a terminal and as JSON elsewhere.
 
 use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless somebody says otherwise.
+/// The default log filter.
 pub const DEFAULT_FILTER: &str = "info";
 
-/// Why logging could not be set up.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter cannot be read.
+    /// The filter is not valid.
     #[error(
         "`{filter}` is not a log filter ({why}); write a level (error, warn, info, debug, trace), \
          or levels by module, such as `info,isotherm_ext_proc::frontends=debug`"
     )]
     Filter {
-        /// As it was given.
+        /// The filter.
         filter: String,
-        /// What is wrong with it.
+        /// Reason of the error.
         why: String,
     },
-    /// Somebody has set up logging already.
-    #[error("logging is set up already: {0}")]
-    Twice(String),
+    /// Logging has started already.
+    #[error("logging has started already: {0}")]
+    AlreadyStarted(String),
 }
 
-/// Starts logging what `filter` lets through.
+/// Starts to log the events that `filter` selects.
 ///
 /// # Errors
 ///
-/// When the filter cannot be read, or logging runs already.
+/// When the filter is not valid, or logging has started already.
 pub fn init(filter: &str) -> Result<(), LogError> {
     let filter = parse(filter)?;
     let lines = tracing_subscriber::fmt()
@@ -41,7 +41,7 @@ pub fn init(filter: &str) -> Result<(), LogError> {
     } else {
         lines.json().flatten_event(true).try_init()
     };
-    started.map_err(|error| LogError::Twice(error.to_string()))
+    started.map_err(|error| LogError::AlreadyStarted(error.to_string()))
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {

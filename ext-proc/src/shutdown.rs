@@ -1,14 +1,14 @@
-//! When the process is told to stop.
+//! The signals that stop the process.
 
 use std::future::Future;
 
 use tokio::signal::unix::{SignalKind, signal as on_signal};
 
-/// Resolves at the first SIGTERM or SIGINT. A second one ends the process at once, as if nobody listened.
+/// Resolves at the first SIGTERM or SIGINT. A second signal ends the process at once.
 ///
 /// # Errors
 ///
-/// When the system takes no signal handlers.
+/// When the system accepts no signal handlers.
 pub fn signal() -> std::io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = on_signal(SignalKind::terminate())?;
     let mut interrupt = on_signal(SignalKind::interrupt())?;
@@ -16,13 +16,13 @@ pub fn signal() -> std::io::Result<impl Future<Output = ()> + Send> {
         either(&mut terminate, &mut interrupt).await;
         tokio::spawn(async move {
             either(&mut terminate, &mut interrupt).await;
-            tracing::warn!("told to stop a second time: stopping now");
+            tracing::warn!("second signal: stopping without draining");
             std::process::exit(FORCED_EXIT_CODE);
         });
     })
 }
 
-/// What a process ends with that was told to stop twice: 128 and SIGINT's number, as shells have it.
+/// Exit code after a second signal: 128 and the number of SIGINT, as shells report it.
 const FORCED_EXIT_CODE: i32 = 130;
 
 async fn either(first: &mut tokio::signal::unix::Signal, second: &mut tokio::signal::unix::Signal) {

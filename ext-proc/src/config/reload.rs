@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Config, ConfigErrors, RegionConfig, load};
-use crate::watched::Watched;
+use crate::file_watcher::FileWatcher;
 
 /// Applies the configuration file, one reload at a time.
 pub struct Reloader {
@@ -184,7 +184,7 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
 /// Reloads when the contents of the file change. The file may have changed since it was loaded, so the first look always
 /// reloads.
 async fn follow_file(path: PathBuf, reloader: Arc<Reloader>) {
-    let mut watched = Watched::new([path]);
+    let mut watched = FileWatcher::new([path]);
     loop {
         watched.changed().await;
         // The reload logs its result. A missing file is a mistake, too.

@@ -1,7 +1,8 @@
-//! The answering end of links: accepts connections, checks who calls, hands on what is said.
+//! The accepting end of links: listens, verifies callers, and hands their messages to a [`MessageHandler`].
 
 mod limiter;
-mod stream;
+mod listener;
+mod service;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,86 +19,86 @@ use tonic::transport::Server;
 
 use super::loopback::{NotLoopback, check_loopback};
 use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity};
-use limiter::ConnectionLimiter;
-use stream::Peering;
+use listener::ConnectionListener;
+use service::PeeringService;
 
-/// The most streams of one connection: a service needs one, and one more while it goes from one to the next.
+/// The most streams of one connection: a service needs one, and one more while it replaces a stream.
 const STREAMS_MAX: u32 = 2;
 
-/// How much may be under way and not read, in bytes; see the calling end.
+/// HTTP/2's windows, in bytes; see the calling end.
 const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
-/// How often a silent connection is asked whether it is alive, and how long it may take to say so.
+/// HTTP/2's keepalive on a silent connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connections that are through and wait to be served.
-const WAITING_MAX: usize = 16;
+/// The most connections that wait between their handshake and the server.
+const ACCEPTED_MAX: usize = 16;
 
-/// Who calls.
+/// The service at the calling end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The region, by its certificate; the own one for a sibling. Without TLS, by what it says.
+    /// The region in its certificate; without TLS, the region in its Hello. A sibling has this service's region.
     pub region: Arc<str>,
-    /// The number that it gave its stream.
+    /// The caller's number for the stream.
     pub session: Session,
-    /// Which start of the calling service.
+    /// Number of this start of the caller.
     pub incarnation: Incarnation,
 }
 
-/// Answers those who call.
+/// Handles the messages of callers.
 pub trait MessageHandler: Send + Sync + 'static {
     /// A stream has begun.
     fn on_open(&self, _caller: &Caller) {}
 
-    /// Somebody says something; what is returned is answered, in that order. The next message of the same stream is read
-    /// only when that has been sent, so whoever takes time here slows down its caller and nobody else.
+    /// Handles a message and returns the replies, in order. The acceptor reads the next message of a stream when it has sent
+    /// the replies, so a slow handler slows down this caller only.
     ///
-    /// `session` is what the message itself names: where it is not the caller's, the message is an old one.
+    /// `session` is the number in the message. A number other than the caller's marks an old message.
     fn on_message(
         &self,
         caller: &Caller,
         session: Session,
-        said: Message,
+        message: Message,
     ) -> impl Future<Output = Vec<Message>> + Send;
 
     /// A stream has ended.
     fn on_close(&self, _caller: &Caller) {}
 
-    /// Somebody was turned away: no certificate or a wrong one, too many connections, nonsense.
+    /// The acceptor rejected a caller: by its certificate, by a limit, or for an invalid message.
     fn on_rejected(&self, _from: Option<SocketAddr>, _why: &str) {}
 }
 
-/// Accepts those who call.
+/// Accepts links.
 #[derive(Debug)]
-pub struct Acceptor<A> {
-    own: Arc<LocalIdentity>,
+pub struct Acceptor<H> {
+    identity: Arc<LocalIdentity>,
     listener: TcpListener,
-    pace: LinkTimeouts,
-    handler: Arc<A>,
+    timeouts: LinkTimeouts,
+    handler: Arc<H>,
 }
 
-impl<A: MessageHandler> Acceptor<A> {
-    /// Accepts on `listener`.
+impl<H: MessageHandler> Acceptor<H> {
+    /// An acceptor on `listener`.
     ///
     /// # Errors
     ///
-    /// Without TLS, when others than this machine reach the listener.
+    /// Without TLS, when other machines reach the listener.
     pub fn new(
-        own: Arc<LocalIdentity>,
+        identity: Arc<LocalIdentity>,
         listener: TcpListener,
-        pace: LinkTimeouts,
-        handler: Arc<A>,
+        timeouts: LinkTimeouts,
+        handler: Arc<H>,
     ) -> Result<Self, NotLoopback> {
-        if matches!(own.security(), TransportSecurity::Plaintext) {
-            // A socket that does not know where it is bound is not known to be this machine's alone.
+        if matches!(identity.security(), TransportSecurity::Plaintext) {
+            // A socket without a known address may be reachable by other machines.
             let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
             check_loopback(listener.local_addr().unwrap_or(unknown))?;
         }
         Ok(Self {
-            own,
+            identity,
             listener,
-            pace,
+            timeouts,
             handler,
         })
     }
@@ -108,45 +109,41 @@ impl<A: MessageHandler> Acceptor<A> {
     ///
     /// When the server fails.
     pub async fn run(self, stopping: watch::Receiver<bool>) -> Result<(), tonic::transport::Error> {
-        let (through, incoming) = mpsc::channel(WAITING_MAX);
-        let gate = ConnectionLimiter::new(
-            Arc::clone(&self.own),
-            self.pace.greeting_max,
+        let hello_max = self.timeouts.hello_max;
+        let (accepted, incoming) = mpsc::channel(ACCEPTED_MAX);
+        let connections = ConnectionListener::new(
+            Arc::clone(&self.identity),
+            hello_max,
             Arc::clone(&self.handler),
         );
-        let peering = Peering::new(
-            self.own,
-            self.pace.greeting_max,
-            self.handler,
-            stopping.clone(),
-        );
-        let mut ending = stopping.clone();
+        let service =
+            PeeringService::server(self.identity, hello_max, self.handler, stopping.clone());
+        let (mut server_stopping, mut listener_stopping) = (stopping.clone(), stopping);
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(peering)
+            .add_service(service)
             .serve_with_incoming_shutdown(
                 ReceiverStream::new(incoming).map(Ok::<_, std::io::Error>),
                 async move {
-                    // Whoever is gone will not say more.
-                    drop(ending.wait_for(|stopping| *stopping).await);
+                    // A dropped sender stops the server, too.
+                    drop(server_stopping.wait_for(|stopping| *stopping).await);
                 },
             );
-        let mut closing = stopping;
-        let gate = async move {
+        let listening = async move {
             tokio::select! {
-                () = gate.open(self.listener, through) => {}
-                // Closes the listener: who calls now is refused at once, and does not wait for a service that goes.
-                _ = closing.wait_for(|stopping| *stopping) => {}
+                () = connections.run(self.listener, accepted) => {}
+                // Closes the listener: the system refuses new callers at once.
+                _ = listener_stopping.wait_for(|stopping| *stopping) => {}
             }
             std::future::pending::<Infallible>().await
         };
         tokio::select! {
             served = server => served,
-            never = gate => match never {},
+            never = listening => match never {},
         }
     }
 }

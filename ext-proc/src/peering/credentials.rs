@@ -1,11 +1,11 @@
-//! Certificate, key and authority, by file.
+//! Certificate, key and authority of a region, by file.
 //!
-//! What is loaded is checked as the other regions will check it, so that a mistake is seen here and not as a refusal
-//! there. When the files change they are loaded again: handshakes from then on use the new ones, links that are up stay
-//! up. New files that are wrong change nothing; what was loaded before stays in use, and it is said loudly.
+//! Loading checks the files as the other regions check them, so that a mistake shows here and not as a refusal there. When
+//! the files change, the service loads them again: later handshakes use the new files, and links that are up stay up. If
+//! the new files are invalid, the service logs an error and keeps the old ones.
 //!
-//! TLS 1.3 only: both ends are this program. No session is ever resumed, since a resumed one skips the check of
-//! certificates, and an authority that was taken out of the file would be believed until its last ticket expired.
+//! TLS 1.3 only: both ends are this program. No session is ever resumed: a resumed session skips the check of certificates,
+//! so an authority that was removed from the file would stay trusted until its last ticket expired.
 
 mod load;
 mod reload;
@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::identity::{Known, NameError};
+use super::identity::{AllowedRegions, NameError};
 use crate::config::TlsFiles;
 pub use reload::ReloadResult;
 pub(super) use verify::region_of;
@@ -30,25 +30,25 @@ pub enum CredentialsError {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// A file does not hold what it should.
+    /// A file has no valid content.
     #[error("{}: {why}", .file.display())]
     Content {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// Reason of the error.
         why: String,
     },
-    /// The certificate is none that other regions would accept from this one.
+    /// Other regions would not accept the certificate from this region.
     #[error("{}: not a valid certificate for {name}: {why}", .file.display())]
     Certificate {
         /// The file.
         file: PathBuf,
-        /// The name that it must have.
+        /// The DNS name that the certificate must have.
         name: String,
-        /// What is wrong.
+        /// Reason of the error.
         why: String,
     },
     /// The region's name cannot be in a certificate.
@@ -56,16 +56,16 @@ pub enum CredentialsError {
     Name(#[from] NameError),
 }
 
-/// What TLS is set up with, now; handshakes that have begun keep what they began with.
+/// The current certificate, key and authority.
 #[derive(Debug)]
 pub struct Credentials {
     region: String,
     files: TlsFiles,
-    known: Known,
+    allowed: AllowedRegions,
     current: RwLock<Arc<Loaded>>,
 }
 
-/// One state of the files.
+/// The content of the files at one time.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) client: Arc<ClientConfig>,
@@ -78,38 +78,34 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// When a file cannot be read, or the certificate is none that other regions would accept.
+    /// When a file cannot be read, or other regions would not accept the certificate.
     pub fn load(region: &str, files: TlsFiles) -> Result<Self, CredentialsError> {
-        let known = Known::only(region);
-        let loaded = load::load(region, &files, &known)?;
+        let allowed = AllowedRegions::only(region);
+        let loaded = load::load(region, &files, &allowed)?;
         Ok(Self {
             region: region.to_owned(),
             files,
-            known,
+            allowed,
             current: RwLock::new(Arc::new(loaded)),
         })
     }
 
-    /// Reads the files again. What is read is used for handshakes from now on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`]; then what was used before stays in use.
-    pub fn reload(&self) -> Result<(), CredentialsError> {
-        let loaded = load::load(&self.region, &self.files, &self.known)?;
+    /// Reads the files again. Later handshakes use their content; after an error they use the old content.
+    fn reload(&self) -> Result<(), CredentialsError> {
+        let loaded = load::load(&self.region, &self.files, &self.allowed)?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(loaded);
         Ok(())
     }
 
-    /// When the certificate in use expires, where the system's clock can say it.
+    /// Expiry of the current certificate, where the system's clock can represent it.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.current().expires
     }
 
-    pub(super) fn known(&self) -> &Known {
-        &self.known
+    pub(super) fn allowed(&self) -> &AllowedRegions {
+        &self.allowed
     }
 
     pub(super) fn current(&self) -> Arc<Loaded> {

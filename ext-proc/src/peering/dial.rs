@@ -1,4 +1,4 @@
-//! The calling end of a link: dials a peer, keeps the stream, dials again.
+//! The calling end of a link: dials a peer, keeps the stream, and redials after a backoff.
 
 mod attempt;
 mod backoff;
@@ -9,63 +9,51 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isotherm_regions::{Incarnation, Session};
+use isotherm_regions::Session;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::convert::from_wire;
+use super::convert::decode;
 use super::link_error::{RefusedError, UnreachableError};
 use super::send_queue::{SendError, SendQueue};
 use super::{LinkError, LinkTimeouts, LocalIdentity, Message};
-use attempt::{Caller, Reached};
+use attempt::{Connector, EstablishedLink};
 use backoff::Backoff;
 
-/// Who is dialled.
+/// The service at the other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerEndpoint {
-    /// The region that must answer; the own one for a sibling.
+    /// The region that the service must belong to; this service's own region for a sibling.
     pub region: String,
-    /// Where its service listens: host:port. A name is resolved for each attempt.
+    /// The service's address, `host:port`. Each attempt resolves the host.
     pub address: String,
 }
 
-/// What became of the link of `key`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeyedLinkEvent<K> {
-    /// Which link.
-    pub key: K,
-    /// What became of it.
-    pub event: LinkEvent,
-}
-
-/// What happens to a link.
+/// A change of a link, or a message on it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkEvent {
-    /// It is up: the other side is who it should be, and has said Hello. What was said on an earlier link and has not
-    /// been sent is gone.
+    /// The link is up: the peer has the right identity and has sent its Hello. Messages for an earlier link are lost.
     Up {
-        /// The link's number: new with each link.
+        /// Number of the link; each link has another.
         session: Session,
-        /// Which start of the service is at the other end.
-        incarnation: Incarnation,
     },
-    /// It broke, or one more attempt failed. Comes for *each* failed attempt.
+    /// The link broke, or another attempt failed. The dialer reports *each* failed attempt.
     Down {
-        /// Why.
-        why: LinkError,
-        /// When the attempt began that failed, or that had made the link.
-        began: Instant,
+        /// Why the link is down.
+        error: LinkError,
+        /// Start of the attempt that failed, or that had opened the link.
+        dial_started: Instant,
     },
-    /// The other side said something.
+    /// The peer has sent a message.
     Message {
-        /// The session that the message itself names. That of another link shows that it is old.
+        /// The number in the message. The number of another link marks an old message.
         session: Session,
-        /// What it said.
+        /// The message.
         message: Message,
     },
 }
 
-/// One link. Dropping it cuts the link.
+/// Keeps one link; dropping it cuts the link.
 #[derive(Debug)]
 pub struct Dialer {
     shared: Arc<Shared>,
@@ -74,34 +62,34 @@ pub struct Dialer {
 
 #[derive(Debug, Default)]
 struct Shared {
-    outbox: Mutex<Option<Arc<SendQueue>>>,
+    /// The queue of the link that is up.
+    queue: Mutex<Option<Arc<SendQueue>>>,
     redial: Notify,
 }
 
 impl Dialer {
-    /// Dials `peer` until it is dropped. What happens goes to `events` under `key`; while nobody takes it from there,
-    /// the link waits.
+    /// Dials `peer` until it is dropped. Events go to `events` with `key`; while `events` is full, the link waits.
     pub fn spawn<K>(
-        own: Arc<LocalIdentity>,
+        identity: Arc<LocalIdentity>,
         peer: PeerEndpoint,
-        pace: LinkTimeouts,
+        timeouts: LinkTimeouts,
         key: K,
-        events: mpsc::Sender<KeyedLinkEvent<K>>,
+        events: mpsc::Sender<(K, LinkEvent)>,
     ) -> Self
     where
         K: Clone + Send + Sync + 'static,
     {
         let shared = Arc::new(Shared::default());
-        let keeper = Keeper {
-            caller: Caller::new(own, peer, pace),
-            pace,
+        let task = LinkTask {
+            connector: Connector::new(identity, peer, timeouts),
+            timeouts,
             key,
             events,
             shared: Arc::clone(&shared),
         };
         let task = tokio::spawn(async move {
-            // It ends when nobody takes events any more.
-            let _ = keeper.keep().await;
+            // The task ends when the receiver of events is gone.
+            let _ = task.run().await;
         });
         Self {
             shared,
@@ -109,17 +97,17 @@ impl Dialer {
         }
     }
 
-    /// Says something, if the link is up. A ping takes the place of one that has not been sent yet.
+    /// Sends a message, if the link is up. A ping replaces a ping that waits.
     ///
     /// # Errors
     ///
-    /// When there is no link, or too much waits to be said already.
+    /// When there is no link, or its queue is full.
     pub fn send(&self, message: &Message) -> Result<(), SendError> {
-        let queue = self.shared.current().ok_or(SendError::NoLink)?;
-        queue.send(message)
+        let queue = self.shared.queue().ok_or(SendError::NoLink)?;
+        queue.push(message)
     }
 
-    /// Drops the link, if there is one, and dials now.
+    /// Cuts the link, if it is up, and dials without backoff.
     pub fn redial(&self) {
         self.shared.redial.notify_one();
     }
@@ -132,134 +120,141 @@ impl Drop for Dialer {
 }
 
 impl Shared {
-    fn current(&self) -> Option<Arc<SendQueue>> {
-        let outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        outbox.clone()
+    fn queue(&self) -> Option<Arc<SendQueue>> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.clone()
     }
 
-    fn set(&self, outbox: Option<Arc<SendQueue>>) {
-        *self.outbox.lock().unwrap_or_else(PoisonError::into_inner) = outbox;
+    fn set_queue(&self, queue: Option<Arc<SendQueue>>) {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = queue;
     }
 }
 
-/// Nobody takes the events.
-struct Deserted;
+/// The receiver of events is gone.
+struct NoReceiver;
 
-/// How a link ended.
-enum End {
+/// The end of a link, or of an attempt.
+enum LinkEnd {
     Down(LinkError),
     Redial,
 }
 
-struct Keeper<K> {
-    caller: Caller,
-    pace: LinkTimeouts,
+impl From<UnreachableError> for LinkEnd {
+    fn from(error: UnreachableError) -> Self {
+        Self::Down(LinkError::Unreachable(error))
+    }
+}
+
+/// The task that keeps a link.
+struct LinkTask<K> {
+    connector: Connector,
+    timeouts: LinkTimeouts,
     key: K,
-    events: mpsc::Sender<KeyedLinkEvent<K>>,
+    events: mpsc::Sender<(K, LinkEvent)>,
     shared: Arc<Shared>,
 }
 
-impl<K: Clone> Keeper<K> {
-    async fn keep(mut self) -> Result<(), Deserted> {
-        let mut pause = Backoff::new(self.pace);
+impl<K: Clone> LinkTask<K> {
+    async fn run(mut self) -> Result<(), NoReceiver> {
+        let mut backoff = Backoff::new(self.timeouts);
         loop {
-            let began = Instant::now();
+            let dial_started = Instant::now();
             let end = tokio::select! {
-                reached = self.caller.reach() => match reached {
-                    Ok(reached) => {
-                        pause.reset();
-                        self.converse(reached).await?
+                connected = self.connector.connect() => match connected {
+                    Ok(link) => {
+                        backoff.reset();
+                        self.keep(link).await?
                     }
-                    Err(why) => End::Down(why),
+                    Err(error) => LinkEnd::Down(error),
                 },
-                () = self.shared.redial.notified() => End::Redial,
+                () = self.shared.redial.notified() => LinkEnd::Redial,
             };
-            let End::Down(why) = end else {
-                pause.reset();
+            let LinkEnd::Down(error) = end else {
+                backoff.reset();
                 continue;
             };
-            tracing::debug!(region = self.caller.region(), %why, "no link");
-            self.tell(LinkEvent::Down { why, began }).await?;
+            tracing::debug!(region = self.connector.region(), %error, "no link");
+            let down = LinkEvent::Down {
+                error,
+                dial_started,
+            };
+            self.report(down).await?;
             tokio::select! {
-                () = tokio::time::sleep(pause.next()) => {}
-                () = self.shared.redial.notified() => pause.reset(),
-                () = self.events.closed() => return Err(Deserted),
+                () = tokio::time::sleep(backoff.next()) => {}
+                () = self.shared.redial.notified() => backoff.reset(),
+                () = self.events.closed() => return Err(NoReceiver),
             }
         }
     }
 
-    /// Hands on what is heard until the link ends.
-    async fn converse(&self, reached: Reached) -> Result<End, Deserted> {
-        let outbox = Arc::clone(&reached.outbox);
-        self.shared.set(Some(Arc::clone(&outbox)));
-        let _cleared = Cleared(&self.shared);
-        let up = LinkEvent::Up {
-            session: outbox.session(),
-            incarnation: reached.incarnation,
-        };
-        self.tell(up).await?;
-        self.hear(reached, &outbox).await
+    /// Reports a link and its messages until it ends.
+    async fn keep(&self, link: EstablishedLink) -> Result<LinkEnd, NoReceiver> {
+        let queue = Arc::clone(&link.queue);
+        self.shared.set_queue(Some(Arc::clone(&queue)));
+        let _guard = QueueGuard(&self.shared);
+        let session = queue.session();
+        self.report(LinkEvent::Up { session }).await?;
+        self.receive(link, &queue).await
     }
 
-    async fn hear(&self, mut reached: Reached, outbox: &SendQueue) -> Result<End, Deserted> {
-        let silence_max = self.pace.silence_max;
+    async fn receive(
+        &self,
+        mut link: EstablishedLink,
+        queue: &SendQueue,
+    ) -> Result<LinkEnd, NoReceiver> {
+        let silence_max = self.timeouts.silence_max;
         loop {
-            let silent_at = outbox.asked().unwrap_or_else(Instant::now) + silence_max;
-            let message = tokio::select! {
-                // What is here already has not been silent.
+            let silent_at = queue.pinged_at().unwrap_or_else(Instant::now) + silence_max;
+            let envelope = tokio::select! {
+                // A message that has arrived ends the silence, even if the timer has fired.
                 biased;
-                message = reached.inbound.message() => message,
-                () = self.shared.redial.notified() => return Ok(End::Redial),
-                () = self.events.closed() => return Err(Deserted),
+                envelope = link.inbound.message() => envelope,
+                () = self.shared.redial.notified() => return Ok(LinkEnd::Redial),
+                () = self.events.closed() => return Err(NoReceiver),
                 () = tokio::time::sleep_until(silent_at.into()) => {
-                    if outbox.asked().is_some_and(|asked| asked.elapsed() >= silence_max) {
+                    if queue.pinged_at().is_some_and(|pinged| pinged.elapsed() >= silence_max) {
                         let after_ms = millis(silence_max);
-                        return Ok(End::Down(LinkError::Unreachable(UnreachableError::Silent { after_ms })));
+                        return Ok(UnreachableError::Silent { after_ms }.into());
                     }
                     continue;
                 }
             };
-            let message = match message {
-                Ok(Some(message)) => message,
-                Ok(None) => return Ok(End::Down(LinkError::Unreachable(UnreachableError::Closed))),
-                Err(status) => return Ok(End::Down(reached.why(&status))),
+            let envelope = match envelope {
+                Ok(Some(envelope)) => envelope,
+                Ok(None) => return Ok(UnreachableError::Closed.into()),
+                Err(status) => return Ok(LinkEnd::Down(link.error(&status))),
             };
-            outbox.heard();
-            let session = Session(message.session);
-            match from_wire(message) {
-                Ok(Some(said)) => {
-                    self.tell(LinkEvent::Message {
-                        session,
-                        message: said,
-                    })
-                    .await?
+            queue.on_message();
+            let session = Session(envelope.session);
+            match decode(envelope) {
+                Ok(Some(message)) => {
+                    self.report(LinkEvent::Message { session, message }).await?;
                 }
                 Ok(None) => {}
-                Err(nonsense) => {
-                    let why = RefusedError::Protocol(nonsense.to_string());
-                    return Ok(End::Down(LinkError::Refused(why)));
+                Err(error) => {
+                    let error = RefusedError::Protocol(error.to_string());
+                    return Ok(LinkEnd::Down(LinkError::Refused(error)));
                 }
             }
         }
     }
 
-    async fn tell(&self, event: LinkEvent) -> Result<(), Deserted> {
-        let key = self.key.clone();
-        let sent = self.events.send(KeyedLinkEvent { key, event }).await;
-        sent.map_err(|_| Deserted)
+    async fn report(&self, event: LinkEvent) -> Result<(), NoReceiver> {
+        let sent = self.events.send((self.key.clone(), event)).await;
+        sent.map_err(|_| NoReceiver)
     }
 }
 
-/// Nothing can be said any more when this is dropped.
-struct Cleared<'a>(&'a Shared);
+/// Takes the queue away when the link ends.
+struct QueueGuard<'a>(&'a Shared);
 
-impl Drop for Cleared<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        self.0.set(None);
+        self.0.set_queue(None);
     }
 }
 
-/// A number that nobody else draws: the standard library seeds its hashers from the system.
+/// A random number: the standard library seeds its hashers from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(())
 }

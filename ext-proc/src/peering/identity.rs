@@ -1,7 +1,7 @@
-//! Who this service is, and whom it knows.
+//! This service's identity, and the regions that may call it.
 //!
-//! The only identity is a name in a certificate: the region `eu` is whoever shows one of the private authority for
-//! `eu.isotherm`. Several services may show the same one: they are siblings.
+//! The name in a certificate is the only identity: a service belongs to the region `eu` when the private authority has
+//! signed its certificate for `eu.isotherm`. Services with the same name are siblings.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,24 +10,24 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::Credentials;
 
-/// The domain of the names in certificates. It is never resolved.
+/// The domain of the names in certificates. No service resolves it.
 const DOMAIN: &str = "isotherm";
 
-/// What all links of a service share.
+/// The identity of this service, which all its links share.
 #[derive(Debug)]
 pub struct LocalIdentity {
     region: Arc<str>,
     incarnation: u64,
-    protection: TransportSecurity,
-    known: Known,
+    security: TransportSecurity,
+    allowed: AllowedRegions,
 }
 
-/// How links are protected.
+/// The protection of links.
 #[derive(Clone, Debug)]
 pub enum TransportSecurity {
     /// Mutual TLS.
     Tls(Arc<Credentials>),
-    /// Not at all, and only on loopback addresses. Who calls is believed.
+    /// No protection, on loopback addresses only. The service trusts the region in a caller's Hello.
     Plaintext,
 }
 
@@ -36,70 +36,68 @@ pub enum TransportSecurity {
 #[error("`{0}` cannot be a region's name: it must be a DNS label, such as eu-west")]
 pub struct NameError(pub String);
 
-/// The DNS name that stands for a region in its certificates.
+/// The DNS name of a region in its certificates.
 ///
 /// # Errors
 ///
 /// When the region's name is not a DNS label.
-pub fn region_dns_name(region: &str) -> Result<ServerName<'static>, NameError> {
-    let wrong = || NameError(region.to_owned());
+pub(super) fn region_dns_name(region: &str) -> Result<ServerName<'static>, NameError> {
+    let error = || NameError(region.to_owned());
     if region.contains('.') {
-        return Err(wrong());
+        return Err(error());
     }
-    ServerName::try_from(format!("{region}.{DOMAIN}")).map_err(|_| wrong())
+    ServerName::try_from(format!("{region}.{DOMAIN}")).map_err(|_| error())
 }
 
 impl LocalIdentity {
-    /// The region `region`, of which `incarnation` is this start of this service.
+    /// A service of `region`; `incarnation` is the number of this start of it.
     #[must_use]
-    pub fn new(region: &str, incarnation: u64, protection: TransportSecurity) -> Self {
-        let known = match &protection {
-            TransportSecurity::Tls(credentials) => credentials.known().clone(),
-            TransportSecurity::Plaintext => Known::only(region),
+    pub fn new(region: &str, incarnation: u64, security: TransportSecurity) -> Self {
+        let allowed = match &security {
+            TransportSecurity::Tls(credentials) => credentials.allowed().clone(),
+            TransportSecurity::Plaintext => AllowedRegions::only(region),
         };
         Self {
             region: region.into(),
             incarnation,
-            protection,
-            known,
+            security,
+            allowed,
         }
     }
 
-    /// Knows these peers from now on, and no others: who else calls is turned away. The own region is always known.
+    /// Allows calls of these peers and of this service's own region, and of no other region.
     pub fn set_peers<'a>(&self, peers: impl IntoIterator<Item = &'a str>) {
         let mut names: BTreeSet<Arc<str>> = peers.into_iter().map(Arc::from).collect();
         names.insert(Arc::clone(&self.region));
-        self.known.replace(names);
+        self.allowed.replace(names);
     }
 
-    /// The region's name.
+    /// Name of the region.
     #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// The number of this start of this service.
-    #[must_use]
-    pub fn incarnation(&self) -> u64 {
+    pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// How links are protected.
+    /// The protection of links.
     #[must_use]
     pub fn security(&self) -> &TransportSecurity {
-        &self.protection
+        &self.security
     }
 
-    pub(super) fn known(&self) -> &Known {
-        &self.known
+    pub(super) fn allowed(&self) -> &AllowedRegions {
+        &self.allowed
     }
 }
 
 /// The regions that may call; clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Known(Arc<RwLock<BTreeSet<Arc<str>>>>);
+pub(super) struct AllowedRegions(Arc<RwLock<BTreeSet<Arc<str>>>>);
 
-impl Known {
+impl AllowedRegions {
     pub(super) fn only(region: &str) -> Self {
         Self(Arc::new(RwLock::new([Arc::from(region)].into())))
     }
@@ -124,8 +122,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_one_label() {
-        for (region, right) in [
+    fn a_region_name_is_one_dns_label() {
+        for (region, is_valid) in [
             ("eu", true),
             ("eu-west-1", true),
             ("", false),
@@ -133,17 +131,18 @@ mod tests {
             ("*", false),
             ("e u", false),
         ] {
-            assert_eq!(region_dns_name(region).is_ok(), right, "`{region}`");
+            assert_eq!(region_dns_name(region).is_ok(), is_valid, "`{region}`");
         }
     }
 
     #[test]
-    fn the_own_region_is_always_known() {
-        let own = LocalIdentity::new("us", 1, TransportSecurity::Plaintext);
-        assert!(own.known().get("us").is_some());
-        own.set_peers(["eu", "asia"]);
-        assert!(own.known().get("us").is_some() && own.known().get("eu").is_some());
-        own.set_peers(["asia"]);
-        assert!(own.known().get("us").is_some() && own.known().get("eu").is_none());
+    fn the_own_region_is_always_allowed() {
+        let identity = LocalIdentity::new("us", 1, TransportSecurity::Plaintext);
+        let is_allowed = |region| identity.allowed().get(region).is_some();
+        assert!(is_allowed("us"));
+        identity.set_peers(["eu", "asia"]);
+        assert!(is_allowed("us") && is_allowed("eu"));
+        identity.set_peers(["asia"]);
+        assert!(is_allowed("us") && !is_allowed("eu"));
     }
 }

@@ -1,118 +1,121 @@
 //! Why a link is down.
 //!
-//! The difference matters: the replicas of a region that cannot be reached may be adopted, those of one that lives and
-//! only must not be used may not. So whatever proves that somebody is there is [`Refused`], and a failure of this
-//! machine's own proves nothing about the other ([`Local`]).
+//! The kinds of errors have different consequences: this service may adopt the replicas of an unreachable region, but not
+//! those of a region that is alive and refuses the link. So every sign of life is a [`RefusedError`], and a failure of this
+//! machine ([`LocalError`]) says nothing about the peer.
 
 use std::error::Error as _;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
-/// Why there is no link.
+use super::NameError;
+
+/// Why a link is down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// Nobody answers.
+    /// No service answers.
     #[error("unreachable: {0}")]
     Unreachable(UnreachableError),
-    /// Somebody answers, and must not be used.
+    /// A service answers, and this service must not use it.
     #[error("refused: {0}")]
     Refused(RefusedError),
-    /// It could not be tried.
+    /// This machine could not try.
     #[error("not tried: {0}")]
     Local(LocalError),
 }
 
-/// How nobody answers.
+/// Why a peer is unreachable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreachableError {
-    /// No connection.
+    /// No TCP connection.
     #[error("no connection to {address}: {why}")]
     Connect {
-        /// Where to.
-        address: std::net::SocketAddr,
-        /// What the system says.
+        /// Address of the peer.
+        address: SocketAddr,
+        /// The system's error.
         why: String,
     },
     /// An attempt took too long.
-    #[error("{step} took longer than {after_ms} ms")]
+    #[error("{phase} took longer than {after_ms} ms")]
     Timeout {
-        /// What it was doing.
-        step: ConnectPhase,
-        /// The bound.
+        /// The phase that did not end.
+        phase: ConnectPhase,
+        /// The bound on the attempt.
         after_ms: u64,
     },
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// The other side ended the stream in good order: it is stopping.
+    /// The peer ended the stream in good order: it is stopping.
     #[error("the other side closed the stream")]
     Closed,
-    /// The other side said nothing.
+    /// The peer did not reply.
     #[error("no answer for {after_ms} ms")]
     Silent {
-        /// How long it was waited for.
+        /// The bound on the peer's silence.
         after_ms: u64,
     },
 }
 
-/// How somebody answers that must not be used.
+/// Why this service must not use a peer that answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedError {
-    /// TLS failed: a certificate of another authority, of another name, expired; or no TLS at all.
+    /// TLS failed: the certificate has another authority or name, or has expired; or the peer does not speak TLS.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The service does not accept this one, or not what it says.
+    /// The peer refused this service or its message.
     #[error("the other side says {code:?}: {message}")]
     Status {
         /// The gRPC status.
         code: tonic::Code,
-        /// In words.
+        /// Message of the status.
         message: String,
     },
-    /// It speaks another protocol, or another version of this one.
+    /// The peer speaks another protocol, or another version of this protocol.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// It is another region.
-    #[error("it says that it is the region `{said}`, not `{expected}`")]
+    /// The peer belongs to another region than this service dialled.
+    #[error("it says that it is the region `{actual}`, not `{expected}`")]
     OtherRegion {
-        /// What it says.
-        said: String,
-        /// Who was dialled.
+        /// The region in the peer's Hello.
+        actual: String,
+        /// The region that this service dialled.
         expected: String,
     },
-    /// It is this very service.
+    /// The peer is this service itself.
     #[error("the address leads back to this service")]
     Itself,
 }
 
-/// How it could not be tried.
+/// Why this machine could not try.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalError {
-    /// The name leads nowhere, and never did.
+    /// The name does not resolve, and never did.
     #[error("cannot resolve {name}: {why}")]
     Resolve {
         /// The name.
         name: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// This machine has no way out.
+    /// This machine cannot open a connection.
     #[error("no connection to {address}: {why}")]
     Connect {
-        /// Where to.
-        address: std::net::SocketAddr,
-        /// What the system says.
+        /// Address of the peer.
+        address: SocketAddr,
+        /// The system's error.
         why: String,
     },
-    /// An address that is not of this machine, without TLS.
+    /// The address is not a loopback address, and the link has no TLS.
     #[error("{0} is not a loopback address, and the link has no TLS")]
-    NotLoopback(std::net::SocketAddr),
-    /// The region's name cannot be one.
+    NotLoopback(SocketAddr),
+    /// The region's name cannot be in a certificate.
     #[error(transparent)]
-    Name(#[from] super::NameError),
+    Name(#[from] NameError),
 }
 
-/// What an attempt does, in order.
+/// The phases of an attempt, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectPhase {
     /// Opening a TCP connection.
@@ -134,24 +137,7 @@ impl fmt::Display for ConnectPhase {
 }
 
 impl LinkError {
-    /// Whether somebody may live there: then nothing of it may be adopted. What is not known counts as alive.
-    #[must_use]
-    pub fn may_live(&self) -> bool {
-        !matches!(self, Self::Unreachable(_))
-    }
-
-    /// A short name for metrics and tables.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::Refused(_) => "refused",
-            Self::Local(_) => "local",
-        }
-    }
-
-    /// Of the failures of several addresses, the one that says most: an address that somebody answers on outweighs
-    /// those where nobody does.
+    /// Of the errors of two addresses, the one with more information about the peer.
     pub(super) fn or(self, other: Self) -> Self {
         let weight = |error: &Self| match error {
             Self::Unreachable(_) => 0,
@@ -165,8 +151,8 @@ impl LinkError {
         }
     }
 
-    /// A TCP connection that did not come about.
-    pub(super) fn connect(address: std::net::SocketAddr, error: &io::Error) -> Self {
+    /// A failure to open a TCP connection.
+    pub(super) fn connect(address: SocketAddr, error: &io::Error) -> Self {
         let why = error.to_string();
         if is_local(error) {
             Self::Local(LocalError::Connect { address, why })
@@ -175,6 +161,7 @@ impl LinkError {
         }
     }
 
+    /// A failure of the TLS handshake.
     pub(super) fn tls(error: &io::Error) -> Self {
         match tls_error(error) {
             Some(tls) => Self::Refused(RefusedError::Tls(tls.to_string())),
@@ -182,15 +169,15 @@ impl LinkError {
         }
     }
 
-    /// A gRPC status: the other's own word, or what became of the connection.
+    /// A gRPC status: the peer's own, or what tonic makes of a broken connection.
     pub(super) fn status(status: &tonic::Status) -> Self {
         use tonic::Code;
-        if let Some(why) = foreign(status) {
+        if let Some(why) = protocol_error(status) {
             return Self::Refused(RefusedError::Protocol(why));
         }
         match status.code() {
             Code::Ok => Self::Unreachable(UnreachableError::Closed),
-            // What a connection that breaks turns into, and a service that stops.
+            // A connection that breaks ends in one of these, and so does a service that stops.
             Code::Unavailable
             | Code::Cancelled
             | Code::Unknown
@@ -206,17 +193,17 @@ impl LinkError {
     }
 }
 
-/// The TLS error in an error of the connection.
+/// The TLS error inside an error of the connection.
 pub(super) fn tls_error(error: &io::Error) -> Option<&tokio_rustls::rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What in an error shows that the other side speaks, and not HTTP/2.
-fn foreign(status: &tonic::Status) -> Option<String> {
+/// The HTTP/2 error that shows that the peer answers, in another protocol.
+fn protocol_error(status: &tonic::Status) -> Option<String> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = status.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
-            let wrong = matches!(
+            let is_protocol_error = matches!(
                 error.reason(),
                 Some(
                     h2::Reason::PROTOCOL_ERROR
@@ -224,15 +211,15 @@ fn foreign(status: &tonic::Status) -> Option<String> {
                         | h2::Reason::HTTP_1_1_REQUIRED
                 )
             );
-            return wrong.then(|| error.to_string());
+            return is_protocol_error.then(|| error.to_string());
         }
         cause = error.source();
     }
     None
 }
 
-/// Whether it is this machine that fails: no route, no address, no more files. What comes from the other's side, or
-/// from the way to it, is none of these.
+/// Whether this machine failed: it has no route, no address or no more files. Neither the peer nor the network between
+/// causes such an error.
 fn is_local(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;

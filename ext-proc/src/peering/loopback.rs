@@ -1,18 +1,14 @@
-//! Links without TLS stay on this machine.
+//! Restricts links without TLS to loopback addresses.
 
 use std::net::SocketAddr;
 
-/// An address that others reach too.
+/// An address that other machines reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not a loopback address: a link without TLS would believe whoever reaches it")]
+#[error("{0} is not a loopback address: a link without TLS would trust every caller")]
 pub struct NotLoopback(pub SocketAddr);
 
-/// Checks that an address is this machine's own.
-///
-/// # Errors
-///
-/// When it is not.
-pub fn check_loopback(address: SocketAddr) -> Result<(), NotLoopback> {
+/// Checks that an address is a loopback address.
+pub(super) fn check_loopback(address: SocketAddr) -> Result<(), NotLoopback> {
     // `to_canonical`: ::ffff:127.0.0.1 is a loopback address, and ::ffff:10.0.0.1 is none.
     if address.ip().to_canonical().is_loopback() {
         Ok(())
@@ -26,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_passes() {
+    fn only_loopback_addresses_pass() {
         for (address, passes) in [
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),

@@ -1,41 +1,41 @@
-//! What one side says to the other, in types of this program.
+//! The messages of a link, in the core's types.
 
 use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_regions::{Heartbeat, Ping, RegionRecord};
 
-/// One message.
+/// A message, without the Hello that opens a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// The caller asks how the callee is.
+    /// The caller asks for a heartbeat.
     Ping(Ping),
-    /// The callee answers one ping.
+    /// The callee's reply to one ping.
     Heartbeat(Heartbeat),
-    /// Who a region's replicas are, and its heirs.
+    /// The replicas of a region, and the regions that may adopt them.
     Record(Arc<RegionRecord>),
-    /// What a sibling has placed where.
+    /// Requests that a sibling has placed.
     Placements(Vec<NamedPlacement>),
 }
 
-/// A request that was placed. The numbers of replicas and peers differ between services, so they are named.
+/// A placed request. Replica indexes and peer ids differ between services, so names and addresses identify the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPlacement {
     /// The pool, by the name of its model.
     pub model: Arc<str>,
-    /// Where it was sent.
-    pub at: NamedTarget,
-    /// The last block that the target was known to have before.
+    /// Where the request went.
+    pub target: NamedTarget,
+    /// The last block of the prompt that the target was known to have before.
     pub parent: Option<BlockHash>,
-    /// The blocks behind it.
+    /// The blocks behind `parent`.
     pub blocks: Box<[BlockHash]>,
 }
 
-/// Where a request was sent.
+/// The target of a placed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedTarget {
-    /// To a replica of this region, by its address.
+    /// A replica of this region, by its address.
     Replica(Arc<str>),
-    /// To another region, by its name.
+    /// Another region, by its name.
     Region(Arc<str>),
 }

@@ -1,19 +1,20 @@
-//! The wire between services: of different regions (*peers*), and of one region (*siblings*).
+//! Links between services: of different regions (*peers*), and of one region (*siblings*).
 //!
-//! Each service dials every other one and keeps one gRPC stream to it, over mutual TLS. On the stream that it dialled it
-//! asks (a [`Message::Ping`] every interval) and tells (records, placements); the other side answers. So there are two
-//! streams between any two services, and each measures by its own clock.
+//! Each service dials every other service and keeps one gRPC stream to it, over mutual TLS. The caller sends a ping every
+//! interval, records and placements; the callee replies to each ping with a heartbeat. So two services have two streams,
+//! and each measures by its own clock. `wire/peering.proto` defines the protocol.
 //!
-//! - [`Credentials`] are the certificate, key and authority by file; they follow the files. The name in a certificate
-//!   (`eu.isotherm`) is the only identity there is: see [`LocalIdentity`].
-//! - [`Dialer`] keeps one link: it dials, dials again, and says why it could not ([`Down`]).
-//! - [`Acceptor`] is the other end: it hands what verified callers say to an [`Answer`].
+//! - [`Credentials`] hold certificate, key and authority, and follow their files. The name in a certificate
+//!   (`eu.isotherm`) is the only identity: see [`LocalIdentity`].
+//! - [`Dialer`] keeps one outgoing link: it dials, redials after a backoff, and reports why an attempt failed
+//!   ([`LinkError`]).
+//! - [`Acceptor`] serves the incoming links and hands the messages of verified callers to a [`MessageHandler`].
 //!
-//! What is decided by what is said is none of this module's business: messages carry their session and number, and it is
-//! the core (`isotherm_regions`) that drops what is late, replayed or not asked for.
+//! This module does not judge messages: each carries its session and number, and the core (`isotherm_regions`) drops what
+//! is late, replayed or unsolicited.
 //!
-//! Everything is bounded: a link keeps the newest ping and a few messages, and a reader that is slow stops its link by
-//! HTTP/2's flow control; a message has at most [`MESSAGE_BYTES_MAX`].
+//! Everything is bounded. A link queues the newest ping and a few other messages; HTTP/2's flow control stops a link whose
+//! reader is slow; a message has at most [`MESSAGE_BYTES_MAX`].
 
 mod accept;
 mod convert;
@@ -32,33 +33,29 @@ use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
 pub use credentials::{Credentials, CredentialsError, ReloadResult};
-pub use dial::{Dialer, KeyedLinkEvent, LinkEvent, PeerEndpoint};
-pub use identity::{LocalIdentity, NameError, TransportSecurity, region_dns_name};
+pub use dial::{Dialer, LinkEvent, PeerEndpoint};
+pub use identity::{LocalIdentity, NameError, TransportSecurity};
 pub use link_error::{ConnectPhase, LinkError, LocalError, RefusedError, UnreachableError};
-pub use loopback::{NotLoopback, check_loopback};
+pub use loopback::NotLoopback;
 pub use message::{Message, NamedPlacement, NamedTarget};
 pub use send_queue::SendError;
 pub use timeouts::LinkTimeouts;
 
-/// The longest message that is read or sent, in bytes. A record of ten thousand addresses has about 300 KB.
+/// The longest message that a service reads or sends, in bytes. A record of ten thousand addresses has about 300 KB.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// The version of the protocol, said in each Hello.
-pub const PROTOCOL: u32 = 1;
-
-/// The service and its method, as gRPC knows them.
-const SERVICE: &str = "isotherm.peering.v1.Peering";
-const METHOD: &str = "/isotherm.peering.v1.Peering/Converse";
+/// The version of the protocol, in each Hello.
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The first message of each side.
-fn hello(own: &LocalIdentity, session: Session) -> wire::Envelope {
+fn hello(identity: &LocalIdentity, session: Session) -> wire::Envelope {
     wire::Envelope {
         session: session.0,
         payload: Some(wire::Payload::Hello(wire::Hello {
-            protocol: PROTOCOL,
-            region: own.region().to_owned(),
-            incarnation: own.incarnation(),
-            software: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol_version: PROTOCOL_VERSION,
+            region: identity.region().to_owned(),
+            incarnation: identity.incarnation(),
+            software_version: env!("CARGO_PKG_VERSION").to_owned(),
         })),
     }
 }

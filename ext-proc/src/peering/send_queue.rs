@@ -1,7 +1,7 @@
-//! What is to be said on a link.
+//! The messages that wait to be sent on a link.
 //!
-//! A peer that reads slowly must not make this service grow, nor be asked what nobody wants to know any more: of pings
-//! only the newest is kept, and of everything else a few messages. What does not fit is handed back to who said it.
+//! A peer that reads slowly must not make this service grow, nor receive stale pings: the queue keeps the newest ping and a
+//! bounded number of other messages. A message that does not fit is an error for its sender.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,49 +11,50 @@ use isotherm_regions::Session;
 use prost::Message as _;
 use tokio::sync::Notify;
 
-use super::convert::{has_bounds, to_wire};
-use super::{MESSAGE_BYTES_MAX, Message, wire};
+use super::convert::{encode, is_within_bounds};
+use super::wire::Envelope;
+use super::{MESSAGE_BYTES_MAX, Message};
 
-/// How many messages other than pings may wait, and how long they may be together, in bytes.
+/// The most messages other than pings, and the most bytes of them together.
 const MESSAGES_MAX: usize = 64;
 const BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// Why something was not said.
+/// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The link is down, or it is another one than that which a ping names.
+    /// The link is down, or a ping names another link.
     #[error("there is no such link")]
     NoLink,
-    /// The other side does not read as fast as is spoken.
-    #[error("too much waits to be said")]
+    /// The peer reads more slowly than this service sends.
+    #[error("the send queue is full")]
     Full,
-    /// The message is longer than [`MESSAGE_BYTES_MAX`], or has more of something than the other side takes.
+    /// The message is longer than [`MESSAGE_BYTES_MAX`], or beyond another bound that the peer checks.
     #[error("the message is too long")]
     TooLong,
 }
 
-/// What waits to be said on one link.
+/// The messages that wait to be sent on one link.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     session: Session,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<Pending>,
     ready: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    ping: Option<wire::Envelope>,
-    others: VecDeque<wire::Envelope>,
+struct Pending {
+    ping: Option<Envelope>,
+    others: VecDeque<Envelope>,
     others_bytes: usize,
-    /// Since when an answer is waited for.
-    asked: Option<Instant>,
+    /// Time of the first ping without a reply.
+    pinged_at: Option<Instant>,
 }
 
 impl SendQueue {
     pub(super) fn new(session: Session) -> Self {
         Self {
             session,
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             ready: Notify::new(),
         }
     }
@@ -62,65 +63,65 @@ impl SendQueue {
         self.session
     }
 
-    pub(super) fn send(&self, message: &Message) -> Result<(), SendError> {
+    pub(super) fn push(&self, message: &Message) -> Result<(), SendError> {
         let is_ping = match message {
             Message::Ping(ping) if ping.session != self.session => return Err(SendError::NoLink),
             other => matches!(other, Message::Ping(_)),
         };
-        let envelope = to_wire(self.session.0, message);
+        let envelope = encode(self.session, message);
         let bytes = envelope.encoded_len();
-        if bytes > MESSAGE_BYTES_MAX || !has_bounds(message) {
+        if bytes > MESSAGE_BYTES_MAX || !is_within_bounds(message) {
             return Err(SendError::TooLong);
         }
-        let mut waiting = self.waiting();
+        let mut pending = self.pending();
         if is_ping {
-            waiting.ping = Some(envelope);
-            waiting.asked.get_or_insert_with(Instant::now);
+            pending.ping = Some(envelope);
+            pending.pinged_at.get_or_insert_with(Instant::now);
         } else {
-            if waiting.others.len() >= MESSAGES_MAX || waiting.others_bytes + bytes > BYTES_MAX {
+            if pending.others.len() >= MESSAGES_MAX || pending.others_bytes + bytes > BYTES_MAX {
                 return Err(SendError::Full);
             }
-            waiting.others_bytes += bytes;
-            waiting.others.push_back(envelope);
+            pending.others_bytes += bytes;
+            pending.others.push_back(envelope);
         }
-        drop(waiting);
+        drop(pending);
         self.ready.notify_one();
         Ok(())
     }
 
-    /// The next message; only one caller may wait for it.
-    pub(super) async fn next(&self) -> wire::Envelope {
+    /// Waits for the next message. At most one task may wait.
+    pub(super) async fn next(&self) -> Envelope {
         loop {
-            // A note that nobody waits for is kept, so none is missed in between.
-            if let Some(message) = self.take() {
-                return message;
+            // `Notify` stores one notification, so none is lost between the two calls.
+            if let Some(envelope) = self.pop() {
+                return envelope;
             }
             self.ready.notified().await;
         }
     }
 
-    /// Since when an answer is waited for, if one is.
-    pub(super) fn asked(&self) -> Option<Instant> {
-        self.waiting().asked
+    /// Time of the first ping without a reply, if there is one.
+    pub(super) fn pinged_at(&self) -> Option<Instant> {
+        self.pending().pinged_at
     }
 
-    /// The other side has said something.
-    pub(super) fn heard(&self) {
-        self.waiting().asked = None;
+    /// Notes that the peer has sent a message.
+    pub(super) fn on_message(&self) {
+        self.pending().pinged_at = None;
     }
 
-    fn take(&self) -> Option<wire::Envelope> {
-        let mut waiting = self.waiting();
-        if let Some(ping) = waiting.ping.take() {
+    fn pop(&self) -> Option<Envelope> {
+        let mut pending = self.pending();
+        if let Some(ping) = pending.ping.take() {
             return Some(ping);
         }
-        let message = waiting.others.pop_front()?;
-        waiting.others_bytes = waiting.others_bytes.saturating_sub(message.encoded_len());
-        Some(message)
+        let envelope = pending.others.pop_front()?;
+        pending.others_bytes = pending.others_bytes.saturating_sub(envelope.encoded_len());
+        Some(envelope)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,6 +130,7 @@ mod tests {
     use isotherm_regions::{Advertisement, Ping, RecordVersion};
 
     use super::*;
+    use crate::peering::wire::Payload;
     use crate::peering::{NamedPlacement, NamedTarget};
 
     const SESSION: Session = Session(7);
@@ -145,68 +147,68 @@ mod tests {
     fn placements(model_bytes: usize) -> Message {
         Message::Placements(vec![NamedPlacement {
             model: "m".repeat(model_bytes).into(),
-            at: NamedTarget::Region("eu".into()),
+            target: NamedTarget::Region("eu".into()),
             parent: None,
             blocks: Box::default(),
         }])
     }
 
-    fn seq(message: Option<wire::Envelope>) -> Option<u64> {
-        match message?.payload? {
-            wire::Payload::Ping(ping) => Some(ping.seq),
+    fn seq(envelope: Option<Envelope>) -> Option<u64> {
+        match envelope?.payload? {
+            Payload::Ping(ping) => Some(ping.seq),
             _ => None,
         }
     }
 
     #[test]
-    fn the_newest_ping_wins_and_goes_first() {
-        let outbox = SendQueue::new(SESSION);
-        outbox.send(&placements(1)).unwrap();
+    fn the_newest_ping_replaces_older_ones_and_is_sent_first() {
+        let queue = SendQueue::new(SESSION);
+        queue.push(&placements(1)).unwrap();
         for seq in 1..=1000 {
-            outbox.send(&ping(seq)).unwrap();
+            queue.push(&ping(seq)).unwrap();
         }
-        assert_eq!(seq(outbox.take()), Some(1000));
-        assert!(outbox.take().is_some());
-        assert!(outbox.take().is_none());
+        assert_eq!(seq(queue.pop()), Some(1000));
+        assert!(queue.pop().is_some());
+        assert!(queue.pop().is_none());
     }
 
     #[test]
-    fn a_ping_of_another_link_is_not_said() {
-        let outbox = SendQueue::new(Session(8));
-        assert_eq!(outbox.send(&ping(1)), Err(SendError::NoLink));
+    fn a_ping_of_another_link_is_not_sent() {
+        let queue = SendQueue::new(Session(8));
+        assert_eq!(queue.push(&ping(1)), Err(SendError::NoLink));
     }
 
     #[test]
-    fn ten_thousand_batches_do_not_fit() {
-        let outbox = SendQueue::new(SESSION);
-        let said = (0..10_000).filter(|_| outbox.send(&placements(10)).is_ok());
-        assert_eq!(said.count(), MESSAGES_MAX);
-        assert_eq!(outbox.send(&placements(10)), Err(SendError::Full));
-        outbox.send(&ping(1)).unwrap();
-        while outbox.take().is_some() {}
-        assert_eq!(outbox.waiting().others_bytes, 0);
+    fn the_number_of_messages_is_bounded() {
+        let queue = SendQueue::new(SESSION);
+        let sent = (0..10_000).filter(|_| queue.push(&placements(10)).is_ok());
+        assert_eq!(sent.count(), MESSAGES_MAX);
+        assert_eq!(queue.push(&placements(10)), Err(SendError::Full));
+        queue.push(&ping(1)).unwrap();
+        while queue.pop().is_some() {}
+        assert_eq!(queue.pending().others_bytes, 0);
     }
 
     #[test]
-    fn long_batches_do_not_fit_either() {
-        let outbox = SendQueue::new(SESSION);
+    fn the_length_of_messages_is_bounded() {
+        let queue = SendQueue::new(SESSION);
         assert_eq!(
-            outbox.send(&placements(MESSAGE_BYTES_MAX)),
+            queue.push(&placements(MESSAGE_BYTES_MAX)),
             Err(SendError::TooLong)
         );
-        let said = (0..10).filter(|_| outbox.send(&placements(MESSAGE_BYTES_MAX / 2)).is_ok());
-        assert_eq!(said.count(), 3);
+        let sent = (0..10).filter(|_| queue.push(&placements(MESSAGE_BYTES_MAX / 2)).is_ok());
+        assert_eq!(sent.count(), 3);
     }
 
     #[test]
-    fn silence_is_counted_from_the_first_ping_without_an_answer() {
-        let outbox = SendQueue::new(SESSION);
-        assert_eq!(outbox.asked(), None);
-        outbox.send(&ping(1)).unwrap();
-        let asked = outbox.asked().unwrap();
-        outbox.send(&ping(2)).unwrap();
-        assert_eq!(outbox.asked(), Some(asked));
-        outbox.heard();
-        assert_eq!(outbox.asked(), None);
+    fn silence_is_measured_from_the_first_ping_without_a_reply() {
+        let queue = SendQueue::new(SESSION);
+        assert_eq!(queue.pinged_at(), None);
+        queue.push(&ping(1)).unwrap();
+        let pinged_at = queue.pinged_at().unwrap();
+        queue.push(&ping(2)).unwrap();
+        assert_eq!(queue.pinged_at(), Some(pinged_at));
+        queue.on_message();
+        assert_eq!(queue.pinged_at(), None);
     }
 }

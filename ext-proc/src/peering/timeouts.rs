@@ -1,43 +1,43 @@
-//! The times of a link, all taken from the interval of heartbeats.
+//! The timeouts of a link, derived from the interval of heartbeats.
 
 use std::time::Duration;
 
-/// How long things may take.
+/// The timeouts of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTimeouts {
-    /// How long one attempt may take to reach one address, from the TCP connection to the other's Hello.
+    /// Bound on one attempt to reach one address, from the TCP connection to the callee's Hello.
     pub attempt_max: Duration,
-    /// How long the other side may say nothing after it was asked, before the link is cut and dialled again.
+    /// Bound on the callee's silence after a ping, after which the dialer cuts the link and redials.
     pub silence_max: Duration,
-    /// The pause after the first failed attempt; it doubles with each one that follows.
-    pub pause_min: Duration,
-    /// The longest pause.
-    pub pause_max: Duration,
-    /// How long a caller may take from its TCP connection to its Hello.
-    pub greeting_max: Duration,
+    /// Backoff after the first failed attempt; each further failure doubles it.
+    pub backoff_min: Duration,
+    /// Bound on the backoff.
+    pub backoff_max: Duration,
+    /// Bound on the time from a caller's TCP connection to its Hello.
+    pub hello_max: Duration,
 }
 
-/// Heartbeats that may be missing before a link is cut. The core calls a peer lost after three, so that by the time
-/// the link is cut nobody uses it.
-const SILENT_INTERVALS: u32 = 4;
+/// Missed heartbeats after which the dialer cuts a link. The core takes a peer for lost after three, so that no request
+/// depends on a link that is cut.
+const SILENCE_INTERVALS: u32 = 4;
 
-/// A handshake across the world takes three round trips: a second, when each takes a third of one.
+/// A handshake has three round trips: a second across the world, at a third of a second each.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-const PAUSE_INTERVALS: u32 = 2;
-const GREETING_MAX: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+const BACKOFF_INTERVALS: u32 = 2;
+const HELLO_MAX: Duration = Duration::from_secs(5);
 
 impl LinkTimeouts {
-    /// The times that go with an interval.
+    /// The timeouts for an interval of heartbeats.
     #[must_use]
     pub fn of(heartbeat: Duration) -> Self {
-        let pause_min = heartbeat * PAUSE_INTERVALS;
+        let backoff_min = heartbeat * BACKOFF_INTERVALS;
         Self {
             attempt_max: ATTEMPT_MAX,
-            silence_max: heartbeat * SILENT_INTERVALS,
-            pause_min,
-            pause_max: PAUSE_MAX.max(pause_min),
-            greeting_max: GREETING_MAX,
+            silence_max: heartbeat * SILENCE_INTERVALS,
+            backoff_min,
+            backoff_max: BACKOFF_MAX.max(backoff_min),
+            hello_max: HELLO_MAX,
         }
     }
 }

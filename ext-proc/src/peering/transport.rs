@@ -1,4 +1,4 @@
-//! The connection under a stream: TCP, with TLS or without.
+//! The transport of a link: TCP, with or without TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use tokio_rustls::TlsStream;
 
 use super::link_error::tls_error;
 
-/// A connection, and what its user wants to know with it.
+/// A connection, with a value of its owner.
 #[derive(Debug)]
-pub(super) struct Io<T> {
+pub(super) struct Transport<T> {
     socket: Socket,
-    fault: Fault,
-    pub(super) about: T,
+    tls_fault: TlsFault,
+    pub(super) context: T,
 }
 
 #[derive(Debug)]
@@ -25,50 +25,52 @@ enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The first TLS error of a connection. HTTP/2 reports it as one failure of a connection among many; but with TLS 1.3
-/// it is how a caller learns, after its own handshake is done, that its certificate was refused.
+/// The first TLS error of a connection; clones share it.
+///
+/// With TLS 1.3 a caller learns after its own handshake that the peer refused its certificate. HTTP/2 reports this error like
+/// any other failure of the connection, so the transport keeps it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fault(Arc<OnceLock<String>>);
+pub(super) struct TlsFault(Arc<OnceLock<String>>);
 
-impl Fault {
+impl TlsFault {
     pub(super) fn get(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
     }
 
-    fn note<R>(&self, result: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn record<R>(&self, result: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if let Poll::Ready(Err(error)) = &result
             && let Some(tls) = tls_error(error)
         {
-            // The first one is the cause.
+            // Later errors follow from the first.
             let _ = self.0.set(tls.to_string());
         }
         result
     }
 }
 
-impl<T> Io<T> {
-    pub(super) fn plain(socket: TcpStream, about: T) -> Self {
+impl<T> Transport<T> {
+    pub(super) fn plain(socket: TcpStream, context: T) -> Self {
         Self {
             socket: Socket::Plain(socket),
-            fault: Fault::default(),
-            about,
+            tls_fault: TlsFault::default(),
+            context,
         }
     }
 
-    pub(super) fn tls(socket: impl Into<TlsStream<TcpStream>>, about: T) -> Self {
+    pub(super) fn tls(socket: impl Into<TlsStream<TcpStream>>, context: T) -> Self {
         Self {
             socket: Socket::Tls(Box::new(socket.into())),
-            fault: Fault::default(),
-            about,
+            tls_fault: TlsFault::default(),
+            context,
         }
     }
 
-    pub(super) fn fault(&self) -> Fault {
-        self.fault.clone()
+    pub(super) fn tls_fault(&self) -> TlsFault {
+        self.tls_fault.clone()
     }
 }
 
-/// Calls a method of whichever socket it is, and takes note of what TLS says.
+/// Calls a method of the socket, and keeps its first TLS error.
 macro_rules! delegate {
     ($self:ident . $method:ident ( $($argument:expr),* )) => {{
         let this = $self.get_mut();
@@ -76,11 +78,11 @@ macro_rules! delegate {
             Socket::Plain(socket) => Pin::new(socket).$method($($argument),*),
             Socket::Tls(socket) => Pin::new(socket.as_mut()).$method($($argument),*),
         };
-        this.fault.note(result)
+        this.tls_fault.record(result)
     }};
 }
 
-impl<T: Unpin> AsyncRead for Io<T> {
+impl<T: Unpin> AsyncRead for Transport<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,7 +92,7 @@ impl<T: Unpin> AsyncRead for Io<T> {
     }
 }
 
-impl<T: Unpin> AsyncWrite for Io<T> {
+impl<T: Unpin> AsyncWrite for Transport<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -4,4 +4,6 @@
 #[allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from the .proto file")]
 mod generated;
 
+pub use generated::envelope::Payload;
+pub use generated::placement::Target;
 pub use generated::*;

@@ -16,7 +16,7 @@ use super::state::DriverState;
 use super::store::RecordStore;
 use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::peering::{KeyedLinkEvent, LinkEvent, Message};
+use crate::peering::{LinkEvent, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
@@ -90,7 +90,7 @@ impl RegionsDriver {
     }
 
     /// Something happened to a link.
-    pub(super) fn link(&self, KeyedLinkEvent { key, event }: KeyedLinkEvent<LinkKey>) {
+    pub(super) fn link(&self, key: LinkKey, event: LinkEvent) {
         match key {
             LinkKey::Peer(peer) => self.drive(|core, now| {
                 let Some(link) = core.links.peers.get_mut(&peer) else {
@@ -257,10 +257,13 @@ pub(super) fn regions_config<'a>(
 fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
     Some(match event {
         LinkEvent::Up { session, .. } => Event::LinkUp { peer, session },
-        LinkEvent::Down { why, began } => Event::LinkDown {
+        LinkEvent::Down {
+            error,
+            dial_started,
+        } => Event::LinkDown {
             peer,
-            failure: broken(&why)?,
-            dial_started: clock.time_of(began),
+            failure: broken(&error)?,
+            dial_started: clock.time_of(dial_started),
         },
         LinkEvent::Message { message, .. } => match message {
             Message::Heartbeat(heartbeat) => Event::Heartbeat { peer, heartbeat },

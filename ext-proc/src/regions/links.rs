@@ -12,8 +12,7 @@ use super::sibling::Sibling;
 use super::status::LinkState;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
-    Dialer, KeyedLinkEvent, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message,
-    PeerEndpoint, SendError,
+    Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint, SendError,
 };
 
 /// Which link.
@@ -29,7 +28,7 @@ pub(super) enum LinkKey {
 #[derive(Debug)]
 pub(super) struct Links {
     own: Arc<LocalIdentity>,
-    events: mpsc::Sender<KeyedLinkEvent<LinkKey>>,
+    events: mpsc::Sender<(LinkKey, LinkEvent)>,
     heartbeat: Option<Duration>,
     pub(super) peers: BTreeMap<PeerId, PeerLink>,
     pub(super) siblings: Vec<SiblingLink>,
@@ -54,10 +53,7 @@ pub(super) struct SiblingLink {
 
 impl Links {
     /// No links yet; what happens to those that will be dialled goes to `events`.
-    pub(super) fn new(
-        own: Arc<LocalIdentity>,
-        events: mpsc::Sender<KeyedLinkEvent<LinkKey>>,
-    ) -> Self {
+    pub(super) fn new(own: Arc<LocalIdentity>, events: mpsc::Sender<(LinkKey, LinkEvent)>) -> Self {
         Self {
             own,
             events,
@@ -166,10 +162,10 @@ impl LinkState {
     pub(super) fn note(&mut self, whom: &str, event: &LinkEvent) {
         let next = match event {
             LinkEvent::Up { .. } => Self::Up,
-            LinkEvent::Down { why, .. } => match why {
-                LinkError::Refused(_) => Self::Refused(why.to_string()),
+            LinkEvent::Down { error, .. } => match error {
+                LinkError::Refused(_) => Self::Refused(error.to_string()),
                 LinkError::Unreachable(_) | LinkError::Local(_) => {
-                    Self::Unreachable(why.to_string())
+                    Self::Unreachable(error.to_string())
                 }
             },
             LinkEvent::Message { .. } => return,
@@ -185,8 +181,8 @@ impl LinkState {
 }
 
 /// What a link that is down says of the other side; `None` where the fault is this machine's own, which says nothing.
-pub(super) fn broken(why: &LinkError) -> Option<LinkFailure> {
-    match why {
+pub(super) fn broken(error: &LinkError) -> Option<LinkFailure> {
+    match error {
         LinkError::Unreachable(_) => Some(LinkFailure::Unreachable),
         LinkError::Refused(_) => Some(LinkFailure::Refused),
         LinkError::Local(_) => None,

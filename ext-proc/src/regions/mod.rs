@@ -40,7 +40,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::{Config, RegionConfig, Security};
 use crate::peering::{
-    Acceptor, Credentials, KeyedLinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
+    Acceptor, Credentials, LinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
 };
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
@@ -67,7 +67,7 @@ pub struct RegionsServer {
     own: Arc<LocalIdentity>,
     config: RegionConfig,
     listener: TcpListener,
-    events: mpsc::Receiver<KeyedLinkEvent<LinkKey>>,
+    events: mpsc::Receiver<(LinkKey, LinkEvent)>,
     writer: RecordWriter,
 }
 

@@ -51,7 +51,7 @@ fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     }
     let placed = placements.into_iter().map(|placement| NamedPlacement {
         model: Arc::clone(pool.name()),
-        at: match placement.target {
+        target: match placement.target {
             SharedTarget::Replica(address) => NamedTarget::Replica(address.to_string().into()),
             SharedTarget::Peer(region) => NamedTarget::Region(region),
         },
@@ -86,7 +86,7 @@ fn by_pool(
 ) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
     let mut pools: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for placed in placed {
-        let target = match placed.at {
+        let target = match placed.target {
             NamedTarget::Replica(address) => match address.parse::<SocketAddr>() {
                 Ok(address) => SharedTarget::Replica(address),
                 Err(_) => continue,

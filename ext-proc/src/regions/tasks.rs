@@ -11,20 +11,20 @@ use super::links::LinkKey;
 use super::pools::own_members;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
-use crate::peering::{Credentials, KeyedLinkEvent, ReloadResult};
+use crate::peering::{Credentials, LinkEvent, ReloadResult};
 use crate::pool::PoolTable;
 use crate::sans_io::Driver;
 
 /// Takes what happens to links.
 pub(super) async fn hear(
     shared: Weak<RegionsDriver>,
-    mut events: mpsc::Receiver<KeyedLinkEvent<LinkKey>>,
+    mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,
 ) {
-    while let Some(event) = events.recv().await {
+    while let Some((key, event)) = events.recv().await {
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        shared.link(event);
+        shared.link(key, event);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Nothing grows without end.
+//! Queues, messages and connections are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::wire::{Envelope, Members, Payload, Record};
+use isotherm_ext_proc::peering::wire::{Envelope, Payload, PoolReplicas, RegionRecord};
 use isotherm_ext_proc::peering::{
     Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, NamedPlacement,
     NamedTarget, PeerEndpoint, RefusedError, SendError, TransportSecurity,
@@ -12,10 +12,10 @@ use isotherm_fingerprint::BlockHash;
 use tokio::sync::mpsc;
 
 use crate::raw::{self, RAW_SESSION};
-use crate::service::{Calling, Service, eventually, own_with, pace, ping};
+use crate::service::{Client, Service, identity, ping_message, timeouts, tls_identity, wait_until};
 
 fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
-    own_with(region, TransportSecurity::Plaintext, peers)
+    identity(region, TransportSecurity::Plaintext, peers)
 }
 
 fn batch(blocks: u32) -> Message {
@@ -25,155 +25,155 @@ fn batch(blocks: u32) -> Message {
     };
     Message::Placements(vec![NamedPlacement {
         model: "model".into(),
-        at: NamedTarget::Replica("10.0.0.1:8000".into()),
+        target: NamedTarget::Replica("10.0.0.1:8000".into()),
         parent: Some(block(0)),
         blocks: (1..=blocks).map(block).collect(),
     }])
 }
 
 #[tokio::test]
-async fn of_ten_thousand_batches_a_sibling_that_is_stuck_gets_as_many_as_it_has_room_for() {
+async fn a_link_to_a_sibling_that_does_not_read_buffers_a_bounded_number_of_messages() {
     let eu = Service::start(plain("eu", &[])).await;
-    eu.recorder.stuck.store(true, Ordering::SeqCst);
-    let mut sibling = Calling::start(&plain("eu", &[]), "eu", eu.address, pace());
-    sibling.up().await;
+    eu.recorder.is_stuck.store(true, Ordering::SeqCst);
+    let mut sibling = Client::start(&plain("eu", &[]), "eu", eu.address, timeouts());
+    sibling.wait_until_up().await;
     let batch = batch(300);
-    let mut said = 0;
+    let mut sent = 0;
     for _ in 0..10_000 {
         match sibling.dialer.send(&batch) {
-            Ok(()) => said += 1,
+            Ok(()) => sent += 1,
             Err(error) => assert_eq!(error, SendError::Full),
         }
         tokio::task::yield_now().await;
     }
-    // What is under way, two megabytes, and what waits here.
-    assert!(said < 2_000, "{said}");
+    // HTTP/2's window of two megabytes, and the send queue.
+    assert!(sent < 2_000, "{sent}");
     assert_eq!(eu.recorder.count(), 1);
-    eu.recorder.stuck.store(false, Ordering::SeqCst);
-    eventually(|| eu.recorder.count() == said).await;
+    eu.recorder.is_stuck.store(false, Ordering::SeqCst);
+    wait_until(|| eu.recorder.count() == sent).await;
     assert!(
         eu.recorder
-            .heard
+            .messages
             .lock()
             .unwrap()
             .iter()
-            .all(|heard| heard.2 == batch)
+            .all(|(_, _, message)| *message == batch)
     );
 }
 
 #[tokio::test]
-async fn what_the_other_side_would_not_take_is_not_said() {
+async fn a_message_beyond_the_bounds_of_the_peer_is_not_sent() {
     let eu = Service::start(plain("eu", &[])).await;
-    let mut sibling = Calling::start(&plain("eu", &[]), "eu", eu.address, pace());
-    sibling.up().await;
+    let mut sibling = Client::start(&plain("eu", &[]), "eu", eu.address, timeouts());
+    sibling.wait_until_up().await;
     assert_eq!(
         sibling.dialer.send(&batch(100_000)),
         Err(SendError::TooLong)
     );
     assert_eq!(sibling.dialer.send(&batch(1_000)), Err(SendError::TooLong));
     sibling.dialer.send(&batch(500)).unwrap();
-    eventually(|| eu.recorder.count() == 1).await;
+    wait_until(|| eu.recorder.count() == 1).await;
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_listen_is_not_answered_into_the_blue() {
+async fn a_service_stops_replying_to_a_caller_that_does_not_read() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);
-    let (tell, mut events) = mpsc::channel(1);
+    let (sender, mut events) = mpsc::channel(1);
     let peer = PeerEndpoint {
         region: "eu".into(),
         address: eu.address.to_string(),
     };
-    let us = Dialer::spawn(plain("us", &["eu"]), peer, pace(), (), tell);
-    let event = events.recv().await.unwrap().event;
+    let us = Dialer::spawn(plain("us", &["eu"]), peer, timeouts(), (), sender);
+    let event = events.recv().await.unwrap().1;
     let LinkEvent::Up { session, .. } = event else {
         panic!("not up: {event:?}");
     };
-    // Each answer has some 30 KB, so that a few hundred would be ten megabytes.
+    // Each heartbeat has some 30 KB, so a few hundred would be ten megabytes.
     for seq in 1..=2_000 {
-        us.send(&ping(session, seq)).unwrap();
+        us.send(&ping_message(session, seq)).unwrap();
         tokio::time::sleep(std::time::Duration::from_micros(500)).await;
     }
-    let answered = eu.recorder.count();
-    assert!(answered < 400, "{answered}");
+    let replies = eu.recorder.count();
+    assert!(replies < 400, "{replies}");
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_ends_its_stream_and_nothing_else() {
+async fn a_message_that_is_too_long_ends_only_its_stream() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let mut well = Calling::start(&plain("us", &["eu"]), "eu", eu.address, pace());
-    let session = well.up().await;
+    let mut other = Client::start(&plain("us", &["eu"]), "eu", eu.address, timeouts());
+    let session = other.wait_until_up().await;
     for _ in 0..20 {
-        let (say, mut answers) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
-        answers.message().await.unwrap();
+        let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
+        replies.message().await.unwrap();
         let flood = Envelope {
             session: RAW_SESSION,
-            payload: Some(Payload::Record(Record {
+            payload: Some(Payload::Record(RegionRecord {
                 region: "r".repeat(2 * MESSAGE_BYTES_MAX),
-                ..Record::default()
+                ..RegionRecord::default()
             })),
         };
-        say.send(flood).await.unwrap();
-        // It may be told why, or the stream just ends.
-        let _ = answers.message().await;
+        sender.send(flood).await.unwrap();
+        // The service sends a status, or the stream just ends.
+        let _ = replies.message().await;
     }
-    well.asks(session, 1).await;
+    other.ping(session, 1).await;
     assert_eq!(eu.recorder.count(), 1);
 }
 
 #[tokio::test]
-async fn a_record_of_too_many_replicas_is_refused() {
+async fn a_record_with_too_many_replicas_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let (say, mut answers) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
-    answers.message().await.unwrap();
-    // Short names: the message is not too long.
+    let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
+    replies.message().await.unwrap();
+    // The names are short, so the message is not too long.
     let record = Envelope {
         session: RAW_SESSION,
-        payload: Some(Payload::Record(Record {
+        payload: Some(Payload::Record(RegionRecord {
             region: "us".into(),
             version: 1,
-            pools: vec![Members {
+            pools: vec![PoolReplicas {
                 model: "m".into(),
                 replicas: vec!["a".into(); 100_000],
             }],
-            heirs: None,
+            successors: None,
         })),
     };
-    say.send(record).await.unwrap();
-    let refused = answers.message().await.unwrap_err();
+    sender.send(record).await.unwrap();
+    let refused = replies.message().await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     assert_eq!(eu.recorder.count(), 0);
 }
 
 #[tokio::test]
-async fn a_region_has_so_many_connections_and_no_more() {
+async fn the_connections_of_a_region_are_limited() {
     let authority = crate::authority::Authority::new();
     let files = authority.files("eu");
-    let eu = crate::service::own("eu", files.paths(), &["us"]);
+    let eu = tls_identity("eu", files.paths(), &["us"]);
     let eu = Service::start(eu).await;
     let raw_us = authority.issue("us.isotherm");
     let connect = || raw::tls_client(eu.address, &authority.pem, Some(&raw_us));
     let files_us = authority.files("us");
-    let us = crate::service::own("us", files_us.paths(), &["eu"]);
+    let us = tls_identity("us", files_us.paths(), &["eu"]);
     let mut open = Vec::new();
-    // A service that finds no room is told so, and does not take the region for dead.
-    let why = loop {
+    // A service beyond the limit gets a status, and does not take the region for dead.
+    let error = loop {
         assert!(open.len() < 100);
         open.push(connect().await.unwrap());
-        let mut us = Calling::start(&us, "eu", eu.address, pace());
-        if let LinkEvent::Down { why, .. } = us.next().await {
-            break why;
+        let mut us = Client::start(&us, "eu", eu.address, timeouts());
+        if let LinkEvent::Down { error, .. } = us.next().await {
+            break error;
         }
     };
     assert!(open.len() >= 60, "{}", open.len());
     assert!(
-        matches!(why, LinkError::Refused(RefusedError::Status { .. })),
-        "{why}"
+        matches!(error, LinkError::Refused(RefusedError::Status { .. })),
+        "{error}"
     );
-    // Whoever does not care is cut off.
+    // The service cuts further connections.
     while !eu
         .recorder
-        .turned_away
+        .rejections
         .lock()
         .unwrap()
         .iter()
@@ -183,13 +183,13 @@ async fn a_region_has_so_many_connections_and_no_more() {
         open.extend(connect().await);
         tokio::task::yield_now().await;
     }
-    // The own region has room all the same, and so has `us` when some are gone.
-    let sibling = crate::service::own("eu", files.paths(), &[]);
-    Calling::start(&sibling, "eu", eu.address, pace())
-        .up()
+    // The limit of `us` does not affect this region, and `us` may connect again when connections have closed.
+    let sibling = tls_identity("eu", files.paths(), &[]);
+    Client::start(&sibling, "eu", eu.address, timeouts())
+        .wait_until_up()
         .await;
     drop(open);
-    Calling::start(&us, "eu", eu.address, pace())
-        .up_again()
+    Client::start(&us, "eu", eu.address, timeouts())
+        .wait_until_up_again()
         .await;
 }

@@ -1,64 +1,62 @@
-//! What is made of a peer that fails.
+//! Links to peers that fail.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::{ConnectPhase, LinkError, UnreachableError};
+use isotherm_ext_proc::peering::{ConnectPhase, LinkError, LocalIdentity, UnreachableError};
 use tokio::net::TcpListener;
 
 use crate::authority::{Authority, Files};
 use crate::raw;
-use crate::service::{Calling, Service, eventually, impatient, own, pace, ping};
+use crate::service::{
+    Client, Service, WAIT_MAX, ping_message, short_timeouts, timeouts, tls_identity, wait_until,
+};
 
-fn us() -> (
-    Authority,
-    Files,
-    std::sync::Arc<isotherm_ext_proc::peering::LocalIdentity>,
-) {
+fn us() -> (Authority, Files, Arc<LocalIdentity>) {
     let authority = Authority::new();
     let files = authority.files("us");
-    let own = own("us", files.paths(), &["eu"]);
-    (authority, files, own)
+    let identity = tls_identity("us", files.paths(), &["eu"]);
+    (authority, files, identity)
 }
 
-fn unreachable(why: LinkError) -> UnreachableError {
-    assert!(!why.may_live());
-    match why {
-        LinkError::Unreachable(why) => why,
+fn unreachable(error: LinkError) -> UnreachableError {
+    match error {
+        LinkError::Unreachable(error) => error,
         other => panic!("not unreachable: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_peer_that_does_not_listen_is_unreachable() {
     let (_authority, _files, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let mut us = Calling::start(&us, "eu", address, pace());
+    let mut us = Client::start(&us, "eu", address, timeouts());
     for _ in 0..3 {
-        let why = unreachable(us.down().await);
-        assert!(matches!(why, UnreachableError::Connect { .. }), "{why}");
+        let error = unreachable(us.wait_until_down().await);
+        assert!(matches!(error, UnreachableError::Connect { .. }), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_peer_that_accepts_and_never_answers() {
+async fn a_peer_that_accepts_and_never_starts_tls_times_out() {
     let (_authority, _files, us) = us();
-    // The system accepts; nobody takes the connections from it.
+    // The system accepts connections; the test does not.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut us = Calling::start(&us, "eu", listener.local_addr().unwrap(), impatient());
+    let mut us = Client::start(&us, "eu", listener.local_addr().unwrap(), short_timeouts());
     for _ in 0..2 {
-        let why = unreachable(us.down().await);
-        let step = ConnectPhase::Tls;
+        let error = unreachable(us.wait_until_down().await);
+        let expected = ConnectPhase::Tls;
         assert!(
-            matches!(why, UnreachableError::Timeout { step: at, .. } if at == step),
-            "{why}"
+            matches!(error, UnreachableError::Timeout { phase, .. } if phase == expected),
+            "{error}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_peer_that_completes_tls_and_never_answers() {
+async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
     let (authority, _files, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,95 +66,106 @@ async fn a_peer_that_completes_tls_and_never_answers() {
         std::future::pending::<()>().await;
         drop(stream);
     });
-    let mut us = Calling::start(&us, "eu", address, impatient());
-    let why = unreachable(us.down().await);
-    let step = ConnectPhase::Hello;
+    let mut us = Client::start(&us, "eu", address, short_timeouts());
+    let error = unreachable(us.wait_until_down().await);
+    let expected = ConnectPhase::Hello;
     assert!(
-        matches!(why, UnreachableError::Timeout { step: at, .. } if at == step),
-        "{why}"
+        matches!(error, UnreachableError::Timeout { phase, .. } if phase == expected),
+        "{error}"
     );
     server.abort();
 }
 
 #[tokio::test]
-async fn a_peer_that_hangs_up_in_the_middle_of_the_handshake() {
+async fn a_peer_that_disconnects_during_the_handshake_is_unreachable() {
     let (_authority, _files, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
-    let mut us = Calling::start(&us, "eu", address, pace());
-    let why = unreachable(us.down().await);
-    assert!(matches!(why, UnreachableError::Broken(_)), "{why}");
+    let mut us = Client::start(&us, "eu", address, timeouts());
+    let error = unreachable(us.wait_until_down().await);
+    assert!(matches!(error, UnreachableError::Broken(_)), "{error}");
     server.abort();
 }
 
 #[tokio::test]
-async fn a_peer_that_falls_silent_is_dialled_again() {
+async fn a_peer_that_falls_silent_is_redialled() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
-    let mut us = Calling::start(&us, "eu", eu.address, impatient());
-    let first = us.up_again().await;
-    eu.recorder.stuck.store(true, Ordering::SeqCst);
-    us.dialer.send(&ping(first, 1)).unwrap();
-    let why = unreachable(us.down().await);
-    assert!(matches!(why, UnreachableError::Silent { .. }), "{why}");
-    eu.recorder.stuck.store(false, Ordering::SeqCst);
-    let second = us.up_again().await;
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let mut us = Client::start(&us, "eu", eu.address, short_timeouts());
+    let first = us.wait_until_up_again().await;
+    eu.recorder.is_stuck.store(true, Ordering::SeqCst);
+    us.dialer.send(&ping_message(first, 1)).unwrap();
+    let error = unreachable(us.wait_until_down().await);
+    assert!(matches!(error, UnreachableError::Silent { .. }), "{error}");
+    eu.recorder.is_stuck.store(false, Ordering::SeqCst);
+    let second = us.wait_until_up_again().await;
     assert_ne!(first, second);
-    us.asks(second, 2).await;
+    us.ping(second, 2).await;
 }
 
 #[tokio::test]
-async fn nothing_is_awaited_of_a_peer_that_was_not_asked() {
+async fn a_link_without_pings_does_not_time_out() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
-    let pace = impatient();
-    let mut us = Calling::start(&us, "eu", eu.address, pace);
-    let session = us.up_again().await;
-    tokio::time::sleep(pace.silence_max * 3).await;
-    us.asks(session, 1).await;
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let timeouts = short_timeouts();
+    let mut us = Client::start(&us, "eu", eu.address, timeouts);
+    let session = us.wait_until_up_again().await;
+    tokio::time::sleep(timeouts.silence_max * 3).await;
+    us.ping(session, 1).await;
 }
 
 #[tokio::test]
-async fn a_peer_that_restarts_is_found_again_at_the_same_address() {
+async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
     let address = eu.address;
-    let mut us = Calling::start(&us, "eu", address, pace());
-    let first = us.up().await;
-    us.asks(first, 1).await;
+    let mut us = Client::start(&us, "eu", address, timeouts());
+    let first = us.wait_until_up().await;
+    us.ping(first, 1).await;
     eu.stop().await;
-    assert_eq!(unreachable(us.down().await), UnreachableError::Closed);
-    unreachable(us.down().await);
-    assert!(us.dialer.send(&ping(first, 2)).is_err());
+    assert_eq!(
+        unreachable(us.wait_until_down().await),
+        UnreachableError::Closed
+    );
+    unreachable(us.wait_until_down().await);
+    assert!(us.dialer.send(&ping_message(first, 2)).is_err());
 
-    let eu = Service::start_at(own("eu", files.paths(), &["us"]), address, pace()).await;
-    let second = us.up_again().await;
+    let eu = Service::start_at(
+        tls_identity("eu", files.paths(), &["us"]),
+        address,
+        timeouts(),
+    )
+    .await;
+    let second = us.wait_until_up_again().await;
     assert_ne!(first, second);
-    us.asks(second, 3).await;
-    // Killed rather than stopped.
+    us.ping(second, 3).await;
+    // The service is killed, not stopped.
     drop(eu);
-    unreachable(us.down().await);
+    unreachable(us.wait_until_down().await);
 }
 
 #[tokio::test]
-async fn a_service_that_stops_lets_nobody_in_any_more() {
+async fn a_service_that_stops_accepts_no_connections() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
-    // Somebody keeps it from ending: a connection that nobody closes.
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    // A connection that stays open delays the end of the service.
     let issued = authority.issue("us.isotherm");
     let open = raw::tls_client(eu.address, &authority.pem, Some(&issued)).await;
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    us.up().await;
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    us.wait_until_up().await;
     eu.begin_to_stop();
-    assert_eq!(unreachable(us.down().await), UnreachableError::Closed);
-    // What had been accepted at that moment may still have to break.
+    assert_eq!(
+        unreachable(us.wait_until_down().await),
+        UnreachableError::Closed
+    );
+    // A connection that was accepted just before may still break.
     while !matches!(
-        unreachable(us.down().await),
+        unreachable(us.wait_until_down().await),
         UnreachableError::Connect { .. }
     ) {}
     drop(open);
@@ -164,37 +173,42 @@ async fn a_service_that_stops_lets_nobody_in_any_more() {
 }
 
 #[tokio::test]
-async fn a_name_with_several_addresses_is_tried_through() {
+async fn each_address_of_a_name_is_tried() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    // Only one of the addresses that the name may have.
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
+    // The service listens on one of the addresses of `localhost`.
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
     let address = format!("localhost:{}", eu.address.port());
-    let mut us = Calling::start(&us, "eu", address, pace());
-    let session = us.up().await;
-    us.asks(session, 1).await;
+    let mut us = Client::start(&us, "eu", address, timeouts());
+    let session = us.wait_until_up().await;
+    us.ping(session, 1).await;
 }
 
 #[tokio::test]
-async fn a_redial_drops_the_link_and_waits_for_no_pause() {
+async fn a_redial_cuts_the_link_and_skips_the_backoff() {
     let (authority, _files, us) = us();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us"])).await;
-    let mut us_calls = Calling::start(&us, "eu", eu.address, pace());
-    let first = us_calls.up().await;
-    us_calls.dialer.redial();
-    let second = us_calls.up().await;
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let mut connected = Client::start(&us, "eu", eu.address, timeouts());
+    let first = connected.wait_until_up().await;
+    connected.dialer.redial();
+    let second = connected.wait_until_up().await;
     assert_ne!(first, second);
-    eventually(|| eu.recorder.open.lock().unwrap().len() == 1).await;
+    wait_until(|| eu.recorder.open_streams.lock().unwrap().len() == 1).await;
 
     let address = eu.address;
     drop(eu);
-    let mut slow = pace();
-    slow.pause_min = crate::service::PATIENCE * 10;
-    slow.pause_max = slow.pause_min;
-    let mut us_waits = Calling::start(&us, "eu", address, slow);
-    unreachable(us_waits.down().await);
-    let _eu = Service::start_at(own("eu", files.paths(), &["us"]), address, pace()).await;
-    us_waits.dialer.redial();
-    us_waits.up().await;
+    let mut slow = timeouts();
+    slow.backoff_min = WAIT_MAX * 10;
+    slow.backoff_max = slow.backoff_min;
+    let mut backing_off = Client::start(&us, "eu", address, slow);
+    unreachable(backing_off.wait_until_down().await);
+    let _eu = Service::start_at(
+        tls_identity("eu", files.paths(), &["us"]),
+        address,
+        timeouts(),
+    )
+    .await;
+    backing_off.dialer.redial();
+    backing_off.wait_until_up().await;
 }

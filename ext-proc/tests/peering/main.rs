@@ -1,4 +1,4 @@
-//! The wire between services: who is let in, what is made of failures, and that everything has its bounds.
+//! Links between services: trust, failures and bounds, over real sockets.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
-//! Links without TLS, and what a name that is only said is worth.
+//! Links without TLS, and the checks of the Hello.
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{Envelope, Payload, Ping, Stance};
+use isotherm_ext_proc::peering::wire::{Advertisement, Envelope, Payload, Ping};
 use isotherm_ext_proc::peering::{
     Acceptor, LinkError, LocalError, LocalIdentity, Message, RefusedError, TransportSecurity,
 };
@@ -10,71 +10,73 @@ use isotherm_regions::Session;
 use tokio::net::TcpListener;
 
 use crate::raw::{self, RAW_SESSION};
-use crate::service::{Calling, Recorder, Service, eventually, own_with, pace};
+use crate::service::{Client, Recorder, Service, identity, short_timeouts, timeouts, wait_until};
 
 fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
-    own_with(region, TransportSecurity::Plaintext, peers)
+    identity(region, TransportSecurity::Plaintext, peers)
 }
 
 #[tokio::test]
-async fn on_this_machine_links_need_no_tls() {
+async fn a_loopback_link_needs_no_tls() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let mut us = Calling::start(&plain("us", &["eu"]), "eu", eu.address, pace());
-    let session = us.up().await;
-    us.asks(session, 1).await;
-    assert_eq!(&*eu.recorder.heard.lock().unwrap()[0].0.region, "us");
+    let mut us = Client::start(&plain("us", &["eu"]), "eu", eu.address, timeouts());
+    let session = us.wait_until_up().await;
+    us.ping(session, 1).await;
+    assert_eq!(&*eu.recorder.messages.lock().unwrap()[0].0.region, "us");
 }
 
 #[tokio::test]
-async fn beyond_this_machine_they_do() {
-    let own = plain("us", &["eu"]);
-    let mut us = Calling::start(&own, "eu", "10.1.2.3:9004", pace());
-    let why = us.down().await;
+async fn a_link_beyond_loopback_needs_tls() {
+    let us = plain("us", &["eu"]);
+    let mut client = Client::start(&us, "eu", "10.1.2.3:9004", timeouts());
+    let error = client.wait_until_down().await;
     assert!(
-        matches!(why, LinkError::Local(LocalError::NotLoopback(_))),
-        "{why}"
+        matches!(error, LinkError::Local(LocalError::NotLoopback(_))),
+        "{error}"
     );
-    assert!(why.may_live());
     let everywhere = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    assert!(Acceptor::new(own, everywhere, pace(), Arc::new(Recorder::default())).is_err());
+    assert!(Acceptor::new(us, everywhere, timeouts(), Arc::new(Recorder::default())).is_err());
 }
 
 #[tokio::test]
 async fn a_service_of_another_region_is_refused() {
     let asia = Service::start(plain("asia", &["us"])).await;
-    let mut us = Calling::start(&plain("us", &["eu"]), "eu", asia.address, pace());
-    let why = us.down().await;
+    let mut us = Client::start(&plain("us", &["eu"]), "eu", asia.address, timeouts());
+    let error = us.wait_until_down().await;
     assert!(
-        matches!(&why, LinkError::Refused(RefusedError::OtherRegion { said, .. }) if said == "asia"),
-        "{why}"
+        matches!(&error, LinkError::Refused(RefusedError::OtherRegion { actual, .. }) if actual == "asia"),
+        "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_service_that_finds_itself_is_told_so() {
-    let own = plain("us", &[]);
-    let us = Service::start(Arc::clone(&own)).await;
-    let mut us = Calling::start(&own, "us", us.address, pace());
-    assert_eq!(us.down().await, LinkError::Refused(RefusedError::Itself));
+async fn a_service_refuses_a_link_to_itself() {
+    let us = plain("us", &[]);
+    let service = Service::start(Arc::clone(&us)).await;
+    let mut us = Client::start(&us, "us", service.address, timeouts());
+    assert_eq!(
+        us.wait_until_down().await,
+        LinkError::Refused(RefusedError::Itself)
+    );
 }
 
 #[tokio::test]
-async fn who_is_no_peer_is_refused() {
+async fn a_caller_that_is_no_peer_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let mut mars = Calling::start(&plain("mars", &["eu"]), "eu", eu.address, pace());
-    let why = mars.down().await;
+    let mut mars = Client::start(&plain("mars", &["eu"]), "eu", eu.address, timeouts());
+    let error = mars.wait_until_down().await;
     assert!(
-        matches!(&why, LinkError::Refused(RefusedError::Status { code, .. }) if *code == tonic::Code::PermissionDenied),
-        "{why}"
+        matches!(&error, LinkError::Refused(RefusedError::Status { code, .. }) if *code == tonic::Code::PermissionDenied),
+        "{error}"
     );
 }
 
 #[tokio::test]
-async fn who_speaks_another_version_is_refused() {
+async fn a_caller_with_another_protocol_version_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
     let mut first = raw::hello("us");
     if let Some(Payload::Hello(hello)) = &mut first.payload {
-        hello.protocol += 1;
+        hello.protocol_version += 1;
     }
     let refused = raw::stream(eu.address, first).await;
     let code = refused.map(|_| ()).unwrap_err().code();
@@ -82,10 +84,10 @@ async fn who_speaks_another_version_is_refused() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_hello_is_turned_away_in_time() {
-    let own = plain("eu", &["us"]);
+async fn a_caller_whose_first_message_is_no_hello_is_refused() {
+    let eu = plain("eu", &["us"]);
     let address = "127.0.0.1:0".parse().unwrap();
-    let eu = Service::start_at(own, address, crate::service::impatient()).await;
+    let eu = Service::start_at(eu, address, short_timeouts()).await;
     let first = Envelope {
         session: 1,
         payload: Some(Payload::Ping(Ping::default())),
@@ -97,29 +99,29 @@ async fn who_does_not_say_hello_is_turned_away_in_time() {
 }
 
 #[tokio::test]
-async fn a_replayed_message_arrives_with_the_session_that_it_names() {
+async fn a_replayed_message_keeps_the_session_number_in_it() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let (say, mut answers) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
+    let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
     assert!(matches!(
-        answers.message().await.unwrap().unwrap().payload,
+        replies.message().await.unwrap().unwrap().payload,
         Some(Payload::Hello(_))
     ));
     let recorded = |session, seq| Envelope {
         session,
         payload: Some(Payload::Ping(Ping {
             seq,
-            has: None,
-            stance: Some(Stance::default()),
+            record_version: None,
+            advertisement: Some(Advertisement::default()),
         })),
     };
     for (session, seq) in [(RAW_SESSION, 1), (4, 7), (RAW_SESSION, 1)] {
-        say.send(recorded(session, seq)).await.unwrap();
+        sender.send(recorded(session, seq)).await.unwrap();
     }
-    eventually(|| eu.recorder.count() == 3).await;
-    let heard = eu.recorder.heard.lock().unwrap().clone();
-    let sessions = heard.iter().map(|(caller, session, said)| {
-        let Message::Ping(ping) = said else {
-            panic!("no ping: {said:?}");
+    wait_until(|| eu.recorder.count() == 3).await;
+    let messages = eu.recorder.messages.lock().unwrap().clone();
+    let sessions = messages.iter().map(|(caller, session, message)| {
+        let Message::Ping(ping) = message else {
+            panic!("no ping: {message:?}");
         };
         assert_eq!(caller.session, Session(RAW_SESSION));
         assert_eq!(ping.session, *session);

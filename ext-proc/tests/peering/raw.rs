@@ -1,10 +1,11 @@
-//! Ends of links that do what the program's own would not.
+//! Ends of links that break the rules of the protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use isotherm_ext_proc::peering::wire::peering_client::PeeringClient;
 use isotherm_ext_proc::peering::wire::{Envelope, Hello, Payload};
-use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL};
+use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::rustls::crypto::ring;
@@ -13,10 +14,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use tonic::{Request, Status, Streaming};
-use tonic_prost::ProstCodec;
+use tonic::{Status, Streaming};
 
 use crate::authority::Issued;
 
@@ -26,7 +25,7 @@ fn chain(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'stati
     (vec![certificate], key)
 }
 
-/// Accepts one TLS connection, and does nothing with it. Asks for no certificate.
+/// Accepts one TLS connection without asking for a certificate, and does nothing with it.
 pub(crate) async fn tls_server(
     listener: TcpListener,
     issued: &Issued,
@@ -75,32 +74,26 @@ pub(crate) fn hello(region: &str) -> Envelope {
     Envelope {
         session: RAW_SESSION,
         payload: Some(Payload::Hello(Hello {
-            protocol: PROTOCOL,
+            protocol_version: PROTOCOL_VERSION,
             region: region.to_owned(),
             incarnation: 99,
-            software: String::new(),
+            software_version: String::new(),
         })),
     }
 }
 
-/// A stream without TLS, that says whatever is put in.
+/// Opens a stream without TLS. The sender's messages go to the service after `first`.
 pub(crate) async fn stream(
     address: SocketAddr,
     first: Envelope,
 ) -> Result<(mpsc::Sender<Envelope>, Streaming<Envelope>), Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap())
+    let mut client = PeeringClient::new(endpoint.connect().await.unwrap())
         .max_encoding_message_size(8 * MESSAGE_BYTES_MAX);
-    grpc.ready().await.unwrap();
-    let (say, says) = mpsc::channel(4);
-    say.send(first).await.unwrap();
-    let path = PathAndQuery::from_static("/isotherm.peering.v1.Peering/Converse");
-    let answers = grpc
-        .streaming(
-            Request::new(ReceiverStream::new(says)),
-            path,
-            ProstCodec::<Envelope, Envelope>::default(),
-        )
+    let (sender, messages) = mpsc::channel(4);
+    sender.send(first).await.unwrap();
+    let replies = client
+        .stream_messages(ReceiverStream::new(messages))
         .await?;
-    Ok((say, answers.into_inner()))
+    Ok((sender, replies.into_inner()))
 }

@@ -1,107 +1,107 @@
-//! Certificates that change under links that are up.
+//! Reloads of certificates while links are up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use isotherm_ext_proc::peering::{
-    Credentials, LinkError, LocalIdentity, RefusedError, ReloadResult, TransportSecurity,
+    Credentials, LinkError, LinkEvent, LocalIdentity, RefusedError, ReloadResult, TransportSecurity,
 };
 use tokio::task::JoinHandle;
 
 use crate::authority::{Authority, Files, Issued, paths};
-use crate::service::{Calling, Service, eventually, own, own_with, pace};
+use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
 
-/// A region whose files are followed.
-struct Follower {
-    own: Arc<LocalIdentity>,
-    loads: Arc<Mutex<Vec<ReloadResult>>>,
+/// A region that reloads its files on changes.
+struct ReloadingRegion {
+    identity: Arc<LocalIdentity>,
+    reloads: Arc<Mutex<Vec<ReloadResult>>>,
     task: JoinHandle<()>,
 }
 
-impl Follower {
+impl ReloadingRegion {
     fn start(region: &str, folder: &Path, peers: &[&str]) -> Self {
         let credentials = Arc::new(Credentials::load(region, paths(folder)).unwrap());
-        let loads = Arc::new(Mutex::new(Vec::new()));
-        let note = Arc::clone(&loads);
+        let reloads = Arc::new(Mutex::new(Vec::new()));
+        let results = Arc::clone(&reloads);
         let follow = Arc::clone(&credentials)
-            .follow(move |loaded| note.lock().unwrap().push(loaded.clone()));
+            .follow(move |result| results.lock().unwrap().push(result.clone()));
         Self {
-            own: own_with(region, TransportSecurity::Tls(credentials), peers),
-            loads,
+            identity: identity(region, TransportSecurity::Tls(credentials), peers),
+            reloads,
             task: tokio::spawn(follow),
         }
     }
 
-    async fn loads_well(&self) {
-        eventually(|| self.loads.lock().unwrap().last() == Some(&Ok(()))).await;
+    async fn wait_for_success(&self) {
+        wait_until(|| self.reloads.lock().unwrap().last() == Some(&Ok(()))).await;
     }
 
-    async fn refuses(&self) {
-        let loads = || self.loads.lock().unwrap();
-        eventually(|| loads().last().is_some_and(Result::is_err)).await;
+    async fn wait_for_error(&self) {
+        let reloads = || self.reloads.lock().unwrap();
+        wait_until(|| reloads().last().is_some_and(Result::is_err)).await;
     }
 
-    fn forget(&self) {
-        self.loads.lock().unwrap().clear();
+    fn clear(&self) {
+        self.reloads.lock().unwrap().clear();
     }
 }
 
-impl Drop for Follower {
+impl Drop for ReloadingRegion {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn gets_through(files: &Files, eu: &Service) -> bool {
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
+async fn can_connect(files: &Files, eu: &Service) -> bool {
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
     match us.next().await {
-        isotherm_ext_proc::peering::LinkEvent::Up { .. } => true,
-        isotherm_ext_proc::peering::LinkEvent::Down {
-            why: LinkError::Refused(RefusedError::Tls(_)),
+        LinkEvent::Up { .. } => true,
+        LinkEvent::Down {
+            error: LinkError::Refused(RefusedError::Tls(_)),
             ..
         } => false,
-        other => panic!("neither let in nor refused: {other:?}"),
+        other => panic!("neither up nor refused: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn all_three_files_are_replaced_under_a_link_that_is_up() {
+async fn replacing_all_three_files_keeps_an_established_link() {
     let (old, new) = (Authority::new(), Authority::new());
     let folder = old.files("eu");
     let path = folder.paths().ca;
-    let follower = Follower::start("eu", path.parent().unwrap(), &["us"]);
-    let eu = Service::start(Arc::clone(&follower.own)).await;
+    let eu_region = ReloadingRegion::start("eu", path.parent().unwrap(), &["us"]);
+    let eu = Service::start(Arc::clone(&eu_region.identity)).await;
     let (old_us, new_us) = (old.files("us"), new.files("us"));
-    let us = own("us", old_us.paths(), &["eu"]);
-    let mut up = Calling::start(&us, "eu", eu.address, pace());
-    let session = up.up().await;
-    up.asks(session, 1).await;
-    assert!(!gets_through(&new_us, &eu).await);
+    let us = tls_identity("us", old_us.paths(), &["eu"]);
+    let mut up = Client::start(&us, "eu", eu.address, timeouts());
+    let session = up.wait_until_up().await;
+    up.ping(session, 1).await;
+    assert!(!can_connect(&new_us, &eu).await);
 
-    follower.loads_well().await;
-    follower.forget();
+    eu_region.wait_for_success().await;
+    eu_region.clear();
     folder.write(&new.issue("eu.isotherm"), &new.pem);
-    follower.loads_well().await;
-    assert!(gets_through(&new_us, &eu).await);
-    assert!(!gets_through(&old_us, &eu).await);
-    // The link that was up has noticed nothing.
-    up.asks(session, 2).await;
+    eu_region.wait_for_success().await;
+    assert!(can_connect(&new_us, &eu).await);
+    assert!(!can_connect(&old_us, &eu).await);
+    // The link from before the change is still up.
+    up.ping(session, 2).await;
 }
 
 #[tokio::test]
-async fn broken_files_change_nothing() {
+async fn invalid_files_change_nothing() {
     let authority = Authority::new();
     let folder = authority.files("eu");
     let right = authority.issue("eu.isotherm");
     let path = folder.paths().ca;
-    let follower = Follower::start("eu", path.parent().unwrap(), &["us"]);
-    let eu = Service::start(Arc::clone(&follower.own)).await;
+    let eu_region = ReloadingRegion::start("eu", path.parent().unwrap(), &["us"]);
+    let eu = Service::start(Arc::clone(&eu_region.identity)).await;
     let us = authority.files("us");
-    follower.loads_well().await;
+    eu_region.wait_for_success().await;
 
-    let garbage = "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n";
+    let garbage = "-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n";
     let cases = [
         (
             Issued {
@@ -128,24 +128,24 @@ async fn broken_files_change_nothing() {
         (authority.issue("asia.isotherm"), &authority.pem),
     ];
     for (number, (issued, ca)) in cases.iter().enumerate() {
-        follower.forget();
+        eu_region.clear();
         folder.write(issued, ca);
-        follower.refuses().await;
-        assert!(gets_through(&us, &eu).await, "case {number}");
+        eu_region.wait_for_error().await;
+        assert!(can_connect(&us, &eu).await, "case {number}");
     }
-    follower.forget();
+    eu_region.clear();
     fs::remove_file(folder.paths().key).unwrap();
-    follower.refuses().await;
-    assert!(gets_through(&us, &eu).await);
-    follower.forget();
+    eu_region.wait_for_error().await;
+    assert!(can_connect(&us, &eu).await);
+    eu_region.clear();
     folder.write(&right, &authority.pem);
-    follower.loads_well().await;
-    assert!(gets_through(&us, &eu).await);
+    eu_region.wait_for_success().await;
+    assert!(can_connect(&us, &eu).await);
 }
 
-/// As Kubernetes mounts secrets: the files are links into a folder that is itself a link, and only that is replaced.
+/// Kubernetes mounts a secret as symbolic links into a folder that is itself a link, and replaces only that link.
 #[tokio::test]
-async fn a_mounted_secret_is_followed_through_its_links() {
+async fn a_mounted_secret_is_reloaded_through_its_symbolic_links() {
     let (old, new) = (Authority::new(), Authority::new());
     let mount = tempfile::tempdir().unwrap();
     let at = |name: &str| mount.path().join(name);
@@ -163,16 +163,16 @@ async fn a_mounted_secret_is_followed_through_its_links() {
     for name in ["region.pem", "region.key", "ca.pem"] {
         link(&Path::new("..data").join(name), at(name));
     }
-    let follower = Follower::start("eu", mount.path(), &["us"]);
-    let eu = Service::start(Arc::clone(&follower.own)).await;
-    follower.loads_well().await;
-    follower.forget();
-    assert!(gets_through(&old.files("us"), &eu).await);
+    let eu_region = ReloadingRegion::start("eu", mount.path(), &["us"]);
+    let eu = Service::start(Arc::clone(&eu_region.identity)).await;
+    eu_region.wait_for_success().await;
+    eu_region.clear();
+    assert!(can_connect(&old.files("us"), &eu).await);
 
     version("..2", &new);
     link(Path::new("..2"), at("..data_tmp"));
     fs::rename(at("..data_tmp"), at("..data")).unwrap();
-    follower.loads_well().await;
-    assert!(gets_through(&new.files("us"), &eu).await);
-    assert!(!gets_through(&old.files("us"), &eu).await);
+    eu_region.wait_for_success().await;
+    assert!(can_connect(&new.files("us"), &eu).await);
+    assert!(!can_connect(&old.files("us"), &eu).await);
 }

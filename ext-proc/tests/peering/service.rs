@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use isotherm_ext_proc::config::TlsFiles;
 use isotherm_ext_proc::peering::{
-    Acceptor, Caller, Credentials, Dialer, KeyedLinkEvent, LinkError, LinkEvent, LinkTimeouts,
-    LocalIdentity, Message, MessageHandler, PeerEndpoint, TransportSecurity,
+    Acceptor, Caller, Credentials, Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity,
+    Message, MessageHandler, PeerEndpoint, TransportSecurity,
 };
 use isotherm_regions::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
 use isotherm_router::PeerReport;
@@ -17,94 +17,102 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// Nothing here should take longer, on however slow a machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Bound on every wait, on a slow machine.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Faster than in earnest where a test waits for the bound, and no faster, so that a slow machine is not a dead one.
-pub(crate) fn pace() -> LinkTimeouts {
+/// Timeouts with a short backoff. The other bounds are long, so that a slow machine does not look dead.
+pub(crate) fn timeouts() -> LinkTimeouts {
     LinkTimeouts {
         attempt_max: Duration::from_secs(5),
         silence_max: Duration::from_secs(5),
-        pause_min: Duration::from_millis(20),
-        pause_max: Duration::from_millis(100),
-        greeting_max: Duration::from_secs(5),
+        backoff_min: Duration::from_millis(20),
+        backoff_max: Duration::from_millis(100),
+        hello_max: Duration::from_secs(5),
     }
 }
 
-/// With bounds that a test is going to wait for.
-pub(crate) fn impatient() -> LinkTimeouts {
+/// Timeouts for tests that wait until they expire.
+pub(crate) fn short_timeouts() -> LinkTimeouts {
     LinkTimeouts {
         attempt_max: Duration::from_millis(300),
         silence_max: Duration::from_millis(300),
-        greeting_max: Duration::from_millis(300),
-        ..pace()
+        hello_max: Duration::from_millis(300),
+        ..timeouts()
     }
 }
 
-pub(crate) fn own(region: &str, files: TlsFiles, peers: &[&str]) -> Arc<LocalIdentity> {
+pub(crate) fn tls_identity(region: &str, files: TlsFiles, peers: &[&str]) -> Arc<LocalIdentity> {
     let credentials = Credentials::load(region, files).unwrap();
-    own_with(region, TransportSecurity::Tls(Arc::new(credentials)), peers)
+    identity(region, TransportSecurity::Tls(Arc::new(credentials)), peers)
 }
 
-pub(crate) fn own_with(
+pub(crate) fn identity(
     region: &str,
-    protection: TransportSecurity,
+    security: TransportSecurity,
     peers: &[&str],
 ) -> Arc<LocalIdentity> {
     static INCARNATIONS: AtomicU64 = AtomicU64::new(1);
     let incarnation = INCARNATIONS.fetch_add(1, Ordering::Relaxed);
-    let own = LocalIdentity::new(region, incarnation, protection);
-    own.set_peers(peers.iter().copied());
-    Arc::new(own)
+    let identity = LocalIdentity::new(region, incarnation, security);
+    identity.set_peers(peers.iter().copied());
+    Arc::new(identity)
 }
 
-/// Keeps what it hears, and answers pings.
+/// Records messages, and replies to pings.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    pub(crate) heard: Mutex<Vec<(Caller, Session, Message)>>,
-    pub(crate) turned_away: Mutex<Vec<String>>,
-    pub(crate) open: Mutex<Vec<Caller>>,
-    /// How many pools each heartbeat speaks of.
+    pub(crate) messages: Mutex<Vec<(Caller, Session, Message)>>,
+    pub(crate) rejections: Mutex<Vec<String>>,
+    pub(crate) open_streams: Mutex<Vec<Caller>>,
+    /// Number of pools in each heartbeat.
     pub(crate) pools: AtomicU64,
-    /// Never answers while this is set.
-    pub(crate) stuck: AtomicBool,
+    /// Whether the handler waits instead of replying.
+    pub(crate) is_stuck: AtomicBool,
 }
 
 impl MessageHandler for Recorder {
     fn on_open(&self, caller: &Caller) {
-        self.open.lock().unwrap().push(caller.clone());
+        self.open_streams.lock().unwrap().push(caller.clone());
     }
 
-    async fn on_message(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
-        self.heard
+    async fn on_message(
+        &self,
+        caller: &Caller,
+        session: Session,
+        message: Message,
+    ) -> Vec<Message> {
+        self.messages
             .lock()
             .unwrap()
-            .push((caller.clone(), session, said.clone()));
-        while self.stuck.load(Ordering::SeqCst) {
+            .push((caller.clone(), session, message.clone()));
+        while self.is_stuck.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        match said {
+        match message {
             Message::Ping(ping) => vec![heartbeat(&ping, self.pools.load(Ordering::SeqCst))],
             _ => Vec::new(),
         }
     }
 
     fn on_close(&self, caller: &Caller) {
-        self.open.lock().unwrap().retain(|open| open != caller);
+        self.open_streams
+            .lock()
+            .unwrap()
+            .retain(|open| open != caller);
     }
 
     fn on_rejected(&self, _: Option<SocketAddr>, why: &str) {
-        self.turned_away.lock().unwrap().push(why.to_owned());
+        self.rejections.lock().unwrap().push(why.to_owned());
     }
 }
 
 impl Recorder {
     pub(crate) fn count(&self) -> usize {
-        self.heard.lock().unwrap().len()
+        self.messages.lock().unwrap().len()
     }
 }
 
-pub(crate) fn ping(session: Session, seq: u64) -> Message {
+pub(crate) fn ping_message(session: Session, seq: u64) -> Message {
     Message::Ping(Ping {
         session,
         seq,
@@ -136,7 +144,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
     })
 }
 
-/// The answering end. Stops when dropped.
+/// The accepting end of links. Dropping it stops it.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     pub(crate) recorder: Arc<Recorder>,
@@ -145,19 +153,19 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) async fn start(own: Arc<LocalIdentity>) -> Self {
-        Self::start_at(own, "127.0.0.1:0".parse().unwrap(), pace()).await
+    pub(crate) async fn start(identity: Arc<LocalIdentity>) -> Self {
+        Self::start_at(identity, "127.0.0.1:0".parse().unwrap(), timeouts()).await
     }
 
     pub(crate) async fn start_at(
-        own: Arc<LocalIdentity>,
+        identity: Arc<LocalIdentity>,
         address: SocketAddr,
-        pace: LinkTimeouts,
+        timeouts: LinkTimeouts,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let acceptor = Acceptor::new(own, listener, pace, Arc::clone(&recorder)).unwrap();
+        let acceptor = Acceptor::new(identity, listener, timeouts, Arc::clone(&recorder)).unwrap();
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(async move { acceptor.run(stopping).await.unwrap() });
         Self {
@@ -172,10 +180,10 @@ impl Service {
         self.stop.send_replace(true);
     }
 
-    /// Stops it in good order.
+    /// Stops the service and waits for its end.
     pub(crate) async fn stop(mut self) {
         self.begin_to_stop();
-        tokio::time::timeout(PATIENCE, &mut self.task)
+        tokio::time::timeout(WAIT_MAX, &mut self.task)
             .await
             .unwrap()
             .unwrap();
@@ -188,65 +196,65 @@ impl Drop for Service {
     }
 }
 
-/// The calling end, and what happened to it.
-pub(crate) struct Calling {
+/// The calling end of a link, and its events.
+pub(crate) struct Client {
     pub(crate) dialer: Dialer,
-    pub(crate) events: mpsc::Receiver<KeyedLinkEvent<u8>>,
+    pub(crate) events: mpsc::Receiver<(u8, LinkEvent)>,
 }
 
-impl Calling {
+impl Client {
     pub(crate) fn start(
-        own: &Arc<LocalIdentity>,
+        identity: &Arc<LocalIdentity>,
         region: &str,
         address: impl ToString,
-        pace: LinkTimeouts,
+        timeouts: LinkTimeouts,
     ) -> Self {
-        let (tell, events) = mpsc::channel(8);
+        let (sender, events) = mpsc::channel(8);
         let peer = PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
-        let dialer = Dialer::spawn(Arc::clone(own), peer, pace, 1, tell);
+        let dialer = Dialer::spawn(Arc::clone(identity), peer, timeouts, 1, sender);
         Self { dialer, events }
     }
 
     pub(crate) async fn next(&mut self) -> LinkEvent {
-        let next = tokio::time::timeout(PATIENCE, self.events.recv()).await;
-        next.expect("nothing happens").expect("it ended").event
+        let next = tokio::time::timeout(WAIT_MAX, self.events.recv()).await;
+        next.expect("an event in time").expect("the dialer runs").1
     }
 
-    pub(crate) async fn up(&mut self) -> Session {
+    pub(crate) async fn wait_until_up(&mut self) -> Session {
         match self.next().await {
-            LinkEvent::Up { session, .. } => session,
+            LinkEvent::Up { session } => session,
             other => panic!("not up: {other:?}"),
         }
     }
 
-    /// Up, however many attempts it takes.
-    pub(crate) async fn up_again(&mut self) -> Session {
+    /// Waits until the link is up, through failed attempts.
+    pub(crate) async fn wait_until_up_again(&mut self) -> Session {
         loop {
-            if let LinkEvent::Up { session, .. } = self.next().await {
+            if let LinkEvent::Up { session } = self.next().await {
                 return session;
             }
         }
     }
 
-    pub(crate) async fn down(&mut self) -> LinkError {
+    pub(crate) async fn wait_until_down(&mut self) -> LinkError {
         match self.next().await {
-            LinkEvent::Down { why, .. } => why,
+            LinkEvent::Down { error, .. } => error,
             other => panic!("not down: {other:?}"),
         }
     }
 
-    /// One ping and its answer.
-    pub(crate) async fn asks(&mut self, session: Session, seq: u64) -> Heartbeat {
-        self.dialer.send(&ping(session, seq)).unwrap();
+    /// Sends a ping and waits for its heartbeat.
+    pub(crate) async fn ping(&mut self, session: Session, seq: u64) -> Heartbeat {
+        self.dialer.send(&ping_message(session, seq)).unwrap();
         match self.next().await {
             LinkEvent::Message {
                 message: Message::Heartbeat(heartbeat),
-                session: said_on,
+                session: in_message,
             } => {
-                assert_eq!(said_on, session);
+                assert_eq!(in_message, session);
                 assert_eq!(heartbeat.ping_seq, seq);
                 heartbeat
             }
@@ -255,14 +263,14 @@ impl Calling {
     }
 }
 
-/// Waits until something is the case.
-pub(crate) async fn eventually(mut is: impl FnMut() -> bool) {
+/// Waits until a condition holds.
+pub(crate) async fn wait_until(mut condition: impl FnMut() -> bool) {
     let wait = async {
-        while !is() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
+    tokio::time::timeout(WAIT_MAX, wait)
         .await
-        .expect("it never came to be");
+        .expect("the condition in time");
 }

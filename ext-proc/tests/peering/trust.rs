@@ -1,74 +1,76 @@
-//! Who is let in, and who is believed.
+//! Verification of callers and peers.
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, Message, RefusedError};
+use isotherm_ext_proc::peering::{
+    Credentials, CredentialsError, LinkError, Message, RefusedError, TransportSecurity,
+};
 use isotherm_regions::{PoolReplicas, RegionRecord, SuccessorList};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::authority::{self, Authority, Files, Issued};
 use crate::raw;
-use crate::service::{Calling, Service, eventually, own, own_with, pace};
+use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
 
 async fn eu(authority: &Authority) -> (Files, Service) {
     let files = authority.files("eu");
-    let service = Service::start(own("eu", files.paths(), &["us"])).await;
+    let service = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
     (files, service)
 }
 
-fn tls(why: &LinkError) -> &str {
-    match why {
+fn tls(error: &LinkError) -> &str {
+    match error {
         LinkError::Refused(RefusedError::Tls(why)) => why,
         other => panic!("not refused by TLS: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn peers_talk_and_know_each_others_names() {
+async fn peers_exchange_messages_under_verified_names() {
     let authority = Authority::new();
     let (_files, eu) = eu(&authority).await;
     let files = authority.files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    let session = us.up().await;
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    let session = us.wait_until_up().await;
     for seq in 1..=20 {
-        let heartbeat = us.asks(session, seq).await;
+        let heartbeat = us.ping(session, seq).await;
         assert!(heartbeat.advertisement.adopted.contains("asia"));
     }
-    let heard = eu.recorder.heard.lock().unwrap().clone();
-    assert_eq!(heard.len(), 20);
+    let messages = eu.recorder.messages.lock().unwrap().clone();
+    assert_eq!(messages.len(), 20);
     assert!(
-        heard
+        messages
             .iter()
             .all(|(caller, said_on, _)| &*caller.region == "us"
                 && caller.session == session
                 && *said_on == session)
     );
-    assert_eq!(eu.recorder.open.lock().unwrap().len(), 1);
+    assert_eq!(eu.recorder.open_streams.lock().unwrap().len(), 1);
     drop(us);
-    eventually(|| eu.recorder.open.lock().unwrap().is_empty()).await;
+    wait_until(|| eu.recorder.open_streams.lock().unwrap().is_empty()).await;
 }
 
 #[tokio::test]
-async fn a_sibling_is_one_who_shows_the_own_name() {
+async fn a_service_with_the_same_name_is_a_sibling() {
     let authority = Authority::new();
     let (files, eu) = eu(&authority).await;
-    let sibling = own("eu", files.paths(), &[]);
-    let mut sibling = Calling::start(&sibling, "eu", eu.address, pace());
-    let session = sibling.up().await;
-    sibling.asks(session, 1).await;
-    assert_eq!(&*eu.recorder.heard.lock().unwrap()[0].0.region, "eu");
+    let sibling = tls_identity("eu", files.paths(), &[]);
+    let mut sibling = Client::start(&sibling, "eu", eu.address, timeouts());
+    let session = sibling.wait_until_up().await;
+    sibling.ping(session, 1).await;
+    assert_eq!(&*eu.recorder.messages.lock().unwrap()[0].0.region, "eu");
 }
 
 #[tokio::test]
-async fn a_record_of_ten_thousand_replicas_travels_whole() {
+async fn a_record_of_ten_thousand_replicas_arrives_whole() {
     let authority = Authority::new();
     let (_files, eu) = eu(&authority).await;
     let files = authority.files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    us.up().await;
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    us.wait_until_up().await;
     let replicas = |pool: u32| {
         (0..5_000).map(move |n| format!("[2001:db8::{pool}:{n:x}]:{}", 8000 + n).into())
     };
@@ -88,103 +90,105 @@ async fn a_record_of_ten_thousand_replicas_travels_whole() {
         },
     }));
     us.dialer.send(&record).unwrap();
-    eventually(|| eu.recorder.count() == 1).await;
-    assert_eq!(eu.recorder.heard.lock().unwrap()[0].2, record);
+    wait_until(|| eu.recorder.count() == 1).await;
+    assert_eq!(eu.recorder.messages.lock().unwrap()[0].2, record);
 }
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_refused() {
-    // Of another name, and one that only calls itself the same.
+    // An authority of another name, and another authority of the same name.
     for (name, expected) in [
         ("another", "UnknownIssuer"),
         ("an authority", "BadSignature"),
     ] {
         let (_files, eu) = eu(&Authority::named(name)).await;
         let files = Authority::new().files("us");
-        let us = own("us", files.paths(), &["eu"]);
-        let mut us = Calling::start(&us, "eu", eu.address, pace());
-        let why = us.down().await;
-        assert!(tls(&why).contains(expected), "{why}");
+        let us = tls_identity("us", files.paths(), &["eu"]);
+        let mut us = Client::start(&us, "eu", eu.address, timeouts());
+        let error = us.wait_until_down().await;
+        assert!(tls(&error).contains(expected), "{error}");
         assert_eq!(eu.recorder.count(), 0);
     }
 }
 
 #[tokio::test]
-async fn a_caller_of_another_authority_is_refused_and_told_so() {
+async fn a_caller_of_another_authority_learns_that_it_is_refused() {
     let (ours, other) = (Authority::new(), Authority::named("another"));
     let (_files, eu) = eu(&ours).await;
-    // It believes both, so that it is the server that objects.
+    // The caller trusts both authorities, so the service refuses the link.
     let both = format!("{}{}", ours.pem, other.pem);
     let files = Files::new(&other.issue("us.isotherm"), &both);
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
     for _ in 0..5 {
-        let why = us.down().await;
-        assert!(tls(&why).contains("UnknownCA"), "{why}");
+        let error = us.wait_until_down().await;
+        assert!(tls(&error).contains("UnknownCA"), "{error}");
     }
-    assert!(eu.recorder.open.lock().unwrap().is_empty());
-    assert!(eu.recorder.turned_away.lock().unwrap()[0].contains("UnknownIssuer"));
+    assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
+    assert!(eu.recorder.rejections.lock().unwrap()[0].contains("UnknownIssuer"));
 }
 
 #[tokio::test]
 async fn a_server_of_another_name_is_refused() {
     let authority = Authority::new();
     let files = authority.files("asia");
-    let asia = Service::start(own("asia", files.paths(), &["us"])).await;
+    let asia = Service::start(tls_identity("asia", files.paths(), &["us"])).await;
     let files = authority.files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", asia.address, pace());
-    let why = us.down().await;
-    assert!(tls(&why).contains("not valid for name"), "{why}");
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", asia.address, timeouts());
+    let error = us.wait_until_down().await;
+    assert!(tls(&error).contains("not valid for name"), "{error}");
 }
 
 #[tokio::test]
-async fn a_caller_that_is_no_peer_is_refused_and_told_so() {
+async fn a_caller_that_is_no_peer_learns_that_it_is_refused() {
     let authority = Authority::new();
     let (_files, eu) = eu(&authority).await;
     let files = authority.files("mars");
-    let mars = own("mars", files.paths(), &["eu"]);
-    let mut mars = Calling::start(&mars, "eu", eu.address, pace());
+    let mars = tls_identity("mars", files.paths(), &["eu"]);
+    let mut mars = Client::start(&mars, "eu", eu.address, timeouts());
     for _ in 0..5 {
-        tls(&mars.down().await);
+        tls(&mars.wait_until_down().await);
     }
-    assert!(eu.recorder.open.lock().unwrap().is_empty());
+    assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_peer_is_let_in_when_it_becomes_one_and_cut_off_when_it_is_none_any_more() {
+async fn a_peer_is_accepted_once_configured_and_cut_off_once_removed() {
     let authority = Authority::new();
     let files = authority.files("eu");
-    let eu_own = own("eu", files.paths(), &[]);
+    let eu_own = tls_identity("eu", files.paths(), &[]);
     let eu = Service::start(Arc::clone(&eu_own)).await;
     let files = authority.files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    tls(&us.down().await);
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    tls(&us.wait_until_down().await);
     eu_own.set_peers(["us"]);
-    let session = us.up_again().await;
-    us.asks(session, 1).await;
+    let session = us.wait_until_up_again().await;
+    us.ping(session, 1).await;
     eu_own.set_peers(["asia"]);
-    us.dialer.send(&crate::service::ping(session, 2)).unwrap();
-    let why = us.down().await;
+    us.dialer
+        .send(&crate::service::ping_message(session, 2))
+        .unwrap();
+    let error = us.wait_until_down().await;
     assert!(
-        matches!(why, LinkError::Refused(RefusedError::Status { .. })),
-        "{why}"
+        matches!(error, LinkError::Refused(RefusedError::Status { .. })),
+        "{error}"
     );
-    tls(&us.down().await);
+    tls(&us.wait_until_down().await);
 }
 
 #[tokio::test]
-async fn a_certificate_for_several_regions_says_nothing_of_who_calls() {
+async fn a_certificate_for_several_regions_identifies_no_caller() {
     let authority = Authority::new();
     let files = authority.files("eu");
-    let eu = Service::start(own("eu", files.paths(), &["us", "asia"])).await;
+    let eu = Service::start(tls_identity("eu", files.paths(), &["us", "asia"])).await;
     let both = authority.issue_for(&["us.isotherm", "asia.isotherm"]);
     let files = Files::new(&both, &authority.pem);
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", eu.address, pace());
-    tls(&us.down().await);
-    assert!(eu.recorder.open.lock().unwrap().is_empty());
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    tls(&us.wait_until_down().await);
+    assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -195,14 +199,14 @@ async fn an_expired_server_is_refused() {
     let expired = authority.issue_expired("eu.isotherm");
     let server = tokio::spawn(async move { raw::tls_server(listener, &expired).await });
     let files = authority.files("us");
-    let us = own("us", files.paths(), &["eu"]);
-    let mut us = Calling::start(&us, "eu", address, pace());
-    let why = us.down().await;
-    assert!(tls(&why).contains("expired"), "{why}");
+    let us = tls_identity("us", files.paths(), &["eu"]);
+    let mut us = Client::start(&us, "eu", address, timeouts());
+    let error = us.wait_until_down().await;
+    assert!(tls(&error).contains("expired"), "{error}");
     assert!(server.await.unwrap().is_err());
 }
 
-/// A client that is refused may learn it only when it reads: in TLS 1.3 its own handshake is done before.
+/// Whether the service refuses a client. In TLS 1.3 the client may learn it only when it reads, after its own handshake.
 async fn is_refused(address: std::net::SocketAddr, ca: &str, issued: Option<&Issued>) -> bool {
     match raw::tls_client(address, ca, issued).await {
         Err(_) => true,
@@ -211,41 +215,37 @@ async fn is_refused(address: std::net::SocketAddr, ca: &str, issued: Option<&Iss
 }
 
 #[tokio::test]
-async fn an_expired_caller_and_one_without_a_certificate_are_refused() {
+async fn a_caller_with_an_expired_or_missing_certificate_is_refused() {
     let authority = Authority::new();
     let (_files, eu) = eu(&authority).await;
     let expired = authority.issue_expired("us.isotherm");
     assert!(is_refused(eu.address, &authority.pem, Some(&expired)).await);
     assert!(is_refused(eu.address, &authority.pem, None).await);
-    eventually(|| eu.recorder.turned_away.lock().unwrap().len() == 2).await;
+    wait_until(|| eu.recorder.rejections.lock().unwrap().len() == 2).await;
 }
 
 #[tokio::test]
-async fn a_plain_client_is_refused() {
+async fn a_caller_without_tls_is_refused() {
     let authority = Authority::new();
     let (_files, eu) = eu(&authority).await;
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     socket.write_all(preface).await.unwrap();
     let mut answer = Vec::new();
-    // An alert at most, and then the end.
+    // The service sends an alert at most, and closes.
     let _ = socket.read_to_end(&mut answer).await;
     assert!(answer.len() < 16, "{answer:?}");
-    eventually(|| !eu.recorder.turned_away.lock().unwrap().is_empty()).await;
-    // A service that was set up without TLS by mistake is told from one that is gone.
-    let plain = own_with(
-        "us",
-        isotherm_ext_proc::peering::TransportSecurity::Plaintext,
-        &["eu"],
-    );
-    let mut plain = Calling::start(&plain, "eu", eu.address, pace());
-    let why = plain.down().await;
-    assert!(matches!(why, LinkError::Refused(_)), "{why:?}");
-    assert!(eu.recorder.open.lock().unwrap().is_empty());
+    wait_until(|| !eu.recorder.rejections.lock().unwrap().is_empty()).await;
+    // The dialer distinguishes a service without TLS from one that is unreachable.
+    let plain = identity("us", TransportSecurity::Plaintext, &["eu"]);
+    let mut plain = Client::start(&plain, "eu", eu.address, timeouts());
+    let error = plain.wait_until_down().await;
+    assert!(matches!(error, LinkError::Refused(_)), "{error:?}");
+    assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
 }
 
 #[test]
-fn a_service_does_not_start_with_what_others_would_refuse() {
+fn credentials_that_other_regions_would_refuse_do_not_load() {
     let authority = Authority::new();
     let load = |issued: &Issued, ca: &str| {
         let files = Files::new(issued, ca);

@@ -1,12 +1,11 @@
 //! Requests that ask by a decision stream, over real sockets.
 
 use isotherm_decision_proto::{
-    Action, ClientMessage, DecisionRequest, DecisionResponse, Header, PATH, RequestEnd,
+    Action, ClientMessage, DecisionRequest, DecisionResponse, Header, METHOD, RequestEnd, SERVICE,
     ServerMessage,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -25,11 +24,9 @@ impl DecisionStream {
         let mut client = tonic::client::Grpc::new(service.channel.clone());
         client.ready().await.unwrap();
         let messages = tonic::Request::new(ReceiverStream::new(messages));
+        let path = format!("/{SERVICE}/{METHOD}").parse().unwrap();
         let codec = ProstCodec::<ClientMessage, ServerMessage>::default();
-        let from_service = client
-            .streaming(messages, PathAndQuery::from_static(PATH), codec)
-            .await?
-            .into_inner();
+        let from_service = client.streaming(messages, path, codec).await?.into_inner();
         Ok(Self {
             to_service,
             from_service,

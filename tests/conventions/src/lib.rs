@@ -58,6 +58,9 @@ pub fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// The beginning of files that `prost-build` writes.
+const GENERATED: &str = "// This file is @generated";
+
 /// A parsed Rust source file.
 #[derive(Debug)]
 pub struct Source {
@@ -68,7 +71,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Parses every Rust file whose path satisfies `is_wanted`.
+    /// Parses every Rust file whose path satisfies `is_wanted`, except for generated ones.
     ///
     /// # Panics
     /// When a file cannot be read or parsed.
@@ -77,8 +80,10 @@ impl Source {
         files(&[".rs"])
             .into_iter()
             .filter(|path| is_wanted(path))
-            .map(|path| {
-                let tree = syn::parse_file(&text(&path));
+            .map(|path| (text(&path), path))
+            .filter(|(text, _)| !text.starts_with(GENERATED))
+            .map(|(text, path)| {
+                let tree = syn::parse_file(&text);
                 let tree = tree.unwrap_or_else(|error| panic!("{path}: {error}"));
                 Self { path, tree }
             })

@@ -7,7 +7,8 @@
 )]
 
 use isotherm_decision_proto::{
-    Action, ClientMessage, DecisionResponse, ImmediateResponse, PATH, Route, ServerMessage,
+    Action, ClientMessage, DecisionResponse, ImmediateResponse, METHOD, Route, SERVICE,
+    ServerMessage,
 };
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_wasm_host::{Action as FilterAction, Filter, Headers};
@@ -22,7 +23,10 @@ fn asked() -> (Filter, u32) {
     let mut filter = Filter::configured(CONFIGURATION).unwrap();
     assert_eq!(filter.host().tick_ms, 100);
     filter.tick().unwrap();
-    assert_eq!(filter.host().streams, [format!("isotherm{PATH}")]);
+    assert_eq!(
+        filter.host().streams,
+        [format!("isotherm/{SERVICE}/{METHOD}")]
+    );
     filter.stream_message(0, &[]).unwrap();
     send(&mut filter, FilterAction::Pause);
     let [message] = &*filter.host().sent else {

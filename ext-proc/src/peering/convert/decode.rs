@@ -1,4 +1,4 @@
-//! What is heard, as the program has it, if it makes sense.
+//! From the wire's messages to the program's, with every check.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,129 +6,166 @@ use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_regions::{
-    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
+    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
 use isotherm_router::PeerReport;
 
-use super::{BLOCKS_MAX, DecodeError, NAME_BYTES_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
-use crate::peering::message::{NamedPlacement, NamedTarget};
-use crate::peering::wire;
+use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
+use crate::peering::message::{Message, NamedPlacement, NamedTarget};
+use crate::peering::wire::{self, Envelope, Payload};
 
-pub(super) fn held(held: Option<&wire::Held>) -> RecordVersion {
-    held.map_or_else(RecordVersion::default, |held| RecordVersion {
-        replicas: held.replicas,
-        successors: held.heirs,
-        has_previous: held.settled,
-    })
+/// Why a message is not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::peering) enum DecodeError {
+    #[error("a name is empty or longer than {NAME_BYTES_MAX} bytes")]
+    Name,
+    #[error("more than {max} {of}")]
+    Many { of: &'static str, max: usize },
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    #[error("the drain rate is negative or not finite")]
+    Rate,
+    #[error("the number of block hashes differs from the number of block ends")]
+    Blocks,
 }
 
-pub(super) fn stance(stance: Option<wire::Stance>) -> Result<Advertisement, DecodeError> {
-    let stance = stance.ok_or(DecodeError::Missing("the stance"))?;
+/// The program's message; `None` for a kind that this version does not know, and for a Hello after the first message.
+///
+/// # Errors
+///
+/// When the message is not valid.
+pub(in crate::peering) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError> {
+    let session = Session(envelope.session);
+    Ok(Some(match envelope.payload {
+        None | Some(Payload::Hello(_)) => return Ok(None),
+        Some(Payload::Ping(ping)) => Message::Ping(Ping {
+            session,
+            seq: ping.seq,
+            record_version: record_version(ping.record_version),
+            advertisement: advertisement(ping.advertisement)?,
+        }),
+        Some(Payload::Heartbeat(message)) => Message::Heartbeat(heartbeat(session, message)?),
+        Some(Payload::Record(message)) => Message::Record(Arc::new(record(message)?)),
+        Some(Payload::Placements(message)) => {
+            let placements = bounded(message.placements, PLACEMENTS_MAX, "placements")?;
+            Message::Placements(placements.map(placement).collect::<Result<_, _>>()?)
+        }
+    }))
+}
+
+fn record_version(version: Option<wire::RecordVersion>) -> RecordVersion {
+    let version = version.unwrap_or_default();
+    RecordVersion {
+        replicas: version.replicas,
+        successors: version.successors,
+        has_previous: version.has_previous,
+    }
+}
+
+fn advertisement(message: Option<wire::Advertisement>) -> Result<Advertisement, DecodeError> {
+    let message = message.ok_or(DecodeError::Missing("the advertisement"))?;
     let set = |names| regions(names)?.collect::<Result<BTreeSet<_>, _>>();
     Ok(Advertisement {
-        incarnation: Incarnation(stance.incarnation),
-        version: stance.number,
-        has_gateway: stance.gateway,
-        adopted: set(stance.holds)?,
-        yielded: set(stance.yields)?,
-        requested: set(stance.asks)?,
+        incarnation: Incarnation(message.incarnation),
+        version: message.version,
+        has_gateway: message.has_gateway,
+        adopted: set(message.adopted)?,
+        yielded: set(message.yielded)?,
+        requested: set(message.requested)?,
     })
 }
 
-pub(super) fn heartbeat(session: Session, said: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
-    let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(pool);
-    let views = bounded(said.views, REGIONS_MAX, "regions")?.map(view);
+fn heartbeat(session: Session, message: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
+    let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool);
+    let views = bounded(message.views, REGIONS_MAX, "regions")?.map(view);
     Ok(Heartbeat {
         session,
-        ping_seq: said.answers,
-        version: short(said.software).into(),
-        advertisement: stance(said.stance)?,
+        ping_seq: message.ping_seq,
+        version: truncated(message.software_version).into(),
+        advertisement: advertisement(message.advertisement)?,
         pools: pools.collect::<Result<_, _>>()?,
         views: views.collect::<Result<_, _>>()?,
     })
 }
 
-fn pool(said: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
-    if !(said.drain_per_s.is_finite() && said.drain_per_s >= 0.0) {
+fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
+    if !(message.drain_per_s.is_finite() && message.drain_per_s >= 0.0) {
         return Err(DecodeError::Rate);
     }
     let report = PeerReport {
-        available: said.available,
-        replicas: said.replicas,
-        free_capacity: said.free_capacity,
-        queue: said.queue,
-        drain_per_s: said.drain_per_s,
+        available: message.available,
+        replicas: message.replicas,
+        free_capacity: message.free_capacity,
+        queue: message.queue,
+        drain_per_s: message.drain_per_s,
     };
-    Ok((name(said.model)?, report))
+    Ok((name(message.model)?, report))
 }
 
-fn view(said: wire::View) -> Result<PeerView, DecodeError> {
+fn view(message: wire::PeerView) -> Result<PeerView, DecodeError> {
+    let alive = |liveness: wire::Liveness| Liveness::Alive {
+        has_gateway: liveness.has_gateway,
+        round_trip: Duration::from_micros(liveness.round_trip_us),
+    };
     Ok(PeerView {
-        region: region(said.region)?,
-        liveness: said
-            .alive
-            .map_or(Liveness::Silent, |alive| Liveness::Alive {
-                has_gateway: alive.gateway,
-                round_trip: Duration::from_micros(alive.round_trip_us),
-            }),
-        record_version: held(said.has.as_ref()),
+        region: region(message.region)?,
+        liveness: message.liveness.map_or(Liveness::Silent, alive),
+        record_version: record_version(message.record_version),
     })
 }
 
-pub(super) fn record(said: wire::Record) -> Result<RegionRecord, DecodeError> {
-    let replicas: usize = said.pools.iter().map(|pool| pool.replicas.len()).sum();
+fn record(message: wire::RegionRecord) -> Result<RegionRecord, DecodeError> {
+    let replicas: usize = message.pools.iter().map(|pool| pool.replicas.len()).sum();
     if replicas > REPLICAS_MAX {
         return Err(DecodeError::Many {
             of: "replicas",
             max: REPLICAS_MAX,
         });
     }
-    let members = |pool: wire::Members| {
+    let pool = |pool: wire::PoolReplicas| {
         let replicas = pool.replicas.into_iter().map(name);
         Ok(PoolReplicas {
             model: name(pool.model)?,
             replicas: replicas.collect::<Result<_, _>>()?,
         })
     };
-    let pools = bounded(said.pools, POOLS_MAX, "pools")?.map(members);
-    let heirs = said.heirs.unwrap_or_default();
+    let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool);
+    let successors = message.successors.unwrap_or_default();
+    let previous = successors.previous;
     let list = |names| regions(names)?.collect::<Result<Vec<_>, _>>();
     Ok(RegionRecord {
-        region: region(said.region)?,
-        version: said.version,
+        region: region(message.region)?,
+        version: message.version,
         pools: pools.collect::<Result<_, _>>()?,
         successors: SuccessorList {
-            version: heirs.version,
-            order: list(heirs.order)?,
-            previous: heirs.prior.map(|prior| list(prior.regions)).transpose()?,
+            version: successors.version,
+            order: list(successors.order)?,
+            previous: previous.map(|names| list(names.regions)).transpose()?,
         },
     })
 }
 
-pub(super) fn placed(said: wire::Placement) -> Result<NamedPlacement, DecodeError> {
-    if said.hashes.len() != said.ends_bytes.len() {
+fn placement(message: wire::Placement) -> Result<NamedPlacement, DecodeError> {
+    if message.hashes.len() != message.ends_bytes.len() {
         return Err(DecodeError::Blocks);
     }
-    let ends = said.ends_bytes.into_iter();
-    let blocks = bounded(said.hashes, BLOCKS_MAX, "blocks")?.zip(ends);
+    let hashes = bounded(message.hashes, BLOCKS_MAX, "blocks")?;
+    let block = |(hash, end_bytes)| BlockHash { hash, end_bytes };
     Ok(NamedPlacement {
-        model: name(said.model)?,
-        at: match said.target.ok_or(DecodeError::Missing("the target"))? {
+        model: name(message.model)?,
+        target: match message.target.ok_or(DecodeError::Missing("the target"))? {
             wire::Target::Replica(address) => NamedTarget::Replica(name(address)?),
             wire::Target::Region(region) => NamedTarget::Region(name(region)?),
         },
-        parent: said.parent.map(|block| BlockHash {
-            hash: block.hash,
-            end_bytes: block.end_bytes,
-        }),
-        blocks: blocks
-            .map(|(hash, end_bytes)| BlockHash { hash, end_bytes })
-            .collect(),
+        parent: message
+            .parent
+            .map(|parent| block((parent.hash, parent.end_bytes))),
+        blocks: hashes.zip(message.ends_bytes).map(block).collect(),
     })
 }
 
-pub(super) fn bounded<T>(
+fn bounded<T>(
     list: Vec<T>,
     max: usize,
     of: &'static str,
@@ -156,8 +193,8 @@ fn name(text: String) -> Result<Arc<str>, DecodeError> {
     Ok(text.into())
 }
 
-/// Text for people only: cut rather than refused.
-fn short(mut text: String) -> String {
+/// Text for people: decoding truncates it and does not refuse it.
+fn truncated(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(NAME_BYTES_MAX));
     text
 }

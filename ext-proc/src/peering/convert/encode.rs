@@ -1,37 +1,52 @@
-//! What is said, as the wire has it.
+//! From the program's messages to the wire's.
 
 use std::sync::Arc;
 
 use isotherm_regions::{
     Advertisement, Heartbeat, Liveness, PeerView, PoolReplicas, RecordVersion, RegionName,
-    RegionRecord,
+    RegionRecord, Session,
 };
 use isotherm_router::PeerReport;
 
-use crate::peering::message::{NamedPlacement, NamedTarget};
-use crate::peering::wire;
+use crate::peering::message::{Message, NamedPlacement, NamedTarget};
+use crate::peering::wire::{self, Envelope, Payload};
 
-pub(super) fn held(held: RecordVersion) -> wire::Held {
-    let RecordVersion {
-        replicas,
-        successors: heirs,
-        has_previous: settled,
-    } = held;
-    wire::Held {
-        replicas,
-        heirs,
-        settled,
+/// The message of a stream.
+pub(in crate::peering) fn encode(session: Session, message: &Message) -> Envelope {
+    let payload = match message {
+        Message::Ping(ping) => Payload::Ping(wire::Ping {
+            seq: ping.seq,
+            record_version: Some(record_version(ping.record_version)),
+            advertisement: Some(advertisement(&ping.advertisement)),
+        }),
+        Message::Heartbeat(message) => Payload::Heartbeat(heartbeat(message)),
+        Message::Record(message) => Payload::Record(record(message)),
+        Message::Placements(placements) => Payload::Placements(wire::Placements {
+            placements: placements.iter().map(placement).collect(),
+        }),
+    };
+    Envelope {
+        session: session.0,
+        payload: Some(payload),
     }
 }
 
-pub(super) fn stance(stance: &Advertisement) -> wire::Stance {
-    wire::Stance {
-        incarnation: stance.incarnation.0,
-        number: stance.version,
-        gateway: stance.has_gateway,
-        holds: names(&stance.adopted),
-        yields: names(&stance.yielded),
-        asks: names(&stance.requested),
+fn record_version(version: RecordVersion) -> wire::RecordVersion {
+    wire::RecordVersion {
+        replicas: version.replicas,
+        successors: version.successors,
+        has_previous: version.has_previous,
+    }
+}
+
+fn advertisement(advertisement: &Advertisement) -> wire::Advertisement {
+    wire::Advertisement {
+        incarnation: advertisement.incarnation.0,
+        version: advertisement.version,
+        has_gateway: advertisement.has_gateway,
+        adopted: names(&advertisement.adopted),
+        yielded: names(&advertisement.yielded),
+        requested: names(&advertisement.requested),
     }
 }
 
@@ -39,7 +54,7 @@ fn names<'a>(names: impl IntoIterator<Item = &'a RegionName>) -> Vec<String> {
     names.into_iter().map(ToString::to_string).collect()
 }
 
-pub(super) fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
+fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
     let pool = |(model, report): &(Arc<str>, PeerReport)| wire::PoolReport {
         model: model.to_string(),
         available: report.available,
@@ -48,61 +63,70 @@ pub(super) fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         queue: report.queue,
         drain_per_s: report.drain_per_s,
     };
-    let view = |view: &PeerView| wire::View {
-        region: view.region.to_string(),
-        alive: match view.liveness {
-            Liveness::Silent => None,
-            Liveness::Alive {
-                has_gateway: gateway,
-                round_trip,
-            } => Some(wire::Alive {
-                gateway,
-                round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
-            }),
-        },
-        has: Some(held(view.record_version)),
-    };
     wire::Heartbeat {
-        answers: heartbeat.ping_seq,
-        software: heartbeat.version.to_string(),
-        stance: Some(stance(&heartbeat.advertisement)),
+        ping_seq: heartbeat.ping_seq,
+        software_version: heartbeat.version.to_string(),
+        advertisement: Some(advertisement(&heartbeat.advertisement)),
         pools: heartbeat.pools.iter().map(pool).collect(),
         views: heartbeat.views.iter().map(view).collect(),
     }
 }
 
-pub(super) fn record(record: &RegionRecord) -> wire::Record {
-    let members = |members: &PoolReplicas| wire::Members {
-        model: members.model.to_string(),
-        replicas: members.replicas.iter().map(ToString::to_string).collect(),
+fn view(view: &PeerView) -> wire::PeerView {
+    let liveness = match view.liveness {
+        Liveness::Silent => None,
+        Liveness::Alive {
+            has_gateway,
+            round_trip,
+        } => Some(wire::Liveness {
+            has_gateway,
+            round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
+        }),
     };
-    let heirs = &record.successors;
-    wire::Record {
+    wire::PeerView {
+        region: view.region.to_string(),
+        liveness,
+        record_version: Some(record_version(view.record_version)),
+    }
+}
+
+fn record(record: &RegionRecord) -> wire::RegionRecord {
+    let pool = |pool: &PoolReplicas| wire::PoolReplicas {
+        model: pool.model.to_string(),
+        replicas: pool.replicas.iter().map(ToString::to_string).collect(),
+    };
+    let successors = &record.successors;
+    let previous = successors.previous.as_ref();
+    wire::RegionRecord {
         region: record.region.to_string(),
         version: record.version,
-        pools: record.pools.iter().map(members).collect(),
-        heirs: Some(wire::Heirs {
-            version: heirs.version,
-            order: names(&heirs.order),
-            prior: heirs.previous.as_ref().map(|prior| wire::RegionList {
-                regions: names(prior),
+        pools: record.pools.iter().map(pool).collect(),
+        successors: Some(wire::SuccessorList {
+            version: successors.version,
+            order: names(&successors.order),
+            previous: previous.map(|previous| wire::RegionNames {
+                regions: names(previous),
             }),
         }),
     }
 }
 
-pub(super) fn placed(placed: &NamedPlacement) -> wire::Placement {
+fn placement(placement: &NamedPlacement) -> wire::Placement {
     wire::Placement {
-        model: placed.model.to_string(),
-        target: Some(match &placed.at {
+        model: placement.model.to_string(),
+        target: Some(match &placement.target {
             NamedTarget::Replica(address) => wire::Target::Replica(address.to_string()),
             NamedTarget::Region(name) => wire::Target::Region(name.to_string()),
         }),
-        parent: placed.parent.map(|block| wire::BlockHash {
+        parent: placement.parent.map(|block| wire::PrefixBlock {
             hash: block.hash,
             end_bytes: block.end_bytes,
         }),
-        hashes: placed.blocks.iter().map(|block| block.hash).collect(),
-        ends_bytes: placed.blocks.iter().map(|block| block.end_bytes).collect(),
+        hashes: placement.blocks.iter().map(|block| block.hash).collect(),
+        ends_bytes: placement
+            .blocks
+            .iter()
+            .map(|block| block.end_bytes)
+            .collect(),
     }
 }

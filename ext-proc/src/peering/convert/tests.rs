@@ -1,26 +1,29 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_regions::{
-    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, PoolReplicas, RecordVersion,
-    RegionName, RegionRecord, SuccessorList,
+    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
+    RegionName, RegionRecord, Session, SuccessorList,
 };
 use isotherm_router::PeerReport;
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::decode::DecodeError;
 use super::*;
 use crate::peering::message::NamedTarget;
+use crate::peering::wire::{self, Envelope, Payload};
 
-const SESSION: u64 = 77;
+const SESSION: Session = Session(77);
 
-fn there_and_back(said: &Message) -> Option<Message> {
-    let bytes = to_wire(SESSION, said).encode_to_vec();
-    from_wire(wire::Envelope::decode(&*bytes).unwrap()).unwrap()
+fn round_trip(message: &Message) -> Option<Message> {
+    let bytes = encode(SESSION, message).encode_to_vec();
+    decode(Envelope::decode(&*bytes).unwrap()).unwrap()
 }
 
-fn stance_of(regions: &[&str]) -> Advertisement {
+fn advertisement_of(regions: &[&str]) -> Advertisement {
     let set = || regions.iter().map(|name| RegionName::from(*name)).collect();
     Advertisement {
         incarnation: Incarnation(u64::MAX),
@@ -32,7 +35,7 @@ fn stance_of(regions: &[&str]) -> Advertisement {
     }
 }
 
-const HELD: RecordVersion = RecordVersion {
+const VERSION: RecordVersion = RecordVersion {
     replicas: 4,
     successors: 5,
     has_previous: true,
@@ -43,29 +46,29 @@ fn examples() -> Vec<Message> {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
     };
-    let placed = |at, parent| NamedPlacement {
+    let placement = |target, parent| NamedPlacement {
         model: "llama".into(),
-        at,
+        target,
         parent,
         blocks: (1..300).map(block).collect(),
     };
-    let view = |sight| PeerView {
+    let view = |liveness| PeerView {
         region: "asia".into(),
-        liveness: sight,
-        record_version: HELD,
+        liveness,
+        record_version: VERSION,
     };
     vec![
         Message::Ping(Ping {
-            session: Session(SESSION),
+            session: SESSION,
             seq: 9,
-            record_version: HELD,
-            advertisement: stance_of(&["asia", "eu"]),
+            record_version: VERSION,
+            advertisement: advertisement_of(&["asia", "eu"]),
         }),
         Message::Heartbeat(Heartbeat {
-            session: Session(SESSION),
+            session: SESSION,
             ping_seq: 9,
             version: "1.2.3".into(),
-            advertisement: stance_of(&[]),
+            advertisement: advertisement_of(&[]),
             pools: vec![(
                 "llama".into(),
                 PeerReport {
@@ -104,38 +107,37 @@ fn examples() -> Vec<Message> {
             successors: SuccessorList::default(),
         })),
         Message::Placements(vec![
-            placed(NamedTarget::Replica("10.0.0.1:8000".into()), None),
-            placed(NamedTarget::Region("eu".into()), Some(block(0))),
+            placement(NamedTarget::Replica("10.0.0.1:8000".into()), None),
+            placement(NamedTarget::Region("eu".into()), Some(block(0))),
         ]),
     ]
 }
 
 #[test]
-fn what_is_said_is_what_is_heard() {
-    for said in examples() {
-        assert_eq!(there_and_back(&said).as_ref(), Some(&said));
+fn a_message_survives_encoding_and_decoding() {
+    for message in examples() {
+        assert_eq!(round_trip(&message).as_ref(), Some(&message));
     }
 }
 
 #[test]
-fn what_a_later_version_says_is_passed_over() {
+fn a_message_of_an_unknown_kind_is_ignored() {
     // Field 15, which no kind of message has.
-    let said = wire::Envelope::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
-    assert_eq!(from_wire(said), Ok(None));
+    let envelope = Envelope::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
+    assert_eq!(decode(envelope), Ok(None));
 }
 
 #[test]
-fn nonsense_is_refused() {
-    let said = |what| {
-        from_wire(wire::Envelope {
+fn invalid_messages_are_refused() {
+    let decode = |payload| {
+        decode(Envelope {
             session: 1,
-            payload: Some(what),
+            payload: Some(payload),
         })
     };
-    let ping = wire::Ping::default();
     assert_eq!(
-        said(Payload::Ping(ping)),
-        Err(DecodeError::Missing("the stance"))
+        decode(Payload::Ping(wire::Ping::default())),
+        Err(DecodeError::Missing("the advertisement"))
     );
 
     let rate = |drain_per_s| {
@@ -144,31 +146,29 @@ fn nonsense_is_refused() {
             drain_per_s,
             ..wire::PoolReport::default()
         };
-        said(Payload::Heartbeat(wire::Heartbeat {
-            stance: Some(wire::Stance::default()),
+        decode(Payload::Heartbeat(wire::Heartbeat {
+            advertisement: Some(wire::Advertisement::default()),
             pools: vec![pool],
             ..wire::Heartbeat::default()
         }))
     };
     assert!(rate(1.0).is_ok());
-    for wrong in [f32::NAN, f32::INFINITY, -1.0] {
-        assert_eq!(rate(wrong), Err(DecodeError::Rate));
+    for invalid in [f32::NAN, f32::INFINITY, -1.0] {
+        assert_eq!(rate(invalid), Err(DecodeError::Rate));
     }
 
     let record = |region: String| {
-        said(Payload::Record(wire::Record {
+        decode(Payload::Record(wire::RegionRecord {
             region,
-            ..wire::Record::default()
+            ..wire::RegionRecord::default()
         }))
     };
     assert!(record("r".repeat(NAME_BYTES_MAX)).is_ok());
-    assert_eq!(record(String::new()), Err(DecodeError::Name));
-    assert_eq!(
-        record("r".repeat(NAME_BYTES_MAX + 1)),
-        Err(DecodeError::Name)
-    );
+    for invalid in [String::new(), "r".repeat(NAME_BYTES_MAX + 1)] {
+        assert_eq!(record(invalid), Err(DecodeError::Name));
+    }
 
-    let placed = |hashes, ends_bytes| {
+    let placement = |hashes, ends_bytes| {
         let placement = wire::Placement {
             model: "m".into(),
             target: Some(wire::Target::Region("eu".into())),
@@ -176,14 +176,13 @@ fn nonsense_is_refused() {
             hashes,
             ends_bytes,
         };
-        said(Payload::Placements(wire::Placements {
+        decode(Payload::Placements(wire::Placements {
             placements: vec![placement],
         }))
     };
-    assert!(placed(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
-    assert_eq!(placed(vec![1, 2], vec![1]), Err(DecodeError::Blocks));
-    let many = vec![1; BLOCKS_MAX + 1];
-    let refused = placed(many.clone(), vec![1; many.len()]);
+    assert!(placement(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
+    assert_eq!(placement(vec![1, 2], vec![1]), Err(DecodeError::Blocks));
+    let refused = placement(vec![1; BLOCKS_MAX + 1], vec![1; BLOCKS_MAX + 1]);
     assert!(matches!(
         refused,
         Err(DecodeError::Many { of: "blocks", .. })
@@ -191,34 +190,34 @@ fn nonsense_is_refused() {
 }
 
 proptest! {
-    /// Whatever bytes come in, there is an answer; and what was understood can be said again.
+    /// Arbitrary bytes decode to an error or to a message that encodes again.
     #[test]
-    fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        hear(&bytes);
+    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        check(&bytes);
     }
 
-    /// The same for messages of which a few bytes have been changed.
+    /// Messages with a few changed bytes decode to an error or to a message that encodes again.
     #[test]
-    fn no_changed_message_does_harm(
+    fn changed_messages_do_no_harm(
         which in 0..5_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let mut bytes = to_wire(SESSION, &examples()[which]).encode_to_vec();
+        let mut bytes = encode(SESSION, &examples()[which]).encode_to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        hear(&bytes);
+        check(&bytes);
     }
 }
 
-fn hear(bytes: &[u8]) {
-    let Ok(message) = wire::Envelope::decode(bytes) else {
+fn check(bytes: &[u8]) {
+    let Ok(envelope) = Envelope::decode(bytes) else {
         return;
     };
-    let session = message.session;
-    if let Ok(Some(said)) = from_wire(message) {
-        let again = from_wire(to_wire(session, &said));
-        assert_eq!(again, Ok(Some(said)));
+    let session = Session(envelope.session);
+    if let Ok(Some(message)) = decode(envelope) {
+        let again = decode(encode(session, &message));
+        assert_eq!(again, Ok(Some(message)));
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the files, and the check of what they hold.
+//! Reads and checks the files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,71 +13,61 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, Error, RootCertStore, ServerConfig, version,
 };
 
-use super::verify::KnownRegion;
+use super::verify::RegionVerifier;
 use super::{CredentialsError, Loaded};
 use crate::config::TlsFiles;
-use crate::peering::identity::{Known, region_dns_name};
+use crate::peering::identity::{AllowedRegions, region_dns_name};
 
-/// The longest file that is read, in bytes; a chain has a few kilobytes.
+/// The longest file, in bytes; a chain of certificates has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What both ends speak, as TLS knows it: HTTP/2.
+/// The ALPN protocol of both ends: HTTP/2.
 const ALPN: &[u8] = b"h2";
 
 pub(super) fn load(
     region: &str,
     files: &TlsFiles,
-    known: &Known,
+    allowed: &AllowedRegions,
 ) -> Result<Loaded, CredentialsError> {
     let name = region_dns_name(region)?;
     let chain = certificates(&files.certificate)?;
     let key = key(&files.key)?;
-    let roots = Arc::new(roots(&files.ca)?);
     let provider = Arc::new(ring::default_provider());
-
-    let wrong_ca = |error: &dyn std::fmt::Display| content(&files.ca, error);
-    let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .build()
-        .map_err(|error| wrong_ca(&error))?;
-    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-        .build()
-        .map_err(|error| wrong_ca(&error))?;
-    let clients = Arc::new(KnownRegion::new(clients, known.clone()));
-
-    let unfit = |why: String| CredentialsError::Certificate {
-        file: files.certificate.clone(),
-        name: name.to_str().into_owned(),
-        why,
-    };
+    let Verifiers { servers, clients } = Verifiers::load(&files.ca, allowed, &provider)?;
     let (leaf, others) = chain
         .split_first()
         .ok_or_else(|| content(&files.certificate, &"holds no certificate"))?;
     let now = UnixTime::now();
     servers
         .verify_server_cert(leaf, others, &name, &[], now)
-        .map_err(|error| unfit(error.to_string()))?;
-    clients
-        .verify_chain(leaf, others, now)
-        .map_err(|error| unfit(format!("as a client's: {error}")))?;
-
+        .map_err(|error| error.to_string())
+        .and_then(|_| {
+            let verified = clients.verify_chain(leaf, others, now);
+            verified.map_err(|error| format!("as a client's: {error}"))
+        })
+        .map_err(|why| CredentialsError::Certificate {
+            file: files.certificate.clone(),
+            name: name.to_str().into_owned(),
+            why,
+        })?;
     let expires = expiry(|at| servers.verify_server_cert(leaf, others, &name, &[], at));
 
-    let unmatched = |error: Error| content(&files.key, &error);
+    let key_error = |error: Error| content(&files.key, &error);
     let mut client = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])
-        .map_err(unmatched)?
+        .map_err(key_error)?
         .with_webpki_verifier(servers)
         .with_client_auth_cert(chain.clone(), key.clone_key())
-        .map_err(unmatched)?;
+        .map_err(key_error)?;
     client.resumption = Resumption::disabled();
     client.alpn_protocols = vec![ALPN.to_vec()];
 
-    let mut server = ServerConfig::builder_with_provider(provider as Arc<CryptoProvider>)
+    let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13])
-        .map_err(unmatched)?
+        .map_err(key_error)?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
-        .map_err(unmatched)?;
+        .map_err(key_error)?;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     server.alpn_protocols = vec![ALPN.to_vec()];
@@ -88,8 +78,32 @@ pub(super) fn load(
     })
 }
 
-/// When a certificate expires that is valid now. No parser of certificates is at hand but the verifier: it says since
-/// when one is invalid that is used in a thousand years.
+/// Verifiers of the certificates that one authority has signed.
+struct Verifiers {
+    servers: Arc<WebPkiServerVerifier>,
+    clients: Arc<RegionVerifier>,
+}
+
+impl Verifiers {
+    fn load(
+        ca: &Path,
+        allowed: &AllowedRegions,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, CredentialsError> {
+        let roots = Arc::new(roots(ca)?);
+        let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| content(ca, &error))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map_err(|error| content(ca, &error))?;
+        let clients = Arc::new(RegionVerifier::new(clients, allowed.clone()));
+        Ok(Self { servers, clients })
+    }
+}
+
+/// Expiry of a certificate that is valid now. The verifier reads it: for a time in a thousand years its error names the
+/// expiry. Rejected: a parser of certificates for this one field.
 fn expiry<T>(verify: impl FnOnce(UnixTime) -> Result<T, Error>) -> Option<SystemTime> {
     const THOUSAND_YEARS: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
     let then = UnixTime::since_unix_epoch(THOUSAND_YEARS);

@@ -1,26 +1,26 @@
-//! Loads the files again when they change.
+//! Reloads the files when they change.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Credentials, CredentialsError};
 use crate::config::TlsFiles;
-use crate::watched::Watched;
+use crate::file_watcher::FileWatcher;
 
-/// What became of a change.
+/// The result of one reload.
 pub type ReloadResult = Result<(), CredentialsError>;
 
 impl Credentials {
-    /// Follows the files for ever, and tells `hook` of each load that was tried.
-    pub async fn follow(self: Arc<Self>, hook: impl Fn(&ReloadResult) + Send + 'static) {
+    /// Reloads the files on each change, and calls `on_reload` with each result. Never returns.
+    pub async fn follow(self: Arc<Self>, on_reload: impl Fn(&ReloadResult) + Send + 'static) {
         let TlsFiles {
             certificate,
             key,
             ca,
         } = self.files.clone();
-        let mut watched = Watched::new([certificate, key, ca]);
+        let mut watcher = FileWatcher::new([certificate, key, ca]);
         loop {
-            watched.changed().await;
+            watcher.changed().await;
             let this = Arc::clone(&self);
             let loaded = tokio::task::spawn_blocking(move || this.reload()).await;
             // The runtime is shutting down.
@@ -28,19 +28,19 @@ impl Credentials {
             match &loaded {
                 Ok(()) => tracing::info!(
                     certificate = %self.files.certificate.display(),
-                    expires_in_days = self.days_left(),
+                    expires_in_days = self.days_until_expiry(),
                     "certificates loaded"
                 ),
                 Err(error) => tracing::error!(
                     %error,
-                    "new certificates refused; those loaded before stay in use until they expire"
+                    "new certificates refused; the old ones stay in use until they expire"
                 ),
             }
-            hook(&loaded);
+            on_reload(&loaded);
         }
     }
 
-    fn days_left(&self) -> Option<u64> {
+    fn days_until_expiry(&self) -> Option<u64> {
         let left = self.expires()?.duration_since(SystemTime::now()).ok()?;
         Some(left.as_secs() / (24 * 60 * 60))
     }

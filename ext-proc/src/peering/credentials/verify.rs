@@ -1,4 +1,4 @@
-//! Which region a caller is.
+//! The region in a certificate.
 
 use std::sync::Arc;
 
@@ -11,43 +11,42 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
 };
 
-use crate::peering::identity::{Known, region_dns_name};
+use crate::peering::identity::{AllowedRegions, region_dns_name};
 
-/// The one known region that a certificate is for.
+/// The one allowed region that a certificate is valid for.
 ///
 /// # Errors
 ///
-/// When it is for none, or for several: a certificate that speaks for everybody (`*.isotherm`) says nothing about who
-/// it is that calls.
+/// When the certificate is valid for none or for several: a wildcard (`*.isotherm`) does not identify the caller.
 pub(in crate::peering) fn region_of(
     certificate: &CertificateDer<'_>,
-    known: &Known,
+    allowed: &AllowedRegions,
 ) -> Result<Arc<str>, Error> {
     let parsed = ParsedCertificate::try_from(certificate)?;
-    let is_for = |region: &Arc<str>| {
+    let is_valid_for = |region: &Arc<str>| {
         region_dns_name(region).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
     };
-    let mut found = known.all().into_iter().filter(is_for);
+    let mut found = allowed.all().into_iter().filter(is_valid_for);
     match (found.next(), found.next()) {
         (Some(region), None) => Ok(region),
         _ => Err(CertificateError::NotValidForName.into()),
     }
 }
 
-/// Accepts whom the authority has signed and who is a known region. The name is looked at during the handshake, so that
-/// the caller is told by a TLS alert what is wrong.
+/// Accepts certificates of the authority for an allowed region. The verifier checks the name during the handshake, so that a
+/// TLS alert tells the caller why it is rejected.
 #[derive(Debug)]
-pub(super) struct KnownRegion {
+pub(super) struct RegionVerifier {
     chain: Arc<dyn ClientCertVerifier>,
-    known: Known,
+    allowed: AllowedRegions,
 }
 
-impl KnownRegion {
-    pub(super) fn new(chain: Arc<dyn ClientCertVerifier>, known: Known) -> Self {
-        Self { chain, known }
+impl RegionVerifier {
+    pub(super) fn new(chain: Arc<dyn ClientCertVerifier>, allowed: AllowedRegions) -> Self {
+        Self { chain, allowed }
     }
 
-    /// The check without the name.
+    /// Checks the certificate without its name.
     pub(super) fn verify_chain(
         &self,
         leaf: &CertificateDer<'_>,
@@ -58,7 +57,7 @@ impl KnownRegion {
     }
 }
 
-impl ClientCertVerifier for KnownRegion {
+impl ClientCertVerifier for RegionVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.chain.root_hint_subjects()
     }
@@ -70,7 +69,7 @@ impl ClientCertVerifier for KnownRegion {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.verify_chain(leaf, others, now)?;
-        region_of(leaf, &self.known)?;
+        region_of(leaf, &self.allowed)?;
         Ok(verified)
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt as _, stream};
-use isotherm_regions::{Incarnation, Session};
+use isotherm_regions::Session;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -12,44 +12,50 @@ use tonic::{Status, Streaming};
 
 use super::connection::Connection;
 use super::resolve::Resolver;
-use super::{LinkError, LinkTimeouts, LocalIdentity, PeerEndpoint, SendQueue, millis, random};
+use super::{PeerEndpoint, millis, random};
 use crate::peering::identity::region_dns_name;
-use crate::peering::link_error::{ConnectPhase, LocalError, RefusedError, UnreachableError};
 use crate::peering::loopback::check_loopback;
-use crate::peering::transport::Io;
-use crate::peering::wire::{self, Payload};
-use crate::peering::{PROTOCOL, TransportSecurity, hello};
+use crate::peering::send_queue::SendQueue;
+use crate::peering::transport::Transport;
+use crate::peering::wire::{Envelope, Payload};
+use crate::peering::{
+    ConnectPhase, LinkError, LinkTimeouts, LocalError, LocalIdentity, PROTOCOL_VERSION,
+    RefusedError, TransportSecurity, UnreachableError, hello,
+};
 
-/// Dials one peer.
+/// Connects to one peer.
 #[derive(Debug)]
-pub(super) struct Caller {
-    own: Arc<LocalIdentity>,
+pub(super) struct Connector {
+    identity: Arc<LocalIdentity>,
     peer: PeerEndpoint,
-    pace: LinkTimeouts,
+    timeouts: LinkTimeouts,
     resolver: Resolver,
 }
 
-/// A stream whose other end is who it should be.
-pub(super) struct Reached {
-    pub(super) outbox: Arc<SendQueue>,
-    pub(super) incarnation: Incarnation,
-    pub(super) inbound: Streaming<wire::Envelope>,
+/// A stream to a peer with the right identity.
+pub(super) struct EstablishedLink {
+    pub(super) queue: Arc<SendQueue>,
+    pub(super) inbound: Streaming<Envelope>,
     connection: Connection,
 }
 
-impl Reached {
-    /// Why a stream ended.
-    pub(super) fn why(&self, status: &Status) -> LinkError {
-        self.connection.why(status)
+impl EstablishedLink {
+    /// Why the stream ended.
+    pub(super) fn error(&self, status: &Status) -> LinkError {
+        self.connection.error(status)
     }
 }
 
-impl Caller {
-    pub(super) fn new(own: Arc<LocalIdentity>, peer: PeerEndpoint, pace: LinkTimeouts) -> Self {
+impl Connector {
+    pub(super) fn new(
+        identity: Arc<LocalIdentity>,
+        peer: PeerEndpoint,
+        timeouts: LinkTimeouts,
+    ) -> Self {
         Self {
-            own,
+            identity,
             peer,
-            pace,
+            timeouts,
             resolver: Resolver::default(),
         }
     }
@@ -59,17 +65,17 @@ impl Caller {
     }
 
     /// Tries each address in turn.
-    pub(super) async fn reach(&mut self) -> Result<Reached, LinkError> {
-        let within = self.pace.attempt_max;
+    pub(super) async fn connect(&mut self) -> Result<EstablishedLink, LinkError> {
+        let within = self.timeouts.attempt_max;
         let addresses = self.resolver.resolve(&self.peer.address, within).await?;
         let mut failed: Option<LinkError> = None;
         for address in addresses {
-            match self.reach_at(address).await {
-                Ok(reached) => return Ok(reached),
-                Err(why) => {
+            match self.connect_to(address).await {
+                Ok(link) => return Ok(link),
+                Err(error) => {
                     failed = Some(match failed {
-                        Some(before) => before.or(why),
-                        None => why,
+                        Some(before) => before.or(error),
+                        None => error,
                     });
                 }
             }
@@ -82,96 +88,91 @@ impl Caller {
         }))
     }
 
-    async fn reach_at(&self, address: SocketAddr) -> Result<Reached, LinkError> {
-        let until = Instant::now() + self.pace.attempt_max;
-        let io = self.open(address, until).await?;
-        let connection = Connection::open(io, until, self.pace.attempt_max).await?;
-        let greeting = self.greet(connection);
-        let greeting = timeout_at(until, greeting).await;
-        greeting.unwrap_or_else(|_| Err(self.too_long(ConnectPhase::Hello)))
+    async fn connect_to(&self, address: SocketAddr) -> Result<EstablishedLink, LinkError> {
+        let until = Instant::now() + self.timeouts.attempt_max;
+        let transport = self.open(address, until).await?;
+        let link = async { self.greet(Connection::open(transport).await?).await };
+        let link = timeout_at(until, link).await;
+        link.unwrap_or_else(|_| Err(self.timeout(ConnectPhase::Hello)))
     }
 
-    async fn open(&self, address: SocketAddr, until: Instant) -> Result<Io<()>, LinkError> {
-        let protection = self.own.security();
-        if matches!(protection, TransportSecurity::Plaintext) {
+    async fn open(&self, address: SocketAddr, until: Instant) -> Result<Transport<()>, LinkError> {
+        let security = self.identity.security();
+        if matches!(security, TransportSecurity::Plaintext) {
             check_loopback(address)
                 .map_err(|_| LinkError::Local(LocalError::NotLoopback(address)))?;
         }
         let socket = timeout_at(until, TcpStream::connect(address))
             .await
-            .map_err(|_| self.too_long(ConnectPhase::Connect))?
+            .map_err(|_| self.timeout(ConnectPhase::Connect))?
             .map_err(|error| LinkError::connect(address, &error))?;
-        // A link lives without it, only slower.
+        // The option only reduces latency.
         let _ = socket.set_nodelay(true);
-        let TransportSecurity::Tls(credentials) = protection else {
-            return Ok(Io::plain(socket, ()));
+        let TransportSecurity::Tls(credentials) = security else {
+            return Ok(Transport::plain(socket, ()));
         };
         let name = region_dns_name(&self.peer.region)
             .map_err(|error| LinkError::Local(LocalError::Name(error)))?;
         let connector = TlsConnector::from(Arc::clone(&credentials.current().client));
         let tls = timeout_at(until, connector.connect(name, socket))
             .await
-            .map_err(|_| self.too_long(ConnectPhase::Tls))?
+            .map_err(|_| self.timeout(ConnectPhase::Tls))?
             .map_err(|error| LinkError::tls(&error))?;
-        Ok(Io::tls(tls, ()))
+        Ok(Transport::tls(tls, ()))
     }
 
-    fn too_long(&self, step: ConnectPhase) -> LinkError {
-        let after_ms = millis(self.pace.attempt_max);
-        LinkError::Unreachable(UnreachableError::Timeout { step, after_ms })
+    fn timeout(&self, phase: ConnectPhase) -> LinkError {
+        let after_ms = millis(self.timeouts.attempt_max);
+        LinkError::Unreachable(UnreachableError::Timeout { phase, after_ms })
     }
 
-    /// Opens the stream; each side says Hello.
-    async fn greet(&self, connection: Connection) -> Result<Reached, LinkError> {
+    /// Opens the stream, on which each side sends its Hello.
+    async fn greet(&self, connection: Connection) -> Result<EstablishedLink, LinkError> {
         let session = Session(random());
-        let outbox = Arc::new(SendQueue::new(session));
-        let outbound = says(hello(&self.own, session), Arc::clone(&outbox));
-        let mut inbound = connection.converse(outbound).await?;
+        let queue = Arc::new(SendQueue::new(session));
+        let outbound = outbound(hello(&self.identity, session), Arc::clone(&queue));
+        let mut inbound = connection.stream_messages(outbound).await?;
         let first = match inbound.message().await {
             Ok(Some(first)) => first,
             Ok(None) => return Err(LinkError::Unreachable(UnreachableError::Closed)),
-            Err(status) => return Err(connection.why(&status)),
+            Err(status) => return Err(connection.error(&status)),
         };
-        let incarnation = self.check(first).map_err(LinkError::Refused)?;
-        Ok(Reached {
-            outbox,
-            incarnation,
+        self.check(first).map_err(LinkError::Refused)?;
+        Ok(EstablishedLink {
+            queue,
             inbound,
             connection,
         })
     }
 
-    fn check(&self, first: wire::Envelope) -> Result<Incarnation, RefusedError> {
+    fn check(&self, first: Envelope) -> Result<(), RefusedError> {
         let Some(Payload::Hello(hello)) = first.payload else {
-            return Err(RefusedError::Protocol(
-                "the first message is no Hello".into(),
-            ));
+            let why = "the first message is no Hello".into();
+            return Err(RefusedError::Protocol(why));
         };
-        if hello.protocol != PROTOCOL {
-            let why = format!("version {} instead of {PROTOCOL}", hello.protocol);
+        if hello.protocol_version != PROTOCOL_VERSION {
+            let version = hello.protocol_version;
+            let why = format!("version {version} instead of {PROTOCOL_VERSION}");
             return Err(RefusedError::Protocol(why));
         }
         if hello.region != self.peer.region {
             return Err(RefusedError::OtherRegion {
-                said: hello.region,
+                actual: hello.region,
                 expected: self.peer.region.clone(),
             });
         }
-        if hello.incarnation == self.own.incarnation() {
+        if hello.incarnation == self.identity.incarnation() {
             return Err(RefusedError::Itself);
         }
-        Ok(Incarnation(hello.incarnation))
+        Ok(())
     }
 }
 
-/// What this end says: Hello, and then what is put into the outbox.
-fn says(
-    hello: wire::Envelope,
-    outbox: Arc<SendQueue>,
-) -> impl Stream<Item = wire::Envelope> + Send {
-    let rest = stream::unfold(outbox, |outbox| async move {
-        let message = outbox.next().await;
-        Some((message, outbox))
+/// The messages of this end: the Hello, and then those in the queue.
+fn outbound(hello: Envelope, queue: Arc<SendQueue>) -> impl Stream<Item = Envelope> + Send {
+    let queued = stream::unfold(queue, |queue| async move {
+        let envelope = queue.next().await;
+        Some((envelope, queue))
     });
-    stream::iter([hello]).chain(rest)
+    stream::iter([hello]).chain(queued)
 }

@@ -1,19 +1,18 @@
-//! Where a name leads.
+//! Resolves the address of a peer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::LinkError;
-use crate::peering::link_error::LocalError;
+use crate::peering::{LinkError, LocalError};
 
 /// The most addresses that one attempt tries.
 const ADDRESSES_MAX: usize = 8;
 
-/// Resolves one name, and remembers where it led.
+/// Resolves one name, and keeps its last addresses.
 ///
-/// A name that does not resolve says nothing about who is behind it, and a name server may fail alone; so the addresses
-/// that it had are tried, and what they answer decides. Some name servers (a headless Kubernetes service) forget a name
-/// when everybody behind it has died: then its last addresses are the way to see that nobody answers there.
+/// A name that does not resolve says nothing about the peer: a name server may fail alone. So the resolver returns the last
+/// addresses, and the attempts decide. Some name servers (a headless Kubernetes service) drop a name when all its servers
+/// have died; the attempts at the last addresses then show that the peer is unreachable.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     last: Vec<SocketAddr>,
@@ -25,8 +24,8 @@ impl Resolver {
         address: &str,
         within: Duration,
     ) -> Result<Vec<SocketAddr>, LinkError> {
-        let looked_up = tokio::time::timeout(within, tokio::net::lookup_host(address)).await;
-        let why = match looked_up {
+        let lookup = tokio::time::timeout(within, tokio::net::lookup_host(address)).await;
+        let why = match lookup {
             Ok(Ok(found)) => {
                 let found: Vec<_> = found.take(ADDRESSES_MAX).collect();
                 if !found.is_empty() {
@@ -42,11 +41,7 @@ impl Resolver {
             let name = address.to_owned();
             return Err(LinkError::Local(LocalError::Resolve { name, why }));
         }
-        tracing::debug!(
-            address,
-            why,
-            "does not resolve; trying where it led last time"
-        );
+        tracing::debug!(address, why, "does not resolve; trying the last addresses");
         Ok(self.last.clone())
     }
 }
@@ -56,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_that_never_led_anywhere_tells_nothing_of_who_is_behind_it() {
+    async fn a_name_that_never_resolved_is_a_local_error() {
         let within = Duration::from_secs(5);
         let mut resolver = Resolver::default();
         let failed = resolver.resolve("not.a.name.invalid:1", within).await;
@@ -67,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_is_forgotten_leads_where_it_did() {
+    async fn a_name_that_no_longer_resolves_keeps_its_last_addresses() {
         let within = Duration::from_secs(5);
         let mut resolver = Resolver::default();
         let found = resolver.resolve("127.0.0.1:9", within).await.unwrap();

@@ -53,12 +53,12 @@ pub struct Ping {
     /// Grows with each ping, over all streams of one start of the caller.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// The versions of the callee's record that the caller has.
+    /// Version of the callee's record that the caller has.
     #[prost(message, optional, tag = "2")]
-    pub known_versions: ::core::option::Option<RecordVersions>,
-    /// The caller's adoptions.
+    pub record_version: ::core::option::Option<RecordVersion>,
+    /// The caller's adoptions of other regions' replicas.
     #[prost(message, optional, tag = "3")]
-    pub adoption: ::core::option::Option<AdoptionState>,
+    pub advertisement: ::core::option::Option<Advertisement>,
 }
 /// The reply to one ping.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -69,28 +69,28 @@ pub struct Heartbeat {
     /// Version of the sender's software, for people.
     #[prost(string, tag = "2")]
     pub software_version: ::prost::alloc::string::String,
-    /// The sender's adoptions.
+    /// The sender's adoptions of other regions' replicas.
     #[prost(message, optional, tag = "3")]
-    pub adoption: ::core::option::Option<AdoptionState>,
+    pub advertisement: ::core::option::Option<Advertisement>,
     /// The sender's pools.
     #[prost(message, repeated, tag = "4")]
     pub pools: ::prost::alloc::vec::Vec<PoolReport>,
     /// The sender's knowledge of other regions.
     #[prost(message, repeated, tag = "5")]
-    pub regions: ::prost::alloc::vec::Vec<RegionView>,
+    pub views: ::prost::alloc::vec::Vec<PeerView>,
 }
 /// The regions whose replicas a service has adopted, or wants to adopt. Regions are named.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct AdoptionState {
+pub struct Advertisement {
     /// The start of the service that sends this.
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
     /// Grows with each change, within one start.
     #[prost(uint64, tag = "2")]
-    pub revision: u64,
+    pub version: u64,
     /// Whether the service's own gateway is connected to it.
     #[prost(bool, tag = "3")]
-    pub gateway_connected: bool,
+    pub has_gateway: bool,
     /// Regions whose replicas the service has adopted.
     #[prost(string, repeated, tag = "4")]
     pub adopted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
@@ -118,46 +118,46 @@ pub struct PoolReport {
     pub free_capacity: u32,
     /// Requests in the queue.
     #[prost(uint32, tag = "5")]
-    pub queued: u32,
+    pub queue: u32,
     /// Requests that leave the queue, a second.
     #[prost(float, tag = "6")]
     pub drain_per_s: f32,
 }
 /// A service's knowledge of another region.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RegionView {
+pub struct PeerView {
     /// Name of the region.
     #[prost(string, tag = "1")]
     pub region: ::prost::alloc::string::String,
     /// State of the region; absent where the service hears nothing of it.
     #[prost(message, optional, tag = "2")]
     pub liveness: ::core::option::Option<Liveness>,
-    /// The versions of the region's record that the service has.
+    /// Version of the region's record that the service has.
     #[prost(message, optional, tag = "3")]
-    pub known_versions: ::core::option::Option<RecordVersions>,
+    pub record_version: ::core::option::Option<RecordVersion>,
 }
 /// The state of a region that is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Liveness {
     /// Whether the region's gateway is connected.
     #[prost(bool, tag = "1")]
-    pub gateway_connected: bool,
+    pub has_gateway: bool,
     /// Round trip to the region, in microseconds.
     #[prost(uint64, tag = "2")]
     pub round_trip_us: u64,
 }
-/// The versions of a region's record that a service has.
+/// The version of a region's record that a service has; all zero when it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RecordVersions {
+pub struct RecordVersion {
     /// Version of the replicas.
     #[prost(uint64, tag = "1")]
     pub replicas: u64,
-    /// Version of the newest list of heirs.
+    /// Version of the newest list of successors.
     #[prost(uint64, tag = "2")]
-    pub heirs: u64,
+    pub successors: u64,
     /// Whether the service has the list of the version before, too.
     #[prost(bool, tag = "3")]
-    pub has_prior_heirs: bool,
+    pub has_previous: bool,
 }
 /// A region's replicas, and the regions that may adopt them.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -173,7 +173,7 @@ pub struct RegionRecord {
     pub pools: ::prost::alloc::vec::Vec<PoolReplicas>,
     /// The regions that may adopt the replicas.
     #[prost(message, optional, tag = "4")]
-    pub heirs: ::core::option::Option<HeirList>,
+    pub successors: ::core::option::Option<SuccessorList>,
 }
 /// The replicas of one pool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -185,9 +185,9 @@ pub struct PoolReplicas {
     #[prost(string, repeated, tag = "2")]
     pub replicas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// The regions that may adopt a region's replicas, the first heir first.
+/// The regions that may adopt a region's replicas, the first successor first.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct HeirList {
+pub struct SuccessorList {
     /// Grows with each change; zero when there is no list.
     #[prost(uint64, tag = "1")]
     pub version: u64,
@@ -196,7 +196,7 @@ pub struct HeirList {
     pub order: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The list of the version before, where it is known.
     #[prost(message, optional, tag = "3")]
-    pub prior: ::core::option::Option<RegionNames>,
+    pub previous: ::core::option::Option<RegionNames>,
 }
 /// Names of regions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

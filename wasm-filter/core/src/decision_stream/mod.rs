@@ -51,7 +51,7 @@ const PAUSE_TICKS_MAX: u64 = 50;
 const SLACK_TICKS: u64 = 1;
 
 /// What the shell is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Open the stream; [`DecisionStream::opened`] is to be told.
     Open,

@@ -1,8 +1,8 @@
-//! Notices that files have changed.
+//! Watches files for changes.
 //!
-//! The folders are watched, not the files: editors replace a file by another of its name, and Kubernetes swaps a
-//! link two steps away. Since some file systems (network ones, some containers' mounts) report nothing, the
-//! contents are compared every few seconds as well; times were tried and rejected, since two writes can share one.
+//! The watcher watches folders, since editors replace a file by another of the same name, and Kubernetes replaces a symbolic
+//! link further up. Some file systems (network file systems, some container mounts) report no changes, so the watcher also
+//! compares the contents every few seconds. Rejected: comparing modification times, since two writes can share one.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,23 +14,24 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How often the contents are compared when nothing is reported.
+/// Interval of the comparisons without a reported change.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long nothing must be reported before the files are read: they may be written in several steps.
+/// Pause after the last reported change before the files are read: a writer may take several steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long reading is put off at most, however much is reported from the folders.
+/// Bound on the wait for such a pause.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Files that are read together.
-pub(crate) struct Watched {
+/// Watches a set of files.
+pub(crate) struct FileWatcher {
     files: Vec<PathBuf>,
     reported: Arc<Notify>,
-    seen: Option<u64>,
+    /// Hash of the contents at the last change; `None` before the first.
+    last: Option<u64>,
     _watcher: Option<RecommendedWatcher>,
 }
 
-impl Watched {
-    /// Watches from now on. What changed before that is not known, so the first look always finds a change.
+impl FileWatcher {
+    /// Starts to watch. The first call of [`Self::changed`] returns at once.
     pub(crate) fn new(files: impl Into<Vec<PathBuf>>) -> Self {
         let files = files.into();
         let reported = Arc::new(Notify::new());
@@ -40,17 +41,17 @@ impl Watched {
         Self {
             files,
             reported,
-            seen: None,
+            last: None,
             _watcher: watcher,
         }
     }
 
-    /// Waits until the contents of a file are others than at the last call. A file that cannot be read is one change,
-    /// and one more when it can be read again.
+    /// Waits until the contents differ from those at the last call. A file that becomes unreadable has changed, and has changed
+    /// again when it becomes readable.
     pub(crate) async fn changed(&mut self) {
         loop {
-            if self.seen.is_some() {
-                // Either way the contents are compared.
+            if self.last.is_some() {
+                // The contents are compared after a report and after the interval.
                 if timeout(POLL_INTERVAL, self.reported.notified())
                     .await
                     .is_ok()
@@ -59,24 +60,24 @@ impl Watched {
                 }
             }
             let now = Some(contents(&self.files).await);
-            if now != self.seen {
-                self.seen = now;
+            if now != self.last {
+                self.last = now;
                 return;
             }
         }
     }
 
-    /// Waits until nothing has been reported for a while.
+    /// Waits for a pause in the reported changes.
     async fn settle(&self) {
         let quiet = async { while timeout(QUIET, self.reported.notified()).await.is_ok() {} };
-        // Out of patience: the files are read as they are now.
+        // After the bound the files are read in any case.
         let _ = timeout(QUIET_WAIT_MAX, quiet).await;
     }
 }
 
 fn watch(files: &[PathBuf], reported: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading a file is an event too, and would be followed by reading it again.
+        // Reading a file is an event, too, and must not cause another read.
         if !event.is_ok_and(|event| event.kind.is_access()) {
             reported.notify_one();
         }
@@ -95,7 +96,7 @@ fn folder(file: &Path) -> &Path {
     }
 }
 
-/// Stands for the files' contents. A file that cannot be read is a content, too.
+/// Hash of the files' contents. A file that cannot be read counts as a content of its own.
 async fn contents(files: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in files {
