@@ -1,35 +1,21 @@
-//! Adoption: the one place that decides it, and the one that ends it.
+//! Adoption and release of a dead region's replicas.
 //!
-//! The rule, for the replicas of a region that is down. Every *other* region must be accounted for, in one of three ways:
-//! - it is dead: proved by witnesses (`proof`), or declared lost by the operator;
-//! - it has answered a ping of mine in which I stood for these replicas, it did not hold them, and I am ahead of it in
-//!   both lists of heirs;
-//! - it has answered such a ping, did not hold them, and yields them.
+//! A region may adopt when each *other* region satisfies one of three conditions:
+//! - the other region is dead: its death is proved, or the operator declared it lost;
+//! - it replied to a ping in which this region claimed the replicas, has not adopted them, and is behind this region in both
+//!   successor lists;
+//! - it replied to such a ping, has not adopted the replicas, and yields them.
 //!
-//! `ALGORITHM.md`, "Recovery", proves that no two regions ever adopt the same replica by it.
+//! `docs/design/recovery.md` proves that no two regions adopt the same replica.
 
-use super::claims::Outage;
+use super::Regions;
+use super::decision::{AdoptionBlocker, AdoptionDecision, Outage};
 use super::event::{Effect, ReleaseReason};
 use super::message::RegionName;
 use super::peer::PeerRegion;
-use super::{AdoptionBlocker, Regions};
 use isotherm_router::PeerId;
 
-/// Whether this region adopts a peer's replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AdoptionDecision {
-    /// It holds them.
-    AlreadyAdopted,
-    /// Nothing is wrong with the region.
-    NotDown,
-    /// It may adopt them now.
-    Allowed,
-    /// The region is down, and something is in the way.
-    Blocked(AdoptionBlocker),
-}
-
 impl Regions {
-    /// Whether this region may adopt a peer's replicas now, or why not.
     pub(super) fn decide_adoption(&self, id: PeerId) -> AdoptionDecision {
         let Some(peer) = self.peers.get(&id) else {
             return AdoptionDecision::NotDown;
@@ -41,7 +27,7 @@ impl Regions {
             return AdoptionDecision::NotDown;
         }
         match self.adoption_blocker(id, peer) {
-            Some(blocked) => AdoptionDecision::Blocked(blocked),
+            Some(blocker) => AdoptionDecision::Blocked(blocker),
             None => AdoptionDecision::Allowed,
         }
     }
@@ -63,13 +49,9 @@ impl Regions {
         if !peer.has_reachable_replicas(self.now, self.silence_max()) {
             return Some(AdoptionBlocker::ReplicasUnreachable);
         }
-        let stranger = peer
-            .record
-            .successors
-            .regions()
-            .find(|heir| !self.is_configured(heir));
-        if let Some(stranger) = stranger {
-            return Some(AdoptionBlocker::Unaccounted(stranger.clone()));
+        let mut successors = peer.record.successors.regions();
+        if let Some(unknown) = successors.find(|region| !self.is_configured(region)) {
+            return Some(AdoptionBlocker::Unaccounted(unknown.clone()));
         }
         let Some(since) = peer.claim.claimed_since_seq else {
             return Some(AdoptionBlocker::Yielded);
@@ -78,7 +60,7 @@ impl Regions {
             .find_map(|(_, other)| self.region_blocker(id, peer, since, other))
     }
 
-    /// Why another region is not accounted for, if it is not.
+    /// Returns how `other` prevents the adoption of `down`.
     fn region_blocker(
         &self,
         id: PeerId,
@@ -95,11 +77,11 @@ impl Regions {
         if other.heartbeats.newest_reply() < since {
             return Some(AdoptionBlocker::Unaccounted(other.name.clone()));
         }
-        let heirs = &down.record.successors;
-        // Lists that are further apart may have nothing in common. It happens only to one that was declared lost.
-        let near = other.successor_version_of(id).abs_diff(heirs.version) <= 1;
-        let ahead = near && heirs.is_ahead(&self.config.name, &other.name);
-        if ahead || other.services.has_yielded(&down.name) {
+        let successors = &down.record.successors;
+        // Lists that are further apart may have nothing in common. That follows only a declaration by the operator.
+        let has_common_list = other.successor_version_of(id).abs_diff(successors.version) <= 1;
+        let is_ahead = has_common_list && successors.is_ahead(&self.config.name, &other.name);
+        if is_ahead || other.services.has_yielded(&down.name) {
             return None;
         }
         Some(if other.is_answering() {
@@ -113,7 +95,7 @@ impl Regions {
         *region == self.config.name || self.names.contains_key(region)
     }
 
-    /// Adopts a peer's replicas, if it may.
+    /// Adopts a peer's replicas if the rule allows it.
     pub(super) fn try_adopt(&mut self, id: PeerId) {
         if self.decide_adoption(id) != AdoptionDecision::Allowed {
             return;
@@ -129,23 +111,20 @@ impl Regions {
         });
     }
 
-    /// Gives a peer's replicas back, if this region holds them.
-    pub(super) fn release(&mut self, id: PeerId, why: ReleaseReason) {
+    /// Releases a peer's replicas if this region has adopted them.
+    pub(super) fn release(&mut self, id: PeerId, reason: ReleaseReason) {
         if let Some(peer) = self.peers.get_mut(&id)
             && peer.claim.is_adopted
         {
             peer.claim.is_adopted = false;
-            self.effects.push_back(Effect::Release {
-                peer: id,
-                reason: why,
-            });
+            self.effects.push_back(Effect::Release { peer: id, reason });
         }
     }
 
-    /// Another region says that it holds what this one holds. The rule forbids it; should the network have broken what the
-    /// rule relies on, only one that is ahead in both lists keeps them, and that is not both.
-    pub(super) fn resolve_conflict(&mut self, held: PeerId, by: PeerId) {
-        let (Some(peer), Some(rival)) = (self.peers.get(&held), self.peers.get(&by)) else {
+    /// Handles a report of `rival` that it has adopted replicas of `owner`. If this region has adopted them too, the network
+    /// broke the assumption of the rule, and only a region that is ahead in both lists keeps them.
+    pub(super) fn resolve_conflict(&mut self, owner: PeerId, rival: PeerId) {
+        let (Some(peer), Some(rival)) = (self.peers.get(&owner), self.peers.get(&rival)) else {
             return;
         };
         if !peer.claim.is_adopted {
@@ -157,13 +136,13 @@ impl Regions {
             .successors
             .is_ahead(&self.config.name, &rival.name)
         {
-            self.release(held, ReleaseReason::Conflict);
+            self.release(owner, ReleaseReason::Conflict);
             self.update_claims();
         }
     }
 
-    /// This service stood still, and was perhaps taken for dead: what it held may be another's by now. What it believed
-    /// of others is as old as its sleep.
+    /// Handles a suspension of this service, in which other regions may have proved its death and adopted the same replicas.
+    /// Its knowledge of other regions is as old as the suspension.
     pub(super) fn on_suspension(&mut self) {
         self.counters.suspensions += 1;
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();

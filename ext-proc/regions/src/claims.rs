@@ -1,41 +1,34 @@
-//! Where this region stands: whose replicas it would adopt, and whose it leaves to others.
+//! Claims of this region on the replicas of others.
 //!
-//! RegionState is the rule: a region that stands and is ahead of another in both lists needs no further word from it, so it may
-//! adopt also when the other one is cut off. Yielding is said aloud, and to stand again means to ask everybody again.
+//! A region claims by default. A region that claims and is ahead of another in both successor lists needs no further message
+//! from it, and may adopt even when the other one is cut off. A region that yields advertises it, and must ask every region
+//! again before it claims again.
 
-use super::adoption::AdoptionDecision;
+use super::decision::{AdoptionBlocker, AdoptionDecision};
 use super::event::ReleaseReason;
 use super::message::RegionName;
+use super::peer::{Claim, PeerRegion};
 use super::records::{newest_common, rank};
-use super::{AdoptionBlocker, PATIENCE_INTERVALS, Regions};
+use super::{BLOCKED_INTERVALS, Regions};
 use isotherm_router::PeerId;
 
-/// How a region is down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outage {
-    /// Its service is proved not to run, or declared lost.
-    ServiceDead,
-    /// Its service says that it has no gateway.
-    NoGateway,
-}
-
 impl Regions {
-    /// Works out anew where this region stands, and gives back what it may not hold.
+    /// Updates every claim, and releases replicas that this region may not keep.
     pub(super) fn update_claims(&mut self) {
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();
         for &id in &ids {
             self.expire_claim(id);
-            let leaves = self.yield_reason(id);
-            let asks = leaves.is_none() && self.should_request(id);
+            let reason = self.yield_reason(id);
+            let is_requested = reason.is_none() && self.should_request(id);
             let seq = self.seq;
             let Some(peer) = self.peers.get_mut(&id) else {
                 continue;
             };
-            peer.claim.is_requested = asks;
-            match leaves {
-                Some(why) => {
+            peer.claim.is_requested = is_requested;
+            match reason {
+                Some(reason) => {
                     peer.claim.claimed_since_seq = None;
-                    self.release(id, why);
+                    self.release(id, reason);
                 }
                 None => {
                     peer.claim.claimed_since_seq = peer.claim.claimed_since_seq.or(Some(seq));
@@ -45,9 +38,8 @@ impl Regions {
         self.update_advertisement();
     }
 
-    /// Puts into words where this region stands.
     fn update_advertisement(&mut self) {
-        let names = |wanted: fn(&super::peer::Claim) -> bool| {
+        let names = |wanted: fn(&Claim) -> bool| {
             let peers = self.peers.values().filter(move |peer| wanted(&peer.claim));
             peers.map(|peer| peer.name.clone())
         };
@@ -70,7 +62,7 @@ impl Regions {
         }
     }
 
-    /// Why this region leaves a peer's replicas to others, if it does.
+    /// Returns why this region yields a peer's replicas.
     fn yield_reason(&self, id: PeerId) -> Option<ReleaseReason> {
         let peer = self.peers.get(&id)?;
         if self.shutting_down {
@@ -82,32 +74,32 @@ impl Regions {
         if !self.advertisement.has_gateway {
             return Some(ReleaseReason::NoGateway);
         }
-        let patience = self.config.interval * PATIENCE_INTERVALS;
+        let blocked_max = self.config.interval * BLOCKED_INTERVALS;
         let silent_for = peer.failed_probes.map(|(since, _)| self.now.since(since));
-        let unreachable = silent_for.is_some_and(|silent_for| silent_for >= patience);
-        let gives_way =
+        let is_unreachable = silent_for.is_some_and(|silent_for| silent_for >= blocked_max);
+        let is_outranked =
             !peer.claim.is_adopted && (peer.claim.has_given_up || self.is_outranked(id));
-        (unreachable || gives_way).then_some(ReleaseReason::Unreachable)
+        (is_unreachable || is_outranked).then_some(ReleaseReason::Unreachable)
     }
 
-    /// A region that cannot rule somebody out leaves the field to one that perhaps can.
+    /// Gives a claim up that an unaccounted region blocks for too long: another region may be able to account for it.
     fn expire_claim(&mut self, id: PeerId) {
-        let verdict = self.decide_adoption(id);
+        let decision = self.decide_adoption(id);
         let down = self.outage_of(id).is_some();
         let clear = down
             && self
                 .other_peers(id)
                 .all(|(_, other)| other.is_answering() || other.is_dead());
-        let patience = self.config.interval * PATIENCE_INTERVALS;
+        let blocked_max = self.config.interval * BLOCKED_INTERVALS;
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
         let claim = &mut peer.claim;
-        match verdict {
+        match decision {
             AdoptionDecision::Blocked(AdoptionBlocker::Unaccounted(_)) => {
                 let since = *claim.blocked_since.get_or_insert(now);
-                claim.has_given_up |= now.since(since) >= patience;
+                claim.has_given_up |= now.since(since) >= blocked_max;
             }
             _ => claim.blocked_since = None,
         }
@@ -116,7 +108,7 @@ impl Regions {
         }
     }
 
-    /// Whether another one asks for a peer's replicas, and goes first.
+    /// Whether another region requests a peer's replicas and goes first.
     fn is_outranked(&self, id: PeerId) -> bool {
         let Some(peer) = self.peers.get(&id) else {
             return false;
@@ -130,7 +122,7 @@ impl Regions {
             .is_some_and(|first| *first != self.config.name)
     }
 
-    /// Whether to ask the others for a peer's replicas: the lists do not put this region first, nor anybody else.
+    /// Whether to request a peer's replicas, because the two successor lists differ in their first region.
     fn should_request(&self, id: PeerId) -> bool {
         matches!(
             self.decide_adoption(id),
@@ -140,7 +132,7 @@ impl Regions {
             .is_some_and(|first| *first == self.config.name)
     }
 
-    /// Who goes first among those that hear each other and stand: by the newest list that all of them have, else by name.
+    /// Returns the first of the regions that hear each other and claim, by their newest common list, else by name.
     fn first_claimant(&self, id: PeerId) -> Option<&RegionName> {
         let down = self.peers.get(&id)?;
         let candidates = || {
@@ -160,11 +152,11 @@ impl Regions {
             .min_by_key(|name| (rank(list, name), *name))
     }
 
-    /// Every region but this one and that one.
+    /// Every peer except `id`.
     pub(super) fn other_peers(
         &self,
         id: PeerId,
-    ) -> impl Iterator<Item = (PeerId, &super::peer::PeerRegion)> + Clone {
+    ) -> impl Iterator<Item = (PeerId, &PeerRegion)> + Clone {
         self.peers
             .iter()
             .filter(move |(other, _)| **other != id)

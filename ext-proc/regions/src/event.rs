@@ -1,4 +1,4 @@
-//! What comes into a region's state machine, and what it wants done.
+//! Inputs and outputs of [`Regions`](crate::Regions): configuration, events and effects.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -7,191 +7,191 @@ use std::sync::Arc;
 use super::message::{Heartbeat, Ping, PoolReplicas, RegionName, RegionRecord, Session};
 use isotherm_router::{PeerId, PeerReport, Time};
 
-/// What a service knows of the regions when it starts, or when its configuration changes.
+/// Configuration of a service among regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionsConfig {
-    /// This region's name.
+    /// Name of this region.
     pub name: RegionName,
     /// Time between two pings.
     pub interval: Duration,
-    /// Whether this region adopts others' replicas.
+    /// Whether this region adopts the replicas of dead regions.
     pub adopt: bool,
-    /// How long a region must have been well before it gets its replicas back.
+    /// Time that a region must be up before its replicas are returned.
     pub return_after: Duration,
-    /// The version of the software, for people.
+    /// Version of the software, for operators.
     pub version: Arc<str>,
-    /// All other regions. The same number always means the same region.
+    /// All other regions. An id always means the same region.
     pub peers: Vec<(PeerId, RegionName)>,
 }
 
-/// Why a link is down.
+/// Reason for a link that is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkFailure {
-    /// Nobody answers: connection refused, reset, timed out, or closed, also in the middle of the handshake.
+    /// The peer does not answer: connection refused, reset, closed or timed out, also during the handshake.
     Unreachable,
-    /// Somebody answers who must not be used: wrong certificate or name, another protocol. It lives.
+    /// The peer runs and must not be used: a wrong certificate, name or protocol.
     Refused,
 }
 
-/// What happened.
+/// Input of the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The link that this service dials to a peer is up: the handshake is done and the peer's name is proved.
+    /// The handshake of the link that this service dialled succeeded.
     LinkUp {
-        /// Which peer.
+        /// Peer at the other end.
         peer: PeerId,
-        /// The link's number: new with each link.
+        /// Number of the link, new for each link.
         session: Session,
     },
-    /// The link was lost, or one attempt to dial failed. To be told of *each* failed attempt.
+    /// The link was lost, or an attempt to dial failed. The driver reports *each* failed attempt.
     LinkDown {
-        /// Which peer.
+        /// Peer at the other end.
         peer: PeerId,
-        /// Why.
+        /// Reason.
         failure: LinkFailure,
-        /// When this attempt to dial began.
+        /// Start of the attempt.
         dial_started: Time,
     },
-    /// A peer answered, on the link that this service dialled.
+    /// A heartbeat arrived on the link that this service dialled.
     Heartbeat {
-        /// Which peer: by its certificate, not by what it says.
+        /// Sender, by its certificate.
         peer: PeerId,
-        /// What it said.
+        /// The heartbeat.
         heartbeat: Heartbeat,
     },
-    /// A peer told its record, on the link that this service dialled.
+    /// A record arrived on the link that this service dialled.
     Record {
-        /// Which peer: by its certificate, not by what it says.
+        /// Sender, by its certificate.
         peer: PeerId,
-        /// Its record.
+        /// The record.
         record: RegionRecord,
     },
-    /// This region's own replicas, all pools; to be told at the start and with each change.
+    /// The replicas of this region, at the start and after each change.
     LocalPools {
-        /// The pools.
+        /// All pools.
         pools: Vec<PoolReplicas>,
     },
-    /// Whether this region's own gateway is connected.
+    /// The gateway of this region connected or disconnected.
     GatewayChanged {
-        /// Whether it is.
+        /// Whether it is connected.
         is_connected: bool,
     },
-    /// Replicas of a peer were asked directly, as [`Effect::Watch`] wants.
+    /// A round of probes that [`Effect::ProbeReplicas`] asked for has ended.
     ReplicasProbed {
-        /// Whose replicas.
+        /// Owner of the replicas.
         peer: PeerId,
-        /// When they were asked.
+        /// Start of the round.
         sent: Time,
-        /// Whether any of them answered. One that has not answered after three intervals does not.
+        /// Whether any replica answered within three intervals.
         any_answered: bool,
     },
-    /// What the siblings (other services of this region) hold, all together.
+    /// The regions that the siblings have adopted, all siblings together.
     SiblingsAdopted {
-        /// The regions whose replicas they hold.
+        /// Owners of the adopted replicas.
         regions: BTreeSet<RegionName>,
     },
-    /// Whether this service, among its siblings, is the one that writes its region's record. One without siblings is.
+    /// Whether this service is the one of its siblings that writes the region's record. A service without siblings is.
     RecordLeadership {
-        /// Whether it is.
+        /// Whether it writes the record.
         is_leader: bool,
     },
-    /// A sibling told what it has of this region's own record.
+    /// A sibling sent its copy of this region's record.
     SiblingRecord {
-        /// Its record.
+        /// The copy.
         record: RegionRecord,
     },
-    /// The operator says that a region is lost, no part of it runs; or takes that back.
+    /// The operator declares that no part of a region runs, or revokes that.
     DeclaredLost {
-        /// Which region.
+        /// Region in question.
         peer: PeerId,
         /// Whether it is lost.
         is_lost: bool,
     },
     /// The configuration changed.
     Reconfigured(RegionsConfig),
-    /// The service goes: it gives everything back.
+    /// The service shuts down and returns all adopted replicas.
     Shutdown,
 }
 
-/// What the driver must do.
+/// Work for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Ask a peer, on the link that this service dialled.
+    /// Send a ping on the link that this service dialled.
     Ping {
-        /// Which peer.
+        /// Receiver.
         peer: PeerId,
-        /// With this.
+        /// The ping.
         ping: Ping,
     },
-    /// Drop the link that this service dialled, if it is up, and dial now, without waiting out a pause.
+    /// Drop the link that this service dialled, if it is up, and dial at once.
     Redial {
-        /// Which peer.
+        /// Peer to dial.
         peer: PeerId,
     },
-    /// A peer's pools were heard of: every pool's router is to know. Pools that are not named are gone.
+    /// Pass a peer's reports to the routers of all pools. A pool without a report is lost.
     UpdatePeer {
-        /// Which peer.
+        /// Sender of the reports.
         peer: PeerId,
-        /// Its pools, by the name of the model.
+        /// Reports by model.
         pools: Vec<(Arc<str>, PeerReport)>,
-        /// When the peer was asked: what was forwarded after that is not in the report.
+        /// Time of the ping. The reports do not count requests that were forwarded later.
         as_of: Time,
-        /// The round trip to it, smoothed.
+        /// Smoothed round trip.
         round_trip: Duration,
     },
-    /// A peer is not heard any more: every pool's router is to know.
+    /// Tell the routers of all pools that a peer's heartbeats have stopped.
     MarkPeerLost {
-        /// Which peer.
+        /// Lost peer.
         peer: PeerId,
     },
-    /// Ask these replicas of a peer directly, now and with each interval: [`Event::Witness`]. Replaces an earlier list.
+    /// Probe replicas of a peer now and once an interval, and report [`Event::ReplicasProbed`]. Replaces an earlier list.
     ProbeReplicas {
-        /// Whose replicas.
+        /// Owner of the replicas.
         peer: PeerId,
-        /// Their addresses.
+        /// Addresses of the replicas.
         addresses: Vec<Arc<str>>,
     },
-    /// Ask them no more.
+    /// Stop probing the replicas of a peer.
     StopProbing {
-        /// Whose replicas.
+        /// Owner of the replicas.
         peer: PeerId,
     },
-    /// Take these replicas of a peer as own ones from now on. Comes again, with all of them, when they change.
+    /// Add the replicas of a peer to this service's pools. Repeated with the whole list when the list changes.
     Adopt {
-        /// Whose replicas.
+        /// Owner of the replicas.
         peer: PeerId,
-        /// All its pools.
+        /// All pools of the peer.
         pools: Vec<PoolReplicas>,
     },
-    /// Send nothing to a peer's replicas any more; what they are doing may end.
+    /// Drain the adopted replicas of a peer and remove them.
     Release {
-        /// Whose replicas.
+        /// Owner of the replicas.
         peer: PeerId,
-        /// Why.
+        /// Reason.
         reason: ReleaseReason,
     },
-    /// Keep a record, in place of an older one of the same region. This service's own is among them.
+    /// Persist a record in place of an older one of the same region.
     StoreRecord {
-        /// What to keep.
+        /// The record.
         record: Arc<RegionRecord>,
     },
 }
 
-/// Why replicas are given back.
+/// Reason for the return of adopted replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseReason {
-    /// Their own region is well again.
+    /// The owner is up again.
     OwnerRecovered,
-    /// Another region holds them too, and goes before this one. This should never happen.
+    /// A region that goes first has adopted the replicas too. The adoption rule forbids it.
     Conflict,
-    /// This region cannot reach them any more.
+    /// The replicas no longer answer this region.
     Unreachable,
-    /// This region has no gateway any more.
+    /// This region has no gateway.
     NoGateway,
-    /// This service stood still for so long that others may have taken it for dead.
+    /// This service was suspended for so long that other regions may have taken it for dead.
     Suspended,
-    /// The configuration forbids it, or does not know the region any more.
+    /// The configuration forbids adoption, or no longer names the owner.
     Configured,
-    /// The service goes.
+    /// The service shuts down.
     Shutdown,
 }

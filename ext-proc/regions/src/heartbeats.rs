@@ -1,8 +1,8 @@
-//! Heartbeats of one peer: which answers to believe, how old they are, and the round trip.
+//! Heartbeats of one peer: their acceptance, their age, and the round trip.
 //!
-//! An answer is believed when it was asked for on the link that is up now, is newer than the last one believed, and was
-//! not asked for too long ago. So one that is late, out of order, repeated, or made up never counts; and what is said is
-//! never younger than it looks, because its age starts when it was *asked* for.
+//! A heartbeat is accepted when it replies to a ping of the current link, is newer than the last accepted one, and its ping
+//! is not too old. Late, reordered, repeated and invented heartbeats never count. The age of a heartbeat starts at its
+//! *ping*, so that its content is never taken to be too young.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use super::message::Session;
 use isotherm_router::Time;
 
-/// Pings whose answers may still come.
-const ASKED_MAX: usize = 16;
-/// Weight of a new round trip in the smoothed one, as in TCP: one part in this many.
+/// Limit of pings without a reply.
+const PENDING_MAX: usize = 16;
+/// Divisor of a new round trip's weight in the smoothed one, as in TCP.
 const SMOOTHING: u32 = 8;
 
-/// What is heard from one peer.
+/// Failure detector of one peer.
 #[derive(Debug, Default)]
 pub(super) struct HeartbeatMonitor {
     session: Option<(Session, Time)>,
@@ -26,73 +26,71 @@ pub(super) struct HeartbeatMonitor {
 }
 
 impl HeartbeatMonitor {
-    /// The link is up; what was asked on an earlier one will not be answered.
+    /// Handles a new link. Pings of an earlier link get no reply.
     pub(super) fn on_link_up(&mut self, session: Session, now: Time) {
         self.on_link_down();
         self.session = Some((session, now));
     }
 
-    /// The link is down.
     pub(super) fn on_link_down(&mut self) {
         self.session = None;
         self.pending.clear();
     }
 
-    /// The link that is up.
+    /// Returns the link that is up.
     pub(super) fn session(&self) -> Option<Session> {
         self.session.map(|(session, _)| session)
     }
 
-    /// Whether the link has been up for this long.
+    /// Whether the link has been up for at least a time.
     pub(super) fn is_up_for(&self, now: Time, at_least: Duration) -> bool {
         self.session
             .is_some_and(|(_, since)| now.since(since) >= at_least)
     }
 
-    /// A ping goes out.
     pub(super) fn on_ping_sent(&mut self, seq: u64, now: Time) {
-        if self.pending.len() == ASKED_MAX {
+        if self.pending.len() == PENDING_MAX {
             self.pending.pop_front();
         }
         self.pending.push_back((seq, now));
     }
 
-    /// An answer came in: when it was asked for, if it is to be believed.
+    /// Handles a heartbeat. Returns the time of its ping if it is accepted.
     pub(super) fn on_reply(
         &mut self,
         session: Session,
-        answers: u64,
+        ping_seq: u64,
         now: Time,
         age_max: Duration,
     ) -> Option<Time> {
-        if self.session() != Some(session) || answers <= self.newest_reply {
+        if self.session() != Some(session) || ping_seq <= self.newest_reply {
             return None;
         }
-        let &(_, asked) = self.pending.iter().find(|(seq, _)| *seq == answers)?;
-        let age = now.since(asked);
+        let &(_, sent) = self.pending.iter().find(|(seq, _)| *seq == ping_seq)?;
+        let age = now.since(sent);
         if age >= age_max {
             return None;
         }
-        self.pending.retain(|(seq, _)| *seq > answers);
-        self.newest_reply = answers;
-        self.as_of = Some(asked);
+        self.pending.retain(|(seq, _)| *seq > ping_seq);
+        self.newest_reply = ping_seq;
+        self.as_of = Some(sent);
         self.round_trip = Some(self.round_trip.map_or(age, |smoothed| {
             (smoothed * (SMOOTHING - 1) + age) / SMOOTHING
         }));
-        Some(asked)
+        Some(sent)
     }
 
-    /// The newest ping that was answered.
+    /// Returns the newest ping with an accepted reply.
     pub(super) fn newest_reply(&self) -> u64 {
         self.newest_reply
     }
 
-    /// When the newest answer that was believed had been asked for.
+    /// Returns the time of that ping.
     pub(super) fn as_of(&self) -> Option<Time> {
         self.as_of
     }
 
-    /// The round trip, smoothed.
+    /// Returns the smoothed round trip.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
@@ -108,49 +106,49 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    fn pulse() -> HeartbeatMonitor {
-        let mut pulse = HeartbeatMonitor::default();
-        pulse.on_link_up(Session(7), at(0));
+    fn monitor() -> HeartbeatMonitor {
+        let mut monitor = HeartbeatMonitor::default();
+        monitor.on_link_up(Session(7), at(0));
         for (seq, ms) in [(1, 0), (2, 200), (3, 400)] {
-            pulse.on_ping_sent(seq, at(ms));
+            monitor.on_ping_sent(seq, at(ms));
         }
-        pulse
+        monitor
     }
 
     #[test]
-    fn an_answer_is_as_old_as_its_question() {
-        let mut pulse = pulse();
+    fn a_heartbeat_is_as_old_as_its_ping() {
+        let mut monitor = monitor();
         assert_eq!(
-            pulse.on_reply(Session(7), 2, at(450), AGE_MAX),
+            monitor.on_reply(Session(7), 2, at(450), AGE_MAX),
             Some(at(200))
         );
-        assert_eq!(pulse.as_of(), Some(at(200)));
-        assert_eq!(pulse.round_trip(), Some(Duration::from_millis(250)));
+        assert_eq!(monitor.as_of(), Some(at(200)));
+        assert_eq!(monitor.round_trip(), Some(Duration::from_millis(250)));
     }
 
     #[test]
-    fn late_repeated_reordered_and_foreign_answers_do_not_count() {
-        let mut pulse = pulse();
-        assert!(pulse.on_reply(Session(7), 2, at(450), AGE_MAX).is_some());
-        for (session, answers, ms) in [
+    fn late_repeated_reordered_and_foreign_heartbeats_are_rejected() {
+        let mut monitor = monitor();
+        assert!(monitor.on_reply(Session(7), 2, at(450), AGE_MAX).is_some());
+        for (session, ping_seq, ms) in [
             (7, 2, 460),
             (7, 1, 460),
             (7, 4, 460),
             (6, 3, 460),
             (7, 3, 1000),
         ] {
-            let told = pulse.on_reply(Session(session), answers, at(ms), AGE_MAX);
-            assert_eq!(told, None, "{session} {answers} {ms}");
+            let accepted = monitor.on_reply(Session(session), ping_seq, at(ms), AGE_MAX);
+            assert_eq!(accepted, None, "{session} {ping_seq} {ms}");
         }
-        assert_eq!(pulse.as_of(), Some(at(200)));
-        assert!(pulse.on_reply(Session(7), 3, at(500), AGE_MAX).is_some());
+        assert_eq!(monitor.as_of(), Some(at(200)));
+        assert!(monitor.on_reply(Session(7), 3, at(500), AGE_MAX).is_some());
     }
 
     #[test]
-    fn a_new_link_forgets_what_was_asked_on_the_old_one() {
-        let mut pulse = pulse();
-        pulse.on_link_up(Session(8), at(410));
-        assert_eq!(pulse.on_reply(Session(8), 3, at(450), AGE_MAX), None);
-        assert_eq!(pulse.on_reply(Session(7), 3, at(450), AGE_MAX), None);
+    fn a_new_link_forgets_the_pings_of_the_old_one() {
+        let mut monitor = monitor();
+        monitor.on_link_up(Session(8), at(410));
+        assert_eq!(monitor.on_reply(Session(8), 3, at(450), AGE_MAX), None);
+        assert_eq!(monitor.on_reply(Session(7), 3, at(450), AGE_MAX), None);
     }
 }

@@ -1,12 +1,14 @@
-//! What comes in on the links, and from the witnesses.
+//! Handlers of links, messages, probe results and the operator's declarations.
+
+use std::sync::Arc;
 
 use super::event::{Effect, LinkFailure};
 use super::message::{Advertisement, Heartbeat, Ping, RecordVersion, RegionRecord, Session};
-use super::{ROW_INTERVALS, Regions, records};
+use super::{PROOF_INTERVALS, Regions, records};
 use isotherm_router::{PeerId, Time};
 
 impl Regions {
-    /// A link that is up proves that the other side lives, whatever it says next.
+    /// Handles a link that came up, which proves that the peer's service runs.
     pub(super) fn on_link_up(&mut self, id: PeerId, session: Session) {
         let now = self.now;
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -18,21 +20,21 @@ impl Regions {
         }
     }
 
-    pub(super) fn on_link_down(&mut self, id: PeerId, why: LinkFailure, began: Time) {
+    pub(super) fn on_link_down(&mut self, id: PeerId, failure: LinkFailure, dial_started: Time) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
         peer.heartbeats.on_link_down();
-        peer.link_failure = Some(why);
+        peer.link_failure = Some(failure);
         peer.has_dial_failed = true;
-        match why {
-            LinkFailure::Unreachable => peer.death_proof.on_dial_failed(began, now),
+        match failure {
+            LinkFailure::Unreachable => peer.death_proof.on_dial_failed(dial_started, now),
             LinkFailure::Refused => peer.on_contact(now),
         }
     }
 
-    /// Asks a peer, if the link to it is up.
+    /// Sends a ping if the link is up.
     pub(super) fn send_ping(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
@@ -51,16 +53,15 @@ impl Regions {
         self.effects.push_back(Effect::Ping { peer: id, ping });
     }
 
-    /// A peer answered.
     pub(super) fn on_heartbeat(&mut self, id: PeerId, heartbeat: Heartbeat) {
         let (now, age_max) = (self.now, self.silence_max());
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let answered =
+        let accepted =
             peer.heartbeats
                 .on_reply(heartbeat.session, heartbeat.ping_seq, now, age_max);
-        let Some(as_of) = answered else {
+        let Some(as_of) = accepted else {
             self.counters.heartbeats_rejected += 1;
             return;
         };
@@ -69,14 +70,13 @@ impl Regions {
         if peer.software_version.as_ref() != Some(&heartbeat.version) {
             peer.software_version = Some(heartbeat.version);
         }
-        peer.incarnation = Some(heartbeat.advertisement.incarnation);
         peer.views.clear();
-        let mut has = None;
+        let mut own_version = None;
         for view in heartbeat.views {
             if let Some(of) = self.names.get(&view.region) {
                 peer.views.push((*of, view.liveness, view.record_version));
             } else if view.region == self.config.name {
-                has = Some(view.record_version);
+                own_version = Some(view.record_version);
             }
         }
         peer.views.sort_unstable_by_key(|(of, _, _)| *of);
@@ -87,64 +87,68 @@ impl Regions {
             as_of,
             round_trip,
         });
-        self.on_advertisement(id, &heartbeat.advertisement, has);
+        self.on_advertisement(id, &heartbeat.advertisement, own_version);
     }
 
-    /// A peer asked: it lives.
+    /// Handles a ping. Returns `None` for an unknown peer.
     pub(super) fn on_ping(&mut self, id: PeerId, ping: &Ping) -> Option<()> {
         self.peers.get(&id)?;
         self.on_advertisement(id, &ping.advertisement, Some(ping.record_version));
         Some(())
     }
 
-    /// A peer said where it stands, in a ping or an answer.
-    fn on_advertisement(&mut self, id: PeerId, stance: &Advertisement, has: Option<RecordVersion>) {
+    /// Handles the advertisement of a ping or a heartbeat; `own_version` is the sender's version of this region's record.
+    fn on_advertisement(
+        &mut self,
+        id: PeerId,
+        advertisement: &Advertisement,
+        own_version: Option<RecordVersion>,
+    ) {
         let now = self.now;
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.on_contact(now);
-            peer.services.on_advertisement(stance, has, now);
+            peer.services
+                .on_advertisement(advertisement, own_version, now);
         }
-        for region in &stance.adopted {
-            if let Some(&held) = self.names.get(region) {
-                self.resolve_conflict(held, id);
+        for region in &advertisement.adopted {
+            if let Some(&owner) = self.names.get(region) {
+                self.resolve_conflict(owner, id);
             }
         }
     }
 
-    /// A peer told its record.
-    pub(super) fn on_record(&mut self, id: PeerId, news: &RegionRecord) {
+    pub(super) fn on_record(&mut self, id: PeerId, update: &RegionRecord) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        if news.region != peer.name || !records::is_within_limits(news) {
+        if update.region != peer.name || !records::is_within_limits(update) {
             self.counters.records_rejected += 1;
             return;
         }
-        let Some(record) = records::merge(&peer.record, news) else {
+        let Some(record) = records::merge(&peer.record, update) else {
             return;
         };
         self.counters.records += 1;
-        let members = record.version != peer.record.version;
-        peer.record = std::sync::Arc::new(record);
+        let has_new_replicas = record.version != peer.record.version;
+        peer.record = Arc::new(record);
         self.effects.push_back(Effect::StoreRecord {
             record: peer.record.clone(),
         });
-        if members && peer.claim.is_adopted {
+        if has_new_replicas && peer.claim.is_adopted {
             self.effects.push_back(Effect::Adopt {
                 peer: id,
                 pools: peer.record.pools.clone(),
             });
         }
-        if members && peer.probe_offset.is_some() {
+        if has_new_replicas && peer.probe_offset.is_some() {
             self.probe_replicas(id, 0);
         }
     }
 
-    /// Replicas of a peer answered, or did not.
-    pub(super) fn on_replicas_probed(&mut self, id: PeerId, sent: Time, alive: bool) {
+    pub(super) fn on_replicas_probed(&mut self, id: PeerId, sent: Time, any_answered: bool) {
         let now = self.now;
         let gap_max = self.silence_max();
-        let row_min = self.config.interval * ROW_INTERVALS;
+        let proof_min = self.config.interval * PROOF_INTERVALS;
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
@@ -152,16 +156,16 @@ impl Regions {
             return;
         }
         if peer.last_probe.is_none_or(|(last, _)| sent >= last) {
-            peer.last_probe = Some((sent, alive));
+            peer.last_probe = Some((sent, any_answered));
         }
-        if alive {
+        if any_answered {
             peer.failed_probes = None;
         } else {
-            let (since, times) = peer.failed_probes.unwrap_or((now, 0));
-            peer.failed_probes = Some((since, times.saturating_add(1)));
+            let (since, count) = peer.failed_probes.unwrap_or((now, 0));
+            peer.failed_probes = Some((since, count.saturating_add(1)));
         }
-        peer.death_proof.on_probe(sent, alive, now, gap_max);
-        if peer.death_proof.is_complete(now, row_min)
+        peer.death_proof.on_probe(sent, any_answered, now, gap_max);
+        if peer.death_proof.is_complete(now, proof_min)
             && !peer.death_proof.is_proved()
             && self.liveness_of(id).is_silent()
             && let Some(peer) = self.peers.get_mut(&id)
@@ -172,13 +176,13 @@ impl Regions {
         self.rotate_probes(id);
     }
 
-    /// The operator says that a region is lost, or takes that back. One that answers is not lost.
-    pub(super) fn on_declared_lost(&mut self, id: PeerId, lost: bool) {
+    /// Handles the operator's declaration, or its revocation. A region that is heard cannot be declared lost.
+    pub(super) fn on_declared_lost(&mut self, id: PeerId, is_lost: bool) {
         if self.liveness_of(id).is_silent()
             && let Some(peer) = self.peers.get_mut(&id)
         {
-            peer.is_declared_lost = lost;
-            if lost {
+            peer.is_declared_lost = is_lost;
+            if is_lost {
                 peer.services.clear();
             }
         }

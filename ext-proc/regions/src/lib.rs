@@ -1,22 +1,21 @@
-//! The regions, as one service sees them: who is heard, who is dead, and whose replicas this region adopts.
+//! The core across regions: which regions live, and which region adopts the replicas of a dead one.
 //!
-//! *Sans I/O* like the [`Router`](isotherm_router::Router): [`Regions::handle`] for what comes in, [`Regions::answer`] for what a
-//! peer asks, [`Regions::poll_effect`] for what goes out, [`Regions::poll_timeout`] for when to call again. The driver
-//! dials, protects and keeps the links, asks replicas when told to, and moves them into and out of its pools.
-//! `ALGORITHM.md`, "Recovery", has the rule and why it is safe.
+//! [`Regions`] is *sans I/O* like the [`Router`](isotherm_router::Router): [`Regions::handle`] takes events,
+//! [`Regions::reply`] answers pings, [`Regions::poll_effect`] returns work for the driver, and [`Regions::poll_timeout`] the
+//! time of the next call. The driver keeps the links, probes replicas, and moves adopted replicas into and out of its pools.
+//! `docs/design/recovery.md` has the adoption rule and the proof of its safety.
 
 mod adoption;
 mod claims;
 mod death_proof;
+mod decision;
 mod event;
 mod heartbeats;
 mod inbound;
 mod message;
 mod own_record;
 mod peer;
-
 mod record_writer;
-
 mod records;
 mod services;
 mod status;
@@ -26,51 +25,50 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+pub use decision::AdoptionBlocker;
 pub use event::{Effect, Event, LinkFailure, RegionsConfig, ReleaseReason};
 pub use message::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PingReply, PoolReplicas,
     RecordVersion, RegionName, RegionRecord, Session, SuccessorList,
 };
-pub use status::{AdoptionBlocker, PeerRegionStatus, RegionState, RegionsCounters, RegionsStatus};
+pub use status::{PeerRegionStatus, RegionState, RegionsCounters, RegionsStatus};
 
 use isotherm_router::{PeerId, PeerReport, Time};
 use peer::PeerRegion;
 use record_writer::RecordWriter;
 
-/// Intervals without an acceptable answer after which a peer is lost.
+/// Intervals without an accepted heartbeat after which a peer is lost.
 const SILENCE_INTERVALS: u32 = 3;
-/// Intervals in which this service did nothing after which others may have taken it for dead.
-const SLEEP_INTERVALS: u32 = 5;
-/// Intervals that the proof of a death takes at least, after the peer was last heard. A service speaks once an interval, so
-/// one that stands still is not taken for dead in less than one interval fewer; by then it must know that it slept.
-const ROW_INTERVALS: u32 = 7;
+/// Intervals of suspension after which other regions may have taken this service for dead.
+const SUSPENSION_INTERVALS: u32 = 5;
+/// Intervals that a death proof takes at least, after the peer was last heard. A service sends once an interval, so the proof
+/// of a suspended service takes at least one interval less, and by then the service must notice its suspension.
+const PROOF_INTERVALS: u32 = 7;
 const _: () = assert!(
-    ROW_INTERVALS - 1 > SLEEP_INTERVALS,
-    "a sleeper must notice first"
+    PROOF_INTERVALS - 1 > SUSPENSION_INTERVALS,
+    "a suspended service must notice first"
 );
-/// Intervals after which a record is sent again to one that does not seem to have it.
+/// Intervals after which a record is sent again to a service that does not report it.
 const RESEND_INTERVALS: u32 = 5;
-/// Intervals without an answer from a region's replicas, or with somebody unknown in the way, after which this region
-/// leaves them to others.
-const PATIENCE_INTERVALS: u32 = 15;
+/// Intervals with unreachable replicas, or with an unaccounted region, after which this region yields.
+const BLOCKED_INTERVALS: u32 = 15;
 
-/// What one service knows of the other regions, and what it does about them.
+/// State of one service among the regions.
 #[derive(Debug)]
 pub struct Regions {
     config: RegionsConfig,
     now: Time,
     next_tick: Time,
-    /// The number of the next ping.
+    /// Sequence number of the next ping.
     seq: u64,
     advertisement: Advertisement,
     own: Arc<RegionRecord>,
     record_writer: RecordWriter,
-    /// When the newest list of heirs was published.
     successors_published_at: Time,
     adopted_by_siblings: BTreeSet<RegionName>,
     peers: BTreeMap<PeerId, PeerRegion>,
     names: BTreeMap<RegionName, PeerId>,
-    /// Records of regions that the configuration does not name (yet), from the last life.
+    /// Stored records of regions that the configuration does not name.
     unconfigured_records: BTreeMap<RegionName, Arc<RegionRecord>>,
     shutting_down: bool,
     effects: VecDeque<Effect>,
@@ -78,7 +76,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// A service that starts. `restored`: the records that the last life was told to store, this region's own among them.
+    /// Creates the state of a service that starts. `restored` holds the records that the last incarnation stored.
     #[must_use]
     pub fn new(
         config: RegionsConfig,
@@ -120,24 +118,24 @@ impl Regions {
         regions
     }
 
-    /// Something happened. Time must not go backwards; a time that does is read as the latest one seen.
+    /// Handles an event. A time before the latest one counts as the latest one.
     ///
-    /// Events about peers and links that are not known (any more) are ignored.
+    /// Events of unknown peers and links are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
         match event {
             Event::LinkUp { peer, session } => self.on_link_up(peer, session),
             Event::LinkDown {
                 peer,
-                failure: why,
-                dial_started: began,
-            } => self.on_link_down(peer, why, began),
+                failure,
+                dial_started,
+            } => self.on_link_down(peer, failure, dial_started),
             Event::Heartbeat { peer, heartbeat } => self.on_heartbeat(peer, heartbeat),
             Event::Record { peer, record } => self.on_record(peer, &record),
             Event::LocalPools { pools } => self.set_local_pools(pools),
-            Event::GatewayChanged { is_connected: up } => {
-                if self.advertisement.has_gateway != up {
-                    self.advertisement.has_gateway = up;
+            Event::GatewayChanged { is_connected } => {
+                if self.advertisement.has_gateway != is_connected {
+                    self.advertisement.has_gateway = is_connected;
                     self.advertisement.version += 1;
                     self.update_claims();
                 }
@@ -145,18 +143,15 @@ impl Regions {
             Event::ReplicasProbed {
                 peer,
                 sent,
-                any_answered: alive,
-            } => self.on_replicas_probed(peer, sent, alive),
-            Event::SiblingsAdopted { regions: holds } => {
-                self.adopted_by_siblings = holds;
+                any_answered,
+            } => self.on_replicas_probed(peer, sent, any_answered),
+            Event::SiblingsAdopted { regions } => {
+                self.adopted_by_siblings = regions;
                 self.update_claims();
             }
-            Event::RecordLeadership { is_leader: leads } => self.set_record_leadership(leads),
+            Event::RecordLeadership { is_leader } => self.set_record_leadership(is_leader),
             Event::SiblingRecord { record } => self.on_sibling_record(record),
-            Event::DeclaredLost {
-                peer,
-                is_lost: lost,
-            } => self.on_declared_lost(peer, lost),
+            Event::DeclaredLost { peer, is_lost } => self.on_declared_lost(peer, is_lost),
             Event::Reconfigured(config) => self.reconfigure(config),
             Event::Shutdown => {
                 self.shutting_down = true;
@@ -165,13 +160,13 @@ impl Regions {
         }
     }
 
-    /// What the driver must do next, oldest first; call until there is nothing.
+    /// Takes the oldest effect. Call until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next. A call that comes several intervals late is read as sleep:
-    /// everything is given back, because others may have taken this service for dead.
+    /// Returns the time of the next [`Self::handle_timeout`]. A call that is several intervals late counts as a suspension: all
+    /// adopted replicas are released, because other regions may have taken this service for dead.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let silence_max = self.silence_max();
@@ -183,15 +178,15 @@ impl Regions {
         losses.chain([self.next_tick]).min()
     }
 
-    /// Time has come to the point that [`Self::poll_timeout`] named. Calling it early does no harm.
+    /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.advance(now);
     }
 
-    /// Answers a peer's ping. To be called with pings in the order in which they came in, and to be sent before anything else is
-    /// done: the peer relies on what is said. None for a peer that is not known.
+    /// Replies to a peer's ping; `None` for an unknown peer. Pings are passed in the order of their arrival, and the reply is sent
+    /// before any effect is carried out, because the peer relies on it.
     ///
-    /// `peer` is who it is by its certificate; `pools` is what this region says of its pools.
+    /// The sender's certificate names `peer`. `pools` are the reports of this region.
     pub fn reply(
         &mut self,
         now: Time,
@@ -202,13 +197,15 @@ impl Regions {
         self.advance(now);
         self.on_ping(peer, ping)?;
         let own = self.own.record_version();
-        let again_after = self.config.interval * RESEND_INTERVALS;
-        let asker = self.peers.get_mut(&peer)?;
-        let wants =
-            asker
-                .services
-                .needs_record(ping.advertisement.incarnation, own, self.now, again_after);
-        let record = wants.then(|| self.own.clone());
+        let resend_after = self.config.interval * RESEND_INTERVALS;
+        let sender = self.peers.get_mut(&peer)?;
+        let is_needed = sender.services.needs_record(
+            ping.advertisement.incarnation,
+            own,
+            self.now,
+            resend_after,
+        );
+        let record = is_needed.then(|| self.own.clone());
         let silence_max = self.silence_max();
         let views = self.peers.values().map(|peer| PeerView {
             region: peer.name.clone(),
@@ -228,37 +225,35 @@ impl Regions {
         })
     }
 
-    /// The regions whose replicas this service holds.
+    /// Returns the owners of the replicas that this service has adopted.
     pub fn adopted_regions(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let held = self.peers.iter().filter(|(_, peer)| peer.claim.is_adopted);
-        held.map(|(id, _)| *id)
+        let adopted = self.peers.iter().filter(|(_, peer)| peer.claim.is_adopted);
+        adopted.map(|(id, _)| *id)
     }
 
-    /// Figures as of `now`.
+    /// Returns the status as of `now`.
     #[must_use]
     pub fn status(&self, now: Time) -> RegionsStatus {
         let peers = self.peers.keys();
         RegionsStatus {
             name: self.config.name.clone(),
-            incarnation: self.advertisement.incarnation,
             has_gateway: self.advertisement.has_gateway,
-            record_version: self.own.record_version(),
             successors: self.own.successors.order.clone(),
             peers: peers.filter_map(|id| self.peer_status(*id, now)).collect(),
             counters: self.counters,
         }
     }
 
-    /// The silence after which a peer is lost.
+    /// Age of the last heartbeat at which a peer is lost.
     fn silence_max(&self) -> Duration {
         self.config.interval * SILENCE_INTERVALS
     }
 
-    /// Lets time pass: peers grow silent, pings fall due. After a sleep, gives everything back first.
+    /// Advances the time. After a suspension, all adopted replicas are released first.
     fn advance(&mut self, now: Time) {
-        let slept = now.since(self.now) > self.config.interval * SLEEP_INTERVALS;
+        let was_suspended = now.since(self.now) > self.config.interval * SUSPENSION_INTERVALS;
         self.now = self.now.max(now);
-        if slept {
+        if was_suspended {
             self.on_suspension();
         }
         self.mark_lost_peers();

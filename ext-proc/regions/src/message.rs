@@ -1,8 +1,8 @@
-//! What services of different regions say to each other.
+//! Messages between the services of different regions.
 //!
-//! A service asks each peer with a [`Ping`] every interval, on the link that it dialled itself; the peer answers each
-//! with a [`Heartbeat`]. So the age of what is said is measured by the asker's own clock. A ping, too, says where its
-//! sender stands: that the sender lives is seen even where only one of the two can dial the other.
+//! A service sends each peer a [`Ping`] every interval, on the link that it dialled; the peer replies with a [`Heartbeat`].
+//! The sender of the ping therefore measures the age of a heartbeat by its own clock. A ping carries an advertisement as
+//! well, so that a service is heard even when only one of the two can dial the other.
 
 use core::borrow::Borrow;
 use core::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use isotherm_router::PeerReport;
 
-/// A region's name, the same everywhere.
+/// Name of a region, the same everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName(Arc<str>);
 
@@ -42,95 +42,95 @@ impl fmt::Display for RegionName {
     }
 }
 
-/// A number that is new with each start of a service.
+/// Random number of one start of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// A number that is new with each link that a service dials.
+/// Number of one link that a service dialled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session(pub u64);
 
-/// Where a service stands on who adopts whom. Of two, the one with the greater number is the later one.
+/// State of a service that decides about adoptions. The greater version of one incarnation is the newer one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advertisement {
-    /// Which life of the service says this.
+    /// Start of the service.
     pub incarnation: Incarnation,
-    /// Grows with each change, within one life.
+    /// Grows with each change within one incarnation.
     pub version: u64,
-    /// Whether its own gateway is connected to it: a region without one serves nobody.
+    /// Whether the region's gateway is connected. A region without one serves no requests.
     pub has_gateway: bool,
-    /// The regions whose replicas it holds.
+    /// Owners of the replicas that the region has adopted.
     pub adopted: BTreeSet<RegionName>,
-    /// The regions that it leaves to others: it will not adopt them before it has asked everybody again.
+    /// Owners whose replicas the region leaves to others, until it has asked every region again.
     pub yielded: BTreeSet<RegionName>,
-    /// The regions that it asks the others to leave to it, because their lists do not agree on who is first.
+    /// Owners whose replicas the region requests, because the successor lists disagree about the first.
     pub requested: BTreeSet<RegionName>,
 }
 
-/// What a service asks with.
+/// Request for a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// The link on which it is sent.
+    /// Link on which the ping is sent.
     pub session: Session,
-    /// Grows with each ping, over all links of one life.
+    /// Grows with each ping, over all links of one incarnation.
     pub seq: u64,
-    /// What the asker has of the record of the one that is asked; an answer brings a newer one along.
+    /// Version of the receiver's record that the sender has. The reply includes a newer record.
     pub record_version: RecordVersion,
-    /// Where the asker stands.
+    /// State of the sender.
     pub advertisement: Advertisement,
 }
 
-/// What a service answers.
+/// Reply to a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heartbeat {
-    /// The link on which it was asked.
+    /// Link on which the ping arrived.
     pub session: Session,
-    /// The ping that this answers.
+    /// Sequence number of the ping.
     pub ping_seq: u64,
-    /// The version of the software, for people.
+    /// Version of the software, for operators.
     pub version: Arc<str>,
-    /// Where it stands.
+    /// State of the sender.
     pub advertisement: Advertisement,
-    /// What it says of its pools, by the name of the model.
+    /// Reports by model.
     pub pools: Vec<(Arc<str>, PeerReport)>,
-    /// What it knows of the other regions.
+    /// The sender's view of the other regions.
     pub views: Vec<PeerView>,
 }
 
-/// What a service knows of another region.
+/// View of one region by a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerView {
-    /// Which region.
+    /// Region in question.
     pub region: RegionName,
-    /// Whether it is heard.
+    /// Whether the service hears the region.
     pub liveness: Liveness,
-    /// What the service has of the region's record.
+    /// Version of the region's record that the service has.
     pub record_version: RecordVersion,
 }
 
-/// How a region is seen.
+/// Whether a region is heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Liveness {
-    /// Nothing is heard of it.
+    /// The region is not heard.
     #[default]
     Silent,
-    /// It is heard, or it answers and must not be used: it lives.
+    /// The region is heard, or runs and must not be used.
     Alive {
-        /// Whether it says that its gateway is connected; presumed where it cannot be asked.
+        /// Whether the region's gateway is connected; presumed for a region that must not be used.
         has_gateway: bool,
-        /// The round trip to it; zero where it is not known.
+        /// Round trip; zero while unknown.
         round_trip: Duration,
     },
 }
 
 impl Liveness {
-    /// Whether nothing is heard of it.
+    /// Whether the region is not heard.
     #[must_use]
     pub const fn is_silent(self) -> bool {
         matches!(self, Self::Silent)
     }
 
-    /// Whether it is seen with its gateway.
+    /// Whether the region is heard and has a gateway.
     #[must_use]
     pub const fn is_up(self) -> bool {
         matches!(
@@ -143,32 +143,32 @@ impl Liveness {
     }
 }
 
-/// Which versions of a record somebody has; all zero: none.
+/// Versions of the parts of a record; all zero without a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordVersion {
     /// Version of the replicas.
     pub replicas: u64,
-    /// Version of the newest list of heirs.
+    /// Version of the newest successor list.
     pub successors: u64,
-    /// Whether the list before it is known too. Without it the newest one proves nothing.
+    /// Whether the list before the newest one is known. Without it the newest list puts no region ahead.
     pub has_previous: bool,
 }
 
-/// Who a region's replicas are, and who may adopt them. Kept on disk by every other region.
+/// Replicas of a region and the regions that may adopt them. Every other region persists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionRecord {
-    /// Whose.
+    /// Owner of the record.
     pub region: RegionName,
-    /// Version of the replicas: grows with each change of `pools`.
+    /// Version of the replicas, which grows with each change of `pools`.
     pub version: u64,
-    /// The replicas.
+    /// Replicas by pool.
     pub pools: Vec<PoolReplicas>,
-    /// Who may adopt them.
+    /// Regions that may adopt the replicas.
     pub successors: SuccessorList,
 }
 
 impl RegionRecord {
-    /// The versions in it.
+    /// Returns the versions of the parts.
     #[must_use]
     pub const fn record_version(&self) -> RecordVersion {
         RecordVersion {
@@ -179,31 +179,31 @@ impl RegionRecord {
     }
 }
 
-/// The replicas of one pool.
+/// Replicas of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolReplicas {
-    /// The name of the model.
+    /// Name of the model.
     pub model: Arc<str>,
-    /// The replicas' addresses; the core never reads them.
+    /// Addresses, opaque to the core.
     pub replicas: Vec<Arc<str>>,
 }
 
-/// Who may adopt a region's replicas, the first first.
+/// Regions that may adopt a region's replicas, first choice first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SuccessorList {
-    /// Grows with each change; zero: there is no list yet.
+    /// Grows with each change; zero before the first list.
     pub version: u64,
-    /// The newest list: in order of round trip, as the region itself measured it.
+    /// Newest list, in order of round trip as the owner measured it.
     pub order: Vec<RegionName>,
-    /// The list of the version before; none when the region has lost it.
+    /// List of the version before; `None` when the owner has lost it.
     pub previous: Option<Vec<RegionName>>,
 }
 
-/// What a service sends in answer to a ping.
+/// Messages that a service sends in reply to a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PingReply {
-    /// Always.
+    /// Sent in every reply.
     pub heartbeat: Heartbeat,
-    /// Its own record, where the asker has an older one; to be sent after the heartbeat.
+    /// The sender's record, if the receiver has an older one. Sent after the heartbeat.
     pub record: Option<Arc<RegionRecord>>,
 }

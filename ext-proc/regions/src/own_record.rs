@@ -1,4 +1,4 @@
-//! This region's own record, and the peers that the configuration names.
+//! This region's own record, and the peers of the configuration.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,13 +8,12 @@ use super::message::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
 use super::peer::PeerRegion;
 use super::{Regions, records};
 
-/// Intervals between two lists of heirs while the last one is not certain yet.
+/// Intervals between two successor lists while the last two differ.
 const SETTLE_INTERVALS: u32 = 5;
-/// Intervals between two lists of heirs otherwise.
+/// Intervals between two successor lists otherwise.
 const REORDER_INTERVALS: u32 = 150;
 
 impl Regions {
-    /// This region's replicas are these now.
     pub(super) fn set_local_pools(&mut self, pools: Vec<PoolReplicas>) {
         if !self.propose_pools(&pools) || self.own.pools == pools {
             return;
@@ -31,7 +30,7 @@ impl Regions {
         }
     }
 
-    /// Publishes a list of heirs when it is time to, and when it is safe to.
+    /// Publishes the next successor list when it is due and safe.
     pub(super) fn publish_successors(&mut self) {
         if !self.is_record_leader() {
             return;
@@ -43,7 +42,7 @@ impl Regions {
             newest.successors = newest.successors.max(known.successors);
         }
         if newest.replicas > self.own.version {
-            // An earlier life told them more than is remembered here.
+            // An earlier incarnation published a newer record than the state file holds.
             let record = RegionRecord {
                 version: newest.replicas + 1,
                 ..RegionRecord::clone(&self.own)
@@ -62,21 +61,21 @@ impl Regions {
         } else {
             None
         };
-        if let Some(heirs) = next {
+        if let Some(successors) = next {
             self.successors_published_at = self.now;
             let record = RegionRecord {
-                successors: heirs,
+                successors: successors,
                 ..RegionRecord::clone(&self.own)
             };
             self.store_own_record(record);
         }
     }
 
-    /// Whether a next list is wanted, and everybody has this one and holds nothing of this region.
+    /// Whether the next list is due, every other region has the newest one, and no other region has adopted replicas of this one.
     fn can_publish(&self) -> bool {
-        let heirs = &self.own.successors;
-        let certain = heirs.previous.as_ref() == Some(&heirs.order);
-        let pause = if certain {
+        let successors = &self.own.successors;
+        let is_certain = successors.previous.as_ref() == Some(&successors.order);
+        let pause = if is_certain {
             REORDER_INTERVALS
         } else {
             SETTLE_INTERVALS
@@ -88,10 +87,10 @@ impl Regions {
                 .filter(|peer| !peer.is_declared_lost)
                 .all(|peer| {
                     peer.is_answering()
-                        && peer.services.have_successors(heirs.version)
+                        && peer.services.have_successors(successors.version)
                         && !peer.services.has_adopted(&self.config.name)
                 })
-            && heirs.needs_update(&self.round_trips())
+            && successors.needs_update(&self.round_trips())
     }
 
     fn round_trips(&self) -> Vec<(Option<Duration>, RegionName)> {
@@ -108,17 +107,17 @@ impl Regions {
         });
     }
 
-    /// The configuration changed. A region cannot change its name without starting again.
+    /// Applies a configuration. A change of this region's name needs a restart.
     pub(super) fn reconfigure(&mut self, config: RegionsConfig) {
         let name = self.config.name.clone();
         self.config = RegionsConfig { name, ..config };
-        let gone: Vec<_> = self
+        let removed: Vec<_> = self
             .peers
             .iter()
             .filter(|(id, peer)| !self.config.peers.contains(&(**id, peer.name.clone())))
             .map(|(id, _)| *id)
             .collect();
-        for id in gone {
+        for id in removed {
             self.release(id, ReleaseReason::Configured);
             if let Some(peer) = self.peers.remove(&id) {
                 self.names.remove(&peer.name);
@@ -132,7 +131,7 @@ impl Regions {
         self.update_claims();
     }
 
-    /// Takes in the peers that the configuration names and that are not known yet.
+    /// Adds the peers of the configuration that are not known yet.
     pub(super) fn add_configured_peers(&mut self) {
         for (id, name) in self.config.peers.clone() {
             if name == self.config.name

@@ -1,4 +1,4 @@
-//! One other region, with all that is known of it.
+//! State of one other region.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::death_proof::DeathProof;
 use super::event::LinkFailure;
 use super::heartbeats::HeartbeatMonitor;
-use super::message::{Incarnation, Liveness, RecordVersion, RegionName, RegionRecord};
+use super::message::{Liveness, RecordVersion, RegionName, RegionRecord};
 use super::records;
 use super::services::PeerServices;
 use isotherm_router::{PeerId, Time};
@@ -15,46 +15,45 @@ use isotherm_router::{PeerId, Time};
 #[derive(Debug)]
 pub(super) struct PeerRegion {
     pub(super) name: RegionName,
-    /// Why the link is down, where that is known.
+    /// Reason of the last link failure.
     pub(super) link_failure: Option<LinkFailure>,
-    /// Whether the last attempt to dial has failed and no other was asked for yet.
+    /// Whether the last dial failed and no redial was requested since.
     pub(super) has_dial_failed: bool,
     pub(super) heartbeats: HeartbeatMonitor,
     pub(super) services: PeerServices,
     pub(super) death_proof: DeathProof,
-    /// Whether no answer that is young enough was heard: nothing is forwarded to it.
+    /// Whether the last heartbeat is too old. No request is forwarded to a lost peer.
     pub(super) is_lost: bool,
-    /// What it knows of the others, in order of identity, as of its last answer.
+    /// The peer's view of other regions in its last heartbeat, in order of id.
     pub(super) views: Vec<(PeerId, Liveness, RecordVersion)>,
     pub(super) record: Arc<RegionRecord>,
     pub(super) software_version: Option<Arc<str>>,
-    pub(super) incarnation: Option<Incarnation>,
-    /// Whether the operator says that it is lost.
+    /// Whether the operator declared the region lost.
     pub(super) is_declared_lost: bool,
-    /// Since when it has been seen with its gateway, by whomever.
+    /// Time since which this service or another region hears the region with a gateway.
     pub(super) up_since: Option<Time>,
-    /// Since when it has not.
+    /// Time since which no service hears the region with a gateway.
     pub(super) down_since: Option<Time>,
-    /// Where in its record the witnesses begin that are asked; none while nobody asks.
+    /// Offset of the probed replicas in the record; `None` while no replica is probed.
     pub(super) probe_offset: Option<usize>,
-    /// What the witnesses said last: when they were asked, and whether any answered.
+    /// Start of the last round of probes, and whether any replica answered.
     pub(super) last_probe: Option<(Time, bool)>,
-    /// Since when none of them has answered, and how often they were asked since.
+    /// Time since which no replica has answered, and the rounds since.
     pub(super) failed_probes: Option<(Time, u32)>,
     pub(super) claim: Claim,
 }
 
-/// How this region stands to the replicas of another.
+/// Claim of this region on the replicas of another.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// The first ping that says that this region would adopt them; none while it leaves them to others.
+    /// First ping that advertises the claim; `None` while this region yields.
     pub(super) claimed_since_seq: Option<u64>,
     pub(super) is_adopted: bool,
-    /// Whether it asks the others to leave them to it.
+    /// Whether this region requests the replicas from the others.
     pub(super) is_requested: bool,
-    /// Since when a region that is neither heard nor dead has kept it from adopting.
+    /// Time since which an unaccounted region blocks the adoption.
     pub(super) blocked_since: Option<Time>,
-    /// Whether it gave up on account of that.
+    /// Whether this region gave the claim up because of that.
     pub(super) has_given_up: bool,
 }
 
@@ -76,7 +75,6 @@ impl PeerRegion {
             is_lost: false,
             views: Vec::new(),
             software_version: None,
-            incarnation: None,
             is_declared_lost: false,
             up_since: None,
             down_since: Some(now),
@@ -93,34 +91,34 @@ impl PeerRegion {
         }
     }
 
-    /// It gave a sign of life.
+    /// Handles a sign of life.
     pub(super) fn on_contact(&mut self, now: Time) {
         self.death_proof.reset(now);
         self.is_declared_lost = false;
     }
 
-    /// Whether it answers.
+    /// Whether the region replies to pings.
     pub(super) fn is_answering(&self) -> bool {
         !self.is_lost && self.heartbeats.as_of().is_some()
     }
 
-    /// Whether it is known not to run, or to have not run at some moment since it was last heard.
+    /// Whether the region's service is known not to have run at some moment since it was last heard.
     pub(super) fn is_dead(&self) -> bool {
         self.is_declared_lost || self.death_proof.is_proved()
     }
 
-    /// Whether its replicas answer this region.
+    /// Whether the region's replicas answered a recent probe of this service.
     pub(super) fn has_reachable_replicas(&self, now: Time, age_max: Duration) -> bool {
         matches!(self.last_probe, Some((sent, true)) if now.since(sent) <= age_max)
     }
 
-    /// How this service itself sees it.
+    /// Returns the liveness as this service itself sees it.
     pub(super) fn liveness(&self, now: Time, silence_max: Duration) -> Liveness {
-        let speaks = self
+        let is_heard = self
             .services
             .last_heard()
             .is_some_and(|heard| now.since(heard) < silence_max);
-        if self.is_answering() || speaks {
+        if self.is_answering() || is_heard {
             Liveness::Alive {
                 has_gateway: self.services.has_gateway(),
                 round_trip: self.heartbeats.round_trip().unwrap_or_default(),
@@ -135,16 +133,18 @@ impl PeerRegion {
         }
     }
 
-    /// What it says of another region.
+    /// Returns the region's view of another region.
     pub(super) fn view_of(&self, of: PeerId) -> (Liveness, RecordVersion) {
         let found = self.views.binary_search_by_key(&of, |(id, _, _)| *id);
         found
             .ok()
             .and_then(|index| self.views.get(index))
-            .map_or_else(Default::default, |(_, sight, has)| (*sight, *has))
+            .map_or_else(Default::default, |(_, liveness, version)| {
+                (*liveness, *version)
+            })
     }
 
-    /// Which list of another region's heirs it said to have.
+    /// Returns the version of another region's successor list that the region has.
     pub(super) fn successor_version_of(&self, of: PeerId) -> u64 {
         self.view_of(of).1.successors
     }

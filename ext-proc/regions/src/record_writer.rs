@@ -1,21 +1,19 @@
-//! A region with several services: one of them writes the region's record, the others repeat it.
+//! The writer of a region's record among several services: one leads and writes, the others copy.
 //!
-//! Each of them is dialled by some peers, and what those say of the record would make each of them write a newer one, for
-//! ever. Worse, two that write at the same time could give one version to two lists of heirs, and what is proved of such
-//! lists rests on a version being one list. So the driver sees to it that one service leads; it hears the others' records
-//! before it does.
+//! Two services that write would answer each other's records with newer ones for ever. They could also publish two
+//! successor lists of one version, and the adoption rule relies on one list per version. The driver selects the leader,
+//! which hears the others' records before it leads.
 
 use std::sync::Arc;
 
 use super::message::{PoolReplicas, RegionRecord, SuccessorList};
 use super::{Regions, records};
 
-/// How this service writes its region's record.
+/// Role of this service in writing its region's record.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
-    /// Whether it does.
     is_leader: bool,
-    /// The replicas that it would write.
+    /// Replicas that this service writes when it leads.
     pools: Option<Vec<PoolReplicas>>,
 }
 
@@ -30,18 +28,16 @@ impl Default for RecordWriter {
 }
 
 impl Regions {
-    /// This region's record, as this service has it.
+    /// Returns this service's copy of its region's record.
     #[must_use]
     pub fn own_record(&self) -> &Arc<RegionRecord> {
         &self.own
     }
 
-    /// Whether this service writes its region's record.
     pub(super) fn is_record_leader(&self) -> bool {
         self.record_writer.is_leader
     }
 
-    /// This service leads from now on, or does not.
     pub(super) fn set_record_leadership(&mut self, is_leader: bool) {
         self.record_writer.is_leader = is_leader;
         if is_leader && let Some(pools) = self.record_writer.pools.clone() {
@@ -49,29 +45,29 @@ impl Regions {
         }
     }
 
-    /// The replicas that this service would write; says whether it may.
+    /// Records the replicas to write. Returns whether this service leads.
     pub(super) fn propose_pools(&mut self, pools: &[PoolReplicas]) -> bool {
         self.record_writer.pools = Some(pools.to_vec());
         self.record_writer.is_leader
     }
 
-    /// A sibling told what it has of this region's record.
+    /// Handles a sibling's copy of this region's record.
     pub(super) fn on_sibling_record(&mut self, record: RegionRecord) {
         if record.region != self.own.region || !records::is_within_limits(&record) {
             self.counters.records_rejected += 1;
             return;
         }
         let (own, other) = (&*self.own, &record);
-        let older = other.version < own.version
+        let has_no_newer_pools = other.version < own.version
             || (other.version == own.version && other.pools == own.pools);
-        let older_heirs =
+        let has_no_newer_list =
             other.successors.version < own.successors.version || other.successors == own.successors;
-        if older && older_heirs {
+        if has_no_newer_pools && has_no_newer_list {
             return;
         }
         if self.is_record_leader() {
-            // Somebody else has written. What comes next is newer than either, and its list of heirs follows none.
-            let heirs = if older_heirs {
+            // Another service has written. The next record is newer than either, and its successor list has no predecessor.
+            let successors = if has_no_newer_list {
                 own.successors.clone()
             } else {
                 SuccessorList {
@@ -80,7 +76,7 @@ impl Regions {
                     previous: None,
                 }
             };
-            let version = if older {
+            let version = if has_no_newer_pools {
                 own.version
             } else {
                 own.version.max(other.version) + 1
@@ -90,7 +86,7 @@ impl Regions {
                 region: record.region,
                 version,
                 pools: pools.unwrap_or(record.pools),
-                successors: heirs,
+                successors,
             });
         } else if record.version >= own.version
             && record.successors.version >= own.successors.version
@@ -127,37 +123,37 @@ mod tests {
         }]
     }
 
-    fn tell(service: &mut Regions, event: Event) {
+    fn handle(service: &mut Regions, event: Event) {
         service.handle(Time::ZERO, event);
     }
 
-    /// Each hears the record of the other.
-    fn meet(one: &mut Regions, other: &mut Regions) {
+    /// Exchanges the records of two services.
+    fn exchange(one: &mut Regions, other: &mut Regions) {
         let records = [
             RegionRecord::clone(one.own_record()),
             RegionRecord::clone(other.own_record()),
         ];
         let [first, second] = records.map(|record| Event::SiblingRecord { record });
-        tell(one, second);
-        tell(other, first);
+        handle(one, second);
+        handle(other, first);
     }
 
     #[test]
-    fn one_writes_and_the_other_repeats() {
+    fn the_leader_writes_and_the_follower_copies() {
         let (mut leader, mut follower) = (service(1), service(2));
-        tell(&mut follower, Event::RecordLeadership { is_leader: false });
+        handle(&mut follower, Event::RecordLeadership { is_leader: false });
         for replica in ["a:1", "a:2"] {
             let pools = pools(replica);
-            tell(&mut leader, Event::LocalPools { pools });
+            handle(&mut leader, Event::LocalPools { pools });
         }
         let pools = pools("b:1");
-        tell(&mut follower, Event::LocalPools { pools });
-        meet(&mut leader, &mut follower);
+        handle(&mut follower, Event::LocalPools { pools });
+        exchange(&mut leader, &mut follower);
         assert_eq!(leader.own_record().version, 2);
         assert_eq!(leader.own_record(), follower.own_record());
 
-        // It takes over what was written last, with its own replicas.
-        tell(&mut follower, Event::RecordLeadership { is_leader: true });
+        // The new leader continues the last record with its own replicas.
+        handle(&mut follower, Event::RecordLeadership { is_leader: true });
         assert_eq!(follower.own_record().version, 3);
         assert_eq!(&*follower.own_record().pools[0].replicas[0], "b:1");
         assert_eq!(
@@ -167,21 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_written_is_followed_by_something_newer_that_proves_nothing() {
+    fn two_written_records_are_followed_by_a_newer_one_without_a_previous_list() {
         let (mut leader, mut follower) = (service(1), service(2));
         for (service, replica) in [(&mut leader, "a:1"), (&mut follower, "b:1")] {
             let pools = pools(replica);
-            tell(service, Event::LocalPools { pools });
+            handle(service, Event::LocalPools { pools });
         }
-        let mut heirs = leader.own_record().successors.clone();
-        heirs.order.reverse();
-        heirs.previous = Some(heirs.order.clone());
+        let mut successors = leader.own_record().successors.clone();
+        successors.order.reverse();
+        successors.previous = Some(successors.order.clone());
         let written = RegionRecord {
-            successors: heirs,
+            successors: successors,
             ..RegionRecord::clone(follower.own_record())
         };
-        tell(&mut follower, Event::RecordLeadership { is_leader: false });
-        tell(&mut follower, Event::SiblingRecord { record: written });
+        handle(&mut follower, Event::RecordLeadership { is_leader: false });
+        handle(&mut follower, Event::SiblingRecord { record: written });
         assert_ne!(
             leader.own_record().successors,
             follower.own_record().successors
@@ -189,16 +185,16 @@ mod tests {
         let before = leader.own_record().record_version();
         assert_eq!(before.successors, follower.own_record().successors.version);
 
-        meet(&mut leader, &mut follower);
+        exchange(&mut leader, &mut follower);
         let after = leader.own_record();
         assert!(after.version > before.replicas && after.successors.version > before.successors);
         assert_eq!(after.successors.previous, None);
-        meet(&mut leader, &mut follower);
+        exchange(&mut leader, &mut follower);
         assert_eq!(leader.own_record(), follower.own_record());
     }
 
     #[test]
-    fn a_record_of_another_region_is_none_of_ours() {
+    fn a_record_of_another_region_is_rejected() {
         let mut service = service(1);
         let before = RegionRecord::clone(service.own_record());
         let record = RegionRecord {
@@ -206,7 +202,7 @@ mod tests {
             version: 9,
             ..before.clone()
         };
-        tell(&mut service, Event::SiblingRecord { record });
+        handle(&mut service, Event::SiblingRecord { record });
         assert_eq!(**service.own_record(), before);
     }
 }

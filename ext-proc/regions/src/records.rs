@@ -1,10 +1,9 @@
-//! This region's own record: its replicas, and its heirs in order of round trip.
+//! Records of regions: their replicas, and their successors in order of round trip.
 //!
-//! Two lists of heirs are always known together, the newest and the one before. A new list is published only when every
-//! other region has said that it has the last one, and that it does not hold this region's replicas. So the newest lists
-//! of any two regions are at most one step apart, one list is known to both, and who is behind in *either* of its two lists
-//! waits: two regions that do not hear each other never both go first. A list of which no earlier one is known proves
-//! nothing, and puts nobody first.
+//! A record holds the two newest successor lists. The owner publishes a new list only when every other region has confirmed
+//! the newest one and has adopted no replica of the owner. The newest lists of any two regions are therefore at most one
+//! version apart, and one list is common to both. A region that is behind in *either* list waits, so that two regions that
+//! do not hear each other never both go first. A list without its predecessor puts no region ahead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use super::message::{PoolReplicas, RecordVersion, RegionName, RegionRecord, Succ
 pub(super) const REPLICAS_MAX: usize = 65_536;
 /// Pools in one record.
 pub(super) const POOLS_MAX: usize = 1_024;
-/// Names in a list of heirs.
-pub(super) const HEIRS_MAX: usize = 1_024;
-/// How much nearer, in parts of 100, a later heir must be than an earlier one to be put before it.
+/// Names in a successor list.
+pub(super) const SUCCESSORS_MAX: usize = 1_024;
+/// Percentage by which a later successor must be nearer than an earlier one to be put before it.
 const NEARER_PERCENT: u32 = 25;
-/// The least difference of round trips that counts.
+/// Smallest difference of round trips that counts.
 const NEARER_MIN: Duration = Duration::from_millis(1);
 
-/// A record with nothing in it.
+/// Returns a record without replicas and successors.
 pub(super) fn empty_record(region: RegionName) -> RegionRecord {
     RegionRecord {
         region,
@@ -34,39 +33,39 @@ pub(super) fn empty_record(region: RegionName) -> RegionRecord {
     }
 }
 
-/// Whether a record is of a size that is kept.
+/// Whether a record respects the size limits.
 pub(super) fn is_within_limits(record: &RegionRecord) -> bool {
     let replicas: usize = record.pools.iter().map(|pool| pool.replicas.len()).sum();
     let previous = record.successors.previous.as_ref().map_or(0, Vec::len);
     replicas <= REPLICAS_MAX
         && record.pools.len() <= POOLS_MAX
-        && record.successors.order.len() <= HEIRS_MAX
-        && previous <= HEIRS_MAX
+        && record.successors.order.len() <= SUCCESSORS_MAX
+        && previous <= SUCCESSORS_MAX
 }
 
-/// What is newer in `news` than in `known`, put together; none when nothing is.
-pub(super) fn merge(known: &RegionRecord, news: &RegionRecord) -> Option<RegionRecord> {
-    let newer_pools = news.version > known.version;
-    let newer_heirs = news.successors.version > known.successors.version;
-    (newer_pools || newer_heirs).then(|| {
-        let pools = if newer_pools { news } else { known };
-        let heirs = if newer_heirs { news } else { known };
+/// Merges the newer parts of `update` into `known`; `None` when no part is newer.
+pub(super) fn merge(known: &RegionRecord, update: &RegionRecord) -> Option<RegionRecord> {
+    let newer_pools = update.version > known.version;
+    let newer_list = update.successors.version > known.successors.version;
+    (newer_pools || newer_list).then(|| {
+        let pools = if newer_pools { update } else { known };
+        let list = if newer_list { update } else { known };
         RegionRecord {
             region: known.region.clone(),
             version: pools.version,
             pools: pools.pools.clone(),
-            successors: heirs.successors.clone(),
+            successors: list.successors.clone(),
         }
     })
 }
 
-/// All addresses of a record.
+/// Returns the addresses of all replicas.
 pub(super) fn addresses(pools: &[PoolReplicas]) -> impl Iterator<Item = &Arc<str>> {
     pools.iter().flat_map(|pool| &pool.replicas)
 }
 
 impl SuccessorList {
-    /// Whether one region goes before another in every list that is known.
+    /// Whether a region precedes another in both lists.
     pub(super) fn is_ahead(&self, one: &RegionName, other: &RegionName) -> bool {
         let before = |list: &[RegionName]| {
             rank(list, one) != usize::MAX && rank(list, one) < rank(list, other)
@@ -74,12 +73,12 @@ impl SuccessorList {
         before(&self.order) && self.previous.as_deref().is_some_and(before)
     }
 
-    /// All regions in the lists that are known.
+    /// Returns all regions of both lists.
     pub(super) fn regions(&self) -> impl Iterator<Item = &RegionName> {
         self.order.iter().chain(self.previous.iter().flatten())
     }
 
-    /// The list of this version, if it is known.
+    /// Returns the list of a version, if it is one of the two.
     pub(super) fn list(&self, version: u64) -> Option<&[RegionName]> {
         if version == self.version {
             Some(&self.order)
@@ -90,7 +89,7 @@ impl SuccessorList {
         }
     }
 
-    /// Whether the newest list may be followed by another: it says something else, or would make this one certain.
+    /// Whether a next list would change something: the regions, their order, or the equality of both lists.
     pub(super) fn needs_update(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
         let known: BTreeSet<&RegionName> = self.order.iter().collect();
         let wanted: BTreeSet<&RegionName> = round_trips.iter().map(|(_, name)| name).collect();
@@ -99,7 +98,7 @@ impl SuccessorList {
             || self.is_order_outdated(round_trips)
     }
 
-    /// Whether a later heir is much nearer by now than an earlier one.
+    /// Whether a later successor has become much nearer than an earlier one.
     fn is_order_outdated(&self, round_trips: &[(Option<Duration>, RegionName)]) -> bool {
         let round_trip = |name: &RegionName| {
             let found = round_trips.iter().find(|(_, other)| other == name);
@@ -117,7 +116,7 @@ impl SuccessorList {
         })
     }
 
-    /// The next list. When the order of the last one still serves, it is kept.
+    /// Returns the next list, which keeps the order while it is not outdated.
     pub(super) fn next(&self, mut round_trips: Vec<(Option<Duration>, RegionName)>) -> Self {
         let known: BTreeSet<&RegionName> = self.order.iter().collect();
         let wanted: BTreeSet<&RegionName> = round_trips.iter().map(|(_, name)| name).collect();
@@ -137,13 +136,13 @@ impl SuccessorList {
     }
 }
 
-/// Where a region stands in a list; last of all when it is not there.
+/// Returns the position of a region in a list; the maximum when it is absent.
 pub(super) fn rank(list: &[RegionName], region: &RegionName) -> usize {
     let found = list.iter().position(|name| name == region);
     found.unwrap_or(usize::MAX)
 }
 
-/// The newest list that all of these have, by version.
+/// Returns the version of the newest list that all regions have.
 pub(super) fn newest_common(have: impl Iterator<Item = RecordVersion> + Clone) -> Option<u64> {
     let version = have.clone().map(|held| held.successors).min()?;
     let mut have = have;

@@ -1,8 +1,7 @@
-//! Where the services of one peer region stand.
+//! The services of one peer region and their advertisements.
 //!
-//! A region may have several services, and a service that starts again is another one. Each that is heard, by its pings
-//! or its answers, is a *voice*. The region holds what any of its voices holds, and yields what all of them yield: of
-//! several stories the one that forbids most is believed.
+//! A region may have several services, and a restarted service is another one. The region counts as having adopted what any
+//! of its services has adopted, and as yielding what all of them yield: the most restrictive advertisement applies.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,10 +9,10 @@ use std::collections::BTreeMap;
 use super::message::{Advertisement, Incarnation, RecordVersion, RegionName};
 use isotherm_router::Time;
 
-/// Voices of one region; the one that was heard longest ago makes room.
-const VOICES_MAX: usize = 8;
+/// Limit of services per region; the one that was heard longest ago is removed first.
+const SERVICES_MAX: usize = 8;
 
-/// The services of one peer region.
+/// Services of one peer region.
 #[derive(Debug, Default)]
 pub(super) struct PeerServices(BTreeMap<Incarnation, PeerService>);
 
@@ -22,128 +21,126 @@ pub(super) struct PeerServices(BTreeMap<Incarnation, PeerService>);
 struct PeerService {
     advertisement: Advertisement,
     last_heard: Time,
-    /// What it has of this region's record.
+    /// Version of this region's record that the service has.
     record_version: RecordVersion,
-    /// What it was sent of it last, and when.
+    /// Version of the record that was sent last, and the time.
     last_sent: Option<(RecordVersion, Time)>,
 }
 
 impl PeerServices {
-    /// One of them spoke. What is older than what it said before is not believed.
+    /// Handles an advertisement. An older one than the last is ignored.
     pub(super) fn on_advertisement(
         &mut self,
-        stance: &Advertisement,
-        has: Option<RecordVersion>,
+        advertisement: &Advertisement,
+        record_version: Option<RecordVersion>,
         now: Time,
     ) {
-        if !self.0.contains_key(&stance.incarnation) && self.0.len() >= VOICES_MAX {
-            let oldest = self.0.iter().min_by_key(|(_, voice)| voice.last_heard);
-            if let Some(oldest) = oldest.map(|(life, _)| *life) {
+        if !self.0.contains_key(&advertisement.incarnation) && self.0.len() >= SERVICES_MAX {
+            let oldest = self.0.iter().min_by_key(|(_, service)| service.last_heard);
+            if let Some(oldest) = oldest.map(|(incarnation, _)| *incarnation) {
                 self.0.remove(&oldest);
             }
         }
-        let voice = self
+        let service = self
             .0
-            .entry(stance.incarnation)
+            .entry(advertisement.incarnation)
             .or_insert_with(|| PeerService {
-                advertisement: stance.clone(),
+                advertisement: advertisement.clone(),
                 last_heard: now,
                 record_version: RecordVersion::default(),
                 last_sent: None,
             });
-        voice.last_heard = now;
-        if stance.version > voice.advertisement.version {
-            voice.advertisement.clone_from(stance);
+        service.last_heard = now;
+        if advertisement.version > service.advertisement.version {
+            service.advertisement.clone_from(advertisement);
         }
-        if let Some(has) = has {
-            voice.record_version = voice.record_version.max(has);
+        if let Some(version) = record_version {
+            service.record_version = service.record_version.max(version);
         }
     }
 
-    /// Whether this one wants a record again that it does not seem to have; it is taken to be sent then.
+    /// Whether a service needs this region's record; if so, the record counts as sent.
     pub(super) fn needs_record(
         &mut self,
-        life: Incarnation,
+        incarnation: Incarnation,
         own: RecordVersion,
         now: Time,
-        again_after: Duration,
+        resend_after: Duration,
     ) -> bool {
-        let Some(voice) = self.0.get_mut(&life) else {
+        let Some(service) = self.0.get_mut(&incarnation) else {
             return false;
         };
-        let has_it = voice.record_version.replicas >= own.replicas
-            && voice.record_version.successors >= own.successors;
-        let on_its_way = matches!(voice.last_sent, Some((held, at)) if held == own && now.since(at) < again_after);
-        if has_it || on_its_way {
+        let is_current = service.record_version.replicas >= own.replicas
+            && service.record_version.successors >= own.successors;
+        let is_pending = matches!(service.last_sent, Some((sent, at)) if sent == own && now.since(at) < resend_after);
+        if is_current || is_pending {
             return false;
         }
-        voice.last_sent = Some((own, now));
+        service.last_sent = Some((own, now));
         true
     }
 
-    /// They are dead.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Forgets those that are silent for longer than `silence_max` while another of the region is heard: they would be
-    /// heard too.
+    /// Removes services that have been silent for longer than `silence_max` while another one was heard.
     pub(super) fn remove_silent(&mut self, silence_max: Duration) {
         if let Some(last) = self.last_heard() {
             self.0
-                .retain(|_, voice| last.since(voice.last_heard) < silence_max);
+                .retain(|_, service| last.since(service.last_heard) < silence_max);
         }
     }
 
-    /// When the region was last heard.
+    /// Returns the time at which any service was last heard.
     pub(super) fn last_heard(&self) -> Option<Time> {
-        self.0.values().map(|voice| voice.last_heard).max()
+        self.0.values().map(|service| service.last_heard).max()
     }
 
-    /// Whether it says that its gateway is connected.
+    /// Whether the service that was heard last reports a gateway.
     pub(super) fn has_gateway(&self) -> bool {
-        let last = self.0.values().max_by_key(|voice| voice.last_heard);
-        last.is_some_and(|voice| voice.advertisement.has_gateway)
+        let last = self.0.values().max_by_key(|service| service.last_heard);
+        last.is_some_and(|service| service.advertisement.has_gateway)
     }
 
-    /// Whether it holds another region's replicas.
+    /// Whether any service has adopted another region's replicas.
     pub(super) fn has_adopted(&self, region: &RegionName) -> bool {
         self.0
             .values()
-            .any(|voice| voice.advertisement.adopted.contains(region))
+            .any(|service| service.advertisement.adopted.contains(region))
     }
 
-    /// Whether it leaves another region to others.
+    /// Whether all services yield another region's replicas.
     pub(super) fn has_yielded(&self, region: &RegionName) -> bool {
         !self.0.is_empty()
             && self
                 .0
                 .values()
-                .all(|voice| voice.advertisement.yielded.contains(region))
+                .all(|service| service.advertisement.yielded.contains(region))
     }
 
-    /// Whether it asks others to leave another region to it.
+    /// Whether any service requests another region's replicas.
     pub(super) fn has_requested(&self, region: &RegionName) -> bool {
         self.0
             .values()
-            .any(|voice| voice.advertisement.requested.contains(region))
+            .any(|service| service.advertisement.requested.contains(region))
     }
 
-    /// Whether all of them have this list of heirs.
+    /// Whether all services have this version of the successor list.
     pub(super) fn have_successors(&self, version: u64) -> bool {
         !self.0.is_empty()
             && self
                 .0
                 .values()
-                .all(|voice| voice.record_version.successors == version)
+                .all(|service| service.record_version.successors == version)
     }
 
-    /// The newest versions that any of them has of this region's record.
+    /// Returns the newest versions of this region's record that any service has.
     pub(super) fn newest_record_version(&self) -> RecordVersion {
         let mut newest = RecordVersion::default();
-        for voice in self.0.values() {
-            newest.replicas = newest.replicas.max(voice.record_version.replicas);
-            newest.successors = newest.successors.max(voice.record_version.successors);
+        for service in self.0.values() {
+            newest.replicas = newest.replicas.max(service.record_version.replicas);
+            newest.successors = newest.successors.max(service.record_version.successors);
         }
         newest
     }

@@ -1,23 +1,23 @@
-//! What falls due with time: pings, losses, witnesses, and the decisions that hang on them.
+//! Periodic work: pings, losses, probes, and the decisions that follow from them.
 
 use std::sync::Arc;
 
 use super::Regions;
-use super::claims::Outage;
+use super::decision::Outage;
 use super::event::{Effect, ReleaseReason};
 use super::message::Liveness;
 use super::records::addresses;
 use isotherm_router::PeerId;
 
-/// Replicas that are asked as witnesses, of one region.
-const WITNESSES: usize = 3;
-/// Failures in a row after which other replicas are asked.
-const WITNESS_FAILURES: u32 = 3;
-/// Intervals of silence after which one of a region's services is forgotten while another one speaks.
-const VOICE_INTERVALS: u32 = 10;
+/// Replicas of one region that are probed at a time.
+const PROBED_REPLICAS: usize = 3;
+/// Failed rounds in a row after which other replicas are probed.
+const FAILED_ROUNDS: u32 = 3;
+/// Intervals of silence after which a service is forgotten while another service of its region is heard.
+const FORGET_INTERVALS: u32 = 10;
 
 impl Regions {
-    /// Once an interval.
+    /// Runs once an interval.
     pub(super) fn tick(&mut self) {
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();
         for &id in &ids {
@@ -36,7 +36,7 @@ impl Regions {
         self.publish_successors();
     }
 
-    /// Peers that have not answered for too long are lost, at the very moment.
+    /// Marks each peer as lost whose last heartbeat is too old.
     pub(super) fn mark_lost_peers(&mut self) {
         let silence_max = self.silence_max();
         for (id, peer) in &mut self.peers {
@@ -51,7 +51,7 @@ impl Regions {
         }
     }
 
-    /// How a peer is seen, by this service or another that is heard.
+    /// Returns the liveness of a peer, as this service or another that it hears sees it.
     pub(super) fn liveness_of(&self, id: PeerId) -> Liveness {
         let Some(peer) = self.peers.get(&id) else {
             return Liveness::Silent;
@@ -61,30 +61,30 @@ impl Regions {
             return own;
         }
         let others = self.peers.iter().filter(|(other, _)| **other != id);
-        let mut sights = others
+        let mut views = others
             .filter(|(_, other)| other.is_answering())
             .map(|(_, other)| other.view_of(id).0)
-            .filter(|sight| !sight.is_silent());
-        let first = sights.next().unwrap_or_default();
+            .filter(|view| !view.is_silent());
+        let first = views.next().unwrap_or_default();
         if first.is_up() {
             return first;
         }
-        sights.find(|sight| sight.is_up()).unwrap_or(first)
+        views.find(|view| view.is_up()).unwrap_or(first)
     }
 
-    /// Takes in how a peer is seen now, and asks its replicas as long as it is down.
+    /// Updates the times of a peer's liveness, and probes its replicas while it is down.
     fn update_liveness(&mut self, id: PeerId) {
-        let seen = self.liveness_of(id);
+        let liveness = self.liveness_of(id);
         let (now, silence_max) = (self.now, self.silence_max());
-        let voice_max = self.config.interval * VOICE_INTERVALS;
+        let forget_after = self.config.interval * FORGET_INTERVALS;
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        peer.services.remove_silent(voice_max);
-        if peer.is_dead() && !seen.is_silent() {
+        peer.services.remove_silent(forget_after);
+        if peer.is_dead() && !liveness.is_silent() {
             peer.on_contact(now);
         }
-        if seen.is_up() {
+        if liveness.is_up() {
             peer.up_since = peer.up_since.or(Some(now));
             peer.down_since = None;
         } else {
@@ -92,11 +92,11 @@ impl Regions {
             peer.up_since = None;
         }
         let down_for = peer.down_since.map(|since| now.since(since));
-        let down = down_for.is_some_and(|down_for| down_for >= silence_max)
-            || (peer.is_lost && seen.is_silent());
-        if down && peer.probe_offset.is_none() {
+        let is_down = down_for.is_some_and(|down_for| down_for >= silence_max)
+            || (peer.is_lost && liveness.is_silent());
+        if is_down && peer.probe_offset.is_none() {
             self.probe_replicas(id, 0);
-        } else if seen.is_up() && peer.probe_offset.is_some() {
+        } else if liveness.is_up() && peer.probe_offset.is_some() {
             peer.probe_offset = None;
             peer.last_probe = None;
             peer.failed_probes = None;
@@ -104,7 +104,7 @@ impl Regions {
         }
     }
 
-    /// Has some replicas of a peer asked: those that begin at this place of its record.
+    /// Probes replicas of a peer, from an offset into its record.
     pub(super) fn probe_replicas(&mut self, id: PeerId, from: usize) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
@@ -115,58 +115,59 @@ impl Regions {
         }
         let from = if from < total { from } else { 0 };
         let all = addresses(&peer.record.pools);
-        let chosen: Vec<Arc<str>> = all.skip(from).take(WITNESSES).cloned().collect();
+        let addresses: Vec<Arc<str>> = all.skip(from).take(PROBED_REPLICAS).cloned().collect();
         peer.probe_offset = Some(from);
         self.effects.push_back(Effect::ProbeReplicas {
             peer: id,
-            addresses: chosen,
+            addresses,
         });
     }
 
-    /// Asks other replicas when these do not answer: they may be the ones that are gone.
+    /// Probes other replicas when the current ones do not answer, since those may be gone.
     pub(super) fn rotate_probes(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(&id) else {
             return;
         };
-        let due = |(_, times): (_, u32)| times > 0 && times.is_multiple_of(WITNESS_FAILURES);
+        let is_due = |(_, count): (_, u32)| count > 0 && count.is_multiple_of(FAILED_ROUNDS);
         if let Some(from) = peer.probe_offset
-            && peer.failed_probes.is_some_and(due)
-            && addresses(&peer.record.pools).count() > WITNESSES
+            && peer.failed_probes.is_some_and(is_due)
+            && addresses(&peer.record.pools).count() > PROBED_REPLICAS
         {
-            self.probe_replicas(id, from + WITNESSES);
+            self.probe_replicas(id, from + PROBED_REPLICAS);
         }
     }
 
-    /// A link that is up and silent may be a dead one: only a new one tells. And a proof needs attempts, so the pause after
-    /// a failed one is cut short; one that goes on is left alone, because only its end tells anything.
+    /// Redials a link that is up and silent, since it may be dead, and cuts the backoff short while a death proof needs failed
+    /// dials. A dial in progress continues, because only its end counts.
     fn redial(&mut self, id: PeerId) {
         let (now, silence_max) = (self.now, self.silence_max());
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let stalled = !peer.is_answering() && peer.heartbeats.is_up_for(now, silence_max);
-        let pursued = peer.has_dial_failed && peer.death_proof.needs_dials();
-        if stalled {
+        let is_stalled = !peer.is_answering() && peer.heartbeats.is_up_for(now, silence_max);
+        let is_needed = peer.has_dial_failed && peer.death_proof.needs_dials();
+        if is_stalled {
             peer.heartbeats.on_link_down();
         }
-        if stalled || pursued {
+        if is_stalled || is_needed {
             peer.has_dial_failed = false;
             self.effects.push_back(Effect::Redial { peer: id });
         }
     }
 
-    /// Gives the replicas of a region back that has been well for long enough.
+    /// Releases the replicas of a region that has been up for long enough.
     fn return_replicas(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(&id) else {
             return;
         };
-        let well_for = peer.up_since.map(|since| self.now.since(since));
-        if peer.claim.is_adopted && well_for.is_some_and(|well| well >= self.config.return_after) {
+        let up_for = peer.up_since.map(|since| self.now.since(since));
+        if peer.claim.is_adopted && up_for.is_some_and(|up_for| up_for >= self.config.return_after)
+        {
             self.release(id, ReleaseReason::OwnerRecovered);
         }
     }
 
-    /// How a peer is down, if it is: for long enough to be adopted.
+    /// Returns the outage of a peer that has been down for long enough to be adopted.
     pub(super) fn outage_of(&self, id: PeerId) -> Option<Outage> {
         let peer = self.peers.get(&id)?;
         let down_for = peer.down_since.map(|since| self.now.since(since))?;

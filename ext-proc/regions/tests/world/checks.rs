@@ -157,26 +157,10 @@ impl World {
                 println!("r{at}: no service");
                 continue;
             };
-            let status = service.regions.status(self.local(at, self.now));
             println!(
-                "r{at}: gateway {} record {:?}",
-                status.has_gateway, status.record_version
+                "r{at}: {:?}",
+                service.regions.status(self.local(at, self.now))
             );
-            for peer in status.peers {
-                println!(
-                    "  {}: {:?} {:?} age {:?} rtt {:?} record {:?} witness {:?} adopted {} held by {:?} blocked {:?}",
-                    peer.name,
-                    peer.state,
-                    peer.link,
-                    peer.heartbeat_age,
-                    peer.round_trip,
-                    peer.record_version,
-                    peer.replicas_answered,
-                    peer.is_adopted,
-                    peer.adopted_by,
-                    peer.adoption_blocker
-                );
-            }
         }
     }
 
