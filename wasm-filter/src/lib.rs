@@ -1,12 +1,11 @@
 //! The Isotherm filter: a proxy-wasm module for Envoy.
 //!
-//! Only glue: what the host says is handed to [`isotherm_wasm_filter_core`], what that wants is handed back. One
-//! module has both roles, since the two instances in a filter chain then share one VM and one copy of the code.
+//! The module passes data between the host and [`isotherm_wasm_filter_core`]. One module has both roles, so that the two
+//! instances in a filter chain share one VM and one copy of the code.
 //!
-//! Nothing here may panic: a panic takes the VM of the whole Envoy worker with it, and every request on it loses
-//! its affinity until Envoy has made a new one.
+//! No code here may panic: a panic destroys the VM of the Envoy worker, and every request on that worker loses its affinity
+//! until Envoy has started a new VM.
 
-mod answer;
 mod decision_stream;
 mod host;
 mod metrics;
@@ -14,7 +13,7 @@ mod request;
 mod response;
 mod root;
 
-/// Where the host begins. In a module of its own, as what the macro writes takes no documentation.
+/// The entry point of the host, in its own module because the macro's output has no documentation.
 mod entry {
     use proxy_wasm::types::LogLevel;
 

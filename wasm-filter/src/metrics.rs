@@ -1,58 +1,63 @@
-//! What the filter counts. Envoy shows these among its own statistics, each worker's added up.
+//! The counters of the filter. Envoy shows them among its statistics, summed over the workers.
 
-use isotherm_wasm_filter_core::request::{Pass, Prompt, Release};
+use isotherm_wasm_filter_core::request::{PromptCoverage, Release, SkipReason};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
 
-/// A counter or histogram of the host; one that could not be made counts nothing.
+/// A counter or histogram of the host; it has no effect when the host could not define it.
 #[derive(Clone, Copy, Debug)]
 struct Metric(Option<u32>);
 
-/// What the request role counts.
-#[derive(Clone, Debug)]
+/// The metrics of the request role.
+#[derive(Debug)]
 pub(crate) struct RequestMetrics {
-    whole: Metric,
-    beginning: Metric,
-    kept: Metric,
-    passed: [Metric; Pass::ALL.len()],
+    complete: Metric,
+    partial: Metric,
+    forwarded: Metric,
+    skipped: [(SkipReason, Metric); SkipReason::ALL.len()],
     body_bytes: Metric,
+    pub(crate) responses: ResponseMetrics,
 }
 
-/// What a decision stream counts.
-#[derive(Clone, Debug)]
-pub(crate) struct DecisionStreamMetrics {
-    fell_back: Metric,
-}
-
-/// What is counted of answers, by whichever role watches them.
-#[derive(Clone, Debug)]
+/// The metrics of responses, in both roles.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseMetrics {
     with_usage: Metric,
     without_usage: Metric,
 }
 
+/// The metrics of a decision stream.
+#[derive(Debug)]
+pub(crate) struct DecisionStreamMetrics {
+    fallbacks: Metric,
+}
+
 impl RequestMetrics {
     pub(crate) fn define() -> Self {
+        let skipped = |reason: SkipReason| {
+            let name = format!("isotherm_filter_skipped_{}", reason.as_str());
+            (reason, Metric::counter(&name))
+        };
         Self {
-            whole: Metric::counter("isotherm_filter_prompts_whole"),
-            beginning: Metric::counter("isotherm_filter_prompts_beginning"),
-            kept: Metric::counter("isotherm_filter_prompts_kept"),
-            passed: Pass::ALL
-                .map(|pass| Metric::counter(&format!("isotherm_filter_passed_{}", pass.as_str()))),
+            complete: Metric::counter("isotherm_filter_prompts_complete"),
+            partial: Metric::counter("isotherm_filter_prompts_partial"),
+            forwarded: Metric::counter("isotherm_filter_prompts_forwarded"),
+            skipped: SkipReason::ALL.map(skipped),
             body_bytes: Metric::define(MetricType::Histogram, "isotherm_filter_body_bytes"),
+            responses: ResponseMetrics::define(),
         }
     }
 
-    pub(crate) fn released(&self, release: &Release) {
-        match release.prompt {
-            Prompt::Whole => self.whole.increment(),
-            Prompt::Beginning => self.beginning.increment(),
-            Prompt::Kept => self.kept.increment(),
-            Prompt::Unknown(pass) => {
-                for (candidate, metric) in Pass::ALL.iter().zip(&self.passed) {
-                    if *candidate == pass {
-                        metric.increment();
-                    }
+    /// Counts a request that continues.
+    pub(crate) fn count(&self, release: &Release) {
+        match release.coverage {
+            PromptCoverage::Complete => self.complete.add(1),
+            PromptCoverage::Partial => self.partial.add(1),
+            PromptCoverage::Forwarded => self.forwarded.add(1),
+            PromptCoverage::Skipped(reason) => {
+                let mut skipped = self.skipped.iter();
+                if let Some((_, metric)) = skipped.find(|(candidate, _)| *candidate == reason) {
+                    metric.add(1);
                 }
             }
         }
@@ -65,16 +70,17 @@ impl RequestMetrics {
 impl ResponseMetrics {
     pub(crate) fn define() -> Self {
         Self {
-            with_usage: Metric::counter("isotherm_filter_answers_with_usage"),
-            without_usage: Metric::counter("isotherm_filter_answers_without_usage"),
+            with_usage: Metric::counter("isotherm_filter_responses_with_usage"),
+            without_usage: Metric::counter("isotherm_filter_responses_without_usage"),
         }
     }
 
-    pub(crate) fn answered(&self, has_usage: bool) {
+    /// Counts a response.
+    pub(crate) fn count(&self, has_usage: bool) {
         if has_usage {
-            self.with_usage.increment();
+            self.with_usage.add(1);
         } else {
-            self.without_usage.increment();
+            self.without_usage.add(1);
         }
     }
 }
@@ -82,14 +88,14 @@ impl ResponseMetrics {
 impl DecisionStreamMetrics {
     pub(crate) fn define() -> Self {
         Self {
-            fell_back: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
+            fallbacks: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
         }
     }
 
-    /// So many requests got no answer on the decision stream, and went on without it.
-    pub(crate) fn fell_back(&self, requests: u64) {
-        if let (Some(id), 1..) = (self.fell_back.0, requests) {
-            let _ = hostcalls::increment_metric(id, i64::try_from(requests).unwrap_or(i64::MAX));
+    /// Counts requests that the filter released without a decision.
+    pub(crate) fn count_fallbacks(&self, requests: u64) {
+        if requests > 0 {
+            self.fallbacks.add(requests);
         }
     }
 }
@@ -103,16 +109,16 @@ impl Metric {
         Self(hostcalls::define_metric(kind, name).ok())
     }
 
-    fn increment(self) {
+    fn add(self, count: u64) {
         if let Some(id) = self.0 {
-            // A metric that the host has forgotten is no reason to fail a request.
-            let _ = hostcalls::increment_metric(id, 1);
+            // A request does not fail because the host has lost a metric.
+            let _ = hostcalls::increment_metric(id, i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
     fn record(self, value: usize) {
         if let Some(id) = self.0 {
-            let _ = hostcalls::record_metric(id, u64::try_from(value).unwrap_or(u64::MAX));
+            let _ = hostcalls::record_metric(id, value as u64);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The role in front of the external processor, on the host. What it asks about on its decision stream it watches to the end itself.
+//! The role in front of the external processor, on the host. It also reads the responses to requests that were decided on
+//! the decision stream.
 
 use std::rc::Rc;
 
@@ -6,140 +7,112 @@ use isotherm_wasm_filter_core::request::{
     RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip,
 };
 use isotherm_wasm_filter_core::response::ResponseFlow;
-use isotherm_wasm_filter_core::{Edit, RequestConfig};
+use isotherm_wasm_filter_core::{HeaderEdit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::Action;
+use proxy_wasm::types::{Action, MapType};
 
-use crate::decision_stream::Shared;
-use crate::metrics::{RequestMetrics, ResponseMetrics};
-use crate::{answer, host};
+use crate::decision_stream::SharedConnection;
+use crate::host;
+use crate::metrics::RequestMetrics;
 
-/// How much of the body is copied in at once, in bytes: what a processor's own cache holds. One read of the host may bring
-/// a megabyte, and a copy of that has left the cache before it is read.
+/// The most bytes of a body that one copy brings in: the size of a processor's own cache. One read of the host may bring a
+/// megabyte, and such a copy would have left the cache before the filter reads it.
 const COPY_BYTES_MAX: usize = 128 * 1024;
 
-/// One request, held back while its body is read.
-pub(crate) struct RequestContext {
-    config: Rc<RequestConfig>,
-    metrics: Rc<Metrics>,
-    /// `None` before the request's headers, and once the request has been let go.
-    flow: Option<RequestFlow>,
-    decision_stream: Option<Shared>,
-    /// This context's number on the host, and the request's on the decision stream.
-    id: u32,
-    /// Whether the decision stream was asked about it.
-    is_asked: bool,
-    /// The answer to what was decided on the decision stream, once it comes.
-    answer: Option<Box<ResponseFlow>>,
+/// The state that all requests of a plugin instance share.
+pub(crate) struct RequestRole {
+    pub(crate) config: Rc<RequestConfig>,
+    pub(crate) metrics: RequestMetrics,
+    pub(crate) connection: Option<SharedConnection>,
 }
 
-/// What this role counts.
-struct Metrics {
-    requests: RequestMetrics,
-    /// Of requests that are decided on the decision stream.
-    answers: ResponseMetrics,
+/// A request, held while the filter reads its body or waits for a decision.
+pub(crate) struct RequestContext {
+    role: Rc<RequestRole>,
+    /// The id of the context on the host and of the request on the decision stream.
+    id: u32,
+    /// Present while the body is read.
+    flow: Option<RequestFlow>,
+    /// Whether the request was sent on the decision stream.
+    is_sent: bool,
+    /// Present while the response to a request of the decision stream is read.
+    response: Option<Box<ResponseFlow>>,
 }
 
 impl RequestContext {
-    pub(crate) fn new(config: Rc<RequestConfig>, decision_stream: Option<Shared>) -> Self {
-        let metrics = Metrics {
-            requests: RequestMetrics::define(),
-            answers: ResponseMetrics::define(),
-        };
+    pub(crate) fn new(role: &Rc<RequestRole>, id: u32) -> Self {
         Self {
-            config,
-            metrics: Rc::new(metrics),
-            flow: None,
-            decision_stream,
-            id: 0,
-            is_asked: false,
-            answer: None,
-        }
-    }
-
-    pub(crate) fn for_request(&self, id: u32) -> Self {
-        Self {
-            config: Rc::clone(&self.config),
-            metrics: Rc::clone(&self.metrics),
-            flow: None,
-            decision_stream: self.decision_stream.clone(),
+            role: Rc::clone(role),
             id,
-            is_asked: false,
-            answer: None,
+            flow: None,
+            is_sent: false,
+            response: None,
         }
     }
 
-    fn apply(&self, edits: &[Edit]) {
-        for edit in edits {
-            match edit {
-                Edit::Remove(name) => self.set_http_request_header_bytes(name, None),
-                Edit::Set(name, value) => self.set_http_request_header_bytes(name, Some(value)),
-            }
-        }
-    }
-
-    /// Whether the client's protocol puts no bound on how much one read brings.
-    fn reads_may_be_large(&self) -> bool {
+    /// Whether the client's protocol does not bound the bytes of one read.
+    fn has_large_reads(&self) -> bool {
         host::text_property(self, ["request", "protocol"])
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
-    /// Lets the request go, or asks on the decision stream where it is to go.
-    fn let_go(&mut self, flow: RequestFlow) -> Action {
+    /// Releases the request, or sends it on the decision stream.
+    fn release(&mut self, flow: RequestFlow) -> Action {
         let release = flow.release(|| host::text_property(self, ["source", "address"]));
-        self.metrics.requests.released(&release);
-        match self.ask(release) {
+        self.role.metrics.count(&release);
+        match self.send(release) {
             Ok(()) => Action::Pause,
             Err(edits) => {
-                self.apply(&edits);
+                host::apply(MapType::HttpRequestHeaders, &edits);
                 Action::Continue
             }
         }
     }
 
-    /// Asks on the decision stream, or gives the request's headers again.
-    fn ask(&mut self, release: Release) -> Result<(), Vec<Edit>> {
-        let (Some(decision_stream), Some(target)) = (&self.decision_stream, &release.target) else {
+    /// Sends the request on the decision stream, or returns its headers.
+    fn send(&mut self, release: Release) -> Result<(), Vec<HeaderEdit>> {
+        let (Some(connection), Some(target)) = (&self.role.connection, &release.target) else {
             return Err(release.edits);
         };
-        let Ok(mut decision_stream) = decision_stream.try_borrow_mut() else {
+        let Ok(mut connection) = connection.try_borrow_mut() else {
             return Err(release.edits);
         };
-        decision_stream.ask(self.id, target, release.edits)?;
-        self.is_asked = true;
+        connection.send_request(self.id, target, release.edits)?;
+        self.is_sent = true;
         Ok(())
     }
 
-    /// What watches the answer, which begins to come, if the decision stream has decided on the request.
-    fn decided(&self) -> Option<Box<ResponseFlow>> {
-        let decision_stream = self.decision_stream.as_ref().filter(|_| self.is_asked)?;
-        decision_stream.try_borrow_mut().ok()?.answer(self.id)
+    /// The flow of the response, if the decision stream decided on the request.
+    fn take_response_flow(&self) -> Option<Box<ResponseFlow>> {
+        let connection = self.role.connection.as_ref().filter(|_| self.is_sent)?;
+        let mut connection = connection.try_borrow_mut().ok()?;
+        connection.take_response_flow(self.id)
     }
 
-    /// The answer has come to its end.
-    fn tell(&mut self) {
-        if let Some(flow) = self.answer.take()
-            && let Some(outcome) = answer::outcome(self, &flow, &self.metrics.answers)
+    /// Reports the outcome of a response that has ended.
+    fn report_outcome(&mut self) {
+        if let Some(flow) = self.response.take()
+            && let Some(outcome) = host::outcome(self, &flow, &self.role.metrics.responses)
         {
-            self.tell_end(Some(outcome));
+            self.end(Some(outcome));
         }
     }
 
-    /// Says on the decision stream that the request is over, if that was not said.
-    fn tell_end(&self, outcome: Option<String>) {
-        if let Some(decision_stream) = &self.decision_stream
-            && self.is_asked
-            && let Ok(mut decision_stream) = decision_stream.try_borrow_mut()
+    /// Ends the request on the decision stream, unless it has ended there.
+    fn end(&self, outcome: Option<String>) {
+        if let Some(connection) = &self.role.connection
+            && self.is_sent
+            && let Ok(mut connection) = connection.try_borrow_mut()
         {
-            decision_stream.tell_end(self.id, outcome);
+            connection.end_request(self.id, outcome);
         }
     }
 }
 
 impl Drop for RequestContext {
-    /// The request is over. Where nobody has told how, its client went away.
+    /// Ends a request without an outcome: its client has disconnected.
     fn drop(&mut self) {
-        self.tell_end(None);
+        self.end(None);
     }
 }
 
@@ -148,35 +121,35 @@ impl Context for RequestContext {}
 impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
-        self.apply(&strip(&self.config, &headers));
-        let mut flow = RequestFlow::start(Rc::clone(&self.config), &headers, !end_of_stream);
-        if flow.holds_back() {
-            if flow.outgrows_the_buffer() && self.reads_may_be_large() {
-                flow.let_go_with_the_first_piece();
-            }
-            self.flow = Some(flow);
-            Action::Pause
-        } else {
-            self.let_go(flow)
+        let config = &self.role.config;
+        host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
+        let mut flow = RequestFlow::new(Rc::clone(config), &headers, !end_of_stream);
+        if !flow.is_held() {
+            return self.release(flow);
         }
+        if flow.exceeds_buffer() && self.has_large_reads() {
+            flow.release_after_first_piece();
+        }
+        self.flow = Some(flow);
+        Action::Pause
     }
 
     fn on_http_request_body(&mut self, buffered_bytes: usize, end_of_stream: bool) -> Action {
         let Some(mut flow) = self.flow.take() else {
             return Action::Continue;
         };
-        // While a request is held back, the host's buffer grows: the new bytes are those behind the known ones.
+        // The host's buffer grows while a request is held: the new bytes follow the known ones.
         let mut is_full = false;
         while flow.body_bytes() < buffered_bytes {
             let start = flow.body_bytes();
             let bytes = (buffered_bytes - start).min(COPY_BYTES_MAX);
             match self.get_http_request_body(start, bytes) {
-                Some(piece) if !piece.is_empty() => is_full = flow.body(&piece),
+                Some(piece) if !piece.is_empty() => is_full = flow.feed(&piece),
                 Some(_) | None => break,
             }
         }
         if is_full || end_of_stream {
-            self.let_go(flow)
+            self.release(flow)
         } else {
             self.flow = Some(flow);
             Action::Pause
@@ -185,35 +158,35 @@ impl HttpContext for RequestContext {
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
         match self.flow.take() {
-            Some(flow) => self.let_go(flow),
+            Some(flow) => self.release(flow),
             None => Action::Continue,
         }
     }
 
     fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
-        if let Some(mut flow) = self.decided() {
-            answer::headers(self, &mut flow);
-            self.answer = Some(flow);
+        if let Some(mut flow) = self.take_response_flow() {
+            host::response_headers(self, &mut flow);
+            self.response = Some(flow);
         }
         if end_of_stream {
-            self.tell();
+            self.report_outcome();
         }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
-        if let Some(mut flow) = self.answer.take() {
-            answer::body(self, &mut flow, piece_bytes);
-            self.answer = Some(flow);
+        if let Some(mut flow) = self.response.take() {
+            host::response_body(self, &mut flow, piece_bytes);
+            self.response = Some(flow);
         }
         if end_of_stream {
-            self.tell();
+            self.report_outcome();
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _: usize) -> Action {
-        self.tell();
+        self.report_outcome();
         for name in RESPONSE_TRAILERS_TO_REMOVE {
             self.remove_http_response_trailer(name);
         }

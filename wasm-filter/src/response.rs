@@ -1,9 +1,7 @@
 //! The role behind the external processor, on the host.
 //!
-//! What was decided on the decision stream is watched by the role that asked there. Envoy ought not to lead such a request through
-//! here at all; where it does, nothing is done with it.
-
-use std::rc::Rc;
+//! The request role reads the responses to requests that were decided on the decision stream. Envoy's configuration keeps
+//! such requests out of this role; the role ignores them otherwise.
 
 use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::ResponseConfig;
@@ -11,39 +9,40 @@ use isotherm_wasm_filter_core::response::ResponseFlow;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
+use crate::host;
 use crate::metrics::ResponseMetrics;
-use crate::{answer, host};
 
-/// One request and its answer, both of which pass without delay.
+/// The state that all requests of a plugin instance share.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponseRole {
+    pub(crate) config: ResponseConfig,
+    pub(crate) metrics: ResponseMetrics,
+}
+
+/// A request and its response, which pass without delay.
 pub(crate) struct ResponseContext {
-    config: ResponseConfig,
-    metrics: Rc<ResponseMetrics>,
-    /// `None` before the request's headers: the proxy's own answer to a request that was never sent is not
-    /// an outcome. None either when the decision stream has decided on the request.
+    role: ResponseRole,
+    /// `None` before the request's headers, because the proxy's own response to a request that was not sent is no outcome;
+    /// and for a request that was decided on the decision stream.
     flow: Option<ResponseFlow>,
 }
 
 impl ResponseContext {
-    pub(crate) fn new(config: ResponseConfig, metrics: ResponseMetrics) -> Self {
-        Self {
-            config,
-            metrics: Rc::new(metrics),
-            flow: None,
+    pub(crate) fn new(role: ResponseRole) -> Self {
+        Self { role, flow: None }
+    }
+
+    fn end_request(&mut self) {
+        let now = host::now(self);
+        if let Some(flow) = &mut self.flow {
+            flow.end_request(now);
         }
     }
 
-    pub(crate) fn for_request(&self) -> Self {
-        Self {
-            config: self.config,
-            metrics: Rc::clone(&self.metrics),
-            flow: None,
-        }
-    }
-
-    /// Sets the trailer: the host allows that in the callback of the last piece of the body, or of trailers.
-    fn tell(&mut self) {
+    /// Sets the trailer. The host allows that in the callback of the last piece of the body or of trailers.
+    fn report_outcome(&mut self) {
         if let Some(flow) = self.flow.take()
-            && let Some(outcome) = answer::outcome(self, &flow, &self.metrics)
+            && let Some(outcome) = host::outcome(self, &flow, &self.role.metrics)
         {
             self.set_http_response_trailer(names::OUTCOME, Some(&outcome));
         }
@@ -58,8 +57,8 @@ impl HttpContext for ResponseContext {
         if header(names::DECIDED).is_some() {
             return Action::Continue;
         }
-        let (flow, added) = ResponseFlow::start(self.config, header, host::now(self));
-        if let Some((name, value)) = added {
+        let (flow, report) = ResponseFlow::new(self.role.config, header, host::now(self));
+        if let Some((name, value)) = report {
             self.set_http_request_header(name, Some(value));
         }
         self.flow = Some(flow);
@@ -68,25 +67,19 @@ impl HttpContext for ResponseContext {
 
     fn on_http_request_body(&mut self, _: usize, end_of_stream: bool) -> Action {
         if end_of_stream {
-            let now = host::now(self);
-            if let Some(flow) = &mut self.flow {
-                flow.request_ended(now);
-            }
+            self.end_request();
         }
         Action::Continue
     }
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
-        let now = host::now(self);
-        if let Some(flow) = &mut self.flow {
-            flow.request_ended(now);
-        }
+        self.end_request();
         Action::Continue
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
         if let Some(mut flow) = self.flow.take() {
-            answer::headers(self, &mut flow);
+            host::response_headers(self, &mut flow);
             self.flow = Some(flow);
         }
         Action::Continue
@@ -94,17 +87,17 @@ impl HttpContext for ResponseContext {
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
         if let Some(mut flow) = self.flow.take() {
-            answer::body(self, &mut flow, piece_bytes);
+            host::response_body(self, &mut flow, piece_bytes);
             self.flow = Some(flow);
         }
         if end_of_stream {
-            self.tell();
+            self.report_outcome();
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _: usize) -> Action {
-        self.tell();
+        self.report_outcome();
         Action::Continue
     }
 }

@@ -1,32 +1,32 @@
-//! One instance of the plugin: reads its configuration, then makes a context for each request.
+//! The root context of a plugin instance: parses the configuration and creates a context for each request.
 
 use std::cell::RefMut;
+use std::rc::Rc;
 
-use isotherm_wasm_filter_core::Plugin;
+use isotherm_wasm_filter_core::PluginConfig;
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
-use crate::decision_stream::{Shared, Wire};
+use crate::decision_stream::Connection;
 use crate::host;
-use crate::metrics::ResponseMetrics;
-use crate::request::RequestContext;
-use crate::response::ResponseContext;
+use crate::metrics::{RequestMetrics, ResponseMetrics};
+use crate::request::{RequestContext, RequestRole};
+use crate::response::{ResponseContext, ResponseRole};
 
-/// The plugin's own context.
+/// The root context.
 pub(crate) struct Root {
-    /// Its number on the host.
+    /// The id of the context on the host.
     id: u32,
     role: Role,
-    decision_stream: Option<Shared>,
 }
 
-/// What each request gets a copy of.
+/// The role of the plugin instance.
 enum Role {
-    /// Not configured; Envoy sends no request to such an instance.
+    /// The instance has no configuration yet; Envoy sends no request to it.
     Idle,
-    Request(RequestContext),
-    Response(ResponseContext),
+    Request(Rc<RequestRole>),
+    Response(ResponseRole),
 }
 
 impl Root {
@@ -34,70 +34,69 @@ impl Root {
         Self {
             id,
             role: Role::Idle,
-            decision_stream: None,
         }
     }
 
-    /// The decision stream, for a moment. Nobody else has it in one of the root's callbacks.
-    fn decision_stream(&self) -> Option<RefMut<'_, Wire>> {
-        self.decision_stream.as_ref()?.try_borrow_mut().ok()
+    /// The connection of the decision stream, which no request borrows during a callback of the root context.
+    fn connection(&self) -> Option<RefMut<'_, Connection>> {
+        match &self.role {
+            Role::Request(role) => role.connection.as_ref()?.try_borrow_mut().ok(),
+            Role::Idle | Role::Response(_) => None,
+        }
     }
 }
 
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, stream: u32, message_bytes: usize) {
-        if let Some(mut decision_stream) = self.decision_stream() {
-            decision_stream.heard(stream, message_bytes, host::now(self));
+        if let Some(mut connection) = self.connection() {
+            connection.on_message(stream, message_bytes, host::now(self));
         }
     }
 
     fn on_grpc_stream_close(&mut self, stream: u32, _: u32) {
-        if let Some(mut decision_stream) = self.decision_stream() {
-            decision_stream.closed(stream);
+        if let Some(mut connection) = self.connection() {
+            connection.on_close(stream);
         }
     }
 }
 
 impl RootContext for Root {
     fn on_configure(&mut self, configuration_bytes: usize) -> bool {
-        let configuration = if configuration_bytes == 0 {
-            None
-        } else {
-            self.get_plugin_configuration()
-        };
-        match Plugin::parse(&configuration.unwrap_or_default()) {
-            Ok(Plugin::Request(config)) => {
-                let decision_stream = config.decision_stream();
-                self.decision_stream = decision_stream
-                    .map(|decision_stream| Wire::start(self.id, decision_stream, host::now(self)));
-                let context = RequestContext::new(config, self.decision_stream.clone());
-                self.role = Role::Request(context);
-                true
+        let configuration = (configuration_bytes > 0).then(|| self.get_plugin_configuration());
+        self.role = match PluginConfig::parse(&configuration.flatten().unwrap_or_default()) {
+            Ok(PluginConfig::Request(config)) => {
+                let start = |stream| Connection::start(self.id, stream, host::now(self));
+                Role::Request(Rc::new(RequestRole {
+                    connection: config.decision_stream().map(start),
+                    metrics: RequestMetrics::define(),
+                    config,
+                }))
             }
-            Ok(Plugin::Response(config)) => {
-                self.role = Role::Response(ResponseContext::new(config, ResponseMetrics::define()));
-                true
-            }
+            Ok(PluginConfig::Response(config)) => Role::Response(ResponseRole {
+                config,
+                metrics: ResponseMetrics::define(),
+            }),
             Err(error) => {
                 let message = format!("isotherm: the filter's configuration is refused: {error}");
-                // Where the host does not take the decision stream, its own report of the refusal has to do.
+                // The host reports the refusal itself when it does not accept the log line.
                 let _ = hostcalls::log(LogLevel::Error, &message);
-                false
+                return false;
             }
-        }
+        };
+        true
     }
 
     fn on_tick(&mut self) {
-        if let Some(mut decision_stream) = self.decision_stream() {
-            decision_stream.fired(host::now(self));
+        if let Some(mut connection) = self.connection() {
+            connection.on_timer(host::now(self));
         }
     }
 
     fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
         Some(match &self.role {
             Role::Idle => Box::new(PassThrough),
-            Role::Request(context) => Box::new(context.for_request(id)),
-            Role::Response(context) => Box::new(context.for_request()),
+            Role::Request(role) => Box::new(RequestContext::new(role, id)),
+            Role::Response(role) => Box::new(ResponseContext::new(*role)),
         })
     }
 
@@ -106,7 +105,7 @@ impl RootContext for Root {
     }
 }
 
-/// Does nothing.
+/// A context without effect.
 struct PassThrough;
 
 impl Context for PassThrough {}

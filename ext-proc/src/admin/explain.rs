@@ -15,8 +15,8 @@ use axum::response::Json;
 use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
-use isotherm_wasm_filter_core::request::{Prompt, RequestFlow};
-use isotherm_wasm_filter_core::{Edit, Plugin, RequestConfig};
+use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow};
+use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
 use prometheus_client::registry::Registry;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -101,18 +101,18 @@ fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), 
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
     let strip = isotherm_wasm_filter_core::request::strip(&config, &headers);
     apply(&mut headers, strip);
-    let mut flow = RequestFlow::start(config, &headers, !body.is_empty());
+    let mut flow = RequestFlow::new(config, &headers, !body.is_empty());
     for piece in body.as_bytes().chunks(PIECE_BYTES) {
-        if flow.body(piece) {
+        if flow.feed(piece) {
             break;
         }
     }
     let release = flow.release(|| None);
     apply(&mut headers, release.edits);
-    let problem = match release.prompt {
-        Prompt::Whole | Prompt::Kept => None,
-        Prompt::Beginning => Some("read only up to the filter's buffer limit".to_owned()),
-        Prompt::Unknown(pass) => Some(pass.as_str().to_owned()),
+    let problem = match release.coverage {
+        PromptCoverage::Complete | PromptCoverage::Forwarded => None,
+        PromptCoverage::Partial => Some("read only up to the filter's buffer limit".to_owned()),
+        PromptCoverage::Skipped(reason) => Some(reason.as_str().to_owned()),
     };
     let headers = headers.into_iter().map(|(key, value)| HeaderValue {
         key,
@@ -129,9 +129,9 @@ fn configuration(filter: Option<&RawValue>) -> Result<Rc<RequestConfig>, ApiErro
     let Some(filter) = filter else {
         return Ok(Rc::new(RequestConfig::default()));
     };
-    match Plugin::parse(filter.get().as_bytes()) {
-        Ok(Plugin::Request(config)) => Ok(config),
-        Ok(Plugin::Response(_)) => Err(ApiError::bad_request(
+    match PluginConfig::parse(filter.get().as_bytes()) {
+        Ok(PluginConfig::Request(config)) => Ok(config),
+        Ok(PluginConfig::Response(_)) => Err(ApiError::bad_request(
             "`filter` is the configuration of the response filter; give that of the request filter",
         )),
         Err(error) => Err(ApiError::bad_request(format!("`filter`: {error}"))),
@@ -148,11 +148,11 @@ fn text(body: Option<Box<RawValue>>) -> Result<String, ApiError> {
     }
 }
 
-fn apply(headers: &mut Vec<(String, Vec<u8>)>, edits: Vec<Edit>) {
+fn apply(headers: &mut Vec<(String, Vec<u8>)>, edits: Vec<HeaderEdit>) {
     for edit in edits {
         match edit {
-            Edit::Remove(name) => headers.retain(|(known, _)| *known != name),
-            Edit::Set(name, value) => {
+            HeaderEdit::Remove(name) => headers.retain(|(known, _)| *known != name),
+            HeaderEdit::Set(name, value) => {
                 headers.retain(|(known, _)| known != name);
                 headers.push((name.to_owned(), value));
             }

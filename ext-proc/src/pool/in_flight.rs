@@ -104,7 +104,7 @@ impl InFlightGuard {
     /// The replica that served the response. Another region's gateway serves a forwarded request, and only Envoy knows
     /// its address. A forwarded request that came back names this Envoy's own listener, whose address has no port.
     fn served_by(&self, outcome: &Outcome) -> ServedBy {
-        let Some(at) = outcome.served.as_deref() else {
+        let Some(at) = outcome.upstream.as_deref() else {
             return ServedBy::Unreported;
         };
         match (at.parse::<SocketAddr>(), self.is_forwarded) {

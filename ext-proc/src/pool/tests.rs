@@ -162,7 +162,7 @@ async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load(
     guard.finish(&Outcome {
         status: 200,
         ttft_us: Some(0),
-        served: Some("10.9.9.9:1".to_owned()),
+        upstream: Some("10.9.9.9:1".to_owned()),
         load: Some(LoadReport {
             waiting: 77,
             running: None,

@@ -178,7 +178,7 @@ async fn the_outcome_is_learned_and_kept_from_the_client() {
             running: Some(7),
             kv_usage: Some(0.5),
         }),
-        served: Some(service.engines[0].addr.to_string()),
+        upstream: Some(service.engines[0].addr.to_string()),
     };
     let answer = call.outcome(&outcome.encode()).await;
     assert_eq!(answer.header_mutation, None, "the filter takes it away");

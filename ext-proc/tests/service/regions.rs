@@ -234,7 +234,7 @@ async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
     // What the outer requests hear is what Envoy's own listener answered: they end, and teach nothing.
     innermost.outcome("v=1;status=200").await;
     for call in [&mut inner, &mut outer] {
-        call.outcome("v=1;status=200;served=envoy://again/").await;
+        call.outcome("v=1;status=200;upstream=envoy://again/").await;
     }
     eventually("all have ended", || {
         let stats = pool.stats();

@@ -153,10 +153,10 @@ fn the_answer_to_a_request_is_told_on_the_decision_stream_and_the_trailers_stay_
         (outcome.prompt_tokens, outcome.completion_tokens),
         (Some(9), Some(4))
     );
-    assert_eq!(outcome.served.as_deref(), Some("10.0.0.2:8000"));
+    assert_eq!(outcome.upstream.as_deref(), Some("10.0.0.2:8000"));
     assert_eq!(filter.host().response_trailers, Some(Headers::new()));
     assert_eq!(
-        filter.host().metric("isotherm_filter_answers_with_usage"),
+        filter.host().metric("isotherm_filter_responses_with_usage"),
         1
     );
     filter.over().unwrap();

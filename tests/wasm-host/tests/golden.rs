@@ -6,8 +6,8 @@ use std::fs;
 use std::rc::Rc;
 
 use isotherm_fingerprint::names;
-use isotherm_wasm_filter_core::request::{Prompt, RequestFlow};
-use isotherm_wasm_filter_core::{Edit, Plugin, RequestConfig};
+use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow};
+use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
 use isotherm_wasm_host::{Action, Filter, Headers};
 use serde::Deserialize;
 
@@ -80,24 +80,24 @@ fn in_wasm(case: &Case, piece_bytes: usize) -> Headers {
 }
 
 /// The headers that the native build sets, by name, and how far it could read.
-fn natively(case: &Case) -> (Headers, Prompt) {
-    let config: Rc<RequestConfig> = match Plugin::parse(CONFIGURATION.as_bytes()).unwrap() {
-        Plugin::Request(config) => config,
-        Plugin::Response(_) => unreachable!(),
+fn natively(case: &Case) -> (Headers, PromptCoverage) {
+    let config: Rc<RequestConfig> = match PluginConfig::parse(CONFIGURATION.as_bytes()).unwrap() {
+        PluginConfig::Request(config) => config,
+        PluginConfig::Response(_) => unreachable!(),
     };
-    let mut flow = RequestFlow::start(config, &case.headers(), true);
-    let _ = flow.body(case.body().as_bytes());
+    let mut flow = RequestFlow::new(config, &case.headers(), true);
+    let _ = flow.feed(case.body().as_bytes());
     let release = flow.release(|| None);
     let mut headers: Headers = release
         .edits
         .into_iter()
         .filter_map(|edit| match edit {
-            Edit::Set(name, value) => Some((name.to_owned(), value)),
-            Edit::Remove(_) => None,
+            HeaderEdit::Set(name, value) => Some((name.to_owned(), value)),
+            HeaderEdit::Remove(_) => None,
         })
         .collect();
     headers.sort();
-    (headers, release.prompt)
+    (headers, release.coverage)
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn leaves_of_every_length_hash_alike() {
 fn every_case_comes_to_what_it_came_to_before() {
     for case in cases() {
         let headers = in_wasm(&case, 16_384);
-        let (_, prompt) = natively(&case);
+        let (_, coverage) = natively(&case);
         let value = |name: &str| {
             let found = headers.iter().find(|(candidate, _)| candidate == name);
             found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
@@ -171,8 +171,8 @@ fn every_case_comes_to_what_it_came_to_before() {
         assert_eq!(&value(names::MODEL), model, "{}", case.name);
         assert_eq!(&value(names::SESSION), session, "{}", case.name);
         assert_eq!(&value(names::TIER), tier, "{}", case.name);
-        match prompt {
-            Prompt::Whole | Prompt::Beginning => {
+        match coverage {
+            PromptCoverage::Complete | PromptCoverage::Partial => {
                 assert_eq!(
                     value(names::FINGERPRINT).as_ref(),
                     Some(fingerprint),
@@ -180,9 +180,14 @@ fn every_case_comes_to_what_it_came_to_before() {
                     case.name
                 );
                 assert_eq!(value(names::TOKENS).as_ref(), Some(tokens), "{}", case.name);
-                assert_eq!(*complete, prompt == Prompt::Whole, "{}", case.name);
+                assert_eq!(
+                    *complete,
+                    coverage == PromptCoverage::Complete,
+                    "{}",
+                    case.name
+                );
             }
-            Prompt::Unknown(_) | Prompt::Kept => {
+            PromptCoverage::Skipped(_) | PromptCoverage::Forwarded => {
                 assert_eq!(value(names::FINGERPRINT), None, "{}", case.name);
                 assert!(!complete, "{}", case.name);
             }

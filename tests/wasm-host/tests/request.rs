@@ -51,7 +51,7 @@ fn a_request_is_held_back_until_its_body_was_read() {
         Some("llama-pool")
     );
     assert!(value(&filter, "x-isotherm-fingerprint").is_some());
-    assert_eq!(filter.host().metric("isotherm_filter_prompts_whole"), 1);
+    assert_eq!(filter.host().metric("isotherm_filter_prompts_complete"), 1);
     assert_eq!(
         filter.host().metric("isotherm_filter_body_bytes"),
         CHAT.len() as u64
@@ -116,7 +116,7 @@ fn a_body_is_let_go_before_the_buffer_is_full() {
         "what comes later is not read"
     );
     assert_eq!(value(&filter, "x-isotherm-model").as_deref(), Some("llama"));
-    assert_eq!(filter.host().metric("isotherm_filter_prompts_beginning"), 1);
+    assert_eq!(filter.host().metric("isotherm_filter_prompts_partial"), 1);
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn what_cannot_be_read_is_never_held_back_and_counted() {
         (
             ("content-encoding", "gzip"),
             false,
-            "isotherm_filter_passed_content_encoding",
+            "isotherm_filter_skipped_content_encoding",
         ),
-        (("x-nothing", "1"), true, "isotherm_filter_passed_no_body"),
+        (("x-nothing", "1"), true, "isotherm_filter_skipped_no_body"),
     ] {
         let mut filter = Filter::configured(USUAL).unwrap();
         let client = ("source.address".to_owned(), "192.0.2.7:50000".to_owned());
@@ -180,7 +180,7 @@ fn what_cannot_be_read_is_never_held_back_and_counted() {
         filter.request_body(b"\xff\x00 nonsense", true).unwrap(),
         Action::Continue
     );
-    assert_eq!(filter.host().metric("isotherm_filter_passed_not_json"), 1);
+    assert_eq!(filter.host().metric("isotherm_filter_skipped_not_json"), 1);
 }
 
 #[test]

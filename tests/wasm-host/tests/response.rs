@@ -76,11 +76,11 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
             cached_tokens: Some(64),
             completion_tokens: Some(500),
             load: None,
-            served: Some("10.0.0.3:8000".to_owned()),
+            upstream: Some("10.0.0.3:8000".to_owned()),
         })
     );
     assert_eq!(
-        filter.host().metric("isotherm_filter_answers_with_usage"),
+        filter.host().metric("isotherm_filter_responses_with_usage"),
         1
     );
     filter.over().unwrap();
@@ -158,7 +158,7 @@ fn errors_and_compressed_answers_are_told_without_a_look_at_their_bodies() {
         assert_eq!(
             filter
                 .host()
-                .metric("isotherm_filter_answers_without_usage"),
+                .metric("isotherm_filter_responses_without_usage"),
             1
         );
     }

@@ -1,22 +1,31 @@
-//! Headers as the proxy hands them over, and what the filter wants changed in them.
+//! Headers as the proxy passes them, and the changes that the filter makes to them.
 
 use isotherm_fingerprint::names;
 
-/// All headers of a message, names in lower case, in the order of the wire. A value may hold any bytes.
+/// The headers of a message in the order of the wire, names in lower case. A value may contain any bytes.
 pub type Headers = [(String, Vec<u8>)];
 
 /// A change to headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Edit {
+pub enum HeaderEdit {
     /// Remove every header of this name.
     Remove(String),
     /// Replace every header of this name by one with this value.
     Set(&'static str, Vec<u8>),
 }
 
-impl Edit {
+impl HeaderEdit {
     pub(crate) fn set(name: &'static str, value: impl Into<Vec<u8>>) -> Self {
         Self::Set(name, value.into())
+    }
+
+    /// The name of the header and its new value; `None` removes the header.
+    #[must_use]
+    pub fn parts(&self) -> (&str, Option<&[u8]>) {
+        match self {
+            Self::Remove(name) => (name, None),
+            Self::Set(name, value) => (name, Some(value)),
+        }
     }
 }
 
@@ -33,11 +42,10 @@ pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = 
         .map(|(_, value)| value.as_slice())
 }
 
-/// Whether only Isotherm itself may set a request header of this name.
+/// Whether only Isotherm may set a request header of this name.
 pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with(names::PREFIX)
-        || name == names::DESTINATION
-        || name == names::DESTINATION_SERVED
+        || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
 }
 
 /// The type and subtype of a `content-type`, in lower case and without parameters.
@@ -47,14 +55,14 @@ pub(crate) fn media_type(headers: &Headers) -> Option<String> {
     Some(String::from_utf8_lossy(essence.trim_ascii()).to_ascii_lowercase())
 }
 
-/// Whether the body is encoded, by compression as a rule, so that its bytes say nothing.
+/// Whether the body has a content encoding, usually compression, so that its bytes cannot be read.
 pub(crate) fn is_encoded(headers: &Headers) -> bool {
-    all(headers, "content-encoding").any(|value| {
-        !value.trim_ascii().is_empty() && !value.trim_ascii().eq_ignore_ascii_case(b"identity")
-    })
+    all(headers, "content-encoding")
+        .map(<[u8]>::trim_ascii)
+        .any(|value| !value.is_empty() && !value.eq_ignore_ascii_case(b"identity"))
 }
 
-/// `application/json` and what is built upon it.
+/// Whether a media type is `application/json` or a type built on it.
 pub(crate) fn is_json(media_type: &str) -> bool {
     media_type == "application/json" || media_type.ends_with("+json")
 }
@@ -72,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_media_type_has_no_parameters_and_no_capitals() {
+    fn a_media_type_is_lower_case_without_parameters() {
         let headers = from_pairs(&[("content-type", "Application/JSON ; charset=utf-8")]);
         let media_type = media_type(&headers).unwrap();
         assert_eq!(media_type, "application/json");
@@ -82,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_no_encoding() {
+    fn identity_is_not_an_encoding() {
         assert!(!is_encoded(&from_pairs(&[])));
         assert!(!is_encoded(&from_pairs(&[(
             "content-encoding",

@@ -1,15 +1,15 @@
-//! What the Isotherm filter does, free of the host that it runs in.
+//! The behaviour of the Isotherm filter, independent of its host.
 //!
-//! One module, two roles in one filter chain, told apart by the plugin's configuration ([`Plugin`]):
-//! - [`request`] stands in front of the external processor: it turns the prompt into headers;
-//! - [`response`] stands behind it: it turns the answer into one trailer.
+//! One module has two roles in a filter chain, which the plugin's configuration selects ([`PluginConfig`]):
+//! - [`request`], in front of the external processor, turns the prompt into headers;
+//! - [`response`], behind it, turns the response into one trailer.
 //!
-//! With a [`mod@decision_stream`] to the service the first role asks it itself, and tells how it ended: the second has no part in that.
+//! With a [`mod@decision_stream`] to the service the first role asks for decisions itself and reports how requests end; the
+//! second role then has no part.
 //!
-//! All are flows without I/O: what the proxy says goes in, [`Edit`]s and byte ranges that they would like to see come
-//! out. A trait for the host was tried first and rejected: its fake had to imitate when a proxy allows which call,
-//! and that is better seen in the shell, by a test of the finished module. Here nothing reads a clock, an
-//! address or a buffer by itself, so that the service can use the same code to explain a request.
+//! The flows do no I/O: data of the proxy goes in; [`HeaderEdit`]s and requested byte ranges come out. No code here reads a
+//! clock, an address or a buffer, so the service uses the same code to explain a request. Rejected: a trait for the host,
+//! whose fake had to imitate when a proxy allows each call; tests of the finished module check that better.
 
 mod config;
 pub mod decision_stream;
@@ -17,5 +17,5 @@ mod headers;
 pub mod request;
 pub mod response;
 
-pub use config::{ConfigError, DecisionStreamConfig, Plugin, RequestConfig, ResponseConfig};
-pub use headers::{Edit, Headers};
+pub use config::{ConfigError, DecisionStreamConfig, PluginConfig, RequestConfig, ResponseConfig};
+pub use headers::{HeaderEdit, Headers};

@@ -1,7 +1,7 @@
-//! How a request ended, as the response filter tells the service in one trailer.
+//! The outcome of a request, which the filter reports to the service in a response trailer or on the decision stream.
 //!
-//! Plain `name=value` pairs rather than a packed form: the trailer is read by people in access logs too, and comes once a
-//! response. The parser treats every byte as hostile all the same: an engine's answer may hold anything.
+//! The encoding is plain `name=value` pairs, not a packed form: operators read the trailer in access logs, and it comes once
+//! per response. The parser treats every byte as hostile, because an engine's response may contain the trailer.
 
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write as _};
@@ -10,64 +10,63 @@ use core::str::FromStr;
 
 use crate::number;
 
-/// What an engine said of its own load in a response (ORCA's `endpoint-load-metrics`).
+/// The load that an engine reports in a response (ORCA's `endpoint-load-metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// Requests accepted but not yet in the continuous batch.
+    /// Requests accepted and not yet in the continuous batch.
     pub waiting: u32,
-    /// Requests in the continuous batch, where the engine tells.
+    /// Requests in the continuous batch, if the engine reports them.
     pub running: Option<u32>,
-    /// Share of the KV cache in use, from 0 to 1, where the engine tells.
+    /// The used share of the KV cache, from 0 to 1, if the engine reports it.
     pub kv_usage: Option<f32>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// HTTP status of the response.
     pub status: u16,
-    /// From the end of the request (of its headers, where the answer does not wait for more) to the first body byte of the
-    /// response, in microseconds.
+    /// Microseconds from the end of the request to the first body byte of the response; from the end of the request's
+    /// headers where the response precedes the end of the request.
     pub ttft_us: Option<u64>,
-    /// Whether the answer is a stream of events. Of one that comes whole, the first byte comes with the last token.
+    /// Whether the response is a stream of events. The first byte of a whole response comes with the last token.
     pub is_stream: bool,
-    /// `usage`: prompt tokens, as the engine counted them.
+    /// `usage`: prompt tokens as counted by the engine.
     pub prompt_tokens: Option<u32>,
-    /// `usage`: prompt tokens that the engine found in its cache.
+    /// `usage`: prompt tokens in the engine's cache.
     pub cached_tokens: Option<u32>,
     /// `usage`: output tokens.
     pub completion_tokens: Option<u32>,
     /// The engine's load report.
     pub load: Option<LoadReport>,
-    /// The endpoint that really served, `ip:port`, after any retry; `envoy://NAME/...` where that is a listener inside
-    /// Envoy itself.
-    pub served: Option<String>,
+    /// The endpoint that responded, after any retry: `ip:port`, or `envoy://NAME/...` for a listener inside Envoy.
+    pub upstream: Option<String>,
 }
 
 /// The version that [`Outcome::encode`] writes.
 pub const VERSION: u8 = 1;
-/// The longest value that is read, in bytes.
+/// The longest value that [`Outcome::parse`] accepts, in bytes.
 pub const OUTCOME_BYTES_MAX: usize = 512;
 
-/// Room for most values, so that they allocate once.
+/// The length of most values, so that they allocate once.
 const VALUE_BYTES_EXPECTED: usize = 160;
-/// How Envoy writes the address of a listener inside itself.
+/// The scheme of the address of a listener inside Envoy.
 const INTERNAL_SCHEME: &str = "envoy://";
-/// The longest rest of such an address that is read, in bytes.
+/// The longest internal address without its scheme, in bytes.
 const INTERNAL_BYTES_MAX: usize = 64;
 
-/// Why a trailer is not an outcome.
+/// The reason why a value is not an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutcomeError {
-    /// It is longer than [`OUTCOME_BYTES_MAX`].
+    /// The value is longer than [`OUTCOME_BYTES_MAX`].
     TooLong,
-    /// It is not `name=value` pairs of visible ASCII, or a name comes twice.
+    /// The value is not a list of `name=value` pairs, or has a name twice.
     NotPairs,
-    /// It does not begin with the version that this build reads.
+    /// The value does not begin with the version of this build.
     UnknownVersion,
-    /// It has no status.
+    /// The status is missing.
     NoStatus,
-    /// The value of this field is not of its type.
+    /// The value of this field has the wrong type.
     BadValue(&'static str),
 }
 
@@ -75,15 +74,14 @@ impl fmt::Display for OutcomeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "outcome is longer than {OUTCOME_BYTES_MAX} bytes"),
-            Self::NotPairs => write!(
-                f,
-                "outcome is not a list of name=value pairs, each name once"
-            ),
+            Self::NotPairs => {
+                f.write_str("outcome is not a list of name=value pairs, each name once")
+            }
             Self::UnknownVersion => write!(
                 f,
                 "outcome does not begin with v={VERSION}: update the older of filter and service"
             ),
-            Self::NoStatus => write!(f, "outcome has no status"),
+            Self::NoStatus => f.write_str("outcome has no status"),
             Self::BadValue(name) => write!(f, "outcome has a bad value for {name}"),
         }
     }
@@ -92,19 +90,19 @@ impl fmt::Display for OutcomeError {
 impl core::error::Error for OutcomeError {}
 
 impl Outcome {
-    /// [`Self::ttft_us`], where the first byte comes with the first token.
+    /// [`Self::ttft_us`], if the first byte comes with the first token.
     #[must_use]
     pub fn first_token_us(&self) -> Option<u64> {
         self.ttft_us.filter(|_| self.is_stream)
     }
 
-    /// The trailer's value: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;served=..`,
-    /// without what is not known.
+    /// The encoding:
+    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`,
+    /// without unknown fields.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
-        value.push_str("v=");
-        number::push(&mut value, VERSION);
+        push(&mut value, "v=", Some(VERSION));
         push(&mut value, ";status=", Some(self.status));
         push(&mut value, ";ttft_us=", self.ttft_us);
         push(&mut value, ";stream=", self.is_stream.then_some(1_u8));
@@ -114,115 +112,76 @@ impl Outcome {
         if let Some(load) = self.load {
             push(&mut value, ";waiting=", Some(load.waiting));
             push(&mut value, ";running=", load.running);
-            if let Some(usage) = load.kv_usage.filter(|usage| is_share(*usage)) {
+            if let Some(usage) = load.kv_usage.filter(is_share) {
                 // Writing to a String cannot fail.
                 let _ = write!(value, ";kv={usage}");
             }
         }
-        if let Some(served) = self.served.as_deref().filter(|served| is_address(served)) {
-            value.push_str(";served=");
-            value.push_str(served);
+        if let Some(upstream) = self.upstream.as_deref().filter(|text| is_address(text)) {
+            value.push_str(";upstream=");
+            value.push_str(upstream);
         }
         value
     }
 
-    /// Reads what [`Outcome::encode`] wrote; safe on any bytes. Names that are not known are skipped, so that a newer filter
-    /// may say more.
+    /// Parses a value that [`Outcome::encode`] wrote. Any bytes are safe. Unknown names are ignored, so that a newer filter
+    /// may report more.
     ///
     /// # Errors
-    /// When the value is not an outcome that this version reads.
+    /// When the value is not an outcome of this version.
     pub fn parse(value: &[u8]) -> Result<Self, OutcomeError> {
         if value.len() > OUTCOME_BYTES_MAX {
             return Err(OutcomeError::TooLong);
         }
         let value = str::from_utf8(value).map_err(|_| OutcomeError::NotPairs)?;
         let mut pairs = value.split(';');
-        if pairs
-            .next()
-            .and_then(|pair| pair.strip_prefix("v="))
-            .and_then(number::parse)
-            != Some(VERSION)
-        {
+        let version = pairs.next().and_then(|pair| pair.strip_prefix("v="));
+        if version.and_then(number::parse) != Some(VERSION) {
             return Err(OutcomeError::UnknownVersion);
         }
-        let mut fields = Fields::default();
+        let mut outcome = Self::default();
+        let (mut status, mut is_stream) = (None, None);
+        let (mut waiting, mut running, mut kv_usage) = (None, None, None);
         for pair in pairs {
             let (name, value) = pair.split_once('=').ok_or(OutcomeError::NotPairs)?;
-            fields.set(name, value)?;
+            match name {
+                "status" => set("status", &mut status, number::parse(value)),
+                "ttft_us" => set("ttft_us", &mut outcome.ttft_us, number::parse(value)),
+                "stream" => set("stream", &mut is_stream, (value == "1").then_some(true)),
+                "prompt" => set("prompt", &mut outcome.prompt_tokens, number::parse(value)),
+                "cached" => set("cached", &mut outcome.cached_tokens, number::parse(value)),
+                "completion" => {
+                    let tokens = &mut outcome.completion_tokens;
+                    set("completion", tokens, number::parse(value))
+                }
+                "waiting" => set("waiting", &mut waiting, number::parse(value)),
+                "running" => set("running", &mut running, number::parse(value)),
+                "kv" => set("kv", &mut kv_usage, value.parse().ok().filter(is_share)),
+                "upstream" => {
+                    let address = is_address(value).then(|| value.to_string());
+                    set("upstream", &mut outcome.upstream, address)
+                }
+                _ => Ok(()),
+            }?;
         }
-        fields.finish()
+        // A load report without the number of waiting requests is useless for routing.
+        outcome.load = waiting.map(|waiting| LoadReport {
+            waiting,
+            running,
+            kv_usage,
+        });
+        outcome.is_stream = is_stream.unwrap_or_default();
+        outcome.status = status.ok_or(OutcomeError::NoStatus)?;
+        Ok(outcome)
     }
 }
 
-/// What was read so far.
-#[derive(Default)]
-struct Fields {
-    status: Option<u16>,
-    waiting: Option<u32>,
-    running: Option<u32>,
-    kv_usage: Option<f32>,
-    is_stream: Option<bool>,
-    outcome: Outcome,
-}
-
-impl Fields {
-    fn set(&mut self, name: &str, value: &str) -> Result<(), OutcomeError> {
-        let outcome = &mut self.outcome;
-        match name {
-            "status" => once("status", &mut self.status, number::parse(value)),
-            "ttft_us" => once("ttft_us", &mut outcome.ttft_us, number::parse(value)),
-            "stream" => once(
-                "stream",
-                &mut self.is_stream,
-                (value == "1").then_some(true),
-            ),
-            "prompt" => once("prompt", &mut outcome.prompt_tokens, number::parse(value)),
-            "cached" => once("cached", &mut outcome.cached_tokens, number::parse(value)),
-            "completion" => once(
-                "completion",
-                &mut outcome.completion_tokens,
-                number::parse(value),
-            ),
-            "waiting" => once("waiting", &mut self.waiting, number::parse(value)),
-            "running" => once("running", &mut self.running, number::parse(value)),
-            "kv" => once("kv", &mut self.kv_usage, share(value)),
-            "served" => once(
-                "served",
-                &mut outcome.served,
-                is_address(value).then(|| value.to_string()),
-            ),
-            _ => Ok(()),
-        }
-    }
-
-    fn finish(self) -> Result<Outcome, OutcomeError> {
-        let load = match self.waiting {
-            Some(waiting) => Some(LoadReport {
-                waiting,
-                running: self.running,
-                kv_usage: self.kv_usage,
-            }),
-            // The rest of a load report without the one number that routing needs says nothing.
-            None => None,
-        };
-        Ok(Outcome {
-            status: self.status.ok_or(OutcomeError::NoStatus)?,
-            load,
-            is_stream: self.is_stream.unwrap_or_default(),
-            ..self.outcome
-        })
-    }
-}
-
-fn once<T>(
-    name: &'static str,
-    place: &mut Option<T>,
-    value: Option<T>,
-) -> Result<(), OutcomeError> {
-    if place.is_some() {
+/// Sets a field that has no value yet.
+fn set<T>(name: &'static str, field: &mut Option<T>, value: Option<T>) -> Result<(), OutcomeError> {
+    if field.is_some() {
         return Err(OutcomeError::NotPairs);
     }
-    *place = Some(value.ok_or(OutcomeError::BadValue(name))?);
+    *field = Some(value.ok_or(OutcomeError::BadValue(name))?);
     Ok(())
 }
 
@@ -233,25 +192,19 @@ fn push(text: &mut String, name: &str, value: Option<impl itoa::Integer>) {
     }
 }
 
-fn share(text: &str) -> Option<f32> {
-    text.parse().ok().filter(|usage| is_share(*usage))
+fn is_share(usage: &f32) -> bool {
+    (0.0..=1.0).contains(usage)
 }
 
-fn is_share(usage: f32) -> bool {
-    (0.0..=1.0).contains(&usage)
-}
-
-/// `ip:port`, v6 in brackets, or an Envoy's own listener. Only what the standard library reads as the former reaches the
-/// service's maps.
+/// Whether the text is `ip:port` (IPv6 in brackets) or the address of a listener inside Envoy. The service uses it as a map
+/// key, so the parser accepts only what the standard library parses.
 fn is_address(text: &str) -> bool {
-    SocketAddr::from_str(text).is_ok() || is_internal(text)
-}
-
-fn is_internal(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=');
-    text.strip_prefix(INTERNAL_SCHEME).is_some_and(|name| {
-        !name.is_empty() && name.len() <= INTERNAL_BYTES_MAX && name.bytes().all(fits)
-    })
+    let internal = text.strip_prefix(INTERNAL_SCHEME);
+    SocketAddr::from_str(text).is_ok()
+        || internal.is_some_and(|name| {
+            (1..=INTERNAL_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)
+        })
 }
 
 #[cfg(test)]
@@ -271,18 +224,18 @@ mod tests {
                 running: Some(3),
                 kv_usage: Some(0.25),
             }),
-            served: Some("10.0.0.7:8000".into()),
+            upstream: Some("10.0.0.7:8000".into()),
         }
     }
 
     #[test]
-    fn what_is_encoded_parses_to_the_same_outcome() {
+    fn an_encoded_outcome_parses_to_the_same_outcome() {
         let status_only = Outcome {
             status: 503,
             ..Outcome::default()
         };
         let internal = Outcome {
-            served: Some("envoy://again/".into()),
+            upstream: Some("envoy://again/".into()),
             ..full()
         };
         for outcome in [full(), status_only, internal] {
@@ -290,12 +243,12 @@ mod tests {
         }
         assert_eq!(
             full().encode(),
-            "v=1;status=200;ttft_us=81000;stream=1;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;served=10.0.0.7:8000"
+            "v=1;status=200;ttft_us=81000;stream=1;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;upstream=10.0.0.7:8000"
         );
     }
 
     #[test]
-    fn the_first_byte_of_a_whole_answer_is_not_its_first_token() {
+    fn the_first_byte_of_a_whole_response_is_not_its_first_token() {
         assert_eq!(full().first_token_us(), Some(81_000));
         let whole = Outcome {
             is_stream: false,
@@ -306,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_filter_may_say_more() {
+    fn unknown_fields_of_a_newer_filter_are_ignored() {
         let outcome = Outcome::parse(b"v=1;status=200;engine=vllm").unwrap();
         assert_eq!(outcome.status, 200);
     }
 
     #[test]
-    fn what_is_not_an_outcome_says_why() {
+    fn malformed_outcomes_are_refused_with_a_reason() {
         for (value, error) in [
             ("", OutcomeError::UnknownVersion),
             ("v=2;status=200", OutcomeError::UnknownVersion),
@@ -325,12 +278,12 @@ mod tests {
                 OutcomeError::BadValue("stream"),
             ),
             (
-                "v=1;status=200;served=localhost",
-                OutcomeError::BadValue("served"),
+                "v=1;status=200;upstream=localhost",
+                OutcomeError::BadValue("upstream"),
             ),
             (
-                "v=1;status=200;served=envoy://",
-                OutcomeError::BadValue("served"),
+                "v=1;status=200;upstream=envoy://",
+                OutcomeError::BadValue("upstream"),
             ),
             ("v=1;status=200;status=200", OutcomeError::NotPairs),
             ("v=1;status", OutcomeError::NotPairs),

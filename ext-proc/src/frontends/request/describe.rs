@@ -162,7 +162,7 @@ pub(super) fn log_outcome(pool: &Pool, request: RequestId, outcome: &Outcome) {
         prompt_tokens = outcome.prompt_tokens,
         cached_tokens = outcome.cached_tokens,
         completion_tokens = outcome.completion_tokens,
-        served = outcome.served,
+        upstream = outcome.upstream,
         "finished"
     );
 }

@@ -1,41 +1,36 @@
-//! The headers of a request that is let go.
+//! The headers of a request that continues after it was sent on the decision stream.
 
 use isotherm_decision_proto::Route;
 use isotherm_fingerprint::names;
 
-use crate::headers::Edit;
+use crate::headers::HeaderEdit;
 use crate::response::orca;
 
-/// The headers of a request that nobody is to be asked about any more: what only the service reads is not even written.
-pub(super) fn undecided(id: u32, mut edits: Vec<Edit>) -> Vec<Edit> {
+/// The headers of a request that needs no further decision, without those that only the service reads.
+pub(super) fn without_decision(id: u32, mut edits: Vec<HeaderEdit>) -> Vec<HeaderEdit> {
     edits.retain(|edit| match edit {
-        Edit::Remove(_) => true,
-        Edit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
+        HeaderEdit::Remove(_) => true,
+        HeaderEdit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
     });
-    edits.push(Edit::set(names::DECIDED, id.to_string()));
+    edits.push(HeaderEdit::set(names::DECIDED, id.to_string()));
     edits
 }
 
-/// The same, with where it goes, and with whether the engine is asked for its load.
-pub(super) fn decided(
+/// The headers of a request with this route, and with the request for the engine's load report.
+pub(super) fn with_decision(
     id: u32,
-    edits: Vec<Edit>,
-    routed: Route,
-    asks_for_report: bool,
-) -> Vec<Edit> {
-    let Route {
-        destination,
-        cluster,
-        decision: _,
-    } = routed;
-    let mut kept = undecided(id, edits);
-    kept.push(Edit::set(names::DESTINATION, destination));
-    if !cluster.is_empty() {
-        kept.retain(|edit| !matches!(edit, Edit::Set(names::CLUSTER, _)));
-        kept.push(Edit::set(names::CLUSTER, cluster));
+    edits: Vec<HeaderEdit>,
+    route: Route,
+    add_report_request: bool,
+) -> Vec<HeaderEdit> {
+    let mut edits = without_decision(id, edits);
+    edits.push(HeaderEdit::set(names::DESTINATION, route.destination));
+    if !route.cluster.is_empty() {
+        edits.retain(|edit| !matches!(edit, HeaderEdit::Set(names::CLUSTER, _)));
+        edits.push(HeaderEdit::set(names::CLUSTER, route.cluster));
     }
-    if asks_for_report {
-        kept.push(Edit::set(orca::FORMAT_HEADER, orca::FORMAT));
+    if add_report_request {
+        edits.push(HeaderEdit::set(orca::FORMAT_HEADER, orca::FORMAT));
     }
-    kept
+    edits
 }

@@ -1,27 +1,26 @@
-//! The filter's end of the decision stream (see [`isotherm_decision_proto`]): which requests are out, and what to do when no answer comes.
+//! The filter's end of the decision stream (see [`isotherm_decision_proto`]).
 //!
 //! ```text
-//!            tick, pause over          first message            silent for a request's time
-//!  ┌──> Down ───────────────> Opening ──────────────> Up ─────────────────────────────────> Silent
-//!  │      ^                      │                    │ ^            any message              │
-//!  │      │        closed        │       leaving      │ └─────────────────────────────────────┘
-//!  │      └──────────────────────┴─────< Leaving <────┘
-//!  └── every request that is out is let go with all its headers: external processing decides on it
+//!            tick, backoff over         first message           no message within a request's timeout
+//!  ┌──> Closed ─────────────> Opening ──────────────> Ready ────────────────────────────────> Stalled
+//!  │      ^                      │                    │ ^             any message              │
+//!  │      │        closed        │       go away      │ └──────────────────────────────────────┘
+//!  │      └──────────────────────┴────< Draining <────┘
+//!  └── every pending request is released with all its headers: external processing decides
 //! ```
-//! A request asks only while the decision stream is up. Whatever else happens to the decision stream, each request that was taken in is let go
-//! exactly once: by an answer, by its time, by the decision stream's end, or by its own. One whose time is up is nobody's to decide
-//! any more: a service that hangs would let external processing wait as long again. Nothing here reads a clock: time is
-//! counted in ticks, which the shell makes every [`TICK`].
+//! The filter sends a request only while the stream is ready. It releases each sent request exactly once: by a response, by
+//! its timeout, by the end of the stream, or by its own end. After a timeout external processing does not decide either: a
+//! service that hangs would delay the request as long again. No code here reads a clock: the shell calls
+//! [`DecisionStream::tick`] every [`TICK`].
 //!
-//! What is decided here is watched here: the role that asked sees the answer, too ([`DecisionStream::answer`]), so that the other role
-//! need not be in its way at all: each instance of a filter is called again for every step of a request.
+//! The role that sent a request also reads its response ([`DecisionStream::take_response_flow`]), so the other role can stay
+//! out of the filter chain: Envoy calls every filter instance again for every step of a request.
 
 mod edits;
-mod pace;
+mod timer;
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::time::Duration;
 
 use isotherm_decision_proto::{
     Action, ClientMessage, DecisionRequest, DecisionResponse, Header, ImmediateResponse,
@@ -29,121 +28,120 @@ use isotherm_decision_proto::{
 };
 use prost::Message;
 
-pub use pace::{Fired, Pace, TICK};
+pub use timer::{FlushTimer, TICK, TimerEvent};
 
 use crate::DecisionStreamConfig;
-use crate::headers::Edit;
-use crate::request::Target;
+use crate::headers::HeaderEdit;
+use crate::request::RequestTarget;
 use crate::response::{Nanoseconds, ResponseFlow};
-use edits::{decided, undecided};
+use edits::{with_decision, without_decision};
 
-/// The most requests that may be out or under way at once.
+/// The most requests in flight on one stream.
 const REQUESTS_MAX: usize = 65_536;
 
-/// So many ends are enough for a message of their own.
-const ENDS_ENOUGH: usize = 64;
+/// The number of ends that are sent at once.
+const ENDS_MAX: usize = 64;
 
-/// How long the decision stream is left alone after it broke, in ticks: at first, and at most.
-const PAUSE_TICKS_MIN: u64 = 10;
-const PAUSE_TICKS_MAX: u64 = 50;
+/// The first backoff after the stream closes, in ticks.
+const BACKOFF_TICKS_MIN: u64 = 10;
+/// The longest backoff after the stream closes, in ticks.
+const BACKOFF_TICKS_MAX: u64 = 50;
 
-/// How much longer than the time for an answer a request is held back at most, in ticks: it was asked between two.
+/// Added to a timeout in ticks, because a request is sent between two ticks.
 const SLACK_TICKS: u64 = 1;
 
-/// What the shell is to do.
+/// A task for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Open the stream; [`DecisionStream::opened`] is to be told.
+    /// Open the stream and call [`DecisionStream::on_open`].
     Open,
-    /// Close the stream without another word; [`DecisionStream::closed`] need not be told.
-    HangUp,
-    /// Let a request go with these headers.
-    LetGo(u32, Vec<Edit>),
-    /// DecisionResponse a request's client.
-    Reply(u32, ImmediateResponse),
+    /// Close the stream without a call of [`DecisionStream::on_close`].
+    Close,
+    /// Release a request with these headers.
+    Release(u32, Vec<HeaderEdit>),
+    /// Respond to the client of a request.
+    Respond(u32, ImmediateResponse),
     /// Send these bytes as one message.
     Send(Vec<u8>),
-    /// Call [`DecisionStream::ends`] soon (see [`Pace`]): what waits to be told waits no longer.
-    Soon,
+    /// Call [`DecisionStream::flush_ends`] soon (see [`FlushTimer`]).
+    ScheduleFlush,
 }
 
-/// See the module's documentation.
+/// The state of the stream and of the requests on it.
 #[derive(Debug)]
 pub struct DecisionStream {
-    /// How long a request is held back without a word of the service, in ticks.
-    patience: u64,
-    tells_decisions: bool,
+    timeout_ticks: u64,
+    /// Whether clients see the decision.
+    exposes_decisions: bool,
     state: State,
     requests: BTreeMap<u32, Request>,
-    /// What has ended, and is told with the next question or soon.
+    /// The ends that wait for the next message.
     ends: Vec<RequestEnd>,
+    /// The current time in ticks.
     now: u64,
-    /// How long the next pause is, in ticks.
-    pause: u64,
-    /// How many requests were let go without the service's answer.
-    given_up: u64,
+    /// The next backoff.
+    backoff_ticks: u64,
+    /// The requests that were released without a decision.
+    fallbacks: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Down { until: u64 },
+    Closed { retry_at: u64 },
     Opening,
-    Up,
-    Silent,
-    Leaving,
+    Ready,
+    Stalled,
+    Draining,
 }
 
-/// A request that the service knows of.
+/// A request on the stream.
 #[derive(Debug)]
 enum Request {
-    /// It is held back.
-    Asked {
-        until: u64,
-        /// All its headers, for when the service does not answer.
-        edits: Vec<Edit>,
+    /// The filter holds the request.
+    Pending {
+        deadline: u64,
+        /// All headers of the filter, for the case that the service does not respond.
+        edits: Vec<HeaderEdit>,
         wants_report: bool,
     },
-    /// It has been decided, and its end is still to be told; here is what watches its answer, until it comes.
+    /// The service has decided. The flow reads the response once it arrives; the end is still to be sent.
     Decided(Option<Box<ResponseFlow>>),
-    /// The same, but the stream on which it was decided has ended: nobody is to be told. Its answer is still cleared of what
-    /// the client has not asked for.
-    Outlived(Option<Box<ResponseFlow>>),
+    /// The stream of the decision has closed, so no end is sent. The flow still removes the load report from the response.
+    Detached(Option<Box<ResponseFlow>>),
 }
 
 impl DecisionStream {
-    /// A decision stream that is down.
+    /// A closed stream, which opens at the first tick.
     #[must_use]
     pub fn new(config: &DecisionStreamConfig) -> Self {
-        let ticks = config.timeout.as_nanos().div_ceil(TICK.as_nanos());
         Self {
-            patience: u64::try_from(ticks).unwrap_or(u64::MAX),
-            tells_decisions: config.decision,
-            state: State::Down { until: 0 },
+            timeout_ticks: ticks(config.timeout_ms),
+            exposes_decisions: config.decision,
+            state: State::Closed { retry_at: 0 },
             requests: BTreeMap::new(),
             ends: Vec::new(),
             now: 0,
-            pause: PAUSE_TICKS_MIN,
-            given_up: 0,
+            backoff_ticks: BACKOFF_TICKS_MIN,
+            fallbacks: 0,
         }
     }
 
-    /// Takes a request in, if the decision stream is good: `edits` are the headers that the filter writes. Returns the message to send, or
-    /// the edits again.
+    /// Adds a request with the headers that the filter sets. Returns the message to send.
     ///
     /// # Errors
-    /// When the request has to go without the decision stream.
-    pub fn ask(
+    /// Returns the headers when the stream is not ready or full: the request continues without it.
+    pub fn add_request(
         &mut self,
         id: u32,
-        target: &Target,
-        edits: Vec<Edit>,
-    ) -> Result<Vec<u8>, Vec<Edit>> {
-        if self.state != State::Up || self.requests.len() >= REQUESTS_MAX {
+        target: &RequestTarget,
+        edits: Vec<HeaderEdit>,
+    ) -> Result<Vec<u8>, Vec<HeaderEdit>> {
+        if self.state != State::Ready || self.requests.len() >= REQUESTS_MAX {
             return Err(edits);
         }
         let written = edits.iter().filter_map(|edit| match edit {
-            Edit::Set(name, value) => Some((*name, value.as_slice())),
-            Edit::Remove(_) => None,
+            HeaderEdit::Set(name, value) => Some((*name, value.as_slice())),
+            HeaderEdit::Remove(_) => None,
         });
         let headers = target.headers().into_iter().chain(written);
         let headers = headers.map(|(name, value)| Header {
@@ -157,187 +155,184 @@ impl DecisionStream {
             }],
             ends: mem::take(&mut self.ends),
         };
-        let until = self.now + self.patience + SLACK_TICKS;
-        let asked = Request::Asked {
-            until,
+        let pending = Request::Pending {
+            deadline: self.now + self.timeout_ticks + SLACK_TICKS,
             edits,
             wants_report: target.wants_report,
         };
-        self.requests.insert(id, asked);
+        self.requests.insert(id, pending);
         Ok(message.encode_to_vec())
     }
 
-    /// What watches a request's answer, which has begun to come; `None` when the request was not decided here.
-    pub fn answer(&mut self, id: u32) -> Option<Box<ResponseFlow>> {
+    /// The flow that reads the response to a request, once; `None` when the service did not decide on the request.
+    pub fn take_response_flow(&mut self, id: u32) -> Option<Box<ResponseFlow>> {
         match self.requests.get_mut(&id)? {
-            Request::Asked { .. } => None,
-            Request::Decided(flow) | Request::Outlived(flow) => flow.take(),
+            Request::Pending { .. } => None,
+            Request::Decided(flow) | Request::Detached(flow) => flow.take(),
         }
     }
 
-    /// A request has ended, as `outcome` says it or in a way that nobody knows.
-    pub fn ended(&mut self, id: u32, outcome: Option<String>) -> Option<Effect> {
-        if let Request::Outlived(_) = self.requests.remove(&id)? {
+    /// Ends a request with this outcome, if one is known.
+    pub fn end_request(&mut self, id: u32, outcome: Option<String>) -> Option<Effect> {
+        if let Request::Detached(_) = self.requests.remove(&id)? {
             return None;
         }
-        let outcome = outcome.unwrap_or_default().into_bytes();
-        self.ends.push(RequestEnd {
-            request_id: id,
-            outcome,
-        });
+        self.push_end(id, outcome.unwrap_or_default());
         match self.ends.len() {
-            1 => Some(Effect::Soon),
-            ENDS_ENOUGH.. => self.ends(),
+            1 => Some(Effect::ScheduleFlush),
+            ENDS_MAX.. => self.flush_ends(),
             _ => None,
         }
     }
 
-    /// Tells the ends that wait to be told.
-    pub fn ends(&mut self) -> Option<Effect> {
-        let ends = mem::take(&mut self.ends);
+    fn push_end(&mut self, request_id: u32, outcome: String) {
+        self.ends.push(RequestEnd {
+            request_id,
+            outcome: outcome.into_bytes(),
+        });
+    }
+
+    /// Sends the waiting ends.
+    pub fn flush_ends(&mut self) -> Option<Effect> {
         let message = ClientMessage {
             requests: Vec::new(),
-            ends,
+            ends: mem::take(&mut self.ends),
         };
         (!message.ends.is_empty()).then(|| Effect::Send(message.encode_to_vec()))
     }
 
-    /// Time passes.
+    /// Advances the time by one tick.
     pub fn tick(&mut self) -> Vec<Effect> {
         self.now += 1;
         match self.state {
-            State::Down { until } if until <= self.now => return vec![Effect::Open],
-            State::Down { .. } => return Vec::new(),
-            State::Opening | State::Up | State::Silent | State::Leaving => {}
+            State::Closed { retry_at } if retry_at <= self.now => return vec![Effect::Open],
+            State::Closed { .. } => return Vec::new(),
+            State::Opening | State::Ready | State::Stalled | State::Draining => {}
         }
-        let is_late = |request: &Request| matches!(request, Request::Asked { until, .. } if *until <= self.now);
-        let late = self.requests.iter().filter(|(_, request)| is_late(request));
-        let late: Vec<u32> = late.map(|(id, _)| *id).collect();
+        let now = self.now;
+        let expired: Vec<(u32, Request)> = self
+            .requests
+            .extract_if(.., |_, request| {
+                matches!(request, Request::Pending { deadline, .. } if *deadline <= now)
+            })
+            .collect();
         let mut effects = Vec::new();
-        for id in late {
-            if let Some(Request::Asked { edits, .. }) = self.requests.remove(&id) {
-                effects.push(Effect::LetGo(id, undecided(id, edits)));
-                let outcome = Vec::new();
-                self.ends.push(RequestEnd {
-                    request_id: id,
-                    outcome,
-                });
-                self.given_up += 1;
+        for (id, request) in expired {
+            if let Request::Pending { edits, .. } = request {
+                effects.push(Effect::Release(id, without_decision(id, edits)));
+                self.push_end(id, String::new());
+                self.fallbacks += 1;
             }
         }
-        if !effects.is_empty() && self.state == State::Up {
-            self.state = State::Silent;
+        if !effects.is_empty() && self.state == State::Ready {
+            self.state = State::Stalled;
         }
-        effects.extend(self.ends());
+        effects.extend(self.flush_ends());
         effects
     }
 
-    /// The stream was opened, or could not be.
-    pub fn opened(&mut self, is_open: bool) {
+    /// Records whether the stream could be opened.
+    pub fn on_open(&mut self, is_open: bool) {
         if is_open {
             self.state = State::Opening;
         } else {
-            self.rest();
+            self.back_off();
         }
     }
 
-    /// The service has said something; `now` is when what it let go begins to go up.
-    pub fn heard(&mut self, message: &[u8], now: Nanoseconds) -> Vec<Effect> {
+    /// Reads a message of the service. `now` is the time at which the released requests are sent.
+    pub fn on_message(&mut self, message: &[u8], now: Nanoseconds) -> Vec<Effect> {
         let Ok(ServerMessage { responses, go_away }) = ServerMessage::decode(message) else {
-            // Another protocol: it will not get better by the next message.
-            let mut effects = self.closed();
-            effects.push(Effect::HangUp);
+            // The peer speaks another protocol; its next message would be no better.
+            let mut effects = self.on_close();
+            effects.push(Effect::Close);
             return effects;
         };
         if go_away.is_some() {
-            self.state = State::Leaving;
-        } else if self.state != State::Leaving {
-            self.state = State::Up;
-            self.pause = PAUSE_TICKS_MIN;
+            self.state = State::Draining;
+        } else if self.state != State::Draining {
+            self.state = State::Ready;
+            self.backoff_ticks = BACKOFF_TICKS_MIN;
         }
-        let effects = responses
-            .into_iter()
-            .filter_map(|answer| self.answered(answer, now));
-        effects.collect()
+        let responses = responses.into_iter();
+        responses
+            .filter_map(|response| self.on_response(response, now))
+            .collect()
     }
 
-    /// The stream has ended.
-    pub fn closed(&mut self) -> Vec<Effect> {
-        self.rest();
+    /// Records that the stream has closed, and releases the pending requests.
+    pub fn on_close(&mut self) -> Vec<Effect> {
+        self.back_off();
         self.ends.clear();
-        let requests = mem::take(&mut self.requests);
         let mut effects = Vec::new();
-        for (id, request) in requests {
+        for (id, request) in mem::take(&mut self.requests) {
             match request {
-                Request::Asked { edits, .. } => {
-                    effects.push(Effect::LetGo(id, edits));
-                    self.given_up += 1;
+                Request::Pending { edits, .. } => {
+                    effects.push(Effect::Release(id, edits));
+                    self.fallbacks += 1;
                 }
-                Request::Decided(flow) | Request::Outlived(flow) => {
-                    self.requests.insert(id, Request::Outlived(flow));
+                Request::Decided(flow) | Request::Detached(flow) => {
+                    self.requests.insert(id, Request::Detached(flow));
                 }
             }
         }
         effects
     }
 
-    /// How many requests were let go without the service's answer since this was last asked.
-    pub fn take_given_up(&mut self) -> u64 {
-        mem::take(&mut self.given_up)
+    /// The number of requests released without a decision since the last call.
+    pub fn take_fallbacks(&mut self) -> u64 {
+        mem::take(&mut self.fallbacks)
     }
 
-    fn rest(&mut self) {
-        self.state = State::Down {
-            until: self.now + self.pause,
+    fn back_off(&mut self) {
+        self.state = State::Closed {
+            retry_at: self.now + self.backoff_ticks,
         };
-        self.pause = (self.pause * 2).min(PAUSE_TICKS_MAX);
+        self.backoff_ticks = (self.backoff_ticks * 2).min(BACKOFF_TICKS_MAX);
     }
 
-    fn answered(
-        &mut self,
-        DecisionResponse {
-            request_id: id,
-            action,
-        }: DecisionResponse,
-        now: Nanoseconds,
-    ) -> Option<Effect> {
+    fn on_response(&mut self, response: DecisionResponse, now: Nanoseconds) -> Option<Effect> {
+        let id = response.request_id;
         let request = self.requests.get_mut(&id)?;
-        let Request::Asked {
-            until,
+        let Request::Pending {
+            deadline,
             edits,
             wants_report,
         } = request
         else {
             return None;
         };
-        match action {
+        match response.action {
             Some(Action::Wait(wait)) => {
-                let ticks = Duration::from_millis(wait.timeout_ms.into()).as_nanos();
-                let ticks = u64::try_from(ticks.div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX);
-                *until = self.now.saturating_add(ticks).saturating_add(SLACK_TICKS);
+                *deadline = self.now + ticks(wait.timeout_ms) + SLACK_TICKS;
                 None
             }
             Some(Action::Route(mut route)) => {
                 let decision = mem::take(&mut route.decision).into_bytes();
-                let told = (self.tells_decisions && !decision.is_empty()).then_some(decision);
-                let wants_report = *wants_report;
-                let edits = decided(id, mem::take(edits), route, !wants_report);
-                let flow = ResponseFlow::sent(now, wants_report, told);
+                let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
+                let flow = ResponseFlow::sent(now, *wants_report, exposed);
+                let edits = with_decision(id, mem::take(edits), route, !*wants_report);
                 *request = Request::Decided(Some(Box::new(flow)));
-                Some(Effect::LetGo(id, edits))
+                Some(Effect::Release(id, edits))
             }
             Some(Action::ImmediateResponse(immediate)) => {
                 self.requests.remove(&id);
-                Some(Effect::Reply(id, immediate))
+                Some(Effect::Respond(id, immediate))
             }
-            // What is not known here is a newer service's: external processing will know what to do.
+            // An unknown action comes from a newer service, which also decides by external processing.
             Some(Action::ExtProcFallback(_)) | None => {
                 let edits = mem::take(edits);
                 self.requests.remove(&id);
-                Some(Effect::LetGo(id, edits))
+                Some(Effect::Release(id, edits))
             }
         }
     }
+}
+
+/// The number of ticks that cover this time.
+fn ticks(timeout_ms: u32) -> u64 {
+    let tick_ms = TICK.as_millis() as u64;
+    u64::from(timeout_ms).div_ceil(tick_ms)
 }
 
 #[cfg(test)]

@@ -4,53 +4,52 @@ use isotherm_fingerprint::names;
 use super::*;
 use crate::headers::from_pairs;
 
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// When everything that the service says comes.
+/// The time of every message of the service.
 const NOW: Nanoseconds = 1_000_000;
-/// After so many ticks a request that got no word is let go.
-const LATE: u64 = 6;
+/// The number of ticks after which a request without a response is released.
+const TIMEOUT_TICKS: u64 = 6;
 
 fn config(decision: bool) -> DecisionStreamConfig {
     DecisionStreamConfig {
         cluster: "isotherm".to_owned(),
-        timeout: TIMEOUT,
+        timeout_ms: 500,
         decision,
     }
 }
 
-fn down() -> DecisionStream {
+fn closed() -> DecisionStream {
     DecisionStream::new(&config(false))
 }
 
-fn up() -> DecisionStream {
-    opened(down())
+fn ready() -> DecisionStream {
+    open(closed())
 }
 
-fn opened(mut stream: DecisionStream) -> DecisionStream {
+fn open(mut stream: DecisionStream) -> DecisionStream {
     assert_eq!(stream.tick(), [Effect::Open]);
-    stream.opened(true);
-    assert_eq!(stream.heard(&[], NOW), []);
+    stream.on_open(true);
+    assert_eq!(stream.on_message(&[], NOW), []);
     stream
 }
 
-/// What a request with these headers is for.
-fn target(headers: &[(&str, &str)]) -> Target {
-    Target::of(&from_pairs(headers))
+/// The target of a request with these headers.
+fn target(headers: &[(&str, &str)]) -> RequestTarget {
+    RequestTarget::of(&from_pairs(headers))
 }
 
-fn edits() -> Vec<Edit> {
+fn edits() -> Vec<HeaderEdit> {
     vec![
-        Edit::set(names::FINGERPRINT, "f"),
-        Edit::set(names::SESSION, "s"),
-        Edit::set(names::CLUSTER, "c"),
+        HeaderEdit::set(names::FINGERPRINT, "f"),
+        HeaderEdit::set(names::SESSION, "s"),
+        HeaderEdit::set(names::CLUSTER, "c"),
     ]
 }
 
-fn ask(stream: &mut DecisionStream, id: u32) -> bool {
-    stream.ask(id, &target(&[]), edits()).is_ok()
+fn add(stream: &mut DecisionStream, id: u32) -> bool {
+    stream.add_request(id, &target(&[]), edits()).is_ok()
 }
 
-fn says(stream: &mut DecisionStream, id: u32, action: Action) -> Vec<Effect> {
+fn respond(stream: &mut DecisionStream, id: u32, action: Action) -> Vec<Effect> {
     let action = Some(action);
     let message = ServerMessage {
         responses: vec![DecisionResponse {
@@ -59,10 +58,10 @@ fn says(stream: &mut DecisionStream, id: u32, action: Action) -> Vec<Effect> {
         }],
         go_away: None,
     };
-    stream.heard(&message.encode_to_vec(), NOW)
+    stream.on_message(&message.encode_to_vec(), NOW)
 }
 
-fn routed(cluster: &str, decision: &str) -> Action {
+fn route(cluster: &str, decision: &str) -> Action {
     Action::Route(Route {
         destination: "10.0.0.1:80".into(),
         cluster: cluster.into(),
@@ -71,49 +70,49 @@ fn routed(cluster: &str, decision: &str) -> Action {
 }
 
 fn values(effects: &[Effect]) -> Vec<(&'static str, String)> {
-    let [Effect::LetGo(_, edits)] = effects else {
-        panic!("not let go: {effects:?}");
+    let [Effect::Release(_, edits)] = effects else {
+        panic!("not released: {effects:?}");
     };
     let mut values: Vec<_> = edits
         .iter()
         .map(|edit| match edit {
-            Edit::Set(name, value) => (*name, String::from_utf8(value.clone()).unwrap()),
-            Edit::Remove(name) => panic!("{name} is removed"),
+            HeaderEdit::Set(name, value) => (*name, String::from_utf8(value.clone()).unwrap()),
+            HeaderEdit::Remove(name) => panic!("{name} is removed"),
         })
         .collect();
     values.sort();
     values
 }
 
-/// The ends that a message tells.
-fn told(effect: &Option<Effect>) -> Vec<(u32, String)> {
+/// The ends in a message.
+fn ends_in(effect: &Option<Effect>) -> Vec<(u32, String)> {
     let Some(Effect::Send(message)) = effect else {
         panic!("nothing is sent: {effect:?}");
     };
     let ends = ClientMessage::decode(&**message).unwrap().ends;
-    let told = |end: RequestEnd| (end.request_id, String::from_utf8(end.outcome).unwrap());
-    ends.into_iter().map(told).collect()
+    let parts = |end: RequestEnd| (end.request_id, String::from_utf8(end.outcome).unwrap());
+    ends.into_iter().map(parts).collect()
 }
 
-fn ticks(stream: &mut DecisionStream, count: u64) -> Vec<Effect> {
+fn tick(stream: &mut DecisionStream, count: u64) -> Vec<Effect> {
     (0..count).flat_map(|_| stream.tick()).collect()
 }
 
 #[test]
-fn nobody_asks_before_the_service_has_said_a_word() {
-    let mut stream = down();
-    assert!(!ask(&mut stream, 1));
+fn no_request_is_sent_before_the_first_message_of_the_service() {
+    let mut stream = closed();
+    assert!(!add(&mut stream, 1));
     assert_eq!(stream.tick(), [Effect::Open]);
-    stream.opened(true);
-    assert!(!ask(&mut stream, 1));
-    stream.heard(&[], NOW);
-    assert!(ask(&mut stream, 1));
+    stream.on_open(true);
+    assert!(!add(&mut stream, 1));
+    stream.on_message(&[], NOW);
+    assert!(add(&mut stream, 1));
 }
 
 #[test]
-fn an_ask_has_what_the_filter_writes_and_what_the_service_reads_besides() {
+fn a_decision_request_has_the_method_the_path_and_the_headers_of_the_filter() {
     let target = target(&[(":method", "POST"), (":path", "/v1/chat/completions")]);
-    let message = up().ask(7, &target, edits()).unwrap();
+    let message = ready().add_request(7, &target, edits()).unwrap();
     let message = ClientMessage::decode(&*message).unwrap();
     let [
         DecisionRequest {
@@ -138,10 +137,10 @@ fn an_ask_has_what_the_filter_writes_and_what_the_service_reads_besides() {
 }
 
 #[test]
-fn a_routed_request_gets_its_destination_and_nothing_that_only_the_service_reads() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    let effects = says(&mut stream, 7, routed("", ""));
+fn a_routed_request_gets_its_destination_and_no_header_that_only_the_service_reads() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    let effects = respond(&mut stream, 7, route("", ""));
     assert_eq!(
         values(&effects),
         [
@@ -152,91 +151,104 @@ fn a_routed_request_gets_its_destination_and_nothing_that_only_the_service_reads
             (names::SESSION, "s".to_owned()),
         ]
     );
-    assert!(ask(&mut stream, 8));
-    let values = values(&says(&mut stream, 8, routed("other", "why")));
+    assert!(add(&mut stream, 8));
+    let values = values(&respond(&mut stream, 8, route("other", "why")));
     assert!(values.contains(&(names::CLUSTER, "other".to_owned())));
     assert_eq!(
         values.len(),
         5,
-        "its client hears why, if anybody: {values:?}"
+        "the decision is for the client only: {values:?}"
     );
 }
 
 #[test]
-fn the_answer_to_what_was_decided_here_is_watched_from_then_on_once() {
-    let mut stream = up();
-    assert!(stream.answer(7).is_none());
-    assert!(ask(&mut stream, 7));
-    assert!(stream.answer(7).is_none(), "nobody has decided on it");
-    says(&mut stream, 7, routed("", "why"));
-    let mut flow = stream.answer(7).unwrap();
-    assert!(stream.answer(7).is_none());
+fn the_response_flow_of_a_decided_request_starts_at_the_decision_and_is_taken_once() {
+    let mut stream = ready();
+    assert!(stream.take_response_flow(7).is_none());
+    assert!(add(&mut stream, 7));
+    assert!(stream.take_response_flow(7).is_none(), "no decision yet");
+    respond(&mut stream, 7, route("", "why"));
+    let mut flow = stream.take_response_flow(7).unwrap();
+    assert!(stream.take_response_flow(7).is_none());
     let answer = from_pairs(&[(":status", "200"), ("content-type", "application/json")]);
     assert_eq!(
         flow.headers(&answer),
         [],
-        "the decision is not for everybody"
+        "the decision is hidden by default"
     );
-    let _ = flow.body_came(1, || NOW + 3_000_000);
+    let _ = flow.body(1, || NOW + 3_000_000);
     assert_eq!(flow.outcome(None).unwrap().ttft_us, Some(3_000));
 }
 
 #[test]
-fn a_decision_is_told_where_the_configuration_says_so_and_there_is_one() {
-    let mut stream = opened(DecisionStream::new(&config(true)));
+fn clients_see_a_decision_where_the_configuration_exposes_it() {
+    let mut stream = open(DecisionStream::new(&config(true)));
     let answer = from_pairs(&[(":status", "200")]);
     for (id, decision, told) in [
-        (7, "why", vec![Edit::set(names::DECISION, "why")]),
+        (7, "why", vec![HeaderEdit::set(names::DECISION, "why")]),
         (8, "", vec![]),
     ] {
-        assert!(ask(&mut stream, id));
-        says(&mut stream, id, routed("", decision));
-        assert_eq!(stream.answer(id).unwrap().headers(&answer), told);
+        assert!(add(&mut stream, id));
+        respond(&mut stream, id, route("", decision));
+        assert_eq!(
+            stream.take_response_flow(id).unwrap().headers(&answer),
+            told
+        );
     }
 }
 
 #[test]
-fn a_client_that_asks_for_the_engines_load_itself_gets_it() {
-    let mut stream = up();
+fn a_client_that_asks_for_the_load_report_gets_it() {
+    let mut stream = ready();
     let asks_itself = target(&[("endpoint-load-metrics-format", "JSON")]);
     let report = (
         "endpoint-load-metrics",
         "TEXT named_metrics.num_requests_waiting=2",
     );
     let answer = from_pairs(&[(":status", "200"), report]);
-    assert!(ask(&mut stream, 7) && stream.ask(8, &asks_itself, edits()).is_ok());
-    says(&mut stream, 7, routed("", ""));
-    let edits = stream.answer(7).unwrap().headers(&answer);
-    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
-    let sent = values(&says(&mut stream, 8, routed("", "")));
+    assert!(add(&mut stream, 7) && stream.add_request(8, &asks_itself, edits()).is_ok());
+    respond(&mut stream, 7, route("", ""));
+    let edits = stream.take_response_flow(7).unwrap().headers(&answer);
+    assert_eq!(
+        edits,
+        [HeaderEdit::Remove("endpoint-load-metrics".to_owned())]
+    );
+    let sent = values(&respond(&mut stream, 8, route("", "")));
     assert!(
         sent.iter()
             .all(|(name, _)| *name != "endpoint-load-metrics-format")
     );
-    assert_eq!(stream.answer(8).unwrap().headers(&answer), []);
+    assert_eq!(stream.take_response_flow(8).unwrap().headers(&answer), []);
 }
 
 #[test]
-fn the_end_of_a_request_is_told_once() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    says(&mut stream, 7, routed("", ""));
-    assert_eq!(stream.ended(7, Some("v=1".into())), Some(Effect::Soon));
-    assert_eq!(stream.ended(7, None), None);
-    assert_eq!(told(&stream.ends()), [(7, "v=1".to_owned())]);
-    assert_eq!(stream.ends(), None);
+fn the_end_of_a_request_is_sent_once() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    respond(&mut stream, 7, route("", ""));
+    assert_eq!(
+        stream.end_request(7, Some("v=1".into())),
+        Some(Effect::ScheduleFlush)
+    );
+    assert_eq!(stream.end_request(7, None), None);
+    assert_eq!(ends_in(&stream.flush_ends()), [(7, "v=1".to_owned())]);
+    assert_eq!(stream.flush_ends(), None);
 }
 
 #[test]
-fn an_end_is_told_with_the_next_question() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7) && ask(&mut stream, 8));
+fn an_end_is_sent_with_the_next_request() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7) && add(&mut stream, 8));
     for id in [7, 8] {
-        says(&mut stream, id, routed("", ""));
+        respond(&mut stream, id, route("", ""));
     }
-    assert_eq!(stream.ended(7, None), Some(Effect::Soon));
-    assert_eq!(stream.ended(8, None), None, "somebody comes for it already");
-    let message = stream.ask(9, &target(&[]), edits()).unwrap();
+    assert_eq!(stream.end_request(7, None), Some(Effect::ScheduleFlush));
+    assert_eq!(
+        stream.end_request(8, None),
+        None,
+        "a flush is scheduled already"
+    );
+    let message = stream.add_request(9, &target(&[]), edits()).unwrap();
     let message = ClientMessage::decode(&*message).unwrap();
     assert_eq!(
         message
@@ -246,46 +258,48 @@ fn an_end_is_told_with_the_next_question() {
             .collect::<Vec<_>>(),
         [7, 8]
     );
-    assert_eq!(stream.ends(), None);
+    assert_eq!(stream.flush_ends(), None);
 }
 
 #[test]
-fn an_answer_that_outlives_its_decision_stream_is_watched_and_nobody_is_told() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    says(&mut stream, 7, routed("", ""));
-    assert_eq!(stream.closed(), []);
-    assert_eq!(stream.closed(), [], "and again");
+fn a_response_after_its_stream_closed_is_edited_and_not_reported() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    respond(&mut stream, 7, route("", ""));
+    assert_eq!(stream.on_close(), []);
+    assert_eq!(stream.on_close(), [], "and again");
     let report = ("endpoint-load-metrics", "TEXT");
     let answer = from_pairs(&[(":status", "200"), report]);
-    let edits = stream.answer(7).unwrap().headers(&answer);
-    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
-    assert_eq!(stream.ended(7, Some("v=1".into())), None);
-    assert_eq!(stream.ends(), None);
+    let edits = stream.take_response_flow(7).unwrap().headers(&answer);
+    assert_eq!(
+        edits,
+        [HeaderEdit::Remove("endpoint-load-metrics".to_owned())]
+    );
+    assert_eq!(stream.end_request(7, Some("v=1".into())), None);
+    assert_eq!(stream.flush_ends(), None);
     assert!(stream.requests.is_empty());
 }
 
 #[test]
-fn many_ends_do_not_wait() {
-    let mut stream = up();
-    let ids = 0..u32::try_from(ENDS_ENOUGH).unwrap();
+fn many_ends_are_sent_at_once() {
+    let mut stream = ready();
+    let ids = 0..u32::try_from(ENDS_MAX).unwrap();
     for id in ids.clone() {
-        assert!(ask(&mut stream, id));
-        says(&mut stream, id, routed("", ""));
+        assert!(add(&mut stream, id));
+        respond(&mut stream, id, route("", ""));
     }
-    let effects: Vec<_> = ids.filter_map(|id| stream.ended(id, None)).collect();
-    let [Effect::Soon, send] = &*effects else {
+    let effects: Vec<_> = ids.filter_map(|id| stream.end_request(id, None)).collect();
+    let [Effect::ScheduleFlush, send] = &*effects else {
         panic!("{effects:?}");
     };
-    assert_eq!(told(&Some(send.clone())).len(), ENDS_ENOUGH);
+    assert_eq!(ends_in(&Some(send.clone())).len(), ENDS_MAX);
 }
 
 #[test]
-fn a_request_that_gets_no_word_goes_by_its_session_and_the_decision_stream_is_silent_until_it_speaks()
- {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    assert_eq!(ticks(&mut stream, LATE - 1), []);
+fn a_request_without_a_response_is_released_and_the_stream_stalls_until_the_next_message() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    assert_eq!(tick(&mut stream, TIMEOUT_TICKS - 1), []);
     let effects = stream.tick();
     assert_eq!(
         values(&effects[..1]),
@@ -296,92 +310,92 @@ fn a_request_that_gets_no_word_goes_by_its_session_and_the_decision_stream_is_si
         ],
         "external processing would wait as long again"
     );
-    let forgotten = told(&effects.get(1).cloned());
+    let forgotten = ends_in(&effects.get(1).cloned());
     assert_eq!(forgotten, [(7, String::new())], "the service forgets it");
-    assert_eq!(stream.take_given_up(), 1);
-    assert!(!ask(&mut stream, 8));
-    assert_eq!(says(&mut stream, 7, routed("", "")), [], "too late");
-    assert!(ask(&mut stream, 8));
+    assert_eq!(stream.take_fallbacks(), 1);
+    assert!(!add(&mut stream, 8));
+    assert_eq!(respond(&mut stream, 7, route("", "")), [], "too late");
+    assert!(add(&mut stream, 8));
 }
 
 #[test]
-fn a_request_that_waits_is_held_back_for_as_long_as_the_service_said() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
+fn a_queued_request_is_held_for_the_timeout_of_the_service() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
     let waits = Action::Wait(Wait { timeout_ms: 1_000 });
-    assert_eq!(says(&mut stream, 7, waits), []);
-    assert_eq!(ticks(&mut stream, 10), []);
-    assert!(matches!(stream.tick()[0], Effect::LetGo(7, _)));
+    assert_eq!(respond(&mut stream, 7, waits), []);
+    assert_eq!(tick(&mut stream, 10), []);
+    assert!(matches!(stream.tick()[0], Effect::Release(7, _)));
 }
 
 #[test]
-fn what_the_service_answers_itself_is_forgotten() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
+fn a_request_with_an_immediate_response_is_forgotten() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
     let answer = ImmediateResponse {
         status: 503,
         ..ImmediateResponse::default()
     };
-    let effects = says(&mut stream, 7, Action::ImmediateResponse(answer.clone()));
-    assert_eq!(effects, [Effect::Reply(7, answer)]);
-    assert_eq!(stream.ended(7, None), None);
+    let effects = respond(&mut stream, 7, Action::ImmediateResponse(answer.clone()));
+    assert_eq!(effects, [Effect::Respond(7, answer)]);
+    assert_eq!(stream.end_request(7, None), None);
 }
 
 #[test]
-fn what_the_service_passes_is_external_processings() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    let effects = says(&mut stream, 7, Action::ExtProcFallback(ExtProcFallback {}));
-    assert_eq!(effects, [Effect::LetGo(7, edits())]);
-    assert_eq!(stream.ended(7, None), None);
-    assert_eq!(stream.take_given_up(), 0);
+fn a_fallback_leaves_the_request_to_external_processing() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    let effects = respond(&mut stream, 7, Action::ExtProcFallback(ExtProcFallback {}));
+    assert_eq!(effects, [Effect::Release(7, edits())]);
+    assert_eq!(stream.end_request(7, None), None);
+    assert_eq!(stream.take_fallbacks(), 0);
 }
 
 #[test]
-fn a_decision_stream_that_breaks_lets_everybody_go_and_is_tried_again_after_ever_longer_pauses() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7) && ask(&mut stream, 8));
-    says(&mut stream, 8, routed("", ""));
-    assert_eq!(stream.closed(), [Effect::LetGo(7, edits())]);
-    assert_eq!(stream.ended(8, None), None, "nobody is there to hear it");
+fn a_closed_stream_releases_its_requests_and_reopens_with_backoff() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7) && add(&mut stream, 8));
+    respond(&mut stream, 8, route("", ""));
+    assert_eq!(stream.on_close(), [Effect::Release(7, edits())]);
+    assert_eq!(stream.end_request(8, None), None, "the stream is closed");
     let mut pauses = Vec::new();
     for _ in 0..7 {
         let start = stream.now;
         while stream.tick() != [Effect::Open] {}
         pauses.push(stream.now - start);
-        stream.opened(false);
+        stream.on_open(false);
     }
     assert_eq!(pauses, [10, 20, 40, 50, 50, 50, 50]);
 }
 
 #[test]
-fn a_service_that_leaves_is_told_the_ends_and_asked_nothing() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    says(&mut stream, 7, routed("", ""));
+fn after_go_away_ends_are_sent_and_no_requests() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    respond(&mut stream, 7, route("", ""));
     let leaving = ServerMessage {
         responses: Vec::new(),
         go_away: Some(GoAway {}),
     };
-    assert_eq!(stream.heard(&leaving.encode_to_vec(), NOW), []);
-    assert!(!ask(&mut stream, 8));
-    stream.heard(&[], NOW);
-    assert!(!ask(&mut stream, 8), "it does not come back by itself");
-    assert!(stream.ended(7, None).is_some());
+    assert_eq!(stream.on_message(&leaving.encode_to_vec(), NOW), []);
+    assert!(!add(&mut stream, 8));
+    stream.on_message(&[], NOW);
+    assert!(!add(&mut stream, 8), "it does not come back by itself");
+    assert!(stream.end_request(7, None).is_some());
 }
 
 #[test]
-fn a_message_that_cannot_be_read_ends_the_decision_stream() {
-    let mut stream = up();
-    assert!(ask(&mut stream, 7));
-    let effects = stream.heard(&[0xff], NOW);
-    assert_eq!(effects, [Effect::LetGo(7, edits()), Effect::HangUp]);
-    assert!(!ask(&mut stream, 8));
+fn a_malformed_message_closes_the_stream() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 7));
+    let effects = stream.on_message(&[0xff], NOW);
+    assert_eq!(effects, [Effect::Release(7, edits()), Effect::Close]);
+    assert!(!add(&mut stream, 8));
 }
 
 #[test]
-fn there_is_a_bound_on_what_may_be_out() {
-    let mut stream = up();
-    let taken = (0..).take_while(|id| ask(&mut stream, *id)).count();
+fn the_number_of_requests_in_flight_is_bounded() {
+    let mut stream = ready();
+    let taken = (0..).take_while(|id| add(&mut stream, *id)).count();
     assert_eq!(taken, REQUESTS_MAX);
 }

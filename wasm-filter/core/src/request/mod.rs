@@ -1,22 +1,21 @@
-//! The role in front of the external processor: a request's prompt becomes headers.
+//! The role in front of the external processor: turns the prompt of a request into headers.
 //!
 //! ```text
-//! headers ──strip what only Isotherm may set──┬─ nothing to read ─────────────┐
-//!                                             └─ hold back ─ body ─ body ─ ... ┴─ set headers, let go
+//! headers ──strip internal headers──┬─ nothing to read ────────────────────┐
+//!                                   └─ hold ─ body ─ body ─ ... ─ body end ┴─ set headers, release
 //! ```
-//! The body is let go at its end, or as soon as [`RequestConfig`]'s limit is held back: past Envoy's own limit,
-//! Envoy would refuse the request with a 413. What comes later streams through unread, and the fingerprint then
-//! covers the beginning, which is the part that caches share anyway.
+//! The filter holds a request until its body has ended, or until the limit of [`RequestConfig`]: past Envoy's own limit,
+//! Envoy would answer 413. The rest of the body then streams through unread, and the fingerprint covers the beginning, which
+//! is the part that prompts share.
 //!
-//! Over HTTP/1 one read may bring as much as Envoy's limit at once, on top of what is held back, and a fast
-//! client on a busy worker makes that happen (seen: one 413 in four requests of 30 MB). So a body that announces more than
-//! the limit is let go with its first piece, unless the configuration says that Envoy's route has room for both
-//! (`request_body_buffer_limit`, in Envoy as here). HTTP/2 brings a frame at a time, and needs no such care.
+//! Over HTTP/1 a single read may bring as much as Envoy's limit on top of the held bytes. So the filter releases a body whose
+//! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` says that Envoy's route
+//! allows both. HTTP/2 delivers one frame at a time and needs no such care.
 //!
-//! No request ever fails here. One whose prompt cannot be read goes on with what is known, and the reason is
-//! counted ([`Pass`]).
+//! No request fails here. A request whose prompt cannot be read continues with what is known, and the filter counts the
+//! reason ([`SkipReason`]).
 
-mod pass;
+mod skip;
 mod source;
 mod tier;
 
@@ -24,44 +23,44 @@ use std::rc::Rc;
 
 use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
 
-pub use pass::Pass;
-use source::Best;
+pub use skip::SkipReason;
+use source::RankedValue;
 
 use crate::RequestConfig;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
-use crate::headers::{self, Edit, Headers};
+use crate::headers::{self, HeaderEdit, Headers};
 use crate::response::orca;
 
-/// Response trailers that are the service's: this role, the last to see a response, removes them.
+/// Response trailers for the service, which this role removes because it is the last to see a response.
 pub const RESPONSE_TRAILERS_TO_REMOVE: [&str; 1] = [names::OUTCOME];
 
-/// One request on its way through the filter.
+/// The state of a request in the filter.
 #[derive(Debug)]
 pub struct RequestFlow {
     config: Rc<RequestConfig>,
-    reading: Reading,
-    session: Best,
-    tier: Best,
+    prompt: PromptSource,
+    session: RankedValue,
+    tier: RankedValue,
     body_bytes: usize,
-    /// How much of the body is held back at most.
-    hold_bytes_max: usize,
+    /// The most bytes of the body that the filter holds.
+    buffer_bytes_max: usize,
     content_length: Option<usize>,
-    /// The client's address as Envoy tells it, for when nothing better names a session.
+    /// The client's address in Envoy's header, used when no other source has a session key.
     client_address: Option<String>,
-    /// What the request is for; `None` where there is no decision stream to ask on.
-    target: Option<Target>,
+    /// Present when a decision stream is configured.
+    target: Option<RequestTarget>,
 }
 
-/// What a request is for: with what the filter writes, all that the service reads of its headers.
+/// The parts of a request that the service reads besides the headers of the filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     method: Vec<u8>,
     path: Vec<u8>,
-    /// Whether its client wants to see the engine's report of its load.
+    /// Whether the client asks for the engine's load report.
     pub(crate) wants_report: bool,
 }
 
-impl Target {
+impl RequestTarget {
     pub(crate) fn of(headers: &Headers) -> Self {
         let value = |name| headers::get(headers, name).unwrap_or_default().to_vec();
         Self {
@@ -71,61 +70,63 @@ impl Target {
         }
     }
 
-    /// As headers; the service has no use for the rest.
+    /// The method and the path as headers.
     pub(crate) fn headers(&self) -> [(&'static str, &[u8]); 2] {
         [(":method", &self.method), (":path", &self.path)]
     }
 }
 
-/// What to do with a request that goes on.
+/// The result of a request that continues.
 #[derive(Debug)]
 pub struct Release {
     /// The headers to set.
-    pub edits: Vec<Edit>,
-    /// How much of the body was held back and read, in bytes.
+    pub edits: Vec<HeaderEdit>,
+    /// The bytes of the body that the filter held and read.
     pub body_bytes: usize,
-    /// What the service gets to know of the prompt.
-    pub prompt: Prompt,
-    /// What the request is for, if the decision stream may be asked about it: all of its body is here. What is let go before its
-    /// end cannot be held back any longer, and what has no prompt is seldom worth it.
-    pub target: Option<Target>,
+    /// The part of the prompt that the fingerprint covers.
+    pub coverage: PromptCoverage,
+    /// The target of the request, if the filter may ask for a decision: only a request whose whole body is here can be held
+    /// any longer, and a request without a prompt rarely gains from it.
+    pub target: Option<RequestTarget>,
 }
 
-/// What the service gets to know of a prompt.
+/// The part of a prompt that the fingerprint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prompt {
-    /// The fingerprint of all of it.
-    Whole,
-    /// The fingerprint of what was read: the body was let go before its end, or it ends before its JSON does.
-    Beginning,
-    /// The fingerprint that a trusted peer has made.
-    Kept,
-    /// Nothing, for this reason.
-    Unknown(Pass),
+pub enum PromptCoverage {
+    /// The whole prompt.
+    Complete,
+    /// The beginning: the filter released the body before its end, or the body ends before its JSON does.
+    Partial,
+    /// A trusted peer made the fingerprint.
+    Forwarded,
+    /// None, for this reason.
+    Skipped(SkipReason),
 }
 
+/// The source of the fingerprint.
 #[derive(Debug)]
-enum Reading {
+enum PromptSource {
     Body(Box<Extractor>),
-    /// A peer has read it; this is the model that it found.
-    Kept(Option<String>),
-    Not(Pass),
+    /// A trusted peer, which found this model.
+    Peer(Option<String>),
+    Skipped(SkipReason),
 }
 
 impl RequestFlow {
-    /// Looks at a request's headers. `body_follows` is false for a request that ends with them.
+    /// Reads the headers of a request. `has_body` is false for a request that ends with its headers.
     #[must_use]
-    pub fn start(config: Rc<RequestConfig>, headers: &Headers, body_follows: bool) -> Self {
-        let reading =
-            if config.trusted_origin && headers::get(headers, names::FINGERPRINT).is_some() {
-                let model = headers::get(headers, names::MODEL);
-                Reading::Kept(model.map(|model| String::from_utf8_lossy(model).into_owned()))
-            } else {
-                match readable(headers, body_follows) {
-                    Ok(api) => Reading::Body(Box::new(Extractor::new(api, &config.wanted))),
-                    Err(pass) => Reading::Not(pass),
-                }
-            };
+    pub fn new(config: Rc<RequestConfig>, headers: &Headers, has_body: bool) -> Self {
+        let is_forwarded =
+            config.trusted_origin && headers::get(headers, names::FINGERPRINT).is_some();
+        let prompt = if is_forwarded {
+            let model = headers::get(headers, names::MODEL);
+            PromptSource::Peer(model.map(|model| String::from_utf8_lossy(model).into_owned()))
+        } else {
+            match readable_api(headers, has_body) {
+                Ok(api) => PromptSource::Body(Box::new(Extractor::new(api, &config.members))),
+                Err(reason) => PromptSource::Skipped(reason),
+            }
+        };
         let mut session = source::best(&config.session, headers);
         let mut tier = source::best(&config.tier, headers);
         if config.trusted_origin {
@@ -133,155 +134,132 @@ impl RequestFlow {
             tier.prefer(headers::get(headers, names::TIER));
         }
         Self {
-            reading,
+            prompt,
             session,
             tier,
             body_bytes: 0,
-            hold_bytes_max: config.buffer_bytes_max,
+            buffer_bytes_max: config.buffer_bytes_max,
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
-            target: config.decision_stream().map(|_| Target::of(headers)),
+            target: config.decision_stream().map(|_| RequestTarget::of(headers)),
             config,
         }
     }
 
-    /// Whether the request has to be held back until its body was read.
+    /// Whether the filter must hold the request until its body is read.
     #[must_use]
-    pub fn holds_back(&self) -> bool {
-        matches!(self.reading, Reading::Body(_))
+    pub fn is_held(&self) -> bool {
+        matches!(self.prompt, PromptSource::Body(_))
     }
 
-    /// Whether the body is longer than Envoy can buffer, and Envoy's route leaves no room for a large read.
+    /// Whether the announced body exceeds Envoy's buffer and Envoy's route allows no large read on top.
     #[must_use]
-    pub fn outgrows_the_buffer(&self) -> bool {
-        self.holds_back()
-            && !self.config.has_room_for_a_read()
+    pub fn exceeds_buffer(&self) -> bool {
+        self.is_held()
+            && !self.config.allows_large_reads()
             && self
                 .content_length
                 .is_some_and(|bytes| bytes > ENVOY_BUFFER_BYTES)
     }
 
-    /// Holds nothing back after the first piece of the body: a later one might be as large as Envoy's buffer.
-    pub fn let_go_with_the_first_piece(&mut self) {
-        self.hold_bytes_max = 1;
+    /// Makes the filter release the request after the first piece of the body: a later piece might fill Envoy's buffer.
+    pub fn release_after_first_piece(&mut self) {
+        self.buffer_bytes_max = 1;
     }
 
-    /// How many bytes of the body were read so far: where the next piece begins.
+    /// The bytes of the body that were read so far, which is the offset of the next piece.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
 
-    /// Reads the next piece of the body. True when the request must go on now, read to its end or not.
+    /// Reads the next piece of the body. Returns whether the request must continue now.
     #[must_use]
-    pub fn body(&mut self, piece: &[u8]) -> bool {
+    pub fn feed(&mut self, piece: &[u8]) -> bool {
         self.body_bytes = self.body_bytes.saturating_add(piece.len());
-        match &mut self.reading {
-            Reading::Body(extractor) => {
+        match &mut self.prompt {
+            PromptSource::Body(extractor) => {
                 extractor.feed(piece);
-                self.body_bytes >= self.hold_bytes_max
+                self.body_bytes >= self.buffer_bytes_max
             }
-            Reading::Kept(_) | Reading::Not(_) => true,
+            PromptSource::Peer(_) | PromptSource::Skipped(_) => true,
         }
     }
 
-    /// What the headers are to say when the request goes on.
+    /// The headers with which the request continues.
     ///
-    /// `peer_address` (`ip:port`, as the proxy writes it) is only asked for when nothing better names a session, and no
-    /// header has the client's address: a proxy takes long to look it up.
+    /// `peer_address` looks up the proxy's `ip:port` of the client. The filter calls it only when no other source has a
+    /// session key and no header has the address, because the lookup is slow.
     #[must_use]
     pub fn release(self, peer_address: impl FnOnce() -> Option<String>) -> Release {
-        let Self {
-            config,
-            reading,
-            session,
-            tier,
-            body_bytes,
-            client_address,
-            target,
-            ..
-        } = self;
-        let (found, model, prompt) = match reading {
-            Reading::Kept(model) => (None, model, Prompt::Kept),
-            Reading::Not(pass) => (None, None, Prompt::Unknown(pass)),
-            Reading::Body(extractor) => {
+        let config = self.config;
+        let (found, model, coverage) = match self.prompt {
+            PromptSource::Peer(model) => (None, model, PromptCoverage::Forwarded),
+            PromptSource::Skipped(reason) => (None, None, PromptCoverage::Skipped(reason)),
+            PromptSource::Body(extractor) => {
                 let found = extractor.finish();
-                let prompt = match found.error {
-                    Some(problem) => Prompt::Unknown(problem.into()),
-                    None if found.is_complete => Prompt::Whole,
-                    None => Prompt::Beginning,
+                let coverage = match found.error {
+                    Some(error) => PromptCoverage::Skipped(SkipReason::Body(error)),
+                    None if found.is_complete => PromptCoverage::Complete,
+                    None => PromptCoverage::Partial,
                 };
                 let model = found.model.clone();
-                (Some(found), model, prompt)
+                (Some(found), model, coverage)
             }
         };
 
         let mut edits = Vec::new();
         if let Some(found) = &found {
-            edits.extend(prompt_headers(found, prompt));
+            edits.extend(prompt_headers(found, coverage));
         }
-        let in_body = found.as_ref().and_then(|found| {
-            let (member, key) = found.session.as_ref()?;
-            let index = config
-                .session
-                .iter()
-                .position(|source| *source == Source::Body(*member))?;
-            (!key.is_empty()).then(|| (index, session::encode(key.as_bytes())))
-        });
-        let session = session.or_in_body(in_body).or_else(|| {
-            let wanted = config.session.contains(&Source::ClientAddress);
-            let address = client_address.or_else(|| {
-                let address = wanted.then(peer_address).flatten()?;
+        let in_body = found
+            .as_ref()
+            .and_then(|found| session_in_body(&config, found));
+        let session = self.session.or_in_body(in_body).or_else(|| {
+            let is_source = config.session.contains(&Source::ClientAddress);
+            let address = self.client_address.or_else(|| {
+                let address = is_source.then(peer_address).flatten()?;
                 Some(source::without_port(&address).to_owned())
             })?;
             Some(session::encode(address.as_bytes()))
         });
-        edits.extend(session.map(|session| Edit::set(names::SESSION, session)));
+        edits.extend(session.map(|session| HeaderEdit::set(names::SESSION, session)));
 
-        let in_body = found.as_ref().and_then(|found| {
-            let index = config
-                .tier
-                .iter()
-                .position(|source| matches!(source, Source::Body(_)))?;
-            Some((index, found.tier.clone()?))
-        });
-        let tier = tier
-            .or_in_body(in_body)
-            .as_deref()
-            .and_then(tier::canonical);
-        edits.extend(tier.map(|tier| Edit::set(names::TIER, tier)));
+        let in_body = found.and_then(|found| tier_in_body(&config, found));
+        let tier = self.tier.or_in_body(in_body);
+        let tier = tier.as_deref().and_then(tier::canonical);
+        edits.extend(tier.map(|tier| HeaderEdit::set(names::TIER, tier)));
 
         let cluster = config.cluster(model.as_deref());
-        edits.extend(cluster.map(|cluster| Edit::set(names::CLUSTER, cluster)));
+        edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
         Release {
             edits,
-            body_bytes,
-            prompt,
-            target: target.filter(|_| prompt == Prompt::Whole),
+            body_bytes: self.body_bytes,
+            coverage,
+            target: self.target.filter(|_| coverage == PromptCoverage::Complete),
         }
     }
 }
 
-/// The request headers that a client must not have set, each name once, and a peer's routing, which was its own.
+/// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
 #[must_use]
-pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<Edit> {
+pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
     let mut names: Vec<&str> = headers
         .iter()
         .map(|(name, _)| name.as_str())
-        .filter(|name| headers::is_internal(name) && !(config.trusted_origin && is_a_peers(name)))
+        .filter(|name| {
+            headers::is_internal(name) && !(config.trusted_origin && is_set_by_peer(name))
+        })
         .collect();
     names.sort_unstable();
     names.dedup();
-    names
-        .into_iter()
-        .map(|name| Edit::Remove(name.to_owned()))
-        .collect()
+    let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
+    names.into_iter().map(remove).collect()
 }
 
-/// What a trusted peer tells of a request. Where the peer sent it is not part of that: its cluster, destination
-/// and decision mean nothing here.
-fn is_a_peers(name: &str) -> bool {
+/// Whether a trusted peer sets this header of a request. Its cluster, destination and decision mean nothing here.
+fn is_set_by_peer(name: &str) -> bool {
     [
         names::FINGERPRINT,
         names::MODEL,
@@ -294,45 +272,56 @@ fn is_a_peers(name: &str) -> bool {
     .contains(&name)
 }
 
-/// Whether a body comes that can be read, and as what.
-fn readable(headers: &Headers, body_follows: bool) -> Result<Api, Pass> {
+/// The API of a request whose body can be read.
+fn readable_api(headers: &Headers, has_body: bool) -> Result<Api, SkipReason> {
     let api = headers::get(headers, ":path")
         .and_then(|path| str::from_utf8(path).ok())
         .and_then(Api::from_path)
-        .ok_or(Pass::UnknownPath)?;
-    if !body_follows {
-        return Err(Pass::NoBody);
+        .ok_or(SkipReason::UnknownPath)?;
+    if !has_body {
+        return Err(SkipReason::NoBody);
     }
     if headers::is_encoded(headers) {
-        return Err(Pass::ContentEncoding);
+        return Err(SkipReason::ContentEncoding);
     }
-    // Without a type it is read: it stops at once when it is not JSON.
+    // The filter reads a body without a type: the scanner stops at once when it is not JSON.
     if headers::media_type(headers).is_some_and(|media_type| !headers::is_json(&media_type)) {
-        return Err(Pass::ContentType);
+        return Err(SkipReason::ContentType);
     }
     Ok(api)
 }
 
-fn prompt_headers(found: &Extraction, prompt: Prompt) -> impl Iterator<Item = Edit> {
-    let model = found
-        .model
-        .as_ref()
-        .filter(|model| !model.is_empty())
-        .map(|model| Edit::set(names::MODEL, session::encode(model.as_bytes())));
-    let known = match prompt {
-        Prompt::Whole | Prompt::Beginning => Some([
-            Edit::set(names::FINGERPRINT, found.fingerprint.encode()),
-            Edit::set(
-                names::TOKENS,
-                tokens::encode(tokens::Tokens {
-                    prompt: found.prompt_tokens,
-                    output_max: found.output_tokens_max,
-                }),
-            ),
-        ]),
-        Prompt::Kept | Prompt::Unknown(_) => None,
-    };
-    model.into_iter().chain(known.into_iter().flatten())
+/// The session key in the body, with the rank of its source.
+fn session_in_body(config: &RequestConfig, found: &Extraction) -> Option<(usize, String)> {
+    let (member, key) = found.session.as_ref()?;
+    let rank = config.rank_of_body_session(*member)?;
+    (!key.is_empty()).then(|| (rank, session::encode(key.as_bytes())))
+}
+
+/// The tier in the body, with the rank of the first such source.
+fn tier_in_body(config: &RequestConfig, found: Extraction) -> Option<(usize, String)> {
+    let is_body = |source: &Source| matches!(source, Source::Body(_));
+    Some((config.tier.iter().position(is_body)?, found.tier?))
+}
+
+fn prompt_headers(
+    found: &Extraction,
+    coverage: PromptCoverage,
+) -> impl Iterator<Item = HeaderEdit> {
+    let model = found.model.as_ref().filter(|model| !model.is_empty());
+    let model = model.map(|model| HeaderEdit::set(names::MODEL, session::encode(model.as_bytes())));
+    let is_read = matches!(coverage, PromptCoverage::Complete | PromptCoverage::Partial);
+    let prompt = is_read.then(|| {
+        let tokens = tokens::Tokens {
+            prompt: found.prompt_tokens,
+            output_max: found.output_tokens_max,
+        };
+        [
+            HeaderEdit::set(names::FINGERPRINT, found.fingerprint.encode()),
+            HeaderEdit::set(names::TOKENS, tokens::encode(tokens)),
+        ]
+    });
+    model.into_iter().chain(prompt.into_iter().flatten())
 }
 
 #[cfg(test)]

@@ -1,44 +1,43 @@
-//! Where a session key or a tier comes from: the first of an ordered list of sources that has one.
+//! The source of a session key or a tier: the first in an ordered list that has a value.
 //!
-//! Headers and cookies are known before the body, so the best of them is kept with its place in the list until
-//! the body has had its say.
+//! Headers and cookies precede the body, so the filter keeps their best value with its rank until the body has been read.
 
 use isotherm_fingerprint::session;
 
 use crate::config::Source;
 use crate::headers::{self, Headers};
 
-/// Where Envoy writes the address of a client that is not within its own network, without a port.
+/// Envoy's header with the address of a client outside its own network, without a port.
 const ADDRESS_HEADER: &str = "x-envoy-external-address";
 
-/// The best value so far, and its place in the list of sources.
+/// The best value so far and the rank of its source.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Best(Option<(usize, String)>);
+pub(super) struct RankedValue(Option<(usize, String)>);
 
-/// The best value that headers and cookies have, as a header value.
-pub(super) fn best(sources: &[Source], headers: &Headers) -> Best {
-    Best(sources.iter().enumerate().find_map(|(index, source)| {
+/// The best value among headers and cookies, encoded for a header.
+pub(super) fn best(sources: &[Source], headers: &Headers) -> RankedValue {
+    RankedValue(sources.iter().enumerate().find_map(|(rank, source)| {
         let value = match source {
             Source::Header(name) => headers::get(headers, name).map(<[u8]>::trim_ascii),
             Source::Cookie(name) => cookie(headers, name),
             Source::Body(_) | Source::ClientAddress => None,
         };
         let value = value.filter(|value| !value.is_empty())?;
-        Some((index, session::encode(value)))
+        Some((rank, session::encode(value)))
     }))
 }
 
-impl Best {
-    /// Puts a value, which is a header value already, in front of every source.
+impl RankedValue {
+    /// Puts an encoded value before every source.
     pub(super) fn prefer(&mut self, value: Option<&[u8]>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.0 = Some((0, String::from_utf8_lossy(value).into_owned()));
         }
     }
 
-    /// The better one of this and what the body has.
+    /// The better one of this value and the value in the body.
     pub(super) fn or_in_body(self, in_body: Option<(usize, String)>) -> Option<String> {
-        // Both are in the list, so they cannot be equal, except for what was preferred.
+        // Two sources never have the same rank; a preferred value wins against rank 0 of the body.
         let best = match (self.0, in_body) {
             (Some(early), Some(late)) if late.0 < early.0 => Some(late),
             (Some(early), _) => Some(early),
@@ -58,16 +57,16 @@ fn cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
         })
 }
 
-/// The client's address, where the sources name it and Envoy has written it into a header: an Envoy at the edge
-/// (`use_remote_address`) does, over whatever the client wrote there.
+/// The client's address in Envoy's header, if the address is among the sources. An Envoy at the edge of the network
+/// (`use_remote_address`) overwrites the header of the client.
 pub(super) fn client_address(sources: &[Source], headers: &Headers) -> Option<String> {
-    let wanted = sources.contains(&Source::ClientAddress);
-    let address = wanted.then(|| headers::get(headers, ADDRESS_HEADER))??;
+    let is_source = sources.contains(&Source::ClientAddress);
+    let address = is_source.then(|| headers::get(headers, ADDRESS_HEADER))??;
     let address = str::from_utf8(address).ok()?;
     (!address.is_empty()).then(|| address.to_owned())
 }
 
-/// The host of `ip:port` or `[ip]:port`; anything else as it is.
+/// The host of `ip:port` or `[ip]:port`; any other text unchanged.
 pub(super) fn without_port(address: &str) -> &str {
     match address.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -91,24 +90,30 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_an_address_does_not_count() {
+    fn the_port_of_an_address_is_removed() {
         assert_eq!(without_port("10.0.0.1:4242"), "10.0.0.1");
         assert_eq!(without_port("[::1]:4242"), "::1");
         assert_eq!(without_port("/run/socket"), "/run/socket");
     }
 
     #[test]
-    fn the_order_of_the_list_decides() {
-        let sources = [Source::Body(0), Source::Header("x-a".to_owned())];
+    fn the_first_source_with_a_value_wins() {
+        let sources = [
+            Source::Body("a".to_owned()),
+            Source::Header("x-a".to_owned()),
+        ];
         let early = best(&sources, &from_pairs(&[("x-a", "early")]));
         let late = || Some((0, "late".to_owned()));
         assert_eq!(early.clone().or_in_body(late()).as_deref(), Some("late"));
         assert_eq!(early.or_in_body(None).as_deref(), Some("early"));
-        assert_eq!(Best::default().or_in_body(late()).as_deref(), Some("late"));
+        assert_eq!(
+            RankedValue::default().or_in_body(late()).as_deref(),
+            Some("late")
+        );
     }
 
     #[test]
-    fn empty_values_are_passed_over() {
+    fn empty_values_are_skipped() {
         let sources = [
             Source::Header("x-a".to_owned()),
             Source::Cookie("c".to_owned()),

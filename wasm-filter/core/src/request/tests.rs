@@ -1,17 +1,17 @@
-use isotherm_fingerprint::Fingerprint;
+use isotherm_fingerprint::{BodyError, Fingerprint};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::Plugin;
+use crate::PluginConfig;
 use crate::headers::from_pairs;
 
 const CHAT: &str = r#"{"model":"llama","user":"u-1","max_tokens":64,"messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
 
 fn config(json: &str) -> Rc<RequestConfig> {
-    match Plugin::parse(json.as_bytes()).unwrap() {
-        Plugin::Request(config) => config,
-        Plugin::Response(_) => panic!("another role"),
+    match PluginConfig::parse(json.as_bytes()).unwrap() {
+        PluginConfig::Request(config) => config,
+        PluginConfig::Response(_) => panic!("another role"),
     }
 }
 
@@ -31,17 +31,17 @@ fn chat_with(more: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
 
 fn set<'a>(release: &'a Release, name: &str) -> Option<&'a str> {
     release.edits.iter().find_map(|edit| match edit {
-        Edit::Set(candidate, value) if *candidate == name => str::from_utf8(value).ok(),
+        HeaderEdit::Set(candidate, value) if *candidate == name => str::from_utf8(value).ok(),
         _ => None,
     })
 }
 
-/// Sends one body in pieces of `piece_bytes` and lets it go at its end, or when the flow says so.
+/// Sends a body in pieces of `piece_bytes` and releases the request at its end, or when the flow says so.
 fn send(config: Rc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes: usize) -> Release {
-    let mut flow = RequestFlow::start(config, headers, !body.is_empty());
-    if flow.holds_back() {
+    let mut flow = RequestFlow::new(config, headers, !body.is_empty());
+    if flow.is_held() {
         for piece in body.chunks(piece_bytes) {
-            if flow.body(piece) {
+            if flow.feed(piece) {
                 break;
             }
         }
@@ -57,7 +57,7 @@ fn a_chat_request_gets_every_header() {
         CHAT.as_bytes(),
         10,
     );
-    assert_eq!(release.prompt, Prompt::Whole);
+    assert_eq!(release.coverage, PromptCoverage::Complete);
     assert_eq!(release.body_bytes, CHAT.len());
     assert_eq!(set(&release, names::MODEL), Some("llama"));
     assert_eq!(set(&release, names::SESSION), Some("u-1"));
@@ -71,21 +71,21 @@ fn a_chat_request_gets_every_header() {
 }
 
 #[test]
-fn the_pieces_of_the_body_do_not_matter() {
+fn the_headers_do_not_depend_on_the_pieces_of_the_body() {
     let whole = send(usual(), &chat_with(&[]), CHAT.as_bytes(), usize::MAX);
     let bytes = send(usual(), &chat_with(&[]), CHAT.as_bytes(), 1);
     assert_eq!(whole.edits, bytes.edits);
 }
 
 #[test]
-fn a_body_is_let_go_at_the_limit_with_the_fingerprint_of_its_beginning() {
+fn a_body_is_released_at_the_limit_with_the_fingerprint_of_its_beginning() {
     let config = config(r#"{"role":"request","buffer_bytes_max":4096,"default_cluster":"rest"}"#);
     let body = format!(
         r#"{{"model":"llama","messages":[{{"role":"user","content":"{}"}}]}}"#,
         "word ".repeat(4000)
     );
     let release = send(config, &chat_with(&[]), body.as_bytes(), 1000);
-    assert_eq!(release.prompt, Prompt::Beginning);
+    assert_eq!(release.coverage, PromptCoverage::Partial);
     assert_eq!(release.body_bytes, 5000);
     assert_eq!(set(&release, names::MODEL), Some("llama"));
     let fingerprint =
@@ -94,23 +94,23 @@ fn a_body_is_let_go_at_the_limit_with_the_fingerprint_of_its_beginning() {
 }
 
 #[test]
-fn a_body_that_outgrows_the_buffer_can_be_let_go_at_once() {
+fn a_body_that_exceeds_the_buffer_can_be_released_at_once() {
     let announcing = |config: Rc<RequestConfig>, bytes: &str| {
-        RequestFlow::start(config, &chat_with(&[("content-length", bytes)]), true)
+        RequestFlow::new(config, &chat_with(&[("content-length", bytes)]), true)
     };
     let with_room = config(r#"{"role":"request","request_body_buffer_limit":4194304}"#);
-    assert!(!announcing(usual(), "1048576").outgrows_the_buffer());
-    assert!(!announcing(with_room, "30000000").outgrows_the_buffer());
+    assert!(!announcing(usual(), "1048576").exceeds_buffer());
+    assert!(!announcing(with_room, "30000000").exceeds_buffer());
     let mut flow = announcing(usual(), "30000000");
-    assert!(flow.outgrows_the_buffer());
-    flow.let_go_with_the_first_piece();
-    assert!(flow.body(CHAT.as_bytes()));
+    assert!(flow.exceeds_buffer());
+    flow.release_after_first_piece();
+    assert!(flow.feed(CHAT.as_bytes()));
     let release = flow.release(|| None);
     assert_eq!(set(&release, names::MODEL), Some("llama"));
 }
 
 #[test]
-fn what_only_isotherm_may_set_is_stripped() {
+fn internal_headers_are_stripped() {
     let headers = from_pairs(&[
         ("x-isotherm-fingerprint", "forged"),
         ("x-isotherm-new", "1"),
@@ -118,12 +118,12 @@ fn what_only_isotherm_may_set_is_stripped() {
         ("x-gateway-destination-endpoint", "10.0.0.1:80"),
         ("x-session-id", "s"),
     ]);
-    let removed: Vec<Edit> = [
+    let removed: Vec<HeaderEdit> = [
         "x-gateway-destination-endpoint",
         "x-isotherm-fingerprint",
         "x-isotherm-new",
     ]
-    .map(|name| Edit::Remove(name.to_owned()))
+    .map(|name| HeaderEdit::Remove(name.to_owned()))
     .into();
     assert_eq!(strip(&usual(), &headers), removed);
 }
@@ -136,13 +136,13 @@ fn forged_headers_never_become_values() {
         ("x-isotherm-fingerprint", "AA"),
     ];
     let release = send(usual(), &chat_with(&forged), CHAT.as_bytes(), 100);
-    assert_eq!(release.prompt, Prompt::Whole);
+    assert_eq!(release.coverage, PromptCoverage::Complete);
     assert_eq!(set(&release, names::SESSION), Some("u-1"));
     assert_eq!(set(&release, names::MODEL), Some("llama"));
 }
 
 #[test]
-fn a_trusted_peers_words_are_kept_but_not_its_routing() {
+fn headers_of_a_trusted_peer_are_kept_except_its_routing() {
     let trusting = config(
         r#"{"role":"request","trusted_origin":true,"pools":[{"models":["llama"],"cluster":"llama-pool"}]}"#,
     );
@@ -156,12 +156,12 @@ fn a_trusted_peers_words_are_kept_but_not_its_routing() {
         ("x-gateway-destination-endpoint", "10.0.0.1:80"),
     ]);
     let removed = ["x-gateway-destination-endpoint", "x-isotherm-cluster"]
-        .map(|name| Edit::Remove(name.to_owned()));
+        .map(|name| HeaderEdit::Remove(name.to_owned()));
     assert_eq!(strip(&trusting, &headers), removed);
-    let flow = RequestFlow::start(trusting.clone(), &headers, true);
-    assert!(!flow.holds_back(), "its prompt was read already");
+    let flow = RequestFlow::new(trusting.clone(), &headers, true);
+    assert!(!flow.is_held(), "its prompt was read already");
     let release = flow.release(|| None);
-    assert_eq!(release.prompt, Prompt::Kept);
+    assert_eq!(release.coverage, PromptCoverage::Forwarded);
     assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"));
     assert_eq!(set(&release, names::SESSION), Some("s"));
     assert_eq!(set(&release, names::FINGERPRINT), None, "the peer's stays");
@@ -173,20 +173,28 @@ fn a_trusted_peers_words_are_kept_but_not_its_routing() {
         9,
     );
     assert_eq!(
-        release.prompt,
-        Prompt::Whole,
+        release.coverage,
+        PromptCoverage::Complete,
         "a peer without a filter sends no fingerprint"
     );
     assert_eq!(set(&release, names::SESSION), Some("s"));
 }
 
 #[test]
-fn what_cannot_be_read_goes_on_with_what_is_known() {
+fn an_unreadable_request_continues_with_the_known_headers() {
     let chat = ("content-type", "application/json");
-    for (headers, body, pass) in [
-        (vec![(":path", "/v1/models")], "", Pass::UnknownPath),
-        (vec![(":path", "/v1/files"), chat], CHAT, Pass::UnknownPath),
-        (vec![(":path", "/v1/chat/completions")], "", Pass::NoBody),
+    for (headers, body, reason) in [
+        (vec![(":path", "/v1/models")], "", SkipReason::UnknownPath),
+        (
+            vec![(":path", "/v1/files"), chat],
+            CHAT,
+            SkipReason::UnknownPath,
+        ),
+        (
+            vec![(":path", "/v1/chat/completions")],
+            "",
+            SkipReason::NoBody,
+        ),
         (
             vec![
                 (":path", "/v1/chat/completions"),
@@ -194,7 +202,7 @@ fn what_cannot_be_read_goes_on_with_what_is_known() {
                 ("content-encoding", "gzip"),
             ],
             CHAT,
-            Pass::ContentEncoding,
+            SkipReason::ContentEncoding,
         ),
         (
             vec![
@@ -202,45 +210,48 @@ fn what_cannot_be_read_goes_on_with_what_is_known() {
                 ("content-type", "text/plain"),
             ],
             CHAT,
-            Pass::ContentType,
+            SkipReason::ContentType,
         ),
         (
             vec![(":path", "/v1/chat/completions"), chat],
             "not json",
-            Pass::NotJson,
+            SkipReason::Body(BodyError::NotJson),
         ),
         (
             vec![(":path", "/v1/chat/completions"), chat],
             "{\"model\":\"llama\",]",
-            Pass::Malformed,
+            SkipReason::Body(BodyError::Malformed),
         ),
     ] {
         let headers = from_pairs(&[headers.as_slice(), &[("x-session-id", "s")]].concat());
         let release = send(usual(), &headers, body.as_bytes(), 5);
-        assert_eq!(release.prompt, Prompt::Unknown(pass));
-        assert_eq!(set(&release, names::SESSION), Some("s"), "{pass:?}");
-        assert_eq!(set(&release, names::FINGERPRINT), None, "{pass:?}");
-        assert!(set(&release, names::CLUSTER).is_some(), "{pass:?}");
+        assert_eq!(release.coverage, PromptCoverage::Skipped(reason));
+        assert_eq!(set(&release, names::SESSION), Some("s"), "{reason:?}");
+        assert_eq!(set(&release, names::FINGERPRINT), None, "{reason:?}");
+        assert!(set(&release, names::CLUSTER).is_some(), "{reason:?}");
     }
 }
 
 #[test]
-fn the_client_address_is_the_last_session_key() {
+fn the_client_address_is_the_last_session_source() {
     let body = br#"{"model":"llama","prompt":"x"}"#;
     let headers = from_pairs(&[(":path", "/v1/completions")]);
     let release = send(usual(), &headers, body, 9);
     assert_eq!(set(&release, names::SESSION), Some("192.0.2.7"));
 
-    let told = chat_with(&[("x-envoy-external-address", "2001:db8::7")]);
-    let release = RequestFlow::start(usual(), &told, false).release(|| panic!("it is known"));
+    let known = chat_with(&[("x-envoy-external-address", "2001:db8::7")]);
+    let release = RequestFlow::new(usual(), &known, false).release(|| panic!("the header has it"));
     assert_eq!(set(&release, names::SESSION), Some("2001:db8::7"));
 
-    let flow = RequestFlow::start(usual(), &chat_with(&[("x-session-id", "s")]), false);
-    let _ = flow.release(|| panic!("nobody has to look it up"));
+    let flow = RequestFlow::new(usual(), &chat_with(&[("x-session-id", "s")]), false);
+    let _ = flow.release(|| panic!("no lookup is needed"));
     let none = config(r#"{"role":"request","session":[]}"#);
-    let flow = RequestFlow::start(none, &chat_with(&[]), false);
+    let flow = RequestFlow::new(none, &chat_with(&[]), false);
     assert_eq!(
-        set(&flow.release(|| panic!("nobody wants it")), names::SESSION),
+        set(
+            &flow.release(|| panic!("the address is no source")),
+            names::SESSION
+        ),
         None
     );
 }
@@ -260,7 +271,7 @@ fn nothing_in_a_body_can_break_a_header() {
 
 proptest! {
     #[test]
-    fn whatever_comes_goes_on_with_headers_that_are_headers(
+    fn any_request_continues_with_valid_header_values(
         path in "/v1/chat/completions|/generate|/v1/models|.*",
         names in prop::collection::vec("x-session-id|cookie|x-tier|content-length|content-encoding|x-isotherm-[a-z]{1,3}", 0..4),
         value in prop::collection::vec(any::<u8>(), 0..40),
@@ -274,7 +285,7 @@ proptest! {
         headers.extend(names.into_iter().map(|name| (name, value.clone())));
         let release = send(usual(), &headers, &body, piece_bytes);
         for edit in release.edits {
-            let Edit::Set(name, value) = edit else { continue };
+            let HeaderEdit::Set(name, value) = edit else { continue };
             prop_assert!(!value.is_empty(), "{name}");
             prop_assert!(value.iter().all(u8::is_ascii_graphic), "{name}");
         }

@@ -1,26 +1,27 @@
 //! An engine's report of its own load in a response header (ORCA).
 //!
-//! Engines send it on demand, as `TEXT named_metrics.num_requests_waiting=0.0, ...` or as `JSON {...}`. It is
-//! the freshest probe there is, and it costs nothing: it rides on an answer that travels anyway.
+//! Engines send it on demand, as `TEXT named_metrics.num_requests_waiting=0.0, ...` or as `JSON {...}`. No probe is more
+//! recent, and it costs no request of its own.
+
+use std::collections::BTreeMap;
 
 use isotherm_fingerprint::outcome::LoadReport;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 
 /// The request header that asks an engine for its report.
 pub(crate) const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
-/// The form of it that is asked for.
+/// The requested format of the report.
 pub(crate) const FORMAT: &str = "TEXT";
 /// The response header with the report.
 pub(super) const REPORT_HEADER: &str = "endpoint-load-metrics";
-/// The longest report that is read, in bytes.
+/// The longest report that the filter reads, in bytes.
 const REPORT_BYTES_MAX: usize = 4096;
 
 const WAITING: &str = "num_requests_waiting";
 const RUNNING: &str = "num_requests_running";
 const KV_USAGE: [&str; 2] = ["kv_cache_usage_perc", "gpu_cache_usage_perc"];
 
-/// Reads a report; `None` when it does not say how many requests wait.
+/// Parses a report; `None` without the number of waiting requests.
 pub(super) fn parse(value: &[u8]) -> Option<LoadReport> {
     if value.len() > REPORT_BYTES_MAX {
         return None;
@@ -60,7 +61,7 @@ fn from_text(report: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Engines report counts as floating point; `as` saturates.
+/// A count, which engines report as floating point; `as` saturates.
 fn count(value: f64) -> u32 {
     value.round() as u32
 }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_form_of_vllm_is_read() {
+    fn the_text_format_of_vllm_is_parsed() {
         let report = parse(
             b"TEXT named_metrics.num_requests_waiting=3.0, named_metrics.kv_cache_usage_perc=0.25",
         );
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_is_read_too() {
+    fn the_json_format_is_parsed() {
         let report = parse(
             br#"JSON {"cpu_utilization":0.1,"named_metrics":{"num_requests_waiting":0,"num_requests_running":7}}"#,
         );
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_report() {
+    fn malformed_reports_are_refused() {
         for value in [
             "",
             "TEXT",

@@ -2,25 +2,25 @@
 
 use std::ops::Range;
 
-/// How much of a body's end is kept, in bytes: more than the last chunks of any stream that carries `usage`,
-/// and than what follows `usage` in a plain answer.
+/// The size of the tail in bytes: more than the last chunks of any stream with `usage`, and more than the text after `usage`
+/// in a plain response.
 pub(super) const TAIL_BYTES_MAX: usize = 8 * 1024;
 
-/// The last [`TAIL_BYTES_MAX`] bytes, or somewhat more, of a body.
+/// At least the last [`TAIL_BYTES_MAX`] bytes of a body, and at most twice as many.
 ///
-/// Bytes are only moved each time as many again have come, so a stream of small chunks costs one copy of each.
+/// The tail moves its bytes only after as many again have arrived, so a stream of small chunks costs one copy of each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct BodyTail {
     bytes: Vec<u8>,
 }
 
-impl Tail {
-    /// Which bytes of a chunk of this size can still be part of the tail.
+impl BodyTail {
+    /// The range of a chunk of this size that can be part of the tail.
     pub(super) fn range_of(chunk_bytes: usize) -> Range<usize> {
         chunk_bytes.saturating_sub(TAIL_BYTES_MAX)..chunk_bytes
     }
 
-    /// Whether a chunk of this size, or the end of a larger one, drives out some of the bytes.
+    /// Whether a chunk of this size makes the tail drop bytes.
     pub(super) fn drops_for(&self, chunk_bytes: usize) -> bool {
         chunk_bytes >= TAIL_BYTES_MAX || self.bytes.len() + chunk_bytes > 2 * TAIL_BYTES_MAX
     }
@@ -29,7 +29,7 @@ impl Tail {
     pub(super) fn push(&mut self, chunk: &[u8]) {
         let chunk = chunk.get(Self::range_of(chunk.len())).unwrap_or_default();
         if chunk.len() == TAIL_BYTES_MAX {
-            // What is kept of a large chunk does not join on to what came before.
+            // The end of a large chunk does not adjoin the bytes before it.
             self.bytes.clear();
         } else if self.drops_for(chunk.len()) {
             let kept = TAIL_BYTES_MAX - chunk.len();
@@ -48,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_stay_whatever_the_chunks() {
+    fn the_tail_does_not_depend_on_the_chunks() {
         let body: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
         for chunk_bytes in [1, 7, 200, TAIL_BYTES_MAX - 1, TAIL_BYTES_MAX, 50_000] {
-            let mut tail = Tail::default();
+            let mut tail = BodyTail::default();
             for chunk in body.chunks(chunk_bytes) {
-                tail.push(&chunk[Tail::range_of(chunk.len())]);
+                tail.push(&chunk[BodyTail::range_of(chunk.len())]);
                 assert!(tail.bytes().len() <= 2 * TAIL_BYTES_MAX);
             }
             let kept = tail.bytes();
@@ -63,8 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_chunk_only_the_end_is_read() {
-        assert_eq!(Tail::range_of(10), 0..10);
-        assert_eq!(Tail::range_of(100_000), 100_000 - TAIL_BYTES_MAX..100_000);
+    fn only_the_end_of_a_large_chunk_is_read() {
+        assert_eq!(BodyTail::range_of(10), 0..10);
+        assert_eq!(
+            BodyTail::range_of(100_000),
+            100_000 - TAIL_BYTES_MAX..100_000
+        );
     }
 }

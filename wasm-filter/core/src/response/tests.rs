@@ -3,30 +3,37 @@ use crate::headers::from_pairs;
 
 const MS: Nanoseconds = 1_000_000;
 
-type Added = Option<(&'static str, &'static str)>;
+type ReportHeader = Option<(&'static str, &'static str)>;
 
-fn start(request: &[(&str, &str)]) -> (ResponseFlow, Added) {
+fn start(request: &[(&str, &str)]) -> (ResponseFlow, ReportHeader) {
     start_with(ResponseConfig::default(), request)
 }
 
-fn start_with(config: ResponseConfig, request: &[(&str, &str)]) -> (ResponseFlow, Added) {
+fn start_with(config: ResponseConfig, request: &[(&str, &str)]) -> (ResponseFlow, ReportHeader) {
     let request = from_pairs(request);
     let header = |name| headers::get(&request, name).map(<[u8]>::to_vec);
-    ResponseFlow::start(config, header, 10 * MS)
+    ResponseFlow::new(config, header, 10 * MS)
+}
+
+fn telling_decisions() -> ResponseConfig {
+    ResponseConfig {
+        decision: true,
+        ..ResponseConfig::default()
+    }
 }
 
 fn feed(flow: &mut ResponseFlow, pieces: &[&str], now: Nanoseconds) {
     for piece in pieces {
-        let range = flow.body_came(piece.len(), || now);
-        flow.body(&piece.as_bytes()[range]);
+        let range = flow.body(piece.len(), || now);
+        flow.feed(&piece.as_bytes()[range]);
     }
 }
 
 #[test]
-fn a_plain_answer_is_told_in_full() {
+fn the_outcome_of_a_plain_response_is_complete() {
     let (mut flow, added) = start(&[(":path", "/v1/chat/completions")]);
     assert_eq!(added, Some(("endpoint-load-metrics-format", "TEXT")));
-    flow.request_ended(20 * MS);
+    flow.end_request(20 * MS);
     let edits = flow.headers(&from_pairs(&[
         (":status", "200"),
         ("content-type", "application/json"),
@@ -35,7 +42,10 @@ fn a_plain_answer_is_told_in_full() {
             "TEXT named_metrics.num_requests_waiting=2",
         ),
     ]));
-    assert_eq!(edits, [Edit::Remove("endpoint-load-metrics".to_owned())]);
+    assert_eq!(
+        edits,
+        [HeaderEdit::Remove("endpoint-load-metrics".to_owned())]
+    );
     feed(
         &mut flow,
         &[
@@ -58,7 +68,7 @@ fn a_plain_answer_is_told_in_full() {
                 running: None,
                 kv_usage: None
             }),
-            served: Some("10.0.0.1:80".to_owned()),
+            upstream: Some("10.0.0.1:80".to_owned()),
         })
     );
 }
@@ -84,7 +94,7 @@ fn usage_at_the_end_of_a_long_stream_is_found() {
 }
 
 #[test]
-fn the_load_report_is_left_to_a_client_that_asked_for_it() {
+fn the_load_report_stays_for_a_client_that_asked_for_it() {
     let (mut flow, added) = start(&[("endpoint-load-metrics-format", "JSON")]);
     assert_eq!(added, None);
     let edits = flow.headers(&from_pairs(&[
@@ -102,7 +112,7 @@ fn the_load_report_is_left_to_a_client_that_asked_for_it() {
 }
 
 #[test]
-fn bodies_that_say_nothing_are_not_looked_at() {
+fn bodies_without_usage_are_not_read() {
     for answer in [
         [
             (":status", "500"),
@@ -122,22 +132,22 @@ fn bodies_that_say_nothing_are_not_looked_at() {
     ] {
         let (mut flow, _) = start(&[]);
         let _ = flow.headers(&from_pairs(&answer));
-        assert!(flow.body_came(100, || 0).is_empty(), "{answer:?}");
+        assert!(flow.body(100, || 0).is_empty(), "{answer:?}");
         assert_eq!(flow.outcome(None).unwrap().status.to_string(), answer[0].1);
     }
 }
 
 #[test]
-fn an_answer_that_beats_the_end_of_its_request_is_measured_from_the_headers() {
+fn a_response_before_the_end_of_its_request_is_timed_from_the_headers() {
     let (mut flow, _) = start(&[]);
     let _ = flow.headers(&from_pairs(&[(":status", "413")]));
     feed(&mut flow, &["too large"], 12 * MS);
-    flow.request_ended(50 * MS);
+    flow.end_request(50 * MS);
     assert_eq!(flow.outcome(None).unwrap().ttft_us, Some(2_000));
 }
 
 #[test]
-fn a_clock_that_jumps_back_gives_zero() {
+fn a_clock_that_is_set_back_gives_zero() {
     let (mut flow, _) = start(&[]);
     let _ = flow.headers(&from_pairs(&[(":status", "200")]));
     feed(&mut flow, &["x"], 0);
@@ -145,44 +155,44 @@ fn a_clock_that_jumps_back_gives_zero() {
 }
 
 #[test]
-fn the_decision_is_told_to_the_client_only_when_configured() {
+fn the_client_sees_the_decision_only_when_configured() {
     let request = [("x-isotherm-decision", "replica=a")];
     let response = from_pairs(&[(":status", "200")]);
-    let (mut flow, _) = start_with(ResponseConfig { decision: true }, &request);
+    let (mut flow, _) = start_with(telling_decisions(), &request);
     assert_eq!(
         flow.headers(&response),
-        [Edit::set("x-isotherm-decision", "replica=a")]
+        [HeaderEdit::set("x-isotherm-decision", "replica=a")]
     );
-    let (mut flow, _) = start_with(ResponseConfig { decision: false }, &request);
+    let (mut flow, _) = start_with(ResponseConfig::default(), &request);
     assert_eq!(flow.headers(&response), []);
 }
 
 #[test]
-fn what_another_region_decided_follows_and_what_an_engine_says_does_not() {
-    let told = |own: &str, next: &str| {
+fn the_decision_of_another_region_is_appended_and_the_header_of_an_engine_is_not() {
+    let sent = |own: &str, next: &str| {
         let request = [("x-isotherm-decision", own)];
         let response = from_pairs(&[(":status", "200"), ("x-isotherm-decision", next)]);
-        let (mut flow, _) = start_with(ResponseConfig { decision: true }, &request);
+        let (mut flow, _) = start_with(telling_decisions(), &request);
         flow.headers(&response)
     };
-    let set = |value: &str| [Edit::set("x-isotherm-decision", value)];
+    let set = |value: &str| [HeaderEdit::set("x-isotherm-decision", value)];
     let next = "replica=b;origin=us";
     assert_eq!(
-        told("region=eu", next),
+        sent("region=eu", next),
         set("region=eu, replica=b;origin=us")
     );
-    assert_eq!(told("region=eu", &"x".repeat(10_000)), set("region=eu"));
-    assert_eq!(told("replica=a", next), set("replica=a"));
+    assert_eq!(sent("region=eu", &"x".repeat(10_000)), set("region=eu"));
+    assert_eq!(sent("replica=a", next), set("replica=a"));
 }
 
 #[test]
-fn without_headers_there_is_no_outcome() {
+fn a_response_without_headers_has_no_outcome() {
     let (flow, _) = start(&[]);
     assert_eq!(flow.outcome(None), None);
 }
 
 #[test]
-fn a_long_stream_that_tells_the_prompt_at_its_start_is_told_in_full() {
+fn usage_split_between_the_start_and_the_end_of_a_long_stream_is_found() {
     let (mut flow, _) = start(&[(":path", "/v1/messages")]);
     let _ = flow.headers(&from_pairs(&[
         (":status", "200"),
@@ -197,7 +207,10 @@ fn a_long_stream_that_tells_the_prompt_at_its_start_is_told_in_full() {
     let event = "event: content_block_delta\r\ndata: {\"delta\":{\"text\":\"word\"}}\r\n\r\n";
     feed(&mut flow, &[event; 2000], 12 * MS);
     let cut = flow.outcome(None).unwrap();
-    assert_eq!(cut.completion_tokens, None, "what the start says is stale");
+    assert_eq!(
+        cut.completion_tokens, None,
+        "the count at the start is stale"
+    );
     feed(
         &mut flow,
         &["data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2000}}\r\n\r\n"],

@@ -1,9 +1,8 @@
-//! `usage`: how many tokens an engine counted, from the end of its answer.
+//! Finds `usage`, the token counts of an engine, at the end of its response.
 //!
-//! The answer is not parsed. The end of it is searched for the object's key, from the back, which cannot be
-//! fooled by generated text: inside a JSON string the quotes around `usage` are escaped, so `"usage"` followed
-//! by `:{` is always a real member. That holds in plain JSON and in server-sent events alike, and it needs
-//! neither the beginning of the answer nor an event parser.
+//! The filter does not parse the response. It searches the tail backwards for the key of the object. Generated text cannot
+//! imitate the key: inside a JSON string the quotes around `usage` are escaped, so `"usage"` followed by `:{` is always a
+//! real member. That holds in plain JSON and in server-sent events, without the beginning of the response or an event parser.
 //!
 //! | API | object | prompt | cached | output |
 //! | --- | --- | --- | --- | --- |
@@ -15,7 +14,7 @@
 use memchr::memmem;
 use serde::Deserialize;
 
-/// How many tokens an engine counted.
+/// The token counts of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) prompt_tokens: Option<u32>,
@@ -23,10 +22,10 @@ pub(super) struct Usage {
     pub(super) completion_tokens: Option<u32>,
 }
 
-/// Finds the token counts at the end of an answer.
+/// Finds the token counts at the end of a response.
 ///
-/// The last object counts. What it leaves out is taken from the ones in front of it: the stream of the messages
-/// API tells the prompt at its start and the output at its end.
+/// The last object counts. Objects before it supply the counts that it lacks: a stream of Anthropic's API reports the prompt
+/// at its start and the output at its end.
 pub(super) fn find(tail: &[u8]) -> Option<Usage> {
     let mut found: Option<Usage> = None;
     for key in [br#""usage""#.as_slice(), br#""meta_info""#] {
@@ -48,12 +47,11 @@ pub(super) fn find(tail: &[u8]) -> Option<Usage> {
 }
 
 impl Usage {
-    /// With what is not known of the prompt as an earlier part of the answer told it. What that told of the output is no
-    /// longer true.
-    pub(super) fn with_prompt_of(self, beginning: Option<Self>) -> Self {
+    /// Fills missing prompt counts from an earlier part of the response, whose output count is stale.
+    pub(super) fn with_prompt_of(self, earlier: Option<Self>) -> Self {
         self.or(Self {
             completion_tokens: None,
-            ..beginning.unwrap_or_default()
+            ..earlier.unwrap_or_default()
         })
     }
 
@@ -70,18 +68,18 @@ impl Usage {
     }
 }
 
-/// Reads `:{...}`, whatever follows it.
+/// Parses `:{...}` and ignores the text after it.
 fn read_object(text: &[u8]) -> Option<Usage> {
     let object = text.trim_ascii_start().strip_prefix(b":")?;
-    let mut values = serde_json::Deserializer::from_slice(object).into_iter::<Raw>();
+    let mut values = serde_json::Deserializer::from_slice(object).into_iter::<RawUsage>();
     let raw = values.next()?.ok()?;
     let usage = raw.counts();
     (usage != Usage::default()).then_some(usage)
 }
 
-/// Every name that any API uses.
+/// The names of the counts in every API.
 #[derive(Deserialize)]
-struct Raw {
+struct RawUsage {
     prompt_tokens: Option<u32>,
     input_tokens: Option<u32>,
     completion_tokens: Option<u32>,
@@ -98,14 +96,14 @@ struct Details {
     cached_tokens: Option<u32>,
 }
 
-impl Raw {
+impl RawUsage {
     fn counts(self) -> Usage {
         let details = self.prompt_tokens_details.or(self.input_tokens_details);
         let cached = details
             .and_then(|details| details.cached_tokens)
             .or(self.cached_tokens)
             .or(self.cache_read_input_tokens);
-        // The messages API counts what the cache gave and what it took apart from `input_tokens`.
+        // Anthropic's API excludes cache reads and cache writes from `input_tokens`.
         let apart = self
             .cache_read_input_tokens
             .unwrap_or(0)
@@ -135,21 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_chat_answer() {
+    fn a_plain_chat_response_has_usage() {
         let tail = br#"..."content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":120,"total_tokens":130,
             "completion_tokens":10,"prompt_tokens_details":{"cached_tokens":96}},"prompt_logprobs":null}"#;
         assert_eq!(find(tail), usage(120, Some(96), Some(10)));
     }
 
     #[test]
-    fn a_stream_with_usage_in_its_last_event() {
+    fn the_last_event_of_a_stream_has_usage() {
         let tail = b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\n\
             data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
         assert_eq!(find(tail), usage(5, None, Some(2)));
     }
 
     #[test]
-    fn the_responses_api() {
+    fn the_responses_api_names_input_and_output_tokens() {
         let tail = br#"data: {"type":"response.completed","response":{"usage":{"input_tokens":40,
             "input_tokens_details":{"cached_tokens":32},"output_tokens":7,"total_tokens":47},"user":null}}"#;
         assert_eq!(find(tail), usage(40, Some(32), Some(7)));
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_native_api_of_sglang() {
+    fn the_native_api_of_sglang_uses_meta_info() {
         let tail =
             br#"{"text":"hi","meta_info":{"id":"1","finish_reason":{"type":"length","length":8},
             "prompt_tokens":9,"completion_tokens":8,"cached_tokens":4,"e2e_latency":0.2}}"#;
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_have_no_output() {
+    fn embeddings_have_no_output_tokens() {
         assert_eq!(
             find(br#"],"usage":{"prompt_tokens":3,"total_tokens":3}}"#),
             usage(3, None, None)
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_text_cannot_pretend() {
+    fn generated_text_cannot_imitate_usage() {
         let tail =
             br#"{"content":"\"usage\":{\"prompt_tokens\":999,\"completion_tokens\":1} usage:{}"}"#;
         assert_eq!(find(tail), None);
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_malformed_is_not_found() {
+    fn truncated_and_malformed_objects_are_not_found() {
         for tail in [
             "",
             "\"usage\"",
@@ -207,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_an_engine_sends_the_last_whole_object_counts(
+        fn the_last_whole_object_counts_after_any_bytes(
             before in prop::collection::vec(any::<u8>(), 0..300),
             prompt in any::<u32>(),
             completion in any::<u32>(),

@@ -1,0 +1,43 @@
+//! The reasons why a request continues without a fingerprint.
+
+use isotherm_fingerprint::BodyError;
+
+/// The reason why a request continues without a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// The path belongs to no known API with a prompt.
+    UnknownPath,
+    /// The request has no body.
+    NoBody,
+    /// The body is compressed.
+    ContentEncoding,
+    /// The content type is not JSON.
+    ContentType,
+    /// The body cannot be read as JSON.
+    Body(BodyError),
+}
+
+impl SkipReason {
+    /// Every reason, so that each has a counter from the start.
+    pub const ALL: [Self; 7] = [
+        Self::UnknownPath,
+        Self::NoBody,
+        Self::ContentEncoding,
+        Self::ContentType,
+        Self::Body(BodyError::NotJson),
+        Self::Body(BodyError::Malformed),
+        Self::Body(BodyError::TooDeep),
+    ];
+
+    /// The name of the reason in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownPath => "unknown_path",
+            Self::NoBody => "no_body",
+            Self::ContentEncoding => "content_encoding",
+            Self::ContentType => "content_type",
+            Self::Body(error) => error.as_str(),
+        }
+    }
+}
