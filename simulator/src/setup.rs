@@ -16,7 +16,7 @@ pub const LIMIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Everything of a run but its workload.
 ///
-/// Replicas are numbered over the regions in order, then those that join later, in the order of [`Setup::changes`].
+/// Replicas are numbered over the regions in order, then the replicas that join later, in the order of [`Setup::changes`].
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Seed of everything random.

@@ -3,7 +3,7 @@
 //! The paper's order is: DualMap above Preble, Min TTFT and Least Loaded at high rates of conversations. Here each
 //! assumption behind it is varied by itself, and the same policies are swept over the rate again:
 //!
-//! - who holds back what an engine cannot start: the router (selective pushing), or nobody (everything is pushed at once, and
+//! - who holds back what an engine cannot start: the router (selective pushing), or no component (everything is pushed at once, and
 //!   waits where it can no longer be moved or reordered);
 //! - what the router sees of the engines' load: every 100 ms, every second, never;
 //! - the memory that answers take while they are written: none (answers of one token, as on a prefill instance of a

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::RegionSetup;
 use crate::compare::traffic::Traffic;
 use crate::compare::{Fleet, Plan};
-use crate::workload::replay::{Replay, ReplaySpeed};
+use crate::workload::replay::{PlaybackRate, Replay};
 use crate::workload::standard;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
@@ -48,8 +48,8 @@ pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
 
 fn traffic(cli: &Cli) -> Result<Traffic, String> {
     let pace = match (cli.rate, cli.speed_up) {
-        (Some(rate), _) => ReplaySpeed::Rate(rate),
-        (None, speed_up) => ReplaySpeed::SpeedUp(speed_up.unwrap_or(1.0)),
+        (Some(rate), _) => PlaybackRate::Rate(rate),
+        (None, speed_up) => PlaybackRate::SpeedUp(speed_up.unwrap_or(1.0)),
     };
     let traffic = if let Some(path) = &cli.trace {
         let replay = Replay {

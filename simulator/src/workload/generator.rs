@@ -7,7 +7,7 @@ use super::bursty::Bursty;
 use super::chat::Chat;
 use super::conversation::Conversation;
 use super::diurnal::Diurnal;
-use super::replay::{Replay, ReplaySpeed};
+use super::replay::{PlaybackRate, Replay};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 
@@ -126,7 +126,7 @@ impl Generator {
             Self::Conversation { twin, replay } => Some(Self::Conversation {
                 twin: *twin,
                 replay: Replay {
-                    pace: ReplaySpeed::Rate(requests_per_s),
+                    pace: PlaybackRate::Rate(requests_per_s),
                     ..*replay
                 },
             }),

@@ -10,7 +10,7 @@ use crate::prompt::{Piece, mix};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replay {
     /// How fast.
-    pub pace: ReplaySpeed,
+    pub pace: PlaybackRate,
     /// Number of requests to play, from the start of the trace.
     pub first: Option<usize>,
     /// Longer prompts are cut here, tokens.
@@ -21,7 +21,7 @@ pub struct Replay {
 
 /// How fast a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ReplaySpeed {
+pub enum PlaybackRate {
     /// A multiple of the recorded speed.
     SpeedUp(f64),
     /// Requests a second on average, with the recorded pattern.
@@ -32,7 +32,7 @@ impl Default for Replay {
     /// The whole trace at its recorded speed.
     fn default() -> Self {
         Self {
-            pace: ReplaySpeed::SpeedUp(1.0),
+            pace: PlaybackRate::SpeedUp(1.0),
             first: None,
             input_tokens_max: None,
             warmup_requests: 0,
@@ -46,7 +46,7 @@ impl Replay {
     #[must_use]
     pub fn as_dual_map(requests_per_s: f64) -> Self {
         Self {
-            pace: ReplaySpeed::Rate(requests_per_s),
+            pace: PlaybackRate::Rate(requests_per_s),
             first: Some(4_000),
             input_tokens_max: Some(20_480),
             warmup_requests: 500,
@@ -65,11 +65,11 @@ impl Replay {
         let at_s = |index: usize, ms: f64| {
             let recorded_s = (ms - start_ms) / 1_000.0;
             match self.pace {
-                ReplaySpeed::SpeedUp(factor) => recorded_s / factor,
-                ReplaySpeed::Rate(rate) if span_s > 0.0 => {
+                PlaybackRate::SpeedUp(factor) => recorded_s / factor,
+                PlaybackRate::Rate(rate) if span_s > 0.0 => {
                     recorded_s * (count as f64 / rate / span_s)
                 }
-                ReplaySpeed::Rate(rate) => index as f64 / rate,
+                PlaybackRate::Rate(rate) => index as f64 / rate,
             }
         };
         let regions = trace.regions();
@@ -143,13 +143,13 @@ mod tests {
             [0, 1_000, 1_000, 4_000]
         );
         let twice = Replay {
-            pace: ReplaySpeed::SpeedUp(2.0),
+            pace: PlaybackRate::SpeedUp(2.0),
             first: Some(3),
             ..Replay::default()
         };
         assert_eq!(times_ms(twice, &trace), [0, 500, 500]);
         let rate = Replay {
-            pace: ReplaySpeed::Rate(2.0),
+            pace: PlaybackRate::Rate(2.0),
             ..Replay::default()
         };
         assert_eq!(

@@ -14,7 +14,8 @@ use super::api_error::ApiError;
 use super::dialect::prompts;
 use super::generate::{PROMPTS_MAX, read_json};
 use super::replica::{End, Replica};
-use super::{models, orca, routes};
+use super::request_id::request_id;
+use super::{models, orca};
 use crate::model::Request;
 use crate::text::Reply;
 
@@ -64,7 +65,7 @@ pub async fn handle(
         );
     }
     let answer = json!({
-        "id": format!("embd-{}", routes::request_id(&headers)),
+        "id": format!("embd-{}", request_id(&headers)),
         "object": "list",
         "model": selector.model,
         "data": data,

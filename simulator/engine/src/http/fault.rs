@@ -1,9 +1,9 @@
-//! Making the engine misbehave, at start (`--fault`) or at run time (`POST /fault`).
+//! Injected faults, ordered at start (`--fault`) or at run time (`POST /fault`).
 //!
 //! | order | effect |
 //! | --- | --- |
 //! | `slow` | every step takes this many times as long; 1 is normal |
-//! | `hang` | requests are taken and never answered |
+//! | `hang` | the server accepts requests and never answers |
 //! | `metrics_hang` | the same for `/metrics` and `/v1/loads` only |
 //! | `error_share`, `error_status` | this share of requests fails with 500 or 503 |
 //! | `refuse_ms` | the socket is closed for so long: connections are refused, open ones go on |
@@ -11,21 +11,15 @@
 
 use core::str::FromStr;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::api_error::ApiError;
-use super::replica::Replica;
 
 /// Faults to change; a field that is absent keeps its value.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -75,14 +69,14 @@ struct Switches {
 }
 
 /// Fate of a request under the current faults.
-enum Verdict {
+pub(super) enum Fate {
     Pass,
     Hang,
     Fail(StatusCode),
 }
 
 impl Faults {
-    /// None, and a seed for what is random.
+    /// No faults; random failures follow from the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let state = Switches {
@@ -104,38 +98,34 @@ impl Faults {
         self.socket.subscribe()
     }
 
-    fn judge(&self, method: &Method, path: &str) -> Verdict {
+    pub(super) fn fate(&self, method: &Method, path: &str) -> Fate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let scrape = path == "/metrics" || path == "/v1/loads";
         if path.starts_with("/debug") || path == "/fault" {
-            Verdict::Pass
-        } else if scrape {
-            if state.metrics_hang {
-                Verdict::Hang
-            } else {
-                Verdict::Pass
-            }
-        } else if state.hang {
-            Verdict::Hang
+            Fate::Pass
+        } else if scrape && !state.metrics_hang {
+            Fate::Pass
+        } else if scrape || state.hang {
+            Fate::Hang
         } else if *method == Method::POST && state.error_share > 0.0 {
             let share = state.error_share;
             if state.random.random_bool(share) {
-                Verdict::Fail(state.error_status)
+                Fate::Fail(state.error_status)
             } else {
-                Verdict::Pass
+                Fate::Pass
             }
         } else {
-            Verdict::Pass
+            Fate::Pass
         }
     }
 }
 
-impl Replica {
-    /// Puts an order into force.
+impl Faults {
+    /// Applies an order; the caller slows the engine down.
     ///
     /// # Errors
     /// 400 when a value is out of its range; nothing is changed then.
-    pub fn order(&self, order: FaultOrder) -> Result<(), ApiError> {
+    pub fn set(&self, order: FaultOrder) -> Result<(), ApiError> {
         let range = |value: Option<f64>, low: f64, high: f64, name: &'static str| match value {
             Some(value) if !(low..=high).contains(&value) => Err(ApiError::bad_request(
                 format!("`{name}` must be between {low} and {high}, not {value}"),
@@ -155,53 +145,21 @@ impl Replica {
             }
         };
         {
-            let mut state = self
-                .faults
-                .state
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.hang = order.hang.unwrap_or(state.hang);
             state.metrics_hang = order.metrics_hang.unwrap_or(state.metrics_hang);
             state.error_share = order.error_share.unwrap_or(state.error_share);
             state.error_status = status.unwrap_or(state.error_status);
         }
-        if let Some(factor) = order.slow {
-            self.slow_down(factor);
-        }
         if let Some(ms) = order.refuse_ms {
-            self.faults
-                .socket
+            self.socket
                 .send_replace(SocketOrder::Refuse(Duration::from_millis(ms)));
         }
         if let Some(ms) = order.crash_ms {
-            self.faults
-                .socket
+            self.socket
                 .send_replace(SocketOrder::Crash(Duration::from_millis(ms)));
         }
         Ok(())
-    }
-}
-
-/// `POST /fault`
-///
-/// # Errors
-/// 400 for a body that is not a [`FaultOrder`].
-pub async fn set(
-    State(replica): State<Arc<Replica>>,
-    body: Bytes,
-) -> Result<Json<FaultOrder>, ApiError> {
-    let order: FaultOrder = serde_json::from_slice(&body)
-        .map_err(|error| ApiError::bad_request(format!("not a fault order: {error}"), None))?;
-    replica.order(order)?;
-    Ok(Json(order))
-}
-
-/// Applies the faults to every request.
-pub async fn apply(State(replica): State<Arc<Replica>>, request: Request, next: Next) -> Response {
-    match replica.faults.judge(request.method(), request.uri().path()) {
-        Verdict::Pass => next.run(request).await,
-        Verdict::Hang => core::future::pending().await,
-        Verdict::Fail(status) => ApiError::server(status, "an injected fault").into_response(),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use core::convert::Infallible;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -15,7 +14,9 @@ use serde_json::Value;
 use super::api_error::ApiError;
 use super::dialect::{Dialect, Job, Meta, Part};
 use super::replica::{End, GenerationProgress, InFlightGuard, Replica};
-use super::{models, orca, routes};
+use super::request_id::request_id;
+use super::wall_clock::unix_seconds;
+use super::{models, orca};
 use crate::model::{Rejection, Request};
 use crate::text::{Prompt, Reply};
 
@@ -42,7 +43,7 @@ pub async fn handle<D: Dialect>(
         ));
     }
     let meta = Meta {
-        id: routes::request_id(&headers).to_owned(),
+        id: request_id(&headers).to_owned(),
         created: unix_seconds(),
         model: selector.model,
         include_usage: job.include_usage,
@@ -77,14 +78,6 @@ pub fn read_json(body: &[u8]) -> Result<Value, ApiError> {
             None,
         )),
     }
-}
-
-/// Seconds since 1970.
-#[must_use]
-pub fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 /// A prompt in the engine.

@@ -1,9 +1,9 @@
 //! The server: vLLM's HTTP interface around the model.
 //!
-//! - [`replica`]: one engine, its clock and who waits for what; [`driver`]: the timer that lets time pass
-//! - [`dialect`]: the APIs, one file each; [`generate`]: what they have in common
-//! - [`metrics`], [`orca`], [`debug`]: what the engine says about itself
-//! - [`fault`]: making it misbehave
+//! - [`replica`]: an engine, its clock and its callers; [`driver`]: the timer that advances the engine
+//! - [`dialect`]: the APIs, one file each; [`generate`]: their common handler
+//! - [`metrics`], [`orca`], [`debug`]: the engine's load and counters
+//! - [`fault`], [`fault_routes`]: injected faults
 //! - [`serve`]: the listening socket
 
 pub mod api_error;
@@ -12,10 +12,14 @@ pub mod dialect;
 pub mod driver;
 pub mod embeddings;
 pub mod fault;
+pub mod fault_routes;
 pub mod generate;
+pub mod history;
 pub mod metrics;
 pub mod models;
 pub mod orca;
 pub mod replica;
+pub mod request_id;
 pub mod routes;
 pub mod serve;
+pub mod wall_clock;

@@ -7,8 +7,8 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::api_error::ApiError;
-use super::generate::unix_seconds;
 use super::replica::{Replica, Settings};
+use super::wall_clock::unix_seconds;
 use crate::text::Selector;
 
 /// `GET /v1/models`

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 
-use super::debug::History;
 use super::fault::Faults;
+use super::history::History;
 use super::metrics::Histograms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 

@@ -3,23 +3,19 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware;
 use axum::routing::{get, post};
-use twox_hash::XxHash3_64;
 
 use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
-use super::{debug, embeddings, fault, generate, metrics, models};
+use super::{debug, embeddings, fault_routes, generate, metrics, models, request_id};
 
 /// The longest body that is read, bytes. Images inlined by a client make bodies of tens of megabytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Everything that one engine serves.
+/// The routes of an engine.
 pub fn router(replica: Arc<Replica>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(generate::handle::<Chat>))
@@ -35,44 +31,15 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .route("/v1/loads", get(metrics::loads))
         .route("/load", get(metrics::server_load))
         .route("/debug/load", get(debug::load))
-        .route("/fault", post(fault::set))
+        .route("/fault", post(fault_routes::set))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&replica),
-            fault::apply,
+            fault_routes::apply,
         ))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&replica),
-            name_request,
+            request_id::assign,
         ))
         .with_state(replica)
-}
-
-/// The id that every request has by the time a handler sees it.
-#[must_use]
-pub fn request_id(headers: &HeaderMap) -> &str {
-    headers
-        .get(REQUEST_ID)
-        .and_then(|id| id.to_str().ok())
-        .unwrap_or("unnamed")
-}
-
-/// Gives every request an id, its own or a new one, and returns it in the answer.
-async fn name_request(
-    State(replica): State<Arc<Replica>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let id = request.headers().get(REQUEST_ID).cloned().or_else(|| {
-        let count = replica.next_name();
-        let draw = XxHash3_64::oneshot_with_seed(replica.settings.seed, &count.to_le_bytes());
-        HeaderValue::try_from(format!("{draw:016x}{count:08x}")).ok()
-    });
-    let Some(id) = id else {
-        return next.run(request).await;
-    };
-    request.headers_mut().insert(REQUEST_ID, id.clone());
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(REQUEST_ID, id);
-    response
 }

@@ -11,13 +11,10 @@ use std::collections::{HashMap, VecDeque};
 use super::blocks::{BlockHash, BlockPool};
 use super::config::Config;
 use super::request::{Event, EventKind, Rejection, Request, RequestId};
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceIndex};
 use super::stats::{Stats, Totals};
 use super::step::{BlockBoundary, Step};
 use super::timing::StepCost;
-
-/// Index into the table of sequences.
-pub(super) type SequenceIndex = u32;
 
 /// A simulated inference engine.
 #[derive(Debug)]

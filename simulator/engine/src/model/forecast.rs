@@ -140,14 +140,19 @@ impl<'a> Play<'a> {
         };
         let block_tokens = u64::from(engine.config.block_tokens);
         let scheduled = engine.step.as_ref().map(|step| step.scheduled.as_slice());
-        let mut scheduled = scheduled.unwrap_or_default().iter().peekable();
+        let mut scheduled = scheduled.unwrap_or_default();
         for &slot in &engine.running {
             let Some(sequence) = engine.sequence(slot) else {
                 continue;
             };
             // Steps list sequences in the order in which they run.
-            let tokens = scheduled.next_if(|(there, _)| *there == slot);
-            let tokens = tokens.map_or(0, |&(_, tokens)| u64::from(tokens));
+            let tokens = match scheduled.split_first() {
+                Some((&(first, tokens), rest)) if first == slot => {
+                    scheduled = rest;
+                    u64::from(tokens)
+                }
+                _ => 0,
+            };
             let left = u64::from(sequence.uncomputed()).saturating_sub(tokens);
             let mut prompt = Prompt::of(sequence, left, block_tokens);
             if left > 0 {
@@ -213,10 +218,11 @@ impl<'a> Play<'a> {
         self.step += 1;
         self.context += self.decoding;
         self.grown += self.decoding;
-        while let Some(&Reverse((end, base, blocks))) = self.ends.peek()
-            && end <= self.step
-        {
-            self.ends.pop();
+        while let Some(Reverse((end, base, blocks))) = self.ends.pop() {
+            if end > self.step {
+                self.ends.push(Reverse((end, base, blocks)));
+                break;
+            }
             self.decoding -= 1;
             let context = base.saturating_add_unsigned(self.step);
             self.context = self.context.saturating_sub(context.unsigned_abs());

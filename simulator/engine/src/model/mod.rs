@@ -5,12 +5,13 @@
 //! see the same engine.
 //!
 //! - [`engine`]: requests in, time, events out
-//! - `scheduler`: what the next step computes
-//! - `step`: the step in progress, and jumping over decode steps in which nothing changes
+//! - `scheduler`: the tokens that the next step computes
+//! - `step`: the step in progress; `advance`: its effects, and jumping over decode steps in which nothing changes
 //! - [`blocks`]: the KV cache
-//! - [`forecast`]: when a request would have its first token
-//! - [`timing`]: how long a step takes; [`presets`]: measured ones
+//! - [`forecast`]: the time of a request's first token
+//! - [`timing`]: the duration of a step; [`presets`]: measured engines
 
+mod advance;
 pub mod blocks;
 pub mod config;
 pub mod engine;

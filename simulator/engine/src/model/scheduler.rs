@@ -11,7 +11,8 @@
 //! preempted, or more prompt was computed; not after mere decode steps, which only take blocks. (vLLM looks every time. The
 //! difference would be a request that waits for the very text another is generating.)
 
-use super::engine::{Engine, SequenceIndex};
+use super::engine::Engine;
+use super::sequence::SequenceIndex;
 use super::step::Step;
 use super::timing::Work;
 

@@ -6,6 +6,9 @@ use super::blocks::{BlockHash, BlockId, BlockPool};
 use super::request::{Request, RequestId, Usage};
 use core::time::Duration;
 
+/// Index into the engine's table of sequences.
+pub(super) type SequenceIndex = u32;
+
 /// A request that waits or runs.
 #[derive(Debug)]
 pub(super) struct Sequence {

@@ -238,14 +238,14 @@ mod tests {
         assert_eq!(
             of([10.02, 10.03, 10.02, 10.03], 10.0),
             Rank::Equal,
-            "sure, but nothing that anybody would notice"
+            "certain, but too small to matter"
         );
         assert_eq!(sure_sign(&[1.0]), 0, "one seed says nothing");
         assert_eq!(sure_sign(&[]), 0);
     }
 
     #[test]
-    fn who_is_behind_anybody_is_behind_even_where_the_best_is_a_noisy_one() {
+    fn a_system_behind_a_steady_other_is_behind_even_where_the_best_other_is_noisy() {
         let theirs = [(11.0, 10.2), (15.0, 10.2), (9.0, 10.2), (8.0, 10.2)];
         let runs = theirs.iter().zip(1..).flat_map(|((noisy, steady), seed)| {
             [

@@ -47,7 +47,7 @@ const LENGTH: Duration = Duration::from_secs(120);
 /// Limits that are tried, requests a replica.
 const LIMITS: [u32; 9] = [4, 8, 12, 16, 24, 32, 40, 48, 64];
 /// Where a limit may be chosen: conversations with so many clients. The first is the choice: the replicas are well used and
-/// everybody is answered at once.
+/// every request is answered at once.
 const CHATS: [(&str, usize); 4] = [
     ("WildChat, 60 clients", 60),
     ("WildChat, 120 clients", 120),

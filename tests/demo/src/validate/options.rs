@@ -7,7 +7,7 @@ use isotherm_engine::fit::fits;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::conversation::Conversation;
-use isotherm_simulator::workload::replay::{Replay, ReplaySpeed};
+use isotherm_simulator::workload::replay::{Replay, PlaybackRate};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{self};
 
@@ -120,7 +120,7 @@ impl ValidateOptions {
             ),
         };
         let replay = Replay {
-            pace: ReplaySpeed::SpeedUp(self.speedup),
+            pace: PlaybackRate::SpeedUp(self.speedup),
             first: Some(requests),
             input_tokens_max: Some(self.input_cap),
             warmup_requests: 0,

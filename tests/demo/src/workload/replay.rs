@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use isotherm_simulator::workload::replay::{Replay, ReplaySpeed};
+use isotherm_simulator::workload::replay::{Replay, PlaybackRate};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Session, Step};
 
@@ -17,7 +17,7 @@ impl Workload {
     #[must_use]
     pub fn replay(trace: &Trace, speedup: f64) -> Self {
         let replay = Replay {
-            pace: ReplaySpeed::SpeedUp(speedup),
+            pace: PlaybackRate::SpeedUp(speedup),
             ..Replay::default()
         };
         let conversations = conversations(&replay.workload("trace", trace).sessions);
