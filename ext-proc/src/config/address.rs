@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::names::HostName;
-use super::value::Parsed;
+/// The longest DNS name, in bytes.
+const HOST_BYTES_MAX: usize = 253;
 
-/// Where another service listens. A name is resolved each time that it is dialled.
+/// The address of another service. A name is resolved each time that the service dials it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     host: Host,
@@ -20,7 +20,7 @@ enum Host {
 }
 
 impl Address {
-    /// The address, where it is written as one and not as a name.
+    /// Returns the socket address, unless the host is a name.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self.host {
@@ -29,13 +29,13 @@ impl Address {
         }
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it is this machine, as far as one can tell without asking a name server.
+    /// Whether the host is a loopback address or `localhost`.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.host {
@@ -43,6 +43,39 @@ impl Address {
             Host::Name(name) => name == "localhost",
         }
     }
+
+    /// Parses `host:port`; the error says what is wrong.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let address = Self::from_text(text).ok_or_else(|| {
+            format!(
+                "`{text}` is not host:port, such as eu.example:9004, 10.0.0.1:9004 or [::1]:9004"
+            )
+        })?;
+        match address.port {
+            0 => Err(format!("`{text}`: port 0 reaches nothing")),
+            _ => Ok(address),
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Some(address.into());
+        }
+        let (name, port) = text.rsplit_once(':')?;
+        // An IP address that is cut short or has a number too large would be resolved as a name.
+        let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+        let is_name = is_host_name(name) && !name.bytes().all(is_number);
+        is_name.then_some(Self {
+            host: Host::Name(name.to_ascii_lowercase()),
+            port: port.parse().ok()?,
+        })
+    }
+}
+
+/// Whether `text` can be the name of a host.
+pub(super) fn is_host_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 impl From<SocketAddr> for Address {
@@ -63,49 +96,12 @@ impl fmt::Display for Address {
     }
 }
 
-impl Parsed for Address {
-    fn accepts() -> String {
-        "host:port".into()
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is not host:port, such as eu.example:9004, 10.0.0.1:9004 or [::1]:9004"
-            )
-        };
-        let address = match text.parse::<SocketAddr>() {
-            Ok(address) => Self::from(address),
-            Err(_) => {
-                let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-                let HostName(name) = HostName::parse(host).map_err(|_| wrong())?;
-                let port = port.parse().map_err(|_| wrong())?;
-                // An address that is cut short or has a number too large would be looked up as a name.
-                if name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_digit() || byte == b'.')
-                {
-                    return Err(wrong());
-                }
-                Self {
-                    host: Host::Name(name.to_ascii_lowercase()),
-                    port,
-                }
-            }
-        };
-        if address.port == 0 {
-            return Err(format!("`{text}`: port 0 reaches nothing"));
-        }
-        Ok(address)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_and_addresses_are_told_apart() {
+    fn names_and_ip_addresses_are_distinguished() {
         for (text, loopback) in [
             ("eu.example:9004", false),
             ("localhost:1", true),
@@ -120,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn anything_else_is_rejected() {
         for text in [
             "",
             "eu.example",

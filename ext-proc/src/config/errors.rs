@@ -1,11 +1,12 @@
-//! What is wrong with a configuration file: all of it, each mistake with its option and its line.
+//! Mistakes of a configuration file: all of them, each with its option and its line.
 //!
-//! A reader who gets one mistake per attempt restarts a service ten times; so nothing here stops at the first.
+//! An operator who learns one mistake per attempt restarts a service ten times; so reading never stops at the first.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where something stands in a file; both count from 1.
+/// A position in a file; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLocation {
     /// The line.
@@ -14,14 +15,14 @@ pub struct SourceLocation {
     pub column: u64,
 }
 
-/// One mistake.
+/// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where it stands; `None` when the file as a whole is at fault (it cannot be read).
+    /// The mistake's location; `None` if it concerns the whole file (the file cannot be read).
     pub location: Option<SourceLocation>,
-    /// Which option, such as `pools[1].probe.interval_ms`; empty for the file as a whole.
+    /// The option, such as `pools[1].probe.interval_ms`; empty if the mistake concerns the whole file.
     pub option: String,
-    /// What is wrong, and what to write instead.
+    /// The mistake, and what to write instead.
     pub message: String,
 }
 
@@ -40,10 +41,22 @@ impl fmt::Display for ConfigError {
 /// Every mistake of one file, in the order of its lines. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors {
-    /// Which file, where it was one.
+    /// The file, unless the text came from elsewhere.
     pub file: Option<PathBuf>,
     /// The mistakes.
     pub errors: Vec<ConfigError>,
+}
+
+impl ConfigErrors {
+    /// Creates the error of a file that cannot be read.
+    pub(super) fn unreadable(message: String) -> Self {
+        let mut reader = Reader::default();
+        reader.error_at(None, "", message);
+        Self {
+            file: None,
+            errors: reader.errors,
+        }
+    }
 }
 
 impl fmt::Display for ConfigErrors {
@@ -63,34 +76,114 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Gathers mistakes while a file is read.
+/// The progress of reading a file: the location of each option, and the mistakes found.
 #[derive(Debug, Default)]
-pub(super) struct Errors(Vec<ConfigError>);
+pub(super) struct Reader {
+    locations: BTreeMap<String, SourceLocation>,
+    invalid: BTreeSet<String>,
+    errors: Vec<ConfigError>,
+}
 
-impl Errors {
-    /// Notes one mistake.
-    pub(super) fn add(
+impl Reader {
+    /// Records that the file gives `option`.
+    pub(super) fn found(&mut self, option: &str, location: SourceLocation) {
+        self.locations.insert(option.to_owned(), location);
+    }
+
+    /// Records that the value of `option` is invalid, so that its default stands in for it.
+    pub(super) fn invalid(&mut self, option: &str) {
+        self.invalid.insert(option.to_owned());
+    }
+
+    /// Whether the file gives `option`.
+    pub(super) fn is_given(&self, option: &str) -> bool {
+        self.locations.contains_key(option)
+    }
+
+    /// Whether the value of `option` is the file's, or the default of an absent option.
+    pub(super) fn is_valid(&self, option: &str) -> bool {
+        !self.invalid.contains(option)
+    }
+
+    /// Returns the location of `option`, or of the nearest section around it that the file has.
+    pub(super) fn location(&self, option: &str) -> Option<SourceLocation> {
+        let mut option = option;
+        loop {
+            if let Some(location) = self.locations.get(option) {
+                return Some(*location);
+            }
+            option = option.get(..option.rfind(['.', '['])?)?;
+        }
+    }
+
+    /// Records a mistake in `option`, at its location.
+    pub(super) fn error(&mut self, option: &str, message: impl Into<String>) {
+        self.error_at(self.location(option), option, message);
+    }
+
+    /// Records a mistake at a location.
+    pub(super) fn error_at(
         &mut self,
         location: Option<SourceLocation>,
-        option: impl Into<String>,
+        option: &str,
         message: impl Into<String>,
     ) {
-        self.0.push(ConfigError {
+        self.errors.push(ConfigError {
             location,
-            option: option.into(),
+            option: option.to_owned(),
             message: message.into(),
         });
     }
 
-    /// `value` when there was no mistake, else all of them in the order of their lines.
-    pub(super) fn into_result<T>(mut self, value: T) -> Result<T, ConfigErrors> {
-        if self.0.is_empty() {
+    /// Returns `value` if there is no mistake, else all mistakes in the order of their lines.
+    pub(super) fn finish<T>(mut self, value: T) -> Result<T, ConfigErrors> {
+        if self.errors.is_empty() {
             return Ok(value);
         }
-        self.0.sort_by_key(|error| error.location);
+        self.errors.sort_by_key(|error| error.location);
         Err(ConfigErrors {
             file: None,
-            errors: self.0,
+            errors: self.errors,
         })
+    }
+}
+
+/// Names of which each may be used once.
+pub(super) struct UniqueNames {
+    noun: &'static str,
+    taken: BTreeMap<String, String>,
+}
+
+impl UniqueNames {
+    /// Creates an empty set; `noun` says what the names name.
+    pub(super) fn new(noun: &'static str) -> Self {
+        Self {
+            noun,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// Takes `name` for `option`, unless another option has it. An invalid option takes nothing.
+    pub(super) fn reserve(&mut self, name: impl ToString, option: &str, reader: &Reader) {
+        if reader.is_valid(option) {
+            let entry = self.taken.entry(name.to_string());
+            entry.or_insert_with(|| option.to_owned());
+        }
+    }
+
+    /// Takes `name` for `option`; records a mistake if another option has it. An invalid option takes nothing.
+    pub(super) fn claim(&mut self, name: impl ToString, option: &str, reader: &mut Reader) {
+        let name = name.to_string();
+        self.reserve(&name, option, reader);
+        let Some(first) = self.taken.get(&name).filter(|first| *first != option) else {
+            return;
+        };
+        if !reader.is_valid(option) {
+            return;
+        }
+        let line = reader.location(first);
+        let line = line.map_or_else(String::new, |location| format!(", line {}", location.line));
+        let message = format!("the {} `{name}` is taken by {first}{line}", self.noun);
+        reader.error(option, message);
     }
 }

@@ -1,21 +1,40 @@
-//! Addresses that the service listens on.
+//! Addresses that the service listens on for Envoy.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::value::Parsed;
-
-/// The longest path that the socket interface of common systems takes, in bytes.
+/// The longest path of a Unix socket on common systems, in bytes.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// Where the service listens for Envoy.
+/// An address that the service listens on for Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address and port; port 0 takes a free one.
+    /// An IP address and port; port 0 takes a free one.
     Tcp(SocketAddr),
     /// A Unix domain socket, written `unix:/path`.
     Unix(PathBuf),
+}
+
+impl Listen {
+    /// Parses an address; the error says what is wrong.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let Some(path) = text.strip_prefix("unix:") else {
+            return text.parse().map(Self::Tcp).map_err(|_| {
+                format!("`{text}` is neither ip:port, such as 127.0.0.1:9002, nor unix:/path")
+            });
+        };
+        if !path.starts_with('/') {
+            return Err(format!("`{text}`: the path of a Unix socket begins with /"));
+        }
+        if path.len() > UNIX_PATH_BYTES_MAX {
+            return Err(format!(
+                "the path of a Unix socket has at most {UNIX_PATH_BYTES_MAX} bytes; this path has {}",
+                path.len()
+            ));
+        }
+        Ok(Self::Unix(path.into()))
+    }
 }
 
 impl Default for Listen {
@@ -30,29 +49,5 @@ impl fmt::Display for Listen {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
-    }
-}
-
-impl Parsed for Listen {
-    fn accepts() -> String {
-        "ip:port or unix:/path".into()
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let Some(path) = text.strip_prefix("unix:") else {
-            return text.parse().map(Self::Tcp).map_err(|_| {
-                format!("`{text}` is neither ip:port, such as 127.0.0.1:9002, nor unix:/path")
-            });
-        };
-        if !path.starts_with('/') {
-            return Err(format!("`{text}`: the path of a Unix socket begins with /"));
-        }
-        if path.len() > UNIX_PATH_BYTES_MAX {
-            return Err(format!(
-                "the path of a Unix socket has at most {UNIX_PATH_BYTES_MAX} bytes; this one has {}",
-                path.len()
-            ));
-        }
-        Ok(Self::Unix(path.into()))
     }
 }

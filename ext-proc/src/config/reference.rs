@@ -1,22 +1,21 @@
-//! The reference of every option, made from the declarations that also read the file.
+//! The reference of every option, made from the declarations that also parse the file.
 
-use super::raw::RawConfig;
-use super::value::Value;
+use super::kind::Section;
+use super::options::RawConfig;
 
-/// One option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Its name with its section, such as `pools[].probe.interval_ms`.
-    pub option: String,
-    /// What it accepts, with its unit and range.
-    pub accepts: String,
-    /// What it is when it is absent.
-    pub default: String,
-    /// What it does.
-    pub meaning: String,
-}
+pub use super::kind::Row;
 
-/// Every option, in the order of the file.
+const INTRODUCTION: &str = "# Configuration of the service
+
+`isotherm serve --config FILE` reads a YAML file. Every option may be left out; an empty file runs one pool for every
+model. `isotherm check --config FILE` reports every mistake of a file with its line. `[]` stands for each entry of a
+list. This page is generated from the service's own option declarations; `isotherm config-reference` prints it.
+
+| option | value | default | meaning |
+| --- | --- | --- | --- |
+";
+
+/// Returns every option, in the order of the file.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -24,30 +23,31 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// The reference as a Markdown table.
+/// Returns the reference as a Markdown page: `docs/configuration.md`.
 #[must_use]
 pub fn markdown() -> String {
-    let mut table =
-        String::from("| option | value | default | meaning |\n| --- | --- | --- | --- |\n");
+    let mut page = INTRODUCTION.to_owned();
     for row in rows() {
-        let cells = [
-            format!("`{}`", row.option),
-            row.accepts,
-            row.default,
-            row.meaning,
-        ];
+        let option = format!("`{}`", row.option);
+        let cells = [option, row.accepts, row.default, row.meaning];
         let cells = cells.map(|cell| cell.replace('|', "\\|"));
-        table.push_str(&format!("| {} |\n", cells.join(" | ")));
+        page.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
-    table
+    page
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generated::assert_generated;
 
     #[test]
-    fn every_option_says_what_it_accepts_and_what_it_does() {
+    fn the_configuration_reference_is_generated_from_the_options() {
+        assert_generated("docs/configuration.md", &markdown());
+    }
+
+    #[test]
+    fn every_option_says_what_it_accepts_and_what_it_means() {
         for row in rows() {
             assert!(
                 !row.accepts.is_empty() && !row.meaning.is_empty(),

@@ -1,4 +1,4 @@
-//! The section `region`: this service among the regions.
+//! The section `region`: this service among the services of other regions.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,75 +7,62 @@ use std::time::Duration;
 use isotherm_router::RegionRules;
 
 use super::address::Address;
-use super::errors::{Errors, SourceLocation};
-use super::raw::{RawPeer, RawRegion};
-use super::resolve::Unique;
-use super::value::{Field, Item};
+use super::errors::{Reader, UniqueNames};
+use super::options::{RawPeer, RawRegion, TlsFiles};
 
-/// How many intervals of heartbeats may pass in silence before a peer counts as lost.
+/// The number of heartbeats that a peer may miss before it counts as lost.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
 
-/// The longest round trip between regions that is reckoned with.
+/// The longest round trip between regions that the service allows for.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
-/// What a service needs to know to take part in many regions.
+/// The configuration of a service that takes part in several regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionConfig {
     /// This region's name: a DNS label.
     pub name: String,
-    /// Where the services of other regions, and the siblings of this one, reach the service.
+    /// The address on which services of other regions, and siblings, reach the service.
     pub listen: SocketAddr,
-    /// How links are protected.
+    /// The protection of links.
     pub security: Security,
     /// The time between two heartbeats.
     pub heartbeat: Duration,
-    /// The longest queue with which a region still takes guests (SkyLB's tau).
+    /// The longest queue with which this region still accepts forwarded requests (SkyLB's tau).
     pub queue_max: u32,
-    /// Whether this region may adopt replicas of a region that died.
+    /// Whether this region may adopt the replicas of a dead region.
     pub adopt: bool,
-    /// How long a region must have been healthy before it gets its replicas back.
+    /// How long a recovered region must be healthy before it gets its replicas back.
     pub give_back_after: Duration,
-    /// Where the peers' records are kept over a restart.
+    /// A file that keeps the peers' replica lists over a restart.
     pub state_file: Option<PathBuf>,
     /// The other regions; names, clusters and addresses are all different.
     pub peers: Vec<PeerConfig>,
-    /// The other services of this region.
+    /// The addresses of the other services of this region.
     pub siblings: Vec<Address>,
 }
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// Its name: a DNS label, and not this region's own.
+    /// The region's name: a DNS label, and not this region's own.
     pub name: String,
-    /// Where its service listens.
+    /// The address of its service.
     pub address: Address,
-    /// The Envoy cluster that leads to it.
+    /// The Envoy cluster that leads to the region.
     pub cluster: String,
 }
 
-/// How links between services are protected.
+/// The protection of links between services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Security {
     /// Mutual TLS.
     Tls(TlsFiles),
-    /// Not at all: every address is a loopback one.
+    /// No protection: every address is a loopback address.
     Plaintext,
 }
 
-/// PEM files. They are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The chain of this region's certificate.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Who signs the certificates of all regions.
-    pub ca: PathBuf,
-}
-
 impl RegionConfig {
-    /// Takes relative paths as relative to `folder`.
+    /// Resolves relative paths against `folder`.
     pub(super) fn resolve_paths(&mut self, folder: &Path) {
         let files = match &mut self.security {
             Security::Tls(tls) => vec![&mut tls.certificate, &mut tls.key, &mut tls.ca],
@@ -86,207 +73,141 @@ impl RegionConfig {
         }
     }
 
-    /// What each pool's routing core gets.
+    /// Returns the rules of each pool's routing core.
     #[must_use]
     pub fn rules(&self) -> RegionRules {
         RegionRules {
             queue_max: self.queue_max,
-            // A report counts from when it was asked for: it is a round trip old when it comes.
+            // The age of a report counts from its request: a report is a round trip old when it arrives.
             stale_after: self.silence_max() + ROUND_TRIP_MAX,
             share: !self.siblings.is_empty(),
         }
     }
 
-    /// The silence after which a peer counts as lost.
+    /// Returns the silence after which a peer counts as lost.
     #[must_use]
     pub fn silence_max(&self) -> Duration {
         self.heartbeat * HEARTBEATS_MISSED_MAX
     }
 }
 
-/// What the section means. The result counts only when there were no mistakes.
+/// Resolves the section; `None` if it is absent. The result is meaningful only if `reader` has no mistakes.
 pub(super) fn resolve(
-    field: &Field<RawRegion>,
-    clusters: &mut Unique,
-    errors: &mut Errors,
+    raw: RawRegion,
+    clusters: &mut UniqueNames,
+    reader: &mut Reader,
 ) -> Option<RegionConfig> {
-    let raw = &field.value;
-    // Given as nothing, or absent: one region alone.
-    field.location?;
-    let name = raw.name.value.0.as_ref().map(|name| name.0.clone());
-    if name.is_none() && !raw.name.wrong && !field.wrong {
-        errors.add(
-            field.location,
-            "region.name",
-            "this region's name must be given",
-        );
+    if !reader.is_given("region") || !reader.is_valid("region") {
+        return None;
     }
-    let peers = peers(raw, name.as_deref(), clusters, errors);
-    let siblings = siblings(raw, errors);
-    let security = security(field, errors);
+    let peers = resolve_peers(&raw, clusters, reader);
+    check_siblings(&raw, reader);
+    let security = resolve_security(&raw, reader);
     if matches!(security, Some(Security::Plaintext)) {
-        check_loopback(raw, errors);
+        check_loopback(&raw, reader);
     }
     Some(RegionConfig {
-        name: name?,
-        listen: raw.listen.value,
+        name: raw.name,
+        listen: raw.listen,
         security: security?,
-        heartbeat: raw.heartbeat_ms.value.duration(),
-        queue_max: u32::try_from(raw.queue_max.value.get()).unwrap_or(u32::MAX),
-        adopt: raw.adopt.value,
-        give_back_after: raw.give_back_after_ms.value.duration(),
-        state_file: raw.state_file.value.0.clone().map(|path| path.0),
+        heartbeat: raw.heartbeat,
+        queue_max: raw.queue_max,
+        adopt: raw.adopt,
+        give_back_after: raw.give_back_after,
+        state_file: raw.state_file,
         peers,
-        siblings,
+        siblings: raw
+            .siblings
+            .into_iter()
+            .map(|(_, address)| address)
+            .collect(),
     })
 }
 
-fn peers(
+fn resolve_peers(
     raw: &RawRegion,
-    own: Option<&str>,
-    clusters: &mut Unique,
-    errors: &mut Errors,
+    clusters: &mut UniqueNames,
+    reader: &mut Reader,
 ) -> Vec<PeerConfig> {
-    let mut names = Unique::new("region");
-    let mut addresses = Unique::new("address");
-    if let Some(own) = own {
-        names.claim(own, raw.name.location, "region.name", errors);
-    }
-    let peer = |peer: &Item<RawPeer>| {
-        let option = |member: &str| format!("region.peers[{}].{member}", peer.index);
-        let RawPeer {
-            name,
-            address,
-            cluster,
-        } = &peer.value;
-        let mut missing = |member: &str, wrong: bool, what: &str| {
-            if !wrong {
-                errors.add(peer.location, option(member), what);
-            }
-        };
-        if name.value.0.is_none() {
-            missing(
-                "name",
-                name.wrong,
-                "the name of the other region must be given",
-            );
+    let mut names = UniqueNames::new("region");
+    let mut addresses = UniqueNames::new("address");
+    names.claim(&raw.name, "region.name", reader);
+    let resolve_peer = |(index, peer): &(usize, RawPeer)| {
+        let option = |member: &str| format!("region.peers[{index}].{member}");
+        if let Some(address) = &peer.address {
+            addresses.claim(address, &option("address"), reader);
         }
-        if address.value.0.is_none() {
-            let what = "where its service listens (its `region.listen`) must be given";
-            missing("address", address.wrong, what);
-        }
-        if let Some(address) = &address.value.0 {
-            let location = peer.value.address.location;
-            addresses.claim(&address.to_string(), location, &option("address"), errors);
-        }
-        let found = name.value.0.as_ref()?.0.clone();
-        names.claim(&found, name.location, &option("name"), errors);
-        let given = cluster.value.0.as_ref().map(|cluster| cluster.0.clone());
-        let resolved = given.unwrap_or_else(|| format!("region-{found}"));
-        if !cluster.wrong {
-            let location = cluster.location.or(name.location);
-            clusters.claim(&resolved, location, &option("cluster"), errors);
+        let given = peer.cluster.clone();
+        let cluster = given.unwrap_or_else(|| format!("region-{}", peer.name));
+        names.claim(&peer.name, &option("name"), reader);
+        if reader.is_valid(&option("name")) {
+            clusters.claim(&cluster, &option("cluster"), reader);
         }
         Some(PeerConfig {
-            name: found,
-            address: address.value.0.clone()?,
-            cluster: resolved,
+            name: peer.name.clone(),
+            address: peer.address.clone()?,
+            cluster,
         })
     };
-    raw.peers.value.0.iter().filter_map(peer).collect()
+    raw.peers.iter().filter_map(resolve_peer).collect()
 }
 
-fn siblings(raw: &RawRegion, errors: &mut Errors) -> Vec<Address> {
-    let mut taken = Unique::new("address");
-    if raw.listen.location.is_some() && !raw.listen.wrong {
-        let own = raw.listen.value.to_string();
-        taken.claim(&own, raw.listen.location, "region.listen", errors);
+/// Checks that no sibling has the address of this service, of a peer, or of another sibling.
+fn check_siblings(raw: &RawRegion, reader: &mut Reader) {
+    let mut taken = UniqueNames::new("address");
+    if reader.is_given("region.listen") {
+        taken.claim(raw.listen, "region.listen", reader);
     }
-    for peer in &raw.peers.value.0 {
-        if let Some(address) = &peer.value.address.value.0 {
-            let option = format!("region.peers[{}].address", peer.index);
-            // Peers that share one have been told so.
-            let quiet = &mut Errors::default();
-            taken.claim(
-                &address.to_string(),
-                peer.value.address.location,
-                &option,
-                quiet,
-            );
+    for (index, peer) in &raw.peers {
+        if let Some(address) = &peer.address {
+            // Two peers with one address are reported with the peers.
+            taken.reserve(address, &format!("region.peers[{index}].address"), reader);
         }
     }
-    let sibling = |sibling: &Item<Address>| {
-        let option = format!("region.siblings[{}]", sibling.index);
-        taken.claim(
-            &sibling.value.to_string(),
-            sibling.location,
-            &option,
-            errors,
-        );
-        sibling.value.clone()
-    };
-    raw.siblings.value.0.iter().map(sibling).collect()
+    for (index, sibling) in &raw.siblings {
+        taken.claim(sibling, &format!("region.siblings[{index}]"), reader);
+    }
 }
 
-/// How links are protected; `None` when that is not said, or said wrongly.
-fn security(field: &Field<RawRegion>, errors: &mut Errors) -> Option<Security> {
-    let (tls, plaintext) = (&field.value.tls, &field.value.plaintext);
-    if tls.wrong || plaintext.wrong || field.wrong {
+/// Returns the protection of links; `None` if the section does not say, or says it wrongly.
+fn resolve_security(raw: &RawRegion, reader: &mut Reader) -> Option<Security> {
+    if !reader.is_valid("region.tls") || !reader.is_valid("region.plaintext") {
         return None;
     }
-    let Some(files) = &tls.value.0 else {
-        if plaintext.value {
-            return Some(Security::Plaintext);
+    match &raw.tls {
+        Some(_) if raw.plaintext => {
+            let message = "true, and `tls` is given as well: remove one of the two";
+            reader.error("region.plaintext", message);
+            None
         }
-        let message = "must be given: other regions are trusted by their certificate \
-             (or write `plaintext: true` where every address is a loopback one)";
-        errors.add(field.location, "region.tls", message);
-        return None;
-    };
-    let file = |name: &str, file: &Field<_>, errors: &mut Errors| {
-        let super::value::Maybe(path): &super::value::Maybe<super::value::FilePath> = &file.value;
-        if path.is_none() && !file.wrong {
-            errors.add(tls.location, format!("region.tls.{name}"), "must be given");
+        Some(files) => Some(Security::Tls(files.clone())),
+        None if raw.plaintext => Some(Security::Plaintext),
+        None => {
+            let message = "must be given: services trust each other by their certificates (or write \
+                 `plaintext: true` if every address is a loopback address)";
+            reader.error("region.tls", message);
+            None
         }
-        path.clone().map(|path| path.0)
-    };
-    let certificate = file("certificate", &files.certificate, errors);
-    let key = file("key", &files.key, errors);
-    let ca = file("ca", &files.ca, errors);
-    if plaintext.value {
-        let message = "true, and `tls` is given as well: remove one of the two";
-        errors.add(plaintext.location, "region.plaintext", message);
     }
-    Some(Security::Tls(TlsFiles {
-        certificate: certificate?,
-        key: key?,
-        ca: ca?,
-    }))
 }
 
-/// Without TLS whoever reaches the port is believed, so nobody else may reach it.
-fn check_loopback(raw: &RawRegion, errors: &mut Errors) {
-    let mut check = |address: &Address, location: Option<SourceLocation>, option: String| {
-        if !address.is_loopback() {
+/// Checks that every address is a loopback address: without TLS the service trusts every client of its port.
+fn check_loopback(raw: &RawRegion, reader: &mut Reader) {
+    let mut check = |address: &Address, option: &str| {
+        if !address.is_loopback() && reader.is_valid(option) {
             let message = format!(
-                "{address} is not a loopback address: with `plaintext: true` nothing may leave this machine (give `tls`)"
+                "{address} is not a loopback address: with `plaintext: true` no message may leave this machine (give `tls`)"
             );
-            errors.add(location, option, message);
+            reader.error(option, message);
         }
     };
-    if !raw.listen.wrong {
-        let location = raw.listen.location.or(raw.plaintext.location);
-        check(&raw.listen.value.into(), location, "region.listen".into());
-    }
-    for peer in &raw.peers.value.0 {
-        let field = &peer.value.address;
-        if let Some(address) = &field.value.0 {
-            let option = format!("region.peers[{}].address", peer.index);
-            check(address, field.location, option);
+    check(&raw.listen.into(), "region.listen");
+    for (index, peer) in &raw.peers {
+        if let Some(address) = &peer.address {
+            check(address, &format!("region.peers[{index}].address"));
         }
     }
-    for sibling in &raw.siblings.value.0 {
-        let option = format!("region.siblings[{}]", sibling.index);
-        check(&sibling.value, sibling.location, option);
+    for (index, sibling) in &raw.siblings {
+        check(sibling, &format!("region.siblings[{index}]"));
     }
 }

@@ -1,293 +1,183 @@
-//! From the file as written to what it means: options that must fit together.
+//! From the file as written to the configuration: rules that concern several options.
 //!
-//! Each option has been checked on its own by its type; here are the rules that take two of them to break.
+//! The kind of each option has checked it on its own.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
 
 use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
 
-use super::errors::{Errors, SourceLocation};
-use super::names::PushName;
-use super::raw::{RawConfig, RawPool, RawProbe, RawReplicas};
-use super::region;
-use super::value::Item;
-use super::{
-    AdminConfig, Config, DnsSource, Listen, PoolConfig, ProbeConfig, RecordingConfig, Sources,
-};
+use super::errors::{Reader, UniqueNames};
+use super::kind::List;
+use super::options::{ProbeConfig, RawConfig, RawPool, RawReplicas};
+use super::text::{ANY_MODEL, is_visible};
+use super::{Config, Listen, PoolConfig, Sources, region};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
 
-/// What an empty file means.
-pub(super) fn defaults() -> Config {
-    // An empty file has no mistakes; a test says so.
-    resolve(RawConfig::default(), &mut Errors::default())
-}
-
-/// What `raw` means. The result counts only when there were no mistakes.
-pub(super) fn resolve(raw: RawConfig, errors: &mut Errors) -> Config {
-    let listen = listen(&raw, errors);
-    let mut models = Unique::new("model");
-    let mut clusters = Unique::new("cluster");
+/// Resolves a file. The result is meaningful only if `reader` has no mistakes.
+pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
+    let listen = resolve_listen(&raw, reader);
+    let mut models = UniqueNames::new("model");
+    let mut clusters = UniqueNames::new("cluster");
     let mut pools = Vec::new();
-    for pool in &raw.pools.value.0 {
-        let option = format!("pools[{}]", pool.index);
-        let resolved = resolve_pool(pool, &option, errors);
-        let model = &pool.value.model;
-        let location = model.location.or(pool.location);
-        if !model.wrong {
-            models.claim(
-                &resolved.model,
-                location,
-                &format!("{option}.model"),
-                errors,
-            );
+    for (index, pool) in raw.pools {
+        let option = format!("pools[{index}]");
+        check_models(&pool, &option, &mut models, reader);
+        let pool = resolve_pool(pool, &option, reader);
+        // An invalid model names no cluster.
+        let (model, cluster) = (format!("{option}.model"), format!("{option}.cluster"));
+        if reader.is_given(&cluster) || reader.is_valid(&model) {
+            clusters.claim(&pool.cluster, &cluster, reader);
         }
-        for alias in &pool.value.aliases.value.0 {
-            let option = format!("{option}.aliases[{}]", alias.index);
-            if alias.value.is_any() {
-                let message = "`*` is no alias: make it the model of a pool";
-                errors.add(alias.location, option, message);
-            } else {
-                models.claim(&alias.value.0, alias.location, &option, errors);
-            }
-        }
-        let cluster = &pool.value.cluster;
-        let known = cluster.location.is_some() || !model.wrong;
-        if known && !cluster.wrong {
-            let location = cluster.location.or(location);
-            clusters.claim(
-                &resolved.cluster,
-                location,
-                &format!("{option}.cluster"),
-                errors,
-            );
-        }
-        pools.push(resolved);
+        pools.push(pool);
     }
-    let region = region::resolve(&raw.region, &mut clusters, errors);
-    if let Some(region) = &region {
-        for pool in &mut pools {
+    let region = region::resolve(raw.region, &mut clusters, reader);
+    for pool in &mut pools {
+        if let Some(region) = &region {
             pool.router.region = region.rules();
         }
     }
     Config {
         listen,
-        admin: AdminConfig {
-            listen: raw.admin.value.listen.value,
-            token_file: raw.admin.value.token_file.value.0.map(|path| path.0),
-        },
-        decision_header: raw.decision_header.value,
-        drain_max: raw.drain_ms_max.value.duration(),
+        admin: raw.admin,
+        decision_header: raw.decision_header,
+        drain_max: raw.drain_max,
         pools,
-        recording: RecordingConfig {
-            enabled: raw.recording.value.enabled.value,
-        },
+        recording: raw.recording,
         region,
     }
 }
 
-fn listen(raw: &RawConfig, errors: &mut Errors) -> Vec<Listen> {
-    let listen = &raw.listen;
-    if listen.value.0.is_empty() && !listen.wrong {
-        errors.add(
-            listen.location,
-            "listen",
-            "empty: Envoy could not reach the service",
-        );
+/// Checks the listening addresses: each may be used once, except port 0, which takes a free port.
+fn resolve_listen(raw: &RawConfig, reader: &mut Reader) -> Vec<Listen> {
+    if raw.listen.is_empty() && reader.is_valid("listen") {
+        reader.error("listen", "empty: Envoy could not reach the service");
     }
-    let mut taken = Unique::new("address");
-    for address in &listen.value.0 {
-        let free = matches!(address.value, Listen::Tcp(tcp) if tcp.port() == 0);
-        if !free {
-            let option = format!("listen[{}]", address.index);
-            taken.claim(
-                &address.value.to_string(),
-                address.location,
-                &option,
-                errors,
-            );
+    let mut taken = UniqueNames::new("address");
+    for (index, address) in &raw.listen {
+        if !matches!(address, Listen::Tcp(tcp) if tcp.port() == 0) {
+            taken.claim(address, &format!("listen[{index}]"), reader);
         }
     }
-    let admin = &raw.admin.value.listen;
-    if admin.value.port() != 0 && !admin.wrong {
-        taken.claim(
-            &admin.value.to_string(),
-            admin.location,
-            "admin.listen",
-            errors,
-        );
+    if raw.admin.listen.port() != 0 {
+        taken.claim(raw.admin.listen, "admin.listen", reader);
     }
-    let region = &raw.region.value.listen;
-    if raw.region.location.is_some() && region.value.port() != 0 && !region.wrong {
-        let address = region.value.to_string();
-        let location = region.location.or(raw.region.location);
-        taken.claim(&address, location, "region.listen", errors);
+    if reader.is_given("region") && raw.region.listen.port() != 0 {
+        taken.claim(raw.region.listen, "region.listen", reader);
     }
-    listen
-        .value
-        .0
-        .iter()
-        .map(|field| field.value.clone())
-        .collect()
+    values(raw.listen.clone())
 }
 
-fn resolve_pool(pool: &Item<RawPool>, option: &str, errors: &mut Errors) -> PoolConfig {
-    let raw = &pool.value;
-    let model = raw.model.value.0.clone();
-    let cluster = match &raw.cluster.value.0 {
-        Some(cluster) => cluster.0.clone(),
-        None if raw.model.value.is_any() => ANY_CLUSTER.to_owned(),
+/// Checks that no other pool has the model or an alias.
+fn check_models(pool: &RawPool, option: &str, models: &mut UniqueNames, reader: &mut Reader) {
+    models.claim(&pool.model, &format!("{option}.model"), reader);
+    for (index, alias) in &pool.aliases {
+        let option = format!("{option}.aliases[{index}]");
+        if alias == ANY_MODEL {
+            reader.error(&option, "`*` is no alias: make it the model of a pool");
+        } else {
+            models.claim(alias, &option, reader);
+        }
+    }
+}
+
+fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
+    let cluster = match raw.cluster {
+        Some(cluster) => cluster,
+        None if raw.model == ANY_MODEL => ANY_CLUSTER.to_owned(),
         None => {
-            if !model.bytes().all(|byte| byte.is_ascii_graphic()) {
+            if !is_visible(&raw.model) {
                 let message = format!(
-                    "`{model}` cannot name an Envoy cluster (visible ASCII characters only): give `cluster` as well"
+                    "`{}` cannot name an Envoy cluster (visible ASCII characters only): give `cluster` as well",
+                    raw.model
                 );
-                errors.add(raw.model.location, format!("{option}.model"), message);
+                reader.error(&format!("{option}.model"), message);
             }
-            model.clone()
+            raw.model.clone()
         }
     };
-    let outstanding = &raw.outstanding_max;
-    let push = match raw.push.value.0 {
-        PushName::Pending => Push::Pending,
-        PushName::Blind => Push::Blind,
-        PushName::Outstanding => Push::Outstanding {
-            max: u32::try_from(outstanding.value.get()).unwrap_or(u32::MAX),
-        },
-    };
-    let fits = raw.push.wrong || raw.push.value.0 == PushName::Outstanding;
-    if outstanding.location.is_some() && !fits {
-        let message = format!(
-            "has no effect with `push: {}`: remove it, or write `push: outstanding`",
-            raw.push.value
-        );
-        errors.add(
-            outstanding.location,
-            format!("{option}.outstanding_max"),
-            message,
-        );
-    }
-    check_probe(&raw.probe.value, option, errors);
+    check_probe(&raw.probe, option, reader);
     PoolConfig {
-        model,
-        aliases: raw
-            .aliases
-            .value
-            .0
-            .iter()
-            .map(|alias| alias.value.0.clone())
-            .collect(),
+        model: raw.model,
+        aliases: values(raw.aliases),
         cluster,
         router: RouterConfig {
-            policy: raw.policy.value.0,
-            push,
+            policy: raw.policy,
+            push: resolve_push(raw.push, raw.outstanding_max, option, reader),
             queue: QueueLimits {
-                length_max: raw.queue.value.length_max.value.size(),
-                wait_max: raw.queue.value.wait_ms_max.value.duration(),
+                length_max: raw.queue.len_max,
+                wait_max: raw.queue.wait_max,
             },
             index: IndexLimits {
-                bytes_max: raw.index.value.bytes_max.value.size(),
-                eviction: raw.index.value.eviction.value.0,
+                bytes_max: raw.index.bytes_max,
+                eviction: raw.index.eviction,
             },
-            ttft_slo: raw.ttft_slo_ms.value.duration(),
-            probe_stale_after: raw.probe.value.stale_after_ms.value.duration(),
+            ttft_slo: raw.ttft_slo,
+            probe_stale_after: raw.probe.stale_after,
             ..RouterConfig::default()
         },
-        engine: raw.engine.value.0,
-        probe: ProbeConfig {
-            interval: raw.probe.value.interval_ms.value.duration(),
-            timeout: raw.probe.value.timeout_ms.value.duration(),
-            path: raw.probe.value.path.value.0.clone().map(|path| path.0),
-        },
-        sources: sources(&raw.replicas.value, &format!("{option}.replicas"), errors),
+        engine: raw.engine,
+        probe: raw.probe,
+        sources: resolve_sources(raw.replicas, &format!("{option}.replicas"), reader),
     }
 }
 
-fn check_probe(probe: &RawProbe, option: &str, errors: &mut Errors) {
+fn resolve_push(push: Push, outstanding_max: u32, option: &str, reader: &mut Reader) -> Push {
+    let name = match push {
+        Push::Outstanding { .. } => {
+            return Push::Outstanding {
+                max: outstanding_max,
+            };
+        }
+        Push::Pending => "pending",
+        Push::Blind => "blind",
+    };
+    let option_of_limit = format!("{option}.outstanding_max");
+    if reader.is_given(&option_of_limit) && reader.is_valid(&format!("{option}.push")) {
+        let message =
+            format!("has no effect with `push: {name}`: remove it, or write `push: outstanding`");
+        reader.error(&option_of_limit, message);
+    }
+    push
+}
+
+fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
     let (interval, stale) = (
-        probe.interval_ms.value.get(),
-        probe.stale_after_ms.value.get(),
+        format!("{option}.probe.interval_ms"),
+        format!("{option}.probe.stale_after_ms"),
     );
-    if stale <= interval && !probe.interval_ms.wrong && !probe.stale_after_ms.wrong {
+    let is_too_short = probe.stale_after <= probe.interval;
+    if is_too_short && reader.is_valid(&interval) && reader.is_valid(&stale) {
         let message = format!(
-            "{stale} ms is not longer than interval_ms ({interval}): every replica would go stale between two probes"
+            "{} ms is not longer than interval_ms ({}): every replica would go stale between two probes",
+            probe.stale_after.as_millis(),
+            probe.interval.as_millis()
         );
-        let location = probe.stale_after_ms.location.or(probe.interval_ms.location);
-        errors.add(location, format!("{option}.probe.stale_after_ms"), message);
+        let given = if reader.is_given(&stale) {
+            &stale
+        } else {
+            &interval
+        };
+        reader.error_at(reader.location(given), &stale, message);
     }
 }
 
-fn sources(raw: &RawReplicas, option: &str, errors: &mut Errors) -> Sources {
-    let mut addresses = Unique::new("replica");
-    for address in &raw.r#static.value.0 {
-        let option = format!("{option}.static[{}]", address.index);
-        addresses.claim(
-            &address.value.to_string(),
-            address.location,
-            &option,
-            errors,
-        );
-        if address.value.port() == 0 {
-            errors.add(address.location, option, "port 0 reaches nothing");
+fn resolve_sources(raw: RawReplicas, option: &str, reader: &mut Reader) -> Sources {
+    let mut addresses = UniqueNames::new("replica");
+    for (index, address) in &raw.fixed {
+        let option = format!("{option}.static[{index}]");
+        addresses.claim(address, &option, reader);
+        if address.port() == 0 {
+            reader.error(&option, "port 0 reaches nothing");
         }
     }
-    let dns = raw.dns.value.0.as_ref().and_then(|dns| {
-        if dns.name.value.0.is_none() && !dns.name.wrong {
-            let message = "the name to resolve must be given";
-            errors.add(raw.dns.location, format!("{option}.dns.name"), message);
-        }
-        Some(DnsSource {
-            name: dns.name.value.0.clone()?.0,
-            port: u16::try_from(dns.port.value.get()).ok()?,
-            interval: dns.interval_ms.value.duration(),
-        })
-    });
     Sources {
-        fixed: raw
-            .r#static
-            .value
-            .0
-            .iter()
-            .map(|field| field.value)
-            .collect(),
-        dns,
+        fixed: values::<SocketAddr>(raw.fixed),
+        dns: raw.dns,
     }
 }
 
-/// Names of which each may be claimed once.
-pub(super) struct Unique {
-    what: &'static str,
-    claimed: BTreeMap<String, (String, Option<SourceLocation>)>,
-}
-
-impl Unique {
-    pub(super) fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            claimed: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn claim(
-        &mut self,
-        name: &str,
-        location: Option<SourceLocation>,
-        option: &str,
-        errors: &mut Errors,
-    ) {
-        match self.claimed.entry(name.to_owned()) {
-            Entry::Vacant(entry) => {
-                entry.insert((option.to_owned(), location));
-            }
-            Entry::Occupied(entry) => {
-                let (first, first_place) = entry.get();
-                let line = first_place
-                    .map_or_else(String::new, |location| format!(", line {}", location.line));
-                let message = format!("the {} `{name}` is taken by {first}{line}", self.what);
-                errors.add(location, option, message);
-            }
-        }
-    }
+fn values<T>(list: List<T>) -> Vec<T> {
+    list.into_iter().map(|(_, value)| value).collect()
 }

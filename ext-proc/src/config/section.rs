@@ -1,91 +1,84 @@
 //! Sections of the file, each declared once.
 //!
-//! [`section!`] turns one declaration (name, type, default and meaning of each option) into the raw struct, the
-//! reader that checks it, and its rows of the reference. So a default, a range or a meaning is written down once,
-//! and the reference cannot drift from what is read.
+//! [`section!`] turns one declaration (the name, kind, default and meaning of each option) into the struct, the parser,
+//! and the rows of the reference. So a default, a range or a meaning is written down once, and the reference cannot
+//! drift from the parser.
 
-use super::errors::Errors;
+use super::errors::{Reader, SourceLocation};
+use super::kind::Kind;
 use super::tree::{Data, Node};
-use super::value::{Field, Value};
 
-/// How many edits may lie between a wrong name and the one that is suggested for it.
+/// The largest edit distance between an unknown name and the option that is suggested for it.
 const SUGGESTION_EDITS_MAX: usize = 3;
 
-/// The members of one section, its unknown ones reported and dropped.
+/// The members of a section in a file.
 pub(super) struct Members<'a> {
     section: &'a str,
-    members: &'a [(String, super::errors::SourceLocation, Node)],
+    members: &'a [(String, SourceLocation, Node)],
 }
 
 impl<'a> Members<'a> {
-    /// Opens a section that knows the options `known`; `None` when `node` is no section.
+    /// Opens a section that has the options `known`, and reports its unknown members; `None` if `node` is not a section.
     pub(super) fn open(
         node: &'a Node,
         section: &'a str,
         known: &[&str],
-        errors: &mut Errors,
+        reader: &mut Reader,
     ) -> Option<Self> {
         let members: &[_] = match &node.data {
             Data::Section(members) => members,
             Data::Null => &[],
             other => {
-                let message = format!(
-                    "expected a section with the options {}; found {}",
-                    known.join(", "),
-                    other.describe()
-                );
-                errors.add(Some(node.location), section, message);
+                let (known, found) = (known.join(", "), other.describe());
+                let message = format!("expected a section with the options {known}; found {found}");
+                reader.error_at(Some(node.location), section, message);
                 return None;
             }
         };
         for (name, location, _) in members {
             if !known.contains(&name.as_str()) {
-                let hint = nearest(name, known)
-                    .map(|near| format!("; did you mean `{near}`?"))
-                    .unwrap_or_default();
-                let message = format!(
-                    "unknown option{hint} (this section has {})",
-                    known.join(", ")
-                );
-                errors.add(Some(*location), join(section, name), message);
+                let nearest = nearest(name, known);
+                let hint = nearest.map(|near| format!("; did you mean `{near}`?"));
+                let (hint, known) = (hint.unwrap_or_default(), known.join(", "));
+                let message = format!("unknown option{hint} (this section has {known})");
+                reader.error_at(Some(*location), &join(section, name), message);
             }
         }
         Some(Self { section, members })
     }
 
-    /// The value of `name`, or `default` when it is absent, null or wrong.
-    pub(super) fn take<T: Value>(
+    /// Returns the value of `name`, or `default` if it is absent, null or invalid.
+    pub(super) fn take<T: 'static>(
         &self,
         name: &str,
+        kind: &Kind<T>,
         default: impl FnOnce() -> T,
-        errors: &mut Errors,
-    ) -> Field<T> {
+        reader: &mut Reader,
+    ) -> T {
+        let option = join(self.section, name);
         let given = self.members.iter().find(|(given, ..)| given == name);
-        let Some((_, _, node)) = given.filter(|(_, _, node)| !matches!(node.data, Data::Null))
-        else {
-            return Field::default_value(default());
+        let given = given.filter(|(_, _, node)| !matches!(node.data, Data::Null));
+        let Some((_, _, node)) = given else {
+            if kind.is_required {
+                reader.error(&option, "must be given");
+                reader.invalid(&option);
+            }
+            return default();
         };
-        let read = T::read(node, &join(self.section, name), errors);
-        Field {
-            wrong: read.is_none(),
-            value: read.unwrap_or_else(default),
-            location: Some(node.location),
-        }
+        reader.found(&option, node.location);
+        kind.parse(node, &option, reader).unwrap_or_else(|| {
+            reader.invalid(&option);
+            default()
+        })
     }
 }
 
 /// `section.name`, or `name` at the top of the file.
 pub(super) fn join(section: &str, name: &str) -> String {
-    if section.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{section}.{name}")
+    match section {
+        "" => name.to_owned(),
+        _ => format!("{section}.{name}"),
     }
-}
-
-/// The name of an option in the file: its field's, without the mark of a name that Rust keeps for itself.
-pub(super) fn option_name(field: &'static str) -> &'static str {
-    field.strip_prefix("r#").unwrap_or(field)
 }
 
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -97,75 +90,60 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Declares a section: `name: Type = default` for each option, its meaning as the doc comment. `=> "text"` after a
-/// default says in words what the default is where it has no constant value.
+/// Declares a section: `field as "option": Type = default, kind` for each option, its meaning as the doc comment.
+/// `=> "text"` at the end describes a default that has no constant value.
 macro_rules! section {
     (
         $(#[doc = $about:literal])*
-        pub(super) struct $section:ident {
+        $vis:vis struct $section:ident {
             $(
                 $(#[doc = $meaning:literal])*
-                $option:ident: $type:ty = $default:expr $(=> $shown:literal)?;
+                $field:ident as $option:literal: $type:ty = $default:expr, $kind:expr $(=> $shown:literal)?;
             )*
         }
     ) => {
         $(#[doc = $about])*
-        #[derive(Clone, Debug)]
-        pub(super) struct $section {
-            $(
-                $(#[doc = $meaning])*
-                pub(super) $option: $crate::config::value::Field<$type>,
-            )*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        $vis struct $section {
+            $($(#[doc = $meaning])* $vis $field: $type,)*
         }
 
         impl Default for $section {
             fn default() -> Self {
-                Self {
-                    $($option: $crate::config::value::Field::default_value($default),)*
-                }
+                Self { $($field: $default,)* }
             }
         }
 
-        impl $crate::config::value::Value for $section {
-            fn read(
+        impl $crate::config::kind::Section for $section {
+            fn parse(
                 node: &$crate::config::tree::Node,
                 option: &str,
-                errors: &mut $crate::config::errors::Errors,
+                reader: &mut $crate::config::errors::Reader,
             ) -> Option<Self> {
-                use $crate::config::section::{Members, option_name};
-                let known = [$(option_name(stringify!($option))),*];
-                let members = Members::open(node, option, &known, errors)?;
+                let known = [$($option),*];
+                let members = $crate::config::section::Members::open(node, option, &known, reader)?;
                 Some(Self {
-                    $($option: members.take(option_name(stringify!($option)), || $default, errors),)*
+                    $($field: members.take($option, &$kind, || $default, reader),)*
                 })
             }
 
-            fn accepts() -> String {
-                "section".into()
-            }
-
-            fn accept_many() -> String {
-                "list of sections".into()
-            }
-
-            fn show(&self) -> String {
-                String::new()
-            }
-
-            fn describe(option: &str, rows: &mut Vec<$crate::config::reference::Row>) {
-                use $crate::config::value::Value;
+            fn describe(option: &str, rows: &mut Vec<$crate::config::kind::Row>) {
                 $({
-                    let name = $crate::config::section::option_name(stringify!($option));
-                    let name = $crate::config::section::join(option, name);
+                    let option = $crate::config::section::join(option, $option);
+                    let kind = $kind;
                     let default: $type = $default;
-                    let shown = [$($shown,)?].first().map_or_else(|| default.show(), |shown: &&str| (*shown).to_owned());
-                    rows.push($crate::config::reference::Row {
-                        option: name.clone(),
-                        accepts: <$type as Value>::accepts(),
-                        default: shown,
+                    let shown: Option<&str> = [$($shown,)?].first().copied();
+                    rows.push($crate::config::kind::Row {
+                        option: option.clone(),
+                        default: match shown {
+                            Some(shown) => shown.to_owned(),
+                            None if kind.is_required => "must be given".to_owned(),
+                            None => kind.show(&default),
+                        },
+                        accepts: kind.accepts.clone(),
                         meaning: concat!($($meaning),*).trim().to_owned(),
                     });
-                    <$type as Value>::describe(&name, rows);
+                    kind.describe(&option, rows);
                 })*
             }
         }
@@ -178,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_known_name_is_suggested_and_nothing_far_fetched() {
+    fn the_nearest_known_name_is_suggested_and_no_distant_one() {
         let known = ["interval_ms", "timeout_ms", "path"];
         assert_eq!(nearest("intervall_ms", &known), Some("interval_ms"));
         assert_eq!(nearest("timeoutms", &known), Some("timeout_ms"));

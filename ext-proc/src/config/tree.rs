@@ -1,9 +1,9 @@
-//! A YAML document as a tree in which every member and every value knows its line.
+//! A YAML document as a tree in which every member and every value has its location.
 //!
-//! Deserialising straight into structs was tried and rejected: serde stops at the first unknown member and at the
-//! first value of a wrong type, so a file with five mistakes takes five attempts. The tree is read once, and the
-//! sections then check themselves against it without stopping ([`super::section`]). Anchors, aliases and merge
-//! keys are resolved by the YAML reader, within its own budget against alias bombs.
+//! Rejected: structs that derive `Deserialize`, with or without a validator. serde stops at the first unknown member and
+//! the first value of a wrong type (`docs/decisions/0001-configuration-errors.md`). The file becomes a tree once, and
+//! each section checks itself against the tree without stopping. The YAML parser resolves anchors, aliases and merge
+//! keys, within its own budget against alias bombs.
 
 use std::fmt;
 
@@ -11,27 +11,25 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Spanned, UserMessageFormatter};
 
-use super::errors::{Errors, SourceLocation};
+use super::errors::{Reader, SourceLocation};
 
-/// A value and where it stands.
+/// A value with its location.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Where it stands.
     pub(super) location: SourceLocation,
-    /// What it is.
     pub(super) data: Data,
 }
 
-/// What a value is.
+/// A value.
 #[derive(Debug)]
 pub(super) enum Data {
-    /// Nothing: as if the member were not there.
+    /// Nothing: as if the member were absent.
     Null,
     /// `true` or `false`.
     Bool(bool),
     /// A whole number that is not negative.
     Number(u64),
-    /// A negative number or a fraction, as it would be written.
+    /// A negative, fractional or very large number, as written.
     OtherNumber(String),
     /// Text.
     Text(String),
@@ -42,7 +40,7 @@ pub(super) enum Data {
 }
 
 impl Data {
-    /// What this is, for a message.
+    /// Describes the value for a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Null => "nothing".into(),
@@ -56,15 +54,15 @@ impl Data {
     }
 }
 
-/// Reads `text` into a tree; `None` when its syntax is so wrong that there is none. Mistakes go to `errors`.
-pub(super) fn read(text: &str, errors: &mut Errors) -> Option<Node> {
+/// Parses `text` into a tree; `None` if its syntax is too broken for one.
+pub(super) fn read(text: &str, reader: &mut Reader) -> Option<Node> {
     let strict = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error };
     let error = match serde_saphyr::from_str_with_options::<Node>(text, strict) {
         Ok(node) => return Some(node),
         Err(error) => error,
     };
-    errors.add(error.location().map(location), "", message(&error));
-    // A member given twice is a mistake, but no reason not to look at the rest.
+    reader.error_at(error.location().map(source_location), "", message(&error));
+    // A duplicate member is a mistake, but no reason to leave the rest unchecked.
     let lenient = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     serde_saphyr::from_str_with_options(text, lenient).ok()
 }
@@ -75,14 +73,14 @@ fn message(error: &serde_saphyr::Error) -> String {
         return format!("`{key}` is given twice; the file must say which one counts");
     }
     let text = error.render_with_formatter(&UserMessageFormatter);
-    // The reader adds the location, which stands in front of every message here.
+    // The parser appends the location, which stands in front of every message here.
     let text = text
         .rsplit_once(" at line ")
         .map_or(&*text, |(text, _)| text);
     text.lines().next().unwrap_or(text).to_owned()
 }
 
-fn location(location: Location) -> SourceLocation {
+fn source_location(location: Location) -> SourceLocation {
     SourceLocation {
         line: location.line(),
         column: location.column(),
@@ -93,7 +91,7 @@ impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Data>::deserialize(deserializer)?;
         Ok(Self {
-            location: location(spanned.referenced),
+            location: source_location(spanned.referenced),
             data: spanned.value,
         })
     }
@@ -123,10 +121,8 @@ impl<'de> Visitor<'de> for DataVisitor {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Data, E> {
-        Ok(
-            u64::try_from(value)
-                .map_or_else(|_| Data::OtherNumber(value.to_string()), Data::Number),
-        )
+        let other = |_| Data::OtherNumber(value.to_string());
+        Ok(u64::try_from(value).map_or_else(other, Data::Number))
     }
 
     fn visit_u128<E>(self, value: u128) -> Result<Data, E> {
@@ -138,16 +134,12 @@ impl<'de> Visitor<'de> for DataVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Data, E> {
-        // Debug, since Display writes 1e3 as if it were a whole number.
+        // Debug, since Display writes 1e3 as a whole number.
         Ok(Data::OtherNumber(format!("{value:?}")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Data, E> {
         Ok(Data::Text(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Data, E> {
-        Ok(Data::Text(value))
     }
 
     fn visit_unit<E>(self) -> Result<Data, E> {
@@ -173,7 +165,7 @@ impl<'de> Visitor<'de> for DataVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Data, A::Error> {
         let mut section = Vec::new();
         while let Some((name, value)) = members.next_entry::<Spanned<String>, Node>()? {
-            section.push((name.value, location(name.referenced), value));
+            section.push((name.value, source_location(name.referenced), value));
         }
         Ok(Data::Section(section))
     }
@@ -184,10 +176,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_and_values_know_their_lines() {
-        let mut errors = Errors::default();
-        let root = read("a:\n  - b: 1\n    c: x\nd: -3\n", &mut errors).unwrap();
-        errors.into_result(()).unwrap();
+    fn members_and_values_have_their_lines() {
+        let mut reader = Reader::default();
+        let root = read("a:\n  - b: 1\n    c: x\nd: -3\n", &mut reader).unwrap();
+        reader.finish(()).unwrap();
         let Data::Section(members) = root.data else {
             panic!("not a section")
         };
@@ -207,19 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn a_member_given_twice_is_a_mistake_with_its_line_and_the_rest_is_still_read() {
-        let mut errors = Errors::default();
-        assert!(read("a: 1\nb: 2\na: 3\n", &mut errors).is_some());
-        let errors = errors.into_result(()).unwrap_err().errors;
+    fn a_duplicate_member_is_a_mistake_with_its_line_and_the_rest_is_still_read() {
+        let mut reader = Reader::default();
+        assert!(read("a: 1\nb: 2\na: 3\n", &mut reader).is_some());
+        let errors = reader.finish(()).unwrap_err().errors;
         let text = "line 3, column 1: `a` is given twice; the file must say which one counts";
         assert_eq!(errors[0].to_string(), text);
     }
 
     #[test]
     fn broken_syntax_has_a_line() {
-        let mut errors = Errors::default();
-        assert!(read("a: 1\nb: [1, 2\nc: }\n", &mut errors).is_none());
-        let errors = errors.into_result(()).unwrap_err().errors;
+        let mut reader = Reader::default();
+        assert!(read("a: 1\nb: [1, 2\nc: }\n", &mut reader).is_none());
+        let errors = reader.finish(()).unwrap_err().errors;
         let text = errors[0].to_string();
         assert!(
             text.starts_with("line 3, column 2: illegal placement"),

@@ -7,24 +7,7 @@
 //!   it adds series whose `priority` label is not empty; the empty one is their total.
 //! - Usage is a share, so it is averaged over ranks.
 
-use std::fmt;
-
-/// An engine whose metrics are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Engine {
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// TensorRT-LLM's own server.
-    Trtllm,
-    /// Triton with the TensorRT-LLM backend.
-    Triton,
-    /// llama.cpp.
-    Llamacpp,
-    /// Text Generation Inference.
-    Tgi,
-}
+use crate::config::Engine;
 
 /// What a series tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,16 +181,6 @@ const TGI: Table = Table {
 };
 
 impl Engine {
-    /// All of them, in the order in which a page is compared with them.
-    pub(super) const ALL: [Self; 6] = [
-        Self::Vllm,
-        Self::Sglang,
-        Self::Trtllm,
-        Self::Triton,
-        Self::Llamacpp,
-        Self::Tgi,
-    ];
-
     pub(super) const fn table(self) -> &'static Table {
         match self {
             Self::Vllm => &VLLM,
@@ -237,19 +210,6 @@ impl Engine {
                 .series
                 .iter()
                 .any(|series| series.role == Role::Waiting && series.name.as_bytes() == name)
-        })
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Vllm => "vLLM",
-            Self::Sglang => "SGLang",
-            Self::Trtllm => "TensorRT-LLM",
-            Self::Triton => "Triton",
-            Self::Llamacpp => "llama.cpp",
-            Self::Tgi => "TGI",
         })
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use isotherm_router::Load;
 
-use super::engine::{Engine, Merge, Role, Table};
+use super::engine::{Merge, Role, Table};
 use super::exposition::{Labels, Sample, samples};
+use crate::config::Engine;
 
 /// How many data-parallel ranks one replica may have.
 const RANKS_MAX: usize = 1_024;

@@ -25,7 +25,6 @@ use crate::pool::{PoolRegistry, for_each_pool};
 use fetch::Fetcher;
 use threads::Threads;
 
-pub use engine::Engine;
 pub use fetch::ProbeError;
 pub(crate) use liveness::LivenessProbe;
 pub use load::{PageError, detect_engine, parse_load};

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 
 use isotherm_router::Load;
 
-use super::engine::Engine;
 use super::fetch::{Fetcher, ProbeError};
 use super::load::{PageError, detect_engine, parse_load};
-use crate::config::{EngineKind, PoolConfig};
+use crate::config::{Engine, PoolConfig};
 
 /// One replica, and what was found out about it.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ impl ReplicaProbe {
         config: &PoolConfig,
     ) -> Result<Load, ProbeError> {
         let timeout = config.probe.timeout;
-        let (engine, path) = match (known(config.engine), &self.found) {
+        let (engine, path) = match (config.engine, &self.found) {
             (Some(engine), _) => {
                 let own = || engine.table().path.to_owned();
                 (engine, config.probe.path.clone().unwrap_or_else(own))
@@ -89,17 +88,5 @@ impl ReplicaProbe {
             }
         }
         Err(failure)
-    }
-}
-
-fn known(kind: EngineKind) -> Option<Engine> {
-    match kind {
-        EngineKind::Auto => None,
-        EngineKind::Vllm => Some(Engine::Vllm),
-        EngineKind::Sglang => Some(Engine::Sglang),
-        EngineKind::Trtllm => Some(Engine::Trtllm),
-        EngineKind::Triton => Some(Engine::Triton),
-        EngineKind::Llamacpp => Some(Engine::Llamacpp),
-        EngineKind::Tgi => Some(Engine::Tgi),
     }
 }

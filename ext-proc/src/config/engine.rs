@@ -1,0 +1,58 @@
+//! Inference engines.
+
+use std::fmt;
+
+/// An inference engine whose metrics the service can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// TensorRT-LLM's own server.
+    Trtllm,
+    /// Triton with the TensorRT-LLM backend.
+    Triton,
+    /// llama.cpp.
+    Llamacpp,
+    /// Text Generation Inference.
+    Tgi,
+}
+
+impl Engine {
+    /// Every engine, in the order in which a metrics page is compared with them.
+    pub const ALL: [Self; 6] = [
+        Self::Vllm,
+        Self::Sglang,
+        Self::Trtllm,
+        Self::Triton,
+        Self::Llamacpp,
+        Self::Tgi,
+    ];
+
+    /// Returns the engine's name in a configuration file.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::Trtllm => "trtllm",
+            Self::Triton => "triton",
+            Self::Llamacpp => "llamacpp",
+            Self::Tgi => "tgi",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vllm => "vLLM",
+            Self::Sglang => "SGLang",
+            Self::Trtllm => "TensorRT-LLM",
+            Self::Triton => "Triton",
+            Self::Llamacpp => "llama.cpp",
+            Self::Tgi => "TGI",
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Kinds of values that an option can have.
+//!
+//! A [`Kind`] parses a value into something valid, describes what it accepts (for messages and for the reference alike),
+//! and shows a default. So the range of an option stands in one place.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::errors::Reader;
+use super::tree::{Data, Node};
+
+/// The longest text that an option takes, in bytes.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A section of the file: a struct that the macro `section!` declares.
+pub(super) trait Section: Sized {
+    /// Parses the section `option`; `None` if `node` is not a section.
+    fn parse(node: &Node, option: &str, reader: &mut Reader) -> Option<Self>;
+
+    /// Adds a row for each option of the section `option`.
+    fn describe(option: &str, rows: &mut Vec<Row>);
+}
+
+/// A row of the reference: one option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The option with its section, such as `pools[].probe.interval_ms`.
+    pub option: String,
+    /// The accepted values, with their unit and range.
+    pub accepts: String,
+    /// The default.
+    pub default: String,
+    /// The meaning.
+    pub meaning: String,
+}
+
+type Parse<T> = dyn Fn(&Node, &str, &mut Reader) -> Option<T>;
+
+/// A kind of value.
+pub(super) struct Kind<T> {
+    /// The accepted values, such as `milliseconds, 10 to 60000`.
+    pub(super) accepts: String,
+    /// Whether the option must be given.
+    pub(super) is_required: bool,
+    parse: Box<Parse<T>>,
+    show: Box<dyn Fn(&T) -> String>,
+    /// Adds the rows of the options inside a section, or a list of sections.
+    describe: Option<fn(&str, &mut Vec<Row>)>,
+}
+
+/// An entry of a list, with its index in the file.
+pub(super) type List<T> = Vec<(usize, T)>;
+
+impl<T: 'static> Kind<T> {
+    fn new(
+        accepts: String,
+        parse: impl Fn(&Node, &str, &mut Reader) -> Option<T> + 'static,
+        show: impl Fn(&T) -> String + 'static,
+    ) -> Self {
+        Self {
+            accepts,
+            is_required: false,
+            parse: Box::new(parse),
+            show: Box::new(show),
+            describe: None,
+        }
+    }
+
+    /// Parses the value of `option`; records every mistake, and returns `None` if there is one.
+    pub(super) fn parse(&self, node: &Node, option: &str, reader: &mut Reader) -> Option<T> {
+        (self.parse)(node, option, reader)
+    }
+
+    /// Formats a value as it stands in a file.
+    pub(super) fn show(&self, value: &T) -> String {
+        (self.show)(value)
+    }
+
+    /// Adds the rows of the options inside `option`.
+    pub(super) fn describe(&self, option: &str, rows: &mut Vec<Row>) {
+        if let Some(describe) = self.describe {
+            describe(option, rows);
+        }
+    }
+
+    /// Converts the values of a kind.
+    fn map<U: 'static>(
+        self,
+        into: impl Fn(T) -> U + 'static,
+        back: impl Fn(&U) -> T + 'static,
+    ) -> Kind<U> {
+        let (parse, show) = (self.parse, self.show);
+        let mut kind = Kind::new(
+            self.accepts,
+            move |node, option, reader| parse(node, option, reader).map(&into),
+            move |value| show(&back(value)),
+        );
+        kind.describe = self.describe;
+        kind
+    }
+}
+
+/// Records that a value is not of the kind that the option accepts.
+fn reject<T>(node: &Node, option: &str, accepts: &str, reader: &mut Reader) -> Option<T> {
+    let message = format!("expected {accepts}; found {}", node.data.describe());
+    reader.error_at(Some(node.location), option, message);
+    None
+}
+
+/// `true` or `false`.
+pub(super) fn boolean() -> Kind<bool> {
+    let accepts = "true or false";
+    let parse = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
+        Data::Bool(value) => Some(value),
+        _ => reject(node, option, accepts, reader),
+    };
+    Kind::new(accepts.into(), parse, bool::to_string)
+}
+
+/// A whole number in a range, with its unit.
+pub(super) fn number<T>(unit: &str, range: RangeInclusive<T>) -> Kind<T>
+where
+    T: Copy + Display + PartialOrd + TryFrom<u64> + 'static,
+{
+    let accepts = format!("{unit}, {} to {}", range.start(), range.end());
+    let message = accepts.clone();
+    let parse = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
+        Data::Number(value) => T::try_from(value)
+            .ok()
+            .filter(|value| range.contains(value))
+            .or_else(|| reject(node, option, &message, reader)),
+        _ => reject(node, option, &message, reader),
+    };
+    Kind::new(accepts, parse, T::to_string)
+}
+
+/// A time in milliseconds.
+pub(super) fn millis(range: RangeInclusive<u64>) -> Kind<Duration> {
+    let to_millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    number("milliseconds", range).map(Duration::from_millis, to_millis)
+}
+
+/// Text that `check` converts, or rejects with a message.
+pub(super) fn text<T: Display + 'static>(
+    accepts: impl Into<String>,
+    check: impl Fn(&str) -> Result<T, String> + 'static,
+) -> Kind<T> {
+    text_shown(accepts, check, |value| format!("`{value}`"))
+}
+
+fn text_shown<T: 'static>(
+    accepts: impl Into<String>,
+    check: impl Fn(&str) -> Result<T, String> + 'static,
+    show: impl Fn(&T) -> String + 'static,
+) -> Kind<T> {
+    let accepts = accepts.into();
+    let message = accepts.clone();
+    let parse = move |node: &Node, option: &str, reader: &mut Reader| {
+        let checked = match &node.data {
+            Data::Text(text) if text.len() > TEXT_BYTES_MAX => {
+                Err(format!("longer than {TEXT_BYTES_MAX} bytes"))
+            }
+            Data::Text(text) => check(text),
+            Data::Number(_) | Data::OtherNumber(_) | Data::Bool(_) => Err(format!(
+                "expected {message}; found {} (put text that looks like a number or a truth value in quotes)",
+                node.data.describe()
+            )),
+            Data::Null | Data::List(_) | Data::Section(_) => {
+                return reject(node, option, &message, reader);
+            }
+        };
+        checked
+            .map_err(|message| reader.error_at(Some(node.location), option, message))
+            .ok()
+    };
+    Kind::new(accepts, parse, show)
+}
+
+/// A path in the file system.
+pub(super) fn path() -> Kind<PathBuf> {
+    let check = |text: &str| match text {
+        "" => Err("expected a path; found the empty text".into()),
+        _ => Ok(text.into()),
+    };
+    text_shown("path", check, |path: &PathBuf| {
+        format!("`{}`", path.display())
+    })
+}
+
+/// A value out of a closed set, by its name.
+pub(super) fn choice<T: Copy + PartialEq + 'static>(
+    choices: impl IntoIterator<Item = (&'static str, T)>,
+) -> Kind<T> {
+    let choices = Vec::from_iter(choices);
+    let names = choices.iter().map(|(name, _)| format!("`{name}`"));
+    let accepts = Vec::from_iter(names).join(", ");
+    let (message, known) = (accepts.clone(), choices.clone());
+    let check = move |text: &str| match known.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(*value),
+        None => Err(format!("`{text}` is not one of {message}")),
+    };
+    text_shown(accepts, check, move |value| {
+        let chosen = choices.iter().find(|(_, known)| known == value);
+        chosen.map_or_else(String::new, |(name, _)| format!("`{name}`"))
+    })
+}
+
+/// A value that may be absent.
+pub(super) fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+    let (parse, show) = (kind.parse, kind.show);
+    let mut optional = Kind::new(
+        kind.accepts,
+        move |node, option, reader| parse(node, option, reader).map(Some),
+        move |value: &Option<T>| value.as_ref().map_or_else(|| "none".into(), &show),
+    );
+    optional.describe = kind.describe;
+    optional
+}
+
+/// A value that must be given.
+pub(super) fn required<T>(kind: Kind<T>) -> Kind<T> {
+    Kind {
+        is_required: true,
+        ..kind
+    }
+}
+
+/// A list of at most `len_max` values.
+pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<List<T>> {
+    let accepts = match kind.describe {
+        Some(_) => "list of sections".to_owned(),
+        None => format!("list of {}", kind.accepts),
+    };
+    let (parse, show, message) = (kind.parse, kind.show, accepts.clone());
+    let parse_all = move |node: &Node, option: &str, reader: &mut Reader| {
+        let Data::List(items) = &node.data else {
+            return reject(node, option, &message, reader);
+        };
+        if items.len() > len_max {
+            let message = format!("{} entries; at most {len_max} are allowed", items.len());
+            reader.error_at(Some(node.location), option, message);
+            return None;
+        }
+        let parsed = items.iter().enumerate().filter_map(|(index, item)| {
+            let option = format!("{option}[{index}]");
+            reader.found(&option, item.location);
+            Some((index, parse(item, &option, reader)?))
+        });
+        Some(parsed.collect())
+    };
+    let show_all = move |items: &List<T>| match items.as_slice() {
+        [] => "none".to_owned(),
+        items => Vec::from_iter(items.iter().map(|(_, item)| show(item))).join(", "),
+    };
+    Kind {
+        describe: kind.describe,
+        ..Kind::new(accepts, parse_all, show_all)
+    }
+}
+
+/// A section.
+pub(super) fn section<S: Section + 'static>() -> Kind<S> {
+    Kind {
+        describe: Some(S::describe),
+        ..Kind::new("section".into(), S::parse, |_| String::new())
+    }
+}

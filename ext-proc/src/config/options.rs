@@ -1,0 +1,226 @@
+//! The configuration file as written: every option with its kind, default and meaning.
+//!
+//! Each default stands here and nowhere else, or comes from the routing core, which owns its own.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
+
+use super::address::Address;
+use super::engine::Engine;
+use super::kind::{
+    List, boolean, choice, list, millis, number, optional, path, required, section as section_kind,
+};
+use super::listen::Listen;
+use super::section::section;
+use super::text::{
+    ANY_MODEL, cluster_name, dial_address, host_name, listen_address, model_name, page_path,
+    region_name, socket_address,
+};
+
+/// The most replicas that a pool lists.
+const REPLICAS_MAX: usize = 10_000;
+/// The most pools.
+const POOLS_MAX: usize = 1_000;
+/// The most aliases of a pool.
+const ALIASES_MAX: usize = 100;
+/// The most other regions.
+const PEERS_MAX: usize = 256;
+/// The most other services of a region.
+const SIBLINGS_MAX: usize = 64;
+/// The most addresses that one service listens on.
+const LISTEN_MAX: usize = 16;
+
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9003);
+const REGION_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9004);
+
+/// The limit of `push: outstanding`, where the file gives none.
+const OUTSTANDING_MAX: u32 = 32;
+
+section! {
+    /// A configuration file.
+    pub(super) struct RawConfig {
+        /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health).
+        listen as "listen": List<Listen> = vec![(0, Listen::default())], list(listen_address(), LISTEN_MAX);
+        /// The HTTP interface for operators.
+        admin as "admin": AdminConfig = AdminConfig::default(), section_kind();
+        /// Whether clients get the header `x-isotherm-decision`, which names the selected replica and the reason.
+        decision_header as "decision_header": bool = false, boolean();
+        /// How long a stopping service waits for open streams.
+        drain_max as "drain_ms_max": Duration = Duration::from_secs(30), millis(0..=3_600_000);
+        /// The pools, one for each model.
+        pools as "pools": List<RawPool> = vec![(0, RawPool::default())], list(section_kind(), POOLS_MAX)
+            => "one pool for every model; the admin interface adds its replicas";
+        /// Recording live traffic as a trace, without any text: `isotherm record`.
+        recording as "recording": RecordingConfig = RecordingConfig::default(), section_kind();
+        /// This service's place among the services of other regions. Without this section it runs alone.
+        region as "region": RawRegion = RawRegion::default(), section_kind();
+    }
+}
+
+section! {
+    /// The HTTP interface for operators.
+    pub struct AdminConfig {
+        /// The address of the interface. Every client that reaches it can read the state of the service.
+        listen as "listen": SocketAddr = ADMIN_LISTEN, socket_address();
+        /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without a token, such requests are rejected.
+        token_file as "token_file": Option<PathBuf> = None, optional(path());
+    }
+}
+
+section! {
+    /// Recording live traffic as a trace.
+    pub struct RecordingConfig {
+        /// Whether the admin interface may record, with its token. A recording holds arrival times, the lengths of prompts and responses, and ids of prefixes that mean nothing outside the recording.
+        enabled as "enabled": bool = false, boolean();
+    }
+}
+
+section! {
+    /// An entry of `pools`.
+    pub(super) struct RawPool {
+        /// The model, as requests name it. `*` takes every model that no other pool names.
+        model as "model": String = ANY_MODEL.into(), model_name();
+        /// Other names of the same model.
+        aliases as "aliases": List<String> = Vec::new(), list(model_name(), ALIASES_MAX);
+        /// The Envoy cluster of this pool.
+        cluster as "cluster": Option<String> = None, optional(cluster_name()) => "the model's name; `default` for `*`";
+        /// The policy that selects a replica.
+        policy as "policy": PolicyName = RouterConfig::default().policy,
+            choice(PolicyName::ALL.map(|policy| (policy.as_str(), policy)));
+        /// When a replica may get one more request: `pending` if its last probe shows an empty queue and its admission headroom allows it, `outstanding` below a fixed number, `blind` always.
+        push as "push": Push = RouterConfig::default().push,
+            choice([
+                ("pending", Push::Pending),
+                ("outstanding", Push::Outstanding { max: OUTSTANDING_MAX }),
+                ("blind", Push::Blind),
+            ]);
+        /// With `push: outstanding` only: the number of unfinished requests that a replica may have.
+        outstanding_max as "outstanding_max": u32 = OUTSTANDING_MAX, number("number", 1..=1_000_000);
+        /// The objective for the time to first token. `policy: isotherm` serves requests that can still meet it before requests that cannot; `policy: dual_map` follows warm caches as long as it can be met.
+        ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
+        /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
+        engine as "engine": Option<Engine> = None,
+            choice([("auto", None)].into_iter().chain(Engine::ALL.map(|engine| (engine.option(), Some(engine)))));
+        /// How the service probes replicas for their load.
+        probe as "probe": ProbeConfig = ProbeConfig::default(), section_kind();
+        /// Requests that wait for a replica.
+        queue as "queue": RawQueue = RawQueue::default(), section_kind();
+        /// The prefix index: which replica has which prefix in its cache.
+        index as "index": RawIndex = RawIndex::default(), section_kind();
+        /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
+        replicas as "replicas": RawReplicas = RawReplicas::default(), section_kind();
+    }
+}
+
+section! {
+    /// How the service probes replicas.
+    pub struct ProbeConfig {
+        /// The time between two probes of a replica.
+        interval as "interval_ms": Duration = Duration::from_millis(100), millis(10..=60_000);
+        /// The longest duration of a probe.
+        timeout as "timeout_ms": Duration = Duration::from_secs(1), millis(10..=60_000);
+        /// A replica whose last successful probe is older gets no new request.
+        stale_after as "stale_after_ms": Duration = RouterConfig::default().probe_stale_after, millis(20..=600_000);
+        /// The path of the metrics page.
+        path as "path": Option<String> = None, optional(page_path())
+            => "the engine's own (`/metrics`, or `/prometheus/metrics`)";
+    }
+}
+
+section! {
+    /// `pools[].queue`.
+    pub(super) struct RawQueue {
+        /// The most requests that wait; the service rejects further ones with status 503.
+        len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
+        /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter.
+        wait_max as "wait_ms_max": Duration = RouterConfig::default().queue.wait_max, millis(0..=600_000);
+    }
+}
+
+section! {
+    /// `pools[].index`.
+    pub(super) struct RawIndex {
+        /// The most memory of the prefix index.
+        bytes_max as "bytes_max": usize = RouterConfig::default().index.bytes_max, number("bytes", 1 << 20..=1 << 40);
+        /// The order of eviction: `lru` evicts the least recently used prefix, `fifo` the oldest.
+        eviction as "eviction": Eviction = RouterConfig::default().index.eviction,
+            choice([("lru", Eviction::Lru), ("fifo", Eviction::Fifo)]);
+    }
+}
+
+section! {
+    /// `pools[].replicas`.
+    pub(super) struct RawReplicas {
+        /// Fixed addresses.
+        fixed as "static": List<SocketAddr> = Vec::new(), list(socket_address(), REPLICAS_MAX);
+        /// A DNS name whose addresses are the replicas.
+        dns as "dns": Option<DnsSource> = None, optional(section_kind());
+    }
+}
+
+section! {
+    /// A DNS name whose addresses are replicas.
+    pub struct DnsSource {
+        /// The name to resolve.
+        name as "name": String = String::new(), required(host_name());
+        /// The port of every replica.
+        port as "port": u16 = 8_000, number("number", 1..=65_535);
+        /// The time between two resolutions.
+        interval as "interval_ms": Duration = Duration::from_secs(5), millis(100..=3_600_000);
+    }
+}
+
+section! {
+    /// `region`.
+    pub(super) struct RawRegion {
+        /// This region's name: a DNS label, which its certificate carries as `NAME.isotherm`.
+        name as "name": String = String::new(), required(region_name());
+        /// The address on which services of other regions, and siblings, reach the service.
+        listen as "listen": SocketAddr = REGION_LISTEN, socket_address();
+        /// Certificates: links between services use mutual TLS. The service reads changed files again.
+        tls as "tls": Option<TlsFiles> = None, optional(section_kind()) => "must be given, unless `plaintext: true`";
+        /// Links without protection, for tests on one machine: every address must be a loopback address.
+        plaintext as "plaintext": bool = false, boolean();
+        /// The time between two heartbeats. A region that misses three counts as lost.
+        heartbeat as "heartbeat_ms": Duration = Duration::from_millis(200), millis(20..=10_000);
+        /// The longest queue with which this region still accepts requests of other regions (SkyLB's tau).
+        queue_max as "queue_max": u32 = RouterConfig::default().region.queue_max, number("number", 0..=1_000_000);
+        /// Whether this region may adopt the replicas of a dead region.
+        adopt as "adopt": bool = true, boolean();
+        /// How long a recovered region must be healthy before it gets its replicas back.
+        give_back_after as "give_back_after_ms": Duration = Duration::from_secs(10), millis(0..=3_600_000);
+        /// A file that keeps the other regions' replica lists over a restart. Relative to the configuration file. Without it, a restarted service learns each list with the region's next heartbeat.
+        state_file as "state_file": Option<PathBuf> = None, optional(path());
+        /// The other regions.
+        peers as "peers": List<RawPeer> = Vec::new(), list(section_kind(), PEERS_MAX);
+        /// The other services of this region (their `region.listen`), one address each; every service lists all others. Siblings share their prefix index, and answer peers for each other.
+        siblings as "siblings": List<Address> = Vec::new(), list(dial_address(), SIBLINGS_MAX);
+    }
+}
+
+section! {
+    /// PEM files for mutual TLS. The service reads changed files again.
+    pub struct TlsFiles {
+        /// The chain of this region's certificate, as PEM. Relative to the configuration file, like the others.
+        certificate as "certificate": PathBuf = PathBuf::new(), required(path());
+        /// The certificate's private key, as PEM.
+        key as "key": PathBuf = PathBuf::new(), required(path());
+        /// The certificate of the private authority that signs for regions, as PEM.
+        ca as "ca": PathBuf = PathBuf::new(), required(path());
+    }
+}
+
+section! {
+    /// An entry of `region.peers`.
+    pub(super) struct RawPeer {
+        /// The name of the other region.
+        name as "name": String = String::new(), required(region_name());
+        /// The address of its service (its `region.listen`).
+        address as "address": Option<Address> = None, required(optional(dial_address()));
+        /// The Envoy cluster that leads to the region.
+        cluster as "cluster": Option<String> = None, optional(cluster_name()) => "`region-` and its name";
+    }
+}

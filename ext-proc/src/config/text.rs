@@ -1,0 +1,111 @@
+//! Kinds of text: names, each checked for its use, and addresses.
+
+use std::net::SocketAddr;
+
+use super::address::{Address, is_host_name};
+use super::kind::{Kind, text};
+use super::listen::Listen;
+
+/// The longest name of a model or of a cluster, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// The longest DNS label, in bytes.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// The name that stands for every model that no pool names.
+pub(super) const ANY_MODEL: &str = "*";
+
+/// A name that `is_valid` accepts; `wrong` says what is wrong with any other.
+fn name(
+    accepts: &str,
+    is_valid: impl Fn(&str) -> bool + 'static,
+    wrong: impl Fn(&str) -> String + 'static,
+) -> Kind<String> {
+    text(accepts, move |text| match is_valid(text) {
+        true => Ok(text.to_owned()),
+        false => Err(wrong(text)),
+    })
+}
+
+/// The name of a model, as requests write it; `*` for any.
+pub(super) fn model_name() -> Kind<String> {
+    name(
+        "text",
+        |text| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control),
+        |_| format!("a model's name has 1 to {NAME_BYTES_MAX} bytes and no control characters"),
+    )
+}
+
+/// Whether a header can carry `text`: visible ASCII characters only.
+pub(super) fn is_visible(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The name of an Envoy cluster. A header carries it.
+pub(super) fn cluster_name() -> Kind<String> {
+    name(
+        "text of visible ASCII characters",
+        |text| (1..=NAME_BYTES_MAX).contains(&text.len()) && is_visible(text),
+        |text| {
+            format!(
+                "a header cannot carry `{text}`: a cluster's name has 1 to {NAME_BYTES_MAX} visible ASCII characters"
+            )
+        },
+    )
+}
+
+/// The name of a host.
+pub(super) fn host_name() -> Kind<String> {
+    name("host name", is_host_name, |text| {
+        format!(
+            "`{text}` is not a host name, such as engines.example (the port is an option of its own)"
+        )
+    })
+}
+
+/// The path of a metrics page.
+pub(super) fn page_path() -> Kind<String> {
+    name(
+        "path that begins with /",
+        |text| text.starts_with('/') && is_visible(text),
+        |text| {
+            format!(
+                "`{text}` is not the path of a page, such as /metrics (the service adds the replica's address)"
+            )
+        },
+    )
+}
+
+/// The name of a region: a DNS label, since certificates carry it.
+pub(super) fn region_name() -> Kind<String> {
+    let is_valid = |text: &str| {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let has_hyphen_at_end = text.starts_with('-') || text.ends_with('-');
+        let has_length = (1..=LABEL_BYTES_MAX).contains(&text.len());
+        has_length && !has_hyphen_at_end && text.bytes().all(is_allowed)
+    };
+    name("lower-case letters, digits and hyphens", is_valid, |text| {
+        format!(
+            "`{text}` is not the name of a region, such as eu or us-east-1: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
+        )
+    })
+}
+
+/// An IP address and a port.
+pub(super) fn socket_address() -> Kind<SocketAddr> {
+    text("ip:port", |text| {
+        text.parse().map_err(|_| {
+            format!("`{text}` is not ip:port, such as 127.0.0.1:8000 or [::1]:8000 (names are not resolved here)")
+        })
+    })
+}
+
+/// An address that the service listens on for Envoy.
+pub(super) fn listen_address() -> Kind<Listen> {
+    text("ip:port or unix:/path", Listen::parse)
+}
+
+/// An address that the service dials.
+pub(super) fn dial_address() -> Kind<Address> {
+    text("host:port", Address::parse)
+}
