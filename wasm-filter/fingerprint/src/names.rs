@@ -1,38 +1,70 @@
-//! The names of every header that the filter, the service and Envoy exchange.
+//! The headers that the filter, the service and Envoy exchange, as one table. `docs/headers.md` is generated from it.
 
-/// Filter to service: the fingerprint.
-pub const FINGERPRINT: &str = "x-isotherm-fingerprint";
-/// Filter to service: the model that the request names.
-pub const MODEL: &str = "x-isotherm-model";
-/// Filter to service, and to Envoy's own ring hash when the service is away: the session key.
-pub const SESSION: &str = "x-isotherm-session";
-/// Filter to service: the workload tier.
-pub const TIER: &str = "x-isotherm-tier";
-/// Filter to service: estimated prompt tokens and the maximum of output tokens, as `PROMPT[;OUTPUT_MAX]`.
-pub const TOKENS: &str = "x-isotherm-tokens";
-/// Service (or filter) to Envoy's route: the `cluster_header` target.
-pub const CLUSTER: &str = "x-isotherm-cluster";
-/// Service to Envoy: `ip:port[,ip:port...]`, the chosen endpoint and its fallbacks (Gateway API Inference Extension).
-pub const DESTINATION: &str = "x-gateway-destination-endpoint";
-/// Gateway to service or client: the endpoint that served (Gateway API Inference Extension).
-pub const DESTINATION_SERVED: &str = "x-gateway-destination-endpoint-served";
-/// Region to region: who forwarded this request.
-pub const ORIGIN: &str = "x-isotherm-origin";
-/// Region to region, and back to the region that forwarded: the regions that were tried, comma-separated, in order.
-pub const TRIED: &str = "x-isotherm-tried";
-/// Service to the region that forwarded: why the request was refused, such as `region_full`.
-pub const REFUSED: &str = "x-isotherm-refused";
-/// Envoy to service, as metadata of the gRPC call and never of a request: which of Envoy's listeners the request came
-/// by. [`ORIGIN`] and [`TRIED`] are believed only where it says [`LISTENER_REGIONS`].
-pub const LISTENER: &str = "x-isotherm-listener";
+/// A header of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// The name, in lower case.
+    pub name: &'static str,
+    /// The component that sets the header.
+    pub sender: &'static str,
+    /// The component that reads the header.
+    pub receiver: &'static str,
+    /// The bound of the value.
+    pub bound: &'static str,
+    /// The content of the value.
+    pub content: &'static str,
+}
+
+/// Declares a constant for each header and the table [`ALL`].
+macro_rules! headers {
+    ($($constant:ident = $name:literal, $sender:literal => $receiver:literal, $bound:literal, $content:literal;)*) => {
+        $(#[doc = $content] pub const $constant: &str = $name;)*
+
+        /// Every header.
+        pub const ALL: &[Header] = &[$(Header {
+            name: $name,
+            sender: $sender,
+            receiver: $receiver,
+            bound: $bound,
+            content: $content,
+        }),*];
+    };
+}
+
+headers! {
+    FINGERPRINT = "x-isotherm-fingerprint", "filter" => "service", "6,144 bytes",
+        "The fingerprint of the prompt: its length and its chain of block hashes, in base64url.";
+    MODEL = "x-isotherm-model", "filter" => "service", "256 bytes",
+        "The model that the request names, percent-encoded.";
+    SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "256 bytes",
+        "The session key, percent-encoded. Envoy hashes it when the service is unavailable.";
+    TIER = "x-isotherm-tier", "filter" => "service", "one of the three tiers",
+        "The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`.";
+    TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",
+        "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
+    CLUSTER = "x-isotherm-cluster", "filter, service" => "Envoy's route", "a cluster of the configuration",
+        "The cluster for the request (`cluster_header`).";
+    DESTINATION = "x-gateway-destination-endpoint", "service" => "Envoy", "one replica and its fallbacks",
+        "The selected endpoint and its fallbacks, as `ip:port[,ip:port...]` (Gateway API Inference Extension).";
+    DESTINATION_SERVED = "x-gateway-destination-endpoint-served", "gateway" => "service, client", "one address",
+        "The endpoint that responded (Gateway API Inference Extension).";
+    ORIGIN = "x-isotherm-origin", "service" => "another region", "the name of a region",
+        "The region that forwarded the request.";
+    TRIED = "x-isotherm-tried", "service" => "another region and back", "the names of the regions",
+        "The regions that were tried, in order, separated by commas.";
+    REFUSED = "x-isotherm-refused", "service" => "the region that forwarded", "one reason",
+        "The reason for which the region refused the request, such as `region_full`.";
+    LISTENER = "x-isotherm-listener", "Envoy" => "service", "one word",
+        "The listener of the request, in the metadata of the gRPC call and never in a request. The service believes `x-isotherm-origin` and `x-isotherm-tried` only where the value is `regions`.";
+    OUTCOME = "x-isotherm-outcome", "filter" => "service", "512 bytes",
+        "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`, without unknown fields.";
+    DECIDED = "x-isotherm-decided", "filter" => "Envoy's matchers", "10 bytes",
+        "The number of a request that was decided on the decision stream. Envoy skips external processing for it.";
+    DECISION = "x-isotherm-decision", "service" => "client", "2,048 bytes of the next region",
+        "The reason for the decision, where the configuration exposes it.";
+}
+
 /// The value of [`LISTENER`] on the listeners that only regions reach.
 pub const LISTENER_REGIONS: &str = "regions";
-/// Response trailer, filter to service: how the request ended. See [`crate::outcome`].
-pub const OUTCOME: &str = "x-isotherm-outcome";
-/// The filter's request role to the matchers of what Envoy need not make then: the number under which the request was decided
-/// on the decision stream. External processing is not asked about a request that has it.
-pub const DECIDED: &str = "x-isotherm-decided";
-/// Service to client, opt-in: why the request went where it went.
-pub const DECISION: &str = "x-isotherm-decision";
-/// What every internal header begins with; the edge removes all of them from what clients send.
+/// The prefix of internal headers. The filter at the edge of the network removes them from the requests of clients.
 pub const PREFIX: &str = "x-isotherm-";

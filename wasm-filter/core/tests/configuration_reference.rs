@@ -1,0 +1,164 @@
+//! `docs/filter-configuration.md` lists the keys that the parser accepts, with their defaults; `UPDATE_DOCS=1` writes it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that fails may panic"
+)]
+
+use std::fmt::Write as _;
+use std::fs;
+
+use isotherm_wasm_filter_core::PluginConfig;
+
+/// A key: its name, type, default as JSON (empty where the key is required) and meaning.
+type Key = (&'static str, &'static str, &'static str, &'static str);
+
+const ROLE: Key = (
+    "role",
+    "`request` or `response`",
+    "",
+    "The role of this instance: before or after the external processor.",
+);
+
+const REQUEST: [Key; 9] = [
+    ROLE,
+    (
+        "pools",
+        "list of `{models, cluster}`",
+        "[]",
+        "The cluster of each model. A model belongs to one entry.",
+    ),
+    (
+        "default_cluster",
+        "name",
+        "null",
+        "The cluster for every other model. Without it the filter sets no cluster.",
+    ),
+    (
+        "buffer_bytes_max",
+        "bytes",
+        "716800",
+        "The most bytes of a body that the filter holds before it releases the request.",
+    ),
+    (
+        "request_body_buffer_limit",
+        "bytes",
+        "0",
+        "The limit of the same name in Envoy's route, if it is set there. At least 1 MiB above `buffer_bytes_max` it allows large reads over HTTP/1.",
+    ),
+    (
+        "session",
+        "list of sources",
+        r#"[{"header":"x-session-id"},{"body":"session_id"},{"body":"prompt_cache_key"},{"body":"conversation"},{"body":"user"},{"body":"metadata.session_id"},{"body":"metadata.user_id"},"client_address"]"#,
+        "The sources of the session key, best first.",
+    ),
+    (
+        "tier",
+        "list of sources",
+        r#"[{"header":"x-tier"},{"body":"metadata.tier"}]"#,
+        "The sources of the workload tier, best first. `client_address` is no source of a tier.",
+    ),
+    (
+        "trusted_origin",
+        "boolean",
+        "false",
+        "Whether requests come from the filters of other regions, whose internal headers are kept.",
+    ),
+    (
+        "decision_stream",
+        "object",
+        "null",
+        "The decision stream to the service. It excludes `trusted_origin`.",
+    ),
+];
+
+const DECISION_STREAM: [Key; 3] = [
+    ("cluster", "name", "", "Envoy's cluster of the service."),
+    (
+        "timeout_ms",
+        "milliseconds",
+        "500",
+        "The longest that the filter holds a request without a message from the service.",
+    ),
+    (
+        "decision",
+        "boolean",
+        "false",
+        "Whether clients see the header `x-isotherm-decision`.",
+    ),
+];
+
+const RESPONSE: [Key; 2] = [
+    ROLE,
+    (
+        "decision",
+        "boolean",
+        "false",
+        "Whether clients see the header `x-isotherm-decision`.",
+    ),
+];
+
+const HEAD: &str = r#"# Configuration of the filter
+
+Envoy passes this configuration to the filter as JSON (`google.protobuf.StringValue`). The filter refuses an unknown key, and its
+error lists every mistake.
+
+This page is checked against the parser: `UPDATE_DOCS=1 cargo test -p isotherm-wasm-filter-core --test configuration_reference`.
+
+A source is one of `{"header": NAME}`, `{"cookie": NAME}`, `{"body": PATH}` and `"client_address"`. A path is a dotted path of
+members such as `metadata.session_id`; a path to an object means its member `id`. A name consists of visible ASCII characters.
+"#;
+
+#[test]
+fn the_configuration_reference_lists_every_key_with_its_default() {
+    let mut text = HEAD.to_owned();
+    for (title, context, keys) in [
+        (
+            "Role `request`",
+            r#"{"role":"request",@}"#,
+            REQUEST.as_slice(),
+        ),
+        (
+            "`decision_stream`",
+            r#"{"role":"request","decision_stream":{"cluster":"c",@}}"#,
+            &DECISION_STREAM,
+        ),
+        ("Role `response`", r#"{"role":"response",@}"#, &RESPONSE),
+    ] {
+        let parse = |member: &str| PluginConfig::parse(context.replace('@', member).as_bytes());
+        let error = parse(r#""?":1"#).unwrap_err().to_string();
+        let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.0)).collect();
+        assert!(
+            error.contains(&names.join(", ")) || error.contains(&names.join(" or ")),
+            "{title}: {error}"
+        );
+        let default = PluginConfig::parse(context.replace(",@", "").as_bytes()).unwrap();
+        write!(
+            text,
+            "\n## {title}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
+        )
+        .unwrap();
+        for (name, kind, value, meaning) in keys {
+            let shown = if value.is_empty() {
+                "required".to_owned()
+            } else {
+                let explicit = parse(&format!(r#""{name}":{value}"#)).unwrap();
+                assert_eq!(format!("{explicit:?}"), format!("{default:?}"), "{name}");
+                format!("`{value}`")
+            };
+            writeln!(text, "| `{name}` | {kind} | {shown} | {meaning} |").unwrap();
+        }
+    }
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/filter-configuration.md"
+    );
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(path, &text).unwrap();
+    }
+    let written = fs::read_to_string(path).unwrap();
+    assert!(
+        written == text,
+        "docs/filter-configuration.md is out of date: run this test with UPDATE_DOCS=1"
+    );
+}
