@@ -55,8 +55,8 @@ EXTENSIONS
       -set_serial "0x$(openssl rand -hex 16)" -days $days_of_a_region -extfile "$work/extensions" -out "$work/region.pem"; } \
     2>"$work/log" || { cat "$work/log" >&2; exit 1; }
 
-  # Moved, not written: nobody reads half a file. Between the two moves key and certificate do not belong together;
-  # whoever reads then keeps what it has, and reads again after the second.
+  # Moved, not written, so that no reader sees half a file. Between the two moves key and certificate do not match;
+  # Envoy and the service then keep the old pair, and read again after the second move.
   tls=$folder/$region/tls
   mkdir -p "$tls"
   for file in region.key region.pem; do

@@ -136,7 +136,7 @@ impl Gateway {
     /// Sets which certificate may forward requests of which region.
     fn set_forwarding_policies(&self, document: &mut Document) -> anyhow::Result<()> {
         let path = format!(
-            "{LISTENERS}/name=regions/{FILTERS}/name=isotherm.guests/typed_config/rules/policies"
+            "{LISTENERS}/name=regions/{FILTERS}/name=isotherm.forwarded_requests/typed_config/rules/policies"
         );
         let example = Document::from(document.get(&format!("{path}/eu"))?.clone());
         let mut policies = serde_json::Map::new();
