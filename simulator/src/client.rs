@@ -40,7 +40,7 @@ struct State {
     waiting: Lists,
 }
 
-/// For each element the first that hangs on it, and the next one that hangs on the same.
+/// Linked lists: for each element, the first element that waits for it, and the next that waits for the same.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     first: Vec<u32>,
@@ -48,7 +48,7 @@ struct Lists {
 }
 
 impl Lists {
-    /// From what each element hangs on.
+    /// Builds the lists from the element that each element waits for.
     fn new(parents: impl ExactSizeIterator<Item = Option<usize>> + DoubleEndedIterator) -> Self {
         let mut lists = Self {
             first: vec![NONE; parents.len()],
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_follows_when_nothing_of_the_one_before_is_left() {
+    fn a_session_follows_when_the_session_before_has_ended() {
         let first = session(None, 0, &[None, Some(0), Some(1), None]);
         let workload = workload(vec![
             first,

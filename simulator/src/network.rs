@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// Delays of messages in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Between a client and the gateway of its own region.
+    /// Delay between a client and the gateway of its own region.
     pub client_to_region: Duration,
-    /// Between a service and a replica of the same region.
+    /// Delay between a service and a replica of the same region.
     pub service_to_replica: Duration,
-    /// Between two regions, where [`Self::links`] says nothing else.
+    /// Delay between two regions without an entry in [`Self::links`].
     pub between_regions: Duration,
-    /// Particular pairs of regions, the smaller number first.
+    /// Delays between particular pairs of regions, the smaller index first.
     pub links: BTreeMap<(usize, usize), Duration>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Between two regions; nothing within one.
+    /// Delay between two regions; zero within a region.
     #[must_use]
     pub fn between(&self, a: usize, b: usize) -> Duration {
         if a == b {
@@ -43,13 +43,13 @@ impl Network {
         link.copied().unwrap_or(self.between_regions)
     }
 
-    /// Between a client of one region and a gateway in another.
+    /// Delay between a client of a region and a gateway in another.
     #[must_use]
     pub fn to_gateway(&self, client: usize, gateway: usize) -> Duration {
         self.client_to_region + self.between(client, gateway)
     }
 
-    /// Between a service of one region and a replica of another.
+    /// Delay between a service of a region and a replica of another.
     #[must_use]
     pub fn to_replica(&self, service: usize, replica: usize) -> Duration {
         self.service_to_replica + self.between(service, replica)

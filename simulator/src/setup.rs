@@ -9,7 +9,7 @@ use crate::network::Network;
 
 /// Interval between probes of a replica: the service's default.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// Within what time a first token is wanted: what DualMap takes.
+/// Objective for the time to the first token: DualMap's.
 pub const SLO: Duration = Duration::from_secs(5);
 /// When a run is cut: no workload is that long, a run that does not end is.
 pub const LIMIT: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -29,7 +29,7 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// Parts of the policy that are switched off in every router.
     pub ablation: Option<Ablation>,
-    /// Between two probes of one replica. A probe says what the engine had when it read it, and is told after the way back.
+    /// Interval between probes of a replica. A probe reads the engine's load on arrival, and its result reaches the router after the way back.
     pub probe_interval: Duration,
     /// Objective for the time to the first token; only the figures use it.
     pub slo: Duration,
@@ -68,7 +68,7 @@ pub enum Arrangement {
     Central {
         /// Configuration of the router.
         config: RouterConfig,
-        /// Where it stands.
+        /// Region of the router.
         region: usize,
     },
     /// No router: the oracle, which sees into the engines.
@@ -120,7 +120,7 @@ impl Setup {
         Self::regions(vec![RegionSetup::new("one", config, replicas)], arrangement)
     }
 
-    /// These regions, with every default.
+    /// A set-up of these regions, with every default.
     #[must_use]
     pub fn regions(regions: Vec<RegionSetup>, arrangement: Arrangement) -> Self {
         Self {

@@ -25,7 +25,7 @@ fn at(seconds: u64, what: Action) -> Change {
 }
 
 #[test]
-fn a_replica_that_joins_is_used_from_then_on() {
+fn a_replica_that_joins_receives_requests() {
     let workload = chats(60, 3);
     let replica = ReplicaSetup::new(engine());
     let outcome = run(
@@ -46,7 +46,7 @@ fn a_replica_that_joins_is_used_from_then_on() {
 }
 
 #[test]
-fn a_replica_that_drains_or_leaves_gets_nothing_new_and_finishes_what_it_has() {
+fn a_draining_or_removed_replica_finishes_its_requests_and_receives_no_other() {
     let workload = chats(60, 3);
     for action in [Action::Drain { replica: 1 }, Action::Leave { replica: 1 }] {
         let outcome = run(&setup(2, vec![at(3, action)]), &workload);
@@ -80,7 +80,7 @@ fn a_replica_that_becomes_slow_takes_longer() {
 }
 
 #[test]
-fn a_run_that_is_cut_says_what_it_cut() {
+fn a_run_cut_at_its_limit_counts_the_cut_requests() {
     let workload = chats(60, 3);
     let mut setup = setup(1, vec![]);
     setup.limit = Duration::from_secs(5);

@@ -29,7 +29,7 @@ fn plan(requests_per_s: f64) -> Plan {
     }
 }
 
-fn told(plan: &Plan, comparison: &Comparison) -> (String, String) {
+fn rendered(plan: &Plan, comparison: &Comparison) -> (String, String) {
     let report = Report {
         plan,
         comparison,
@@ -43,7 +43,7 @@ fn figures(comparison: &Comparison, system: System) -> &Summary {
 }
 
 #[test]
-fn the_same_twice_and_the_baseline_and_the_oracle_beside_those_asked_for() {
+fn a_comparison_is_deterministic_and_includes_baseline_and_oracle() {
     let plan = plan(4.0);
     let (first, second) = (plan.compare(|_| ()), plan.compare(|_| ()));
     let names: Vec<&str> = first.rows.iter().map(|row| row.system.as_str()).collect();
@@ -51,8 +51,8 @@ fn the_same_twice_and_the_baseline_and_the_oracle_beside_those_asked_for() {
         names,
         ["prefix_tree", "cache_aware", "round_robin", "oracle"]
     );
-    assert_eq!(told(&plan, &first), told(&plan, &second));
-    let (text, json) = told(&plan, &first);
+    assert_eq!(rendered(&plan, &first), rendered(&plan, &second));
+    let (text, json) = rendered(&plan, &first);
     let best = first.best.unwrap();
     assert!(plan.policies.contains(&best));
     assert!(text.contains(&format!("Use {best}: ")), "{text}");
@@ -63,7 +63,7 @@ fn the_same_twice_and_the_baseline_and_the_oracle_beside_those_asked_for() {
 }
 
 #[test]
-fn a_saving_is_as_good_as_it_says() {
+fn a_saving_holds_when_it_is_run_again() {
     let mut savings = 0;
     for rate in [4.0, 6.5, 9.0] {
         let plan = plan(rate);

@@ -44,7 +44,7 @@ fn few(policy: PolicyName) -> RouterConfig {
 }
 
 #[test]
-fn every_policy_loses_nothing_whoever_decides() {
+fn no_request_is_lost_under_any_policy_and_arrangement() {
     let workload = two_crowds();
     for policy in PolicyName::ALL {
         let shared = run(&setup(Arrangement::Router(few(policy))), &workload);
@@ -67,7 +67,7 @@ fn every_policy_loses_nothing_whoever_decides() {
 }
 
 #[test]
-fn nothing_is_lost_while_replicas_come_and_go() {
+fn no_request_is_lost_while_replicas_join_and_leave() {
     let workload = two_crowds();
     let at = |ms, what| Change {
         at: Duration::from_millis(ms),

@@ -40,7 +40,7 @@ fn text(id: u64) -> Prompt {
 }
 
 #[test]
-fn it_goes_where_the_prompt_is_cached() {
+fn the_oracle_prefers_the_replica_with_the_cached_prompt() {
     // Two at once: the second finds the first replica busy.
     let mut workload = in_turn(vec![text(1)]);
     let second = in_turn(vec![text(2), text(2), text(2)]);
@@ -64,7 +64,7 @@ fn it_goes_where_the_prompt_is_cached() {
 }
 
 #[test]
-fn it_goes_where_the_engine_is_fast() {
+fn the_oracle_prefers_the_fast_engine() {
     let workload = in_turn(vec![text(1), text(2), text(1), text(2), text(1)]);
     let mut setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
     setup.regions[0].replicas[1] = ReplicaSetup {
@@ -87,7 +87,7 @@ fn it_goes_where_the_engine_is_fast() {
 }
 
 #[test]
-fn a_burst_is_spread_although_none_of_it_has_reached_an_engine() {
+fn the_oracle_spreads_a_burst_that_has_not_reached_the_engines() {
     let sessions = (0..3).map(|client| Session {
         region: 0,
         key: client,
@@ -113,7 +113,7 @@ fn a_burst_is_spread_although_none_of_it_has_reached_an_engine() {
 }
 
 #[test]
-fn nobody_who_sees_less_is_far_ahead_of_it() {
+fn no_shipped_policy_is_far_ahead_of_the_oracle() {
     let workload = chats(120, 4);
     let slo = Duration::from_secs(5);
     let mean = |arrangement| {
@@ -135,7 +135,7 @@ fn nobody_who_sees_less_is_far_ahead_of_it() {
 }
 
 #[test]
-fn without_a_replica_everybody_is_refused() {
+fn without_a_replica_every_request_is_rejected() {
     let workload = chats(3, 2);
     let outcome = run(
         &Setup::one_region(engine(), 0, Arrangement::Oracle),

@@ -46,7 +46,7 @@ fn setup(push: Push, probe_interval_ms: u64) -> Setup {
 }
 
 #[test]
-fn nothing_is_pushed_before_the_first_probe_is_back() {
+fn no_request_is_dispatched_before_the_first_probe_result() {
     let mut workload = burst();
     for session in &mut workload.sessions {
         session.starts = Duration::ZERO;
@@ -63,7 +63,7 @@ fn nothing_is_pushed_before_the_first_probe_is_back() {
 }
 
 #[test]
-fn what_waits_here_or_there_depends_on_the_mode() {
+fn the_push_mode_decides_whether_requests_wait_in_router_or_engine() {
     let queued = |push| {
         let outcome = run(&setup(push, 100), &burst());
         outcome
@@ -78,7 +78,7 @@ fn what_waits_here_or_there_depends_on_the_mode() {
 }
 
 #[test]
-fn seldom_probes_keep_requests_waiting() {
+fn rare_probes_keep_requests_in_the_queue() {
     let last = |interval_ms| {
         let outcome = run(&setup(Push::Pending, interval_ms), &burst());
         let dispatched = outcome.requests.iter().map(|request| request.dispatched);

@@ -201,7 +201,7 @@ fn check(seed: u64, setup: &Setup, workload: &Workload, outcome: &Outcome) {
 }
 
 #[test]
-fn every_request_ends_once_whatever_happens() {
+fn every_request_ends_once_under_random_changes() {
     let (mut answered, mut refused, mut forwarded) = (0, 0, 0);
     for seed in 0..SEEDS {
         let mut random = SmallRng::seed_from_u64(seed);

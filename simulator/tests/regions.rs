@@ -42,7 +42,7 @@ fn served_by(outcome: &Outcome, region: usize) -> u64 {
 }
 
 #[test]
-fn a_full_region_forwards_and_a_local_one_does_not() {
+fn a_full_region_forwards_unless_routing_is_region_local() {
     let workload = crowd();
     let config = outstanding(PolicyName::PrefixTree);
     let shared = run(&two(Arrangement::Router(config.clone())), &workload);
@@ -64,7 +64,7 @@ fn a_full_region_forwards_and_a_local_one_does_not() {
 }
 
 #[test]
-fn what_is_forwarded_pays_for_the_way() {
+fn forwarded_requests_pay_the_network_delay() {
     let setup = two(Arrangement::Router(outstanding(
         PolicyName::LeastOutstanding,
     )));
@@ -77,7 +77,7 @@ fn what_is_forwarded_pays_for_the_way() {
 }
 
 #[test]
-fn one_router_for_all_regions_reaches_every_replica_from_afar() {
+fn a_central_router_reaches_the_replicas_of_all_regions() {
     let workload = chats(30, 2);
     let setup = two(Arrangement::Central {
         config: config(PolicyName::RoundRobin),
@@ -97,7 +97,7 @@ fn one_router_for_all_regions_reaches_every_replica_from_afar() {
 }
 
 #[test]
-fn regions_repeat_themselves_too() {
+fn runs_with_regions_are_deterministic() {
     let workload = crowd();
     let setup = two(Arrangement::Router(config(PolicyName::PrefixTree)));
     assert_eq!(run(&setup, &workload), run(&setup, &workload));

@@ -12,7 +12,7 @@ use isotherm_simulator::{Arrangement, Setup, run};
 use support::{chats, check_conservation, config, engine, step};
 
 #[test]
-fn one_request_takes_what_the_engine_and_the_network_take() {
+fn a_single_request_takes_the_time_of_engine_and_network() {
     let workload = Workload {
         name: "one".into(),
         sessions: vec![Session {

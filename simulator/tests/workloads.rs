@@ -52,7 +52,7 @@ fn play(name: &str, seed: u64, arrangement: Arrangement) -> (Workload, Outcome) 
 }
 
 #[test]
-fn nothing_is_lost_under_any_policy_in_any_mode() {
+fn no_request_is_lost_under_any_policy_in_any_push_mode() {
     for (name, _) in NAMES {
         for policy in PolicyName::ALL {
             for push in MODES {
@@ -70,7 +70,7 @@ fn nothing_is_lost_under_any_policy_in_any_mode() {
 }
 
 #[test]
-fn every_workload_repeats_itself_and_another_seed_is_another_run() {
+fn every_workload_is_deterministic_and_depends_on_the_seed() {
     for (name, _) in NAMES {
         // A random policy, a policy that learns, and the default.
         for policy in [

@@ -14,7 +14,7 @@ use crate::model::{Config, Preset};
 #[derive(Debug, Parser)]
 #[command(name = "isotherm-engine", version)]
 pub struct Cli {
-    /// Where to listen; port 0 takes a free one. Replica i listens on the port plus i, unless it is 0
+    /// Address to listen on; port 0 takes a free one. Replica i listens on the port plus i, unless the port is 0
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
     /// Independent engines in this process
@@ -90,7 +90,7 @@ impl Cli {
         }
     }
 
-    /// Where replica `index` listens.
+    /// Address of replica `index`.
     #[must_use]
     pub fn address(&self, index: u16) -> SocketAddr {
         let mut address = self.listen;

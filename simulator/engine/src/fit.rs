@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::model::{Engine, EventKind, Preset, Request, RequestId};
 
-/// Where a preset's measurements are, and what their figures mean.
+/// Source of a preset's measurements, and the meaning of their figures.
 struct Source {
     preset: Preset,
     file: &'static str,

@@ -34,7 +34,7 @@ fn start(arguments: &[&str], replicas: usize) -> (Child, Vec<String>) {
 }
 
 #[tokio::test]
-async fn each_replica_says_where_it_listens_and_is_an_engine_of_its_own() {
+async fn each_replica_prints_its_address_and_has_its_own_engine() {
     let (mut child, addresses) = start(
         &["--replicas", "3", "--speed", "1000", "--model", "tiny"],
         3,
@@ -65,7 +65,7 @@ async fn each_replica_says_where_it_listens_and_is_an_engine_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_ordered_crash_ends_the_process_with_a_status_of_its_own() {
+async fn an_ordered_crash_ends_the_process_with_its_own_exit_code() {
     let (mut child, addresses) = start(&["--fault", "crash_ms=100"], 1);
     assert_eq!(addresses.len(), 1);
     let status = tokio::task::spawn_blocking(move || child.wait())

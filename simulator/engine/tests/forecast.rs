@@ -93,7 +93,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_cached_need_not_be_computed() {
+fn the_forecast_leaves_out_cached_tokens() {
     let mut engine = engine(4_096);
     let first = request(1, 800, 1);
     engine.submit(Duration::ZERO, first.clone());
@@ -114,7 +114,7 @@ fn what_is_cached_need_not_be_computed() {
 }
 
 #[test]
-fn what_never_fits_is_never() {
+fn the_forecast_of_an_oversized_request_is_never() {
     let engine = engine(4);
     let arrival = Arrival {
         prompt_tokens: 800,

@@ -172,7 +172,7 @@ async fn a_stream_has_a_role_text_a_reason_and_its_usage_last() {
 }
 
 #[tokio::test]
-async fn every_api_answers_in_its_own_form_whole_and_streamed() {
+async fn every_api_responds_in_its_own_format_whole_and_streamed() {
     let server = Server::start("--speed 1000").await;
     let cases = [
         (
@@ -250,7 +250,7 @@ async fn embeddings_depend_on_the_text_alone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_openais_form() {
+async fn errors_have_openais_format() {
     let server = Server::start("--speed 1000 --context-tokens-max 100").await;
     let status = async |path: &str, body: &str| {
         let request = server
@@ -352,7 +352,7 @@ async fn the_metrics_page_has_sglangs_names_when_asked() {
 }
 
 #[tokio::test]
-async fn a_load_report_comes_with_whole_answers_to_who_asks() {
+async fn a_load_report_comes_with_whole_responses_on_request() {
     let server = Server::start("--speed 1000").await;
     let report = async |format: Option<&str>, stream: bool| {
         let mut body = chat("hello", 2);
@@ -383,7 +383,7 @@ async fn a_load_report_comes_with_whole_answers_to_who_asks() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_frees_its_place_at_once() {
+async fn a_client_that_disconnects_frees_its_blocks_at_once() {
     let server = Server::start("--speed 1 --sequences-max 1").await;
     let mut body = chat("hello", 500);
     body["stream"] = json!(true);
@@ -417,7 +417,7 @@ async fn a_client_that_leaves_frees_its_place_at_once() {
 }
 
 #[tokio::test]
-async fn the_history_tells_how_long_requests_waited() {
+async fn the_load_history_shows_how_long_requests_waited() {
     let server = Server::start("--speed 20 --sequences-max 1").await;
     let body = chat("hello", 20);
     let path = "/v1/chat/completions";
@@ -455,7 +455,7 @@ async fn the_speed_factor_scales_real_time() {
 }
 
 #[tokio::test]
-async fn faults_do_what_they_say() {
+async fn injected_faults_take_effect() {
     let server = Server::start("--speed 1000").await;
     let quick = Duration::from_millis(300);
     let path = "/v1/chat/completions";
@@ -564,7 +564,7 @@ async fn an_image_of_many_megabytes_is_a_few_tokens() {
 }
 
 #[tokio::test]
-async fn a_request_id_is_kept_or_given() {
+async fn a_request_id_is_kept_or_assigned() {
     let server = Server::start("--speed 1000").await;
     let request = server
         .client

@@ -145,7 +145,7 @@ fn a_long_prompt_is_computed_in_chunks_while_others_decode() {
 }
 
 #[test]
-fn when_blocks_run_out_the_last_to_start_begins_again_and_still_finishes() {
+fn preemption_restarts_the_youngest_sequence_which_still_finishes() {
     let mut engine = Engine::new(small(12));
     engine.submit(ms(0), request(1, 1, 0, 64, 100));
     engine.submit(ms(0), request(2, 2, 0, 64, 100));
@@ -157,7 +157,7 @@ fn when_blocks_run_out_the_last_to_start_begins_again_and_still_finishes() {
 }
 
 #[test]
-fn what_arrives_during_a_step_is_not_yet_waiting() {
+fn a_request_that_arrives_during_a_step_is_not_yet_waiting() {
     let mut engine = Engine::new(Config {
         sequences_max: 1,
         ..small(64)
@@ -178,7 +178,7 @@ fn what_arrives_during_a_step_is_not_yet_waiting() {
 }
 
 #[test]
-fn an_aborted_request_frees_its_place_at_once() {
+fn an_aborted_request_frees_its_blocks_at_once() {
     let mut engine = Engine::new(Config {
         sequences_max: 1,
         ..small(64)
@@ -199,7 +199,7 @@ fn an_aborted_request_frees_its_place_at_once() {
 }
 
 #[test]
-fn what_cannot_be_served_is_rejected() {
+fn requests_that_cannot_be_served_are_rejected() {
     let mut engine = Engine::new(Config {
         waiting_max: 1,
         ..small(16)

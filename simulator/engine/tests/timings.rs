@@ -9,7 +9,7 @@ use isotherm_engine::model::Preset;
 const ERROR_MAX: f64 = 0.10;
 
 #[test]
-fn the_presets_reproduce_what_was_measured() -> Result<(), String> {
+fn the_presets_reproduce_the_measurements() -> Result<(), String> {
     let Some(data) = std::env::var_os("ISOTHERM_DATA") else {
         println!(
             "skipped: the measurements are not part of the project; ISOTHERM_DATA names where they are"

@@ -34,10 +34,10 @@ const SYSTEMS: [&str; 5] = [DUAL_MAP, PREBLE, MIN_TTFT, LEAST_LOADED, PREFIX_TRE
 /// Systems that the paper ranks below DualMap.
 const BELOW: [&str; 3] = [PREBLE, MIN_TTFT, LEAST_LOADED];
 const SEEDS: u64 = 1;
-/// Of two goodputs that differ by less, none is called higher: the rates are coarser than that.
+/// Relative difference below which two goodputs count as equal: the rates are coarser.
 const TIE: f64 = 0.02;
 
-/// Longer than any run.
+/// A time longer than any run.
 const NEVER: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// An assumption, varied.

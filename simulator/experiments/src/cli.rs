@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Also writes NAME.md with the command, the commit, the date and the machine into this directory, such as docs/results
     #[arg(long, value_name = "DIRECTORY")]
     pub markdown: Option<PathBuf>,
-    /// Where the reports go [default: target/experiments]
+    /// Directory of the reports [default: target/experiments]
     #[arg(long)]
     pub output: Option<PathBuf>,
 }

@@ -173,7 +173,7 @@ mod tests {
     use crate::rows::tests::row;
 
     #[test]
-    fn what_holds_at_the_last_rate_is_a_goodput_of_at_least_that() {
+    fn a_goodput_reached_at_the_last_rate_is_a_lower_bound() {
         let shown = |last: f64| {
             let rows = [(1.0, 0.95), (2.0, last)].map(|(rate, share)| {
                 let mut row = row(TOOLS, DUAL_MAP, rate, 1, 0.0);

@@ -91,7 +91,7 @@ fn goodputs(rows: &Rows, group: &str) -> Table {
     }))
 }
 
-/// By how much DualMap is above the best baseline, as a share of it.
+/// Relative gain of DualMap over the best baseline.
 fn gain(rows: &Rows, group: &str, rate: f64) -> f64 {
     let best = best_attainment(rows, group, &BASELINES, rate);
     rows.mean(group, DUAL_MAP, rate, attainment) / best - 1.0

@@ -78,7 +78,7 @@ fn section(rows: &Rows, group: &str) -> Section {
         ))
 }
 
-/// By how much DualMap's figure is below that of the best baseline, at each rate.
+/// Relative saving of DualMap against the best baseline, at each rate.
 fn savings(rows: &Rows, group: &str, rates: &[f64], figure: Figure) -> Vec<f64> {
     rates
         .iter()

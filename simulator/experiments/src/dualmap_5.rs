@@ -166,7 +166,7 @@ fn table(rows: &Rows, rate: f64) -> Table {
     }))
 }
 
-/// By how much the first has less than the second, as a share of it.
+/// Relative saving of the first system of a pair against the second.
 fn less(rows: &Rows, rate: f64, pair: (&str, &str), figure: Figure) -> f64 {
     1.0 - rows.ratio(CONVERSATION, pair, rate, figure)
 }

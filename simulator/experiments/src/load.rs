@@ -55,7 +55,7 @@ pub(crate) fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
     ])
 }
 
-/// Of all replicas over all of the run, the share that was in the pool: 1, unless replicas come or go.
+/// Share of replica time in the pool: 1, unless replicas join or leave.
 fn in_pool(outcome: &Outcome) -> f64 {
     let there = outcome.samples.iter().map(|sample| sample.replicas.len());
     let all = outcome.samples.len() * outcome.replicas.len();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_beside_a_free_replica_is_waste() {
+    fn requests_that_wait_beside_an_idle_engine_are_counted() {
         let sent = RequestRecord {
             session: 0,
             step: 0,

@@ -154,7 +154,7 @@ mod tests {
     const GAIN: PaperFigure = PaperFigure::range(1.07, 1.18, Unit::Times, "SkyLB, Figure 10");
 
     #[test]
-    fn ours_lies_somewhere() {
+    fn the_measured_range_has_a_relation_to_the_papers() {
         let place = |ours: &[f64]| PaperComparison::over("gain", GAIN, ours).relation();
         assert_eq!(place(&[1.1]), "as stated");
         assert_eq!(place(&[1.0, 1.25]), "as stated");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_shown_in_the_same_unit() {
+    fn paper_and_measured_figures_share_a_unit() {
         assert_eq!(GAIN.to_string(), "1.07 × to 1.18 ×");
         assert_eq!(
             PaperComparison::one("gain", GAIN, 1.5).ours_text(),

@@ -75,7 +75,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
 }
 
 #[test]
-fn names_are_unique_and_a_wrong_one_is_answered_with_all_of_them() {
+fn names_are_unique_and_an_unknown_name_lists_all() {
     let error = registry::named("skylb-99").err().unwrap().to_string();
     for experiment in EXPERIMENTS {
         assert_eq!(registry::named(experiment.name).unwrap().len(), 1);

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_written_or_the_first_that_cannot_be_is_named() {
+    fn files_are_written_or_the_first_failure_is_named() {
         let directory = std::env::temp_dir().join(format!("isotherm-files-{}", std::process::id()));
         let inner = directory.join("a/b");
         let [one, two] = write(&inner, [("1.txt", "one".into()), ("2.txt", "two".into())]).unwrap();

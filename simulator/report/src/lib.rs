@@ -54,7 +54,7 @@ pub mod page;
 pub mod palette;
 mod render;
 mod report;
-pub mod table;
+mod table;
 
 pub use facts::RunFacts;
 pub use report::{Conclusion, Content, Format, Report, Section};

@@ -14,9 +14,9 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(110, 110, 110),
 ];
 
-/// Of axes.
+/// Colour of axes.
 pub const GREY: RGBColor = RGBColor(90, 90, 90);
-/// Of text.
+/// Colour of text.
 pub const TEXT: RGBColor = RGBColor(34, 34, 34);
 
 /// The colour of a series.

@@ -138,37 +138,6 @@ impl Table {
     }
 }
 
-/// A table as text, put together by hand; it goes when the demo has moved to [`Table`].
-#[must_use]
-pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: Vec<usize> = (0..N)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(String::len)
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut table = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            match column {
-                0 => line.push_str(&format!("{cell:<width$}")),
-                _ => line.push_str(&format!("  {cell:>width$}")),
-            }
-        }
-        table.push_str(line.trim_end());
-        table.push('\n');
-        if index == 0 {
-            table.push_str(&"-".repeat(line.len()));
-            table.push('\n');
-        }
-    }
-    table
-}
-
 fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let quoted = |cell: &str| {
         if cell.contains([',', '"', '\n']) {

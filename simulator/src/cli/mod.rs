@@ -26,7 +26,7 @@ struct Cli {
     /// Recorded traffic.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Generated traffic instead, by its name; a wrong one lists them.
+    /// Name of generated traffic; an unknown name lists all.
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Number of replicas, over all regions. [default: 8, in several regions 4 for each; a generated workload's own]
@@ -35,7 +35,7 @@ struct Cli {
     /// Engine of the replicas; a wrong name lists all. [default: llama-3.1-8b-l4; a generated workload's own]
     #[arg(long, value_name = "NAME")]
     engine: Option<Preset>,
-    /// In how many regions. [default: as many as the traffic comes from]
+    /// Number of regions. [default: as many as the traffic comes from]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     regions: Option<u16>,
     /// Policies to compare, separated by commas. [default: all]
@@ -44,16 +44,16 @@ struct Cli {
     /// When a replica may be sent another request: `pending`, `outstanding:N` or `blind`.
     #[arg(long, value_name = "MODE", default_value = "pending", value_parser = push)]
     push: Push,
-    /// Within how many seconds a first token is wanted.
+    /// Objective for the time to the first token, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     slo: f64,
-    /// Play it at so many requests a second on average.
+    /// Average rate of the traffic, in requests a second.
     #[arg(long, value_name = "PER_SECOND", value_parser = positive, conflicts_with = "speed_up")]
     rate: Option<f64>,
-    /// Play a trace so many times as fast.
+    /// Speed of a trace, as a multiple of the recorded speed.
     #[arg(long, value_name = "TIMES", value_parser = positive, conflicts_with = "workload")]
     speed_up: Option<f64>,
-    /// Only so many requests, from the start of a trace.
+    /// Number of requests to play, from the start of a trace.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "workload")]
     first: Option<u32>,
     /// Cut longer prompts of a trace, tokens.

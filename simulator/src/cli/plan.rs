@@ -15,7 +15,7 @@ use super::Cli;
 /// Replicas where nothing says how many: in one region, and in each of several.
 const REPLICAS: usize = 8;
 const REPLICAS_A_REGION: usize = 4;
-/// Of a trace, this part only warms the caches.
+/// The inverse of the share of a trace that only warms the caches.
 const WARMUP_PART: usize = 10;
 
 /// The comparison that is asked for; or what to say instead.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_follows_from_the_traffic() {
+    fn absent_options_follow_from_the_traffic() {
         let plan_of = |line: &str| plan(&parse(line).unwrap()).unwrap();
         let tools = plan_of("--workload tools --scale 0.1");
         assert_eq!(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_says_what_would_be_right() {
+    fn a_wrong_command_line_names_the_valid_values() {
         for (line, wanted) in [
             ("", "--trace <FILE>|--workload <NAME>"),
             (

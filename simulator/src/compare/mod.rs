@@ -43,7 +43,7 @@ pub struct Plan {
     pub policies: Vec<PolicyName>,
     /// When a replica may be sent another request.
     pub push: Push,
-    /// Within what time a first token is wanted.
+    /// Objective for the time to the first token.
     pub slo: Duration,
     /// Seed of everything random.
     pub seed: u64,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_serves_most_in_time_and_then_soonest() {
+    fn the_best_policy_has_most_requests_within_the_objective_then_the_lowest_p90() {
         let (a, b, c) = (
             PolicyName::PrefixTree,
             PolicyName::CacheAware,

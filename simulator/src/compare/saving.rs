@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn as_good_is_as_good_in_everything() {
+    fn a_saving_keeps_every_figure() {
         let baseline = Summary {
             requests: 100,
             failed: 1,

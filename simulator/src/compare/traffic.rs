@@ -21,7 +21,7 @@ pub struct Traffic {
 pub enum TrafficError {
     /// The file cannot be read, or is no trace.
     Trace(TraceFileError),
-    /// There is no such workload.
+    /// No workload has this name.
     Unknown(String),
     /// This workload has no rate that can be set.
     NoRate(String),
@@ -79,7 +79,7 @@ impl Traffic {
     /// A generated workload, by the name of a kind or of a standard one.
     ///
     /// # Errors
-    /// There is none of this name, or it has no rate to set.
+    /// When no workload has this name, or the workload has no rate to set.
     pub fn generated(
         name: &str,
         seed: u64,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_can_be_put_in_one_region_or_spread_over_several() {
+    fn clients_can_be_in_one_region_or_spread_over_several() {
         let chat = Traffic::generated("chat-wildchat", 1, 0.1, None).unwrap();
         let one = chat.clone().in_regions(1).unwrap();
         assert!(

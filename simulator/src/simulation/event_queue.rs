@@ -1,6 +1,6 @@
 //! The event queue: a heap of events in the order of time, and of entry among equal times.
 //!
-//! That order is the whole of a run's determinism: nothing else decides between two events of one instant.
+//! Runs are deterministic because nothing else orders two events of an instant.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -11,7 +11,7 @@ use isotherm_router::{Event, PeerId, PeerReport, PeerSpec};
 use super::event_queue::{Ns, SimEvent};
 use super::{Simulation, nanos, time};
 
-/// Between two heartbeats to one peer: the service's default.
+/// Interval between heartbeats to a peer: the service's default.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
 /// A link: a region that sends heartbeats to another.

@@ -8,9 +8,9 @@ use super::replica::State;
 use super::time;
 use crate::record::{ReplicaSample, Sample};
 
-/// Between two samples, at first.
+/// Initial interval between samples.
 pub(super) const EVERY_NS: Ns = 1_000_000_000;
-/// With more samples than this every other one is dropped, and they are taken half as often.
+/// Number of samples above which every other sample is dropped and the interval doubles.
 const SAMPLES_MAX: usize = 8_192;
 
 impl Simulation<'_> {

@@ -18,7 +18,7 @@ use crate::record::{Outcome, ReplicaSample, RequestRecord};
 pub struct Summary {
     /// Requests counted.
     pub requests: usize,
-    /// Of those, refused or cut off.
+    /// Counted requests that were rejected or cut off.
     pub failed: usize,
     /// Prompt tokens found in caches, of all prompt tokens of answered requests.
     pub hit_ratio: f64,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_counted_requests() {
+    fn figures_leave_out_the_warmup() {
         let mut requests: Vec<RequestRecord> = (1..=10).map(|i| answered(10 + i, i)).collect();
         requests.push(refused(15));
         requests.push(RequestRecord {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_of_what_ended_while_clients_sent_however_long_the_last_answer_is() {
+    fn throughput_counts_responses_that_end_while_clients_send() {
         let mut requests: Vec<RequestRecord> = (0..100).map(|i| answered(i, 1)).collect();
         let throughput = |requests: &[RequestRecord], sends_until| {
             let outcome = Outcome {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn balance_is_the_mean_over_samples_with_work_while_requests_are_sent() {
+    fn balance_is_the_mean_over_samples_with_pending_work() {
         let outcome = Outcome {
             requests: vec![answered(10, 1), answered(20, 1)],
             samples: vec![
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_figures_too() {
+    fn an_empty_run_has_default_figures() {
         assert_eq!(Outcome::default().summary(s(5)), Summary::default());
     }
 }

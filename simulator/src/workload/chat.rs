@@ -27,7 +27,7 @@ pub struct Chat {
     pub name: &'static str,
     /// Conversations that go on at any time, by region.
     pub clients: Vec<usize>,
-    /// Nothing is sent after this.
+    /// End of sending.
     pub duration: Duration,
     /// Mean of the time between an answer and the next message; exponential.
     pub think_s: f64,
@@ -54,7 +54,7 @@ pub struct Openings {
     pub popular: usize,
     /// Zipf exponent of the popular openings.
     pub exponent: f64,
-    /// Of the popular ones, the share that is of the client's region only.
+    /// Share of the popular openings that belong to the client's region only.
     pub local_share: f64,
     /// Share of conversations that begin with the user's own opening.
     pub own_share: f64,
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_as_similar_as_sky_lb_measured() {
+    fn similarity_of_requests_is_that_of_skylb() {
         for (chat, across, ratio) in [
             (Chat::wildchat(), 0.025, 7.60),
             (Chat::arena(), 0.077, 2.47),

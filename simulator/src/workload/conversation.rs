@@ -47,7 +47,7 @@ const BEFORE_S: f64 = 1_800.0;
 const TURNS_MAX: usize = 60;
 /// Length of the beginning that all prompts share, and of the rest of the shortest prompt.
 const COMMON_TOKENS: f64 = 888.0;
-/// Below, a prompt is one of the very short ones.
+/// Length below which a prompt counts as very short.
 const SHORT_TOKENS: u32 = 1_000;
 const SHORT_GOES_ON: f64 = 0.017;
 /// Continuations that keep only the first blocks.
@@ -163,7 +163,7 @@ mod tests {
 
     /// The trace's own figures, and how far the twin may be from them over a few seeds.
     #[test]
-    fn it_has_the_figures_of_the_trace() {
+    fn the_twin_has_the_figures_of_the_trace() {
         for seed in 1..=3 {
             let figures = TraceFigures::of(&Conversation::default().generate(seed));
             println!("seed {seed}: {figures:?}");

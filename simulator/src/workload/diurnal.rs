@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_varies_much_more_than_all_together() {
+    fn a_region_varies_much_more_than_all_regions_together() {
         let diurnal = Diurnal::default();
         let hours = |rate: &dyn Fn(f64) -> f64| {
             let rates: Vec<f64> = (0..24).map(|hour| rate(f64::from(hour) * 25.0)).collect();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_begin_as_the_rate_says() {
+    fn conversations_begin_at_the_diurnal_rate() {
         let diurnal = Diurnal::default();
         let counts = |from: f64, to: f64| {
             (1..=10)

@@ -138,7 +138,7 @@ impl Generator {
         }
     }
 
-    /// In how many regions its clients are.
+    /// Number of regions with clients.
     #[must_use]
     pub fn regions(&self) -> usize {
         match self {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_sessions_come_behind_what_they_wait_for() {
+    fn steps_and_sessions_come_after_the_steps_and_sessions_they_wait_for() {
         for (name, _) in NAMES {
             let workload = by_name(name, 0.1).unwrap().generate(1);
             for (at, session) in workload.sessions.iter().enumerate() {

@@ -11,9 +11,9 @@ use super::rng::{LogNormal, SeededRng, within};
 /// Lengths of a request, tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Of its prompt.
+    /// Prompt length in tokens.
     pub prompt: u32,
-    /// Of its answer.
+    /// Output length in tokens.
     pub answer: u32,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     ];
 
     #[test]
-    fn they_are_distributed_as_in_the_trace() {
+    fn lengths_are_distributed_as_in_the_trace() {
         let mut random = SeededRng::new(1);
         let drawn: Vec<Lengths> = (0..40_000).map(|_| sample(&mut random)).collect();
         let sorted = |of: fn(&Lengths) -> u32| {

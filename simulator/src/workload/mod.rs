@@ -40,7 +40,7 @@ pub struct Workload {
     pub sessions: Vec<Session>,
     /// Number of first requests that only warm the caches and are left out of the figures.
     pub warmup_requests: usize,
-    /// Nothing is sent after this: closed loops are cut here, so that every system is measured over the same time.
+    /// End of sending: closed loops are cut here, so that every system is measured over the same time.
     pub sends_until: Option<Duration>,
 }
 

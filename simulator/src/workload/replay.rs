@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_played_as_fast_as_asked() {
+    fn a_trace_is_played_at_the_wanted_rate() {
         let trace = trace(&[1_000, 2_000, 2_000, 5_000]);
         assert_eq!(
             times_ms(Replay::default(), &trace),

@@ -85,13 +85,13 @@ pub struct LogNormal {
 }
 
 impl LogNormal {
-    /// With this median and deviation of the logarithm.
+    /// A distribution with this median and this deviation of the logarithm.
     #[must_use]
     pub const fn new(median: f64, sigma: f64) -> Self {
         Self { median, sigma }
     }
 
-    /// With this mean and deviation, as papers give them.
+    /// A distribution with this mean and deviation, as papers give them.
     #[must_use]
     pub fn of_mean(mean: f64, deviation: f64) -> Self {
         let variance = (deviation / mean).mul_add(deviation / mean, 1.0).ln();
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_draws_the_same() {
+    fn the_same_seed_gives_the_same_values() {
         let draws = |seed| {
             let mut rng = SeededRng::new(seed);
             (rng.key(), rng.unit(), rng.normal(), rng.id())

@@ -7,11 +7,11 @@ use crate::prompt::Prompt;
 /// Mean prefix similarities of a workload, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Similarity {
-    /// Between requests of one user.
+    /// Similarity between requests of a user.
     pub within_user: f64,
-    /// Between requests of different users.
+    /// Similarity between requests of different users.
     pub across_users: f64,
-    /// Between requests of different regions.
+    /// Similarity between requests of different regions.
     pub across_regions: f64,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use crate::prompt::Piece;
 
     #[test]
-    fn it_is_the_common_prefix_over_the_shorter_length() {
+    fn similarity_is_the_common_prefix_over_the_shorter_length() {
         let prompt = |pieces: &[(u64, u32)]| {
             Prompt::new(pieces.iter().map(|(id, tokens)| Piece {
                 id: *id,

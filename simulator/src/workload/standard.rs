@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_short_and_fits_its_fleet() {
+    fn every_standard_workload_is_short_and_fits_its_fleet() {
         let all = standard();
         let names: BTreeSet<&str> = all.iter().map(|standard| standard.name).collect();
         assert_eq!(names.len(), all.len());

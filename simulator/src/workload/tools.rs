@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_the_figures_of_the_trace() {
+    fn the_twin_has_the_figures_of_the_trace() {
         let config = Tools {
             requests: 8_000,
             ..Tools::default()

@@ -30,7 +30,7 @@ pub struct TreeOfThoughts {
     pub name: &'static str,
     /// Clients of each region.
     pub regions: Vec<TreeClients>,
-    /// Nothing is sent after this.
+    /// End of sending.
     pub duration: Duration,
     /// Length of the beginning that all trees share, in tokens.
     pub instructions_tokens: u32,
@@ -72,7 +72,7 @@ impl TreeOfThoughts {
         )
     }
 
-    /// These clients, with every default.
+    /// A workload of these clients, with every default.
     #[must_use]
     pub fn new(name: &'static str, regions: Vec<TreeClients>) -> Self {
         Self {

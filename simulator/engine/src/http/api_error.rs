@@ -28,7 +28,7 @@ impl ApiError {
         }
     }
 
-    /// There is no such model here.
+    /// The server has no such model.
     #[must_use]
     pub fn unknown_model(model: &str) -> Self {
         Self {

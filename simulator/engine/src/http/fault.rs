@@ -25,30 +25,30 @@ use super::api_error::ApiError;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultOrder {
-    /// Steps take this many times as long.
+    /// Factor of the duration of steps.
     pub slow: Option<f64>,
-    /// Take requests and never answer.
+    /// Accept requests and never answer.
     pub hang: Option<bool>,
-    /// Take scrapes and never answer.
+    /// Accept scrapes and never answer.
     pub metrics_hang: Option<bool>,
     /// Share of requests that fail, 0 to 1.
     pub error_share: Option<f64>,
-    /// With this status: 500 or 503.
+    /// Status of failed requests: 500 or 503.
     pub error_status: Option<u16>,
-    /// Close the socket for so long, ms.
+    /// Time for which to close the socket, ms.
     pub refuse_ms: Option<u64>,
-    /// Be gone after so long, ms.
+    /// Time until the crash, ms.
     pub crash_ms: Option<u64>,
 }
 
 /// Instruction to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOrder {
-    /// Nothing.
+    /// Serve.
     Serve,
-    /// Close for so long.
+    /// Close for this time.
     Refuse(Duration),
-    /// Be gone after so long.
+    /// Crash after this time.
     Crash(Duration),
 }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_on_the_command_line() {
+    fn fault_orders_parse_from_the_command_line() {
         assert_eq!(
             "slow=3".parse(),
             Ok(FaultOrder {

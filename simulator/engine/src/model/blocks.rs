@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first_and_the_deepest_before_its_prefix() {
+    fn eviction_takes_the_least_recently_used_block_and_the_deepest_first() {
         let mut pool = BlockPool::new(4);
         let mut old = fill(&mut pool, &chain(&[1, 2]));
         let mut new = fill(&mut pool, &chain(&[3, 4]));
@@ -313,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_gives_nothing() {
+    fn a_full_pool_allocates_no_block() {
         let mut pool = BlockPool::new(1);
         assert!(pool.hold_new().is_some());
         assert!(pool.hold_new().is_none());
     }
 
     #[test]
-    fn copies_of_a_block_outlive_the_one_that_is_found() {
+    fn copies_of_a_block_outlive_the_cached_one() {
         let mut pool = BlockPool::new(3);
         let mut copies: Vec<Vec<BlockId>> = (0..3).map(|_| fill(&mut pool, &chain(&[5]))).collect();
         for copy in &mut copies {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_block_is_free_only_when_both_let_go() {
+    fn a_shared_block_is_free_when_both_holders_release_it() {
         let mut pool = BlockPool::new(2);
         let mut first = fill(&mut pool, &chain(&[9]));
         let mut second = vec![pool.hold_cached(BlockHash(9)).unwrap()];

@@ -46,7 +46,7 @@ pub struct Usage {
 pub struct Event {
     /// When.
     pub at: Duration,
-    /// To which request.
+    /// Request of the event.
     pub id: RequestId,
     /// Kind of the event.
     pub kind: EventKind,

@@ -35,7 +35,7 @@ impl Stats {
 pub struct Totals {
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_query_tokens: u64,
-    /// Of those, found.
+    /// Prompt tokens found in the cache.
     pub prefix_hit_tokens: u64,
     /// Prompt tokens of requests that got their first token.
     pub prompt_tokens: u64,

@@ -100,7 +100,7 @@ impl Rank {
 pub(crate) struct Comparison {
     pub(crate) against: String,
     pub(crate) ratio: f64,
-    /// Of the ratios seed by seed.
+    /// Spread of the ratios seed by seed.
     pub(crate) spread: Stat,
     /// Among all others.
     pub(crate) rank: Rank,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_has_its_own_best_other_and_a_time_is_better_when_it_is_less() {
+    fn each_figure_has_its_own_best_other_system_and_less_time_is_better() {
         let rows = Rows(vec![
             run(OURS, 1, 30.0, 2.0),
             run("a", 1, 20.0, 4.0),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_better_where_the_seeds_agree_and_equal_where_they_do_not() {
+    fn a_system_is_better_where_the_seeds_agree_and_equal_elsewhere() {
         let of = |ours: [f64; 4], theirs: f64| {
             let runs = ours.iter().zip(1..).flat_map(|(ours, seed)| {
                 [run(OURS, seed, *ours, 1.0), run("a", seed, theirs, 1.0)]

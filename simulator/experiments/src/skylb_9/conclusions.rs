@@ -161,7 +161,7 @@ mod tests {
     use crate::rows::tests::row;
 
     #[test]
-    fn the_limit_is_the_one_with_the_highest_throughput_and_of_equal_ones_the_smallest() {
+    fn the_best_limit_has_the_highest_throughput_and_is_the_smallest_of_equals() {
         let rows = Rows(vec![
             row("g", LIMITED, 4.0, 1, 10.0),
             row("g", LIMITED, 8.0, 1, 30.0),

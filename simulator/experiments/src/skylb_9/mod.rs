@@ -46,7 +46,7 @@ const THOUGHT_TOKENS: f64 = 250.0;
 const LENGTH: Duration = Duration::from_secs(120);
 /// Limits that are tried, requests a replica.
 const LIMITS: [u32; 9] = [4, 8, 12, 16, 24, 32, 40, 48, 64];
-/// Where a limit may be chosen: conversations with so many clients. The first is the choice: the replicas are well used and
+/// Workloads on which a limit may be chosen: conversations with so many clients. The first is the choice: the replicas are well used and
 /// every request is answered at once.
 const CHATS: [(&str, usize); 4] = [
     ("WildChat, 60 clients", 60),

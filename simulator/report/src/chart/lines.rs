@@ -28,12 +28,12 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CurveStyle {
-    /// By a line alone, for many points.
+    /// A line alone, for many points.
     #[default]
     Plain,
-    /// By a line with a dot on each point, for few points.
+    /// A line with a dot on each point, for few points.
     Dotted,
-    /// By the edge of a translucent area that reaches down to the axis.
+    /// A translucent area that reaches down to the axis.
     Area,
 }
 

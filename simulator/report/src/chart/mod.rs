@@ -57,7 +57,7 @@ pub enum Scale {
     /// Evenly, from zero.
     #[default]
     Linear,
-    /// By powers of ten.
+    /// Logarithmically, by powers of ten.
     Log,
 }
 

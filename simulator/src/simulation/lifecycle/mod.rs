@@ -22,29 +22,29 @@ use super::Simulation;
 use super::event_queue::Ns;
 use crate::workload::Step;
 
-/// A request that has been sent and not answered.
+/// A request between its sending and the end of its response.
 #[derive(Clone, Debug, Default)]
 pub(in crate::simulation) struct InFlightRequest {
     /// Index of the request's record.
     pub(in crate::simulation) number: usize,
     session: u32,
     step: u32,
-    /// The service of its client's region.
+    /// Service of the client's region.
     own_service: u32,
     fingerprint: Arc<Fingerprint>,
     prompt_tokens: u32,
-    /// The regions that it came back from.
+    /// Regions that have sent the request back.
     tried: Vec<PeerId>,
     /// Request ids under which the request left its own region, and when.
     forwards: Vec<(RequestId, Ns)>,
-    /// The service that dispatched it, and as what.
+    /// Service that dispatched the request, and its request id there.
     served: Option<(u32, RequestId)>,
     dispatched: Ns,
     /// Replica that serves the request.
     pub(in crate::simulation) replica: u32,
-    /// Prompt tokens that the oracle expects its replica to compute.
+    /// Prompt tokens that the oracle expects the replica to compute.
     expected_tokens: u32,
-    /// When its first token left the engine.
+    /// When the first token left the engine.
     first: Option<Ns>,
     /// Tokens that the engine counted; `None` when it rejected the request.
     usage: Option<engine::Usage>,
@@ -64,7 +64,7 @@ impl Simulation<'_> {
         u32::try_from(self.in_flight.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Nothing of a request is on its way any more.
+    /// Frees the entry of a request that is no longer in flight.
     fn close_request(&mut self, number: u32) {
         self.open -= 1;
         if let Some(flight) = self.in_flight.get_mut(number as usize) {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_isotherm_records_is_read_whole() {
+    fn recordings_of_the_service_are_read_whole() {
         let text = r#"{"timestamp": 27, "input_length": 700, "output_length": 120, "hash_ids": [81, 12], "pieces": [[4711, 64], [815, 636]], "answer": 77, "session": 5, "region": "eu", "output_estimated": true}"#;
         let trace = Trace::read(text.as_bytes(), None).unwrap();
         let [line] = trace.lines() else {

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_named() {
+    fn an_invalid_line_is_named() {
         let wrong = format!(
             "{TRACE}{}",
             r#"{"timestamp": 0, "input_length": 900, "output_length": 5, "hash_ids": [0]}"#
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_engine_has_are_refused() {
+    fn lengths_beyond_every_engine_are_rejected() {
         let error = |input: u32, output: u32| {
             let line = format!(
                 r#"{{"timestamp": 0, "input_length": {input}, "output_length": {output}, "pieces": [[1, {input}]]}}"#
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_before_it_is_all_read() {
+    fn an_endless_line_is_rejected_before_it_is_read() {
         let endless = TRACE.as_bytes().chain(std::io::repeat(b' '));
         let error = Trace::read(BufReader::new(endless), None).unwrap_err();
         let text = error.to_string();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_as_many_as_asked_for_are_read() {
+    fn only_the_wanted_number_of_requests_is_read() {
         assert_eq!(
             Trace::read(TRACE.as_bytes(), Some(2))
                 .unwrap()
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_request_has_one_number() {
+    fn an_error_counts_lines_from_one() {
         let error = read(&format!("{TRACE}no request")).unwrap_err().to_string();
         assert!(error.starts_with("line 5: expected "), "{error}");
         assert!(

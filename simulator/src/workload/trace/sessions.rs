@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_continues_a_conversation_is_of_its_session() {
+    fn a_request_that_continues_a_conversation_belongs_to_its_session() {
         let line = |ids: &str| {
             format!(
                 "{{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [{ids}]}}\n"

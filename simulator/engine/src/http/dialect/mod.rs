@@ -76,7 +76,7 @@ pub struct Meta {
 /// A finished reply to one prompt.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Of which prompt.
+    /// Index of the prompt.
     pub index: usize,
     /// All of its text.
     pub text: String,
