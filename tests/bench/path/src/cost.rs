@@ -1,4 +1,4 @@
-//! What requests cost: CPU time of every process of a row, over the requests that it answered in a turn.
+//! What requests cost: CPU time of every process of a variant, over the requests that it answered in a turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::usage::Cpu;
 use super::variant::Variant;
 use super::workload::Workload;
 
-/// One turn of one row.
+/// One turn of one variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Which row.
-    pub row: Variant,
+    /// Which variant.
+    pub variant: Variant,
     /// What was asked.
     pub workload: &'static str,
     /// Requests answered.
     pub requests: u64,
     /// Requests that were not.
     pub failed: u64,
-    /// Answered requests a second, with as many clients as asked for: what the row carries. In a turn at a fixed rate,
+    /// Answered requests a second, with as many clients as asked for: what the variant carries. In a turn at a fixed rate,
     /// that rate.
     pub per_second: f64,
     /// CPU time per answered request of each process, in microseconds.
@@ -35,11 +35,11 @@ pub struct Sample {
     pub ext_proc_bytes: Option<[f64; 2]>,
 }
 
-/// What a row uses while nobody asks.
+/// What a variant uses while nobody asks.
 #[derive(Clone, Debug, Serialize)]
 pub struct IdleUsage {
-    /// Which row.
-    pub row: Variant,
+    /// Which variant.
+    pub variant: Variant,
     /// CPU time per second of each process, in microseconds.
     pub cpu_micros_per_s: BTreeMap<&'static str, f64>,
 }
@@ -49,23 +49,23 @@ pub struct IdleUsage {
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn turn(
-    subject: &RunningVariant,
+    running: &RunningVariant,
     workload: &Workload,
     clients: u16,
     time: Duration,
     prompts: &Arc<Prompts>,
 ) -> anyhow::Result<Sample> {
     // Connections, caches and the clock of the processor settle before it counts.
-    drive(subject.address, workload, clients, time / 10, prompts).await?;
-    let bytes_before = subject.ext_proc_bytes().await?;
-    let before = used(subject)?;
-    let tally = drive(subject.address, workload, clients, time, prompts).await?;
-    let after = used(subject)?;
-    let bytes_after = subject.ext_proc_bytes().await?;
+    drive(running.address, workload, clients, time / 10, prompts).await?;
+    let bytes_before = running.ext_proc_bytes().await?;
+    let before = used(running)?;
+    let tally = drive(running.address, workload, clients, time, prompts).await?;
+    let after = used(running)?;
+    let bytes_after = running.ext_proc_bytes().await?;
     let Tally { good, failed, took } = tally;
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / good as f64;
     Ok(Sample {
-        row: subject.row,
+        variant: running.variant,
         workload: workload.name,
         requests: good,
         failed,
@@ -83,25 +83,25 @@ pub async fn turn(
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn turn_at_rate(
-    subject: &RunningVariant,
+    running: &RunningVariant,
     workload: &Workload,
     per_second: f64,
     time: Duration,
     seed: u64,
     prompts: &Arc<Prompts>,
 ) -> anyhow::Result<Sample> {
-    let drive = |time| open::drive(subject.address, workload, per_second, time, seed, prompts);
+    let drive = |time| open::drive(running.address, workload, per_second, time, seed, prompts);
     drive(time / 10).await?;
-    let before = used(subject)?;
+    let before = used(running)?;
     let answered = drive(time).await?;
-    let after = used(subject)?;
+    let after = used(running)?;
     ensure!(
         answered.good > 0,
         "none of {} requests was answered",
         answered.failed
     );
     Ok(Sample {
-        row: subject.row,
+        variant: running.variant,
         workload: workload.name,
         requests: answered.good,
         failed: answered.failed,
@@ -115,12 +115,12 @@ pub async fn turn_at_rate(
 ///
 /// # Errors
 /// When a process has ended.
-pub async fn idle(subject: &RunningVariant, time: Duration) -> anyhow::Result<IdleUsage> {
-    let (before, start) = (used(subject)?, Instant::now());
+pub async fn idle(running: &RunningVariant, time: Duration) -> anyhow::Result<IdleUsage> {
+    let (before, start) = (used(running)?, Instant::now());
     tokio::time::sleep(time).await;
     Ok(IdleUsage {
-        row: subject.row,
-        cpu_micros_per_s: spent(&before, &used(subject)?, start.elapsed().as_secs_f64()),
+        variant: running.variant,
+        cpu_micros_per_s: spent(&before, &used(running)?, start.elapsed().as_secs_f64()),
     })
 }
 
@@ -139,8 +139,8 @@ fn spent(
         .collect()
 }
 
-fn used(subject: &RunningVariant) -> anyhow::Result<Vec<(&'static str, Cpu)>> {
-    let processes = subject.processes()?.into_iter();
+fn used(running: &RunningVariant) -> anyhow::Result<Vec<(&'static str, Cpu)>> {
+    let processes = running.processes()?.into_iter();
     processes
         .map(|(label, process)| Ok((label, Cpu::of(process.id())?)))
         .collect()

@@ -1,4 +1,4 @@
-//! What a row adds to a request's time at a rate that it carries easily.
+//! What a variant adds to a request's time at a rate that it carries easily.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::workload::Workload;
 /// The percentiles that are reported.
 pub const PERCENTS: [f64; 3] = [50.0, 90.0, 99.0];
 
-/// One turn of one row.
+/// One turn of one variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Which row.
-    pub row: Variant,
+    /// Which variant.
+    pub variant: Variant,
     /// What was asked.
     pub workload: &'static str,
-    /// Which round; all rows meet the same arrivals in it.
+    /// Which round; all variants meet the same arrivals in it.
     pub round: u32,
     /// Requests that were due each second.
     pub per_second: f64,
@@ -38,7 +38,7 @@ pub struct Latency {
 /// # Errors
 /// When the generator fails.
 pub async fn turn(
-    subject: &RunningVariant,
+    running: &RunningVariant,
     workload: &Workload,
     round: u32,
     per_second: f64,
@@ -46,9 +46,9 @@ pub async fn turn(
     prompts: &Arc<Prompts>,
 ) -> anyhow::Result<Latency> {
     let seed = u64::from(round) + 1;
-    let answered = open::drive(subject.address, workload, per_second, time, seed, prompts).await?;
+    let answered = open::drive(running.address, workload, per_second, time, seed, prompts).await?;
     Ok(Latency {
-        row: subject.row,
+        variant: running.variant,
         workload: workload.name,
         round,
         per_second,

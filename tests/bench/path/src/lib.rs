@@ -2,25 +2,27 @@
 //! its place, and SGLang's router.
 //!
 //! Everything is on loopback, against [`upstream`] replicas that answer at once, under clients that send new
-//! [`prompts`] all the time: the worst case of every router that remembers prompts. All [`subject`]s run for the
+//! [`prompts`] all the time: the worst case of every router that remembers prompts. All [`running`]s run for the
 //! whole time, and take turns in short windows, round after round with another one first, so that whatever else the
 //! machine does meets each of them alike. CPU time per request is the figure to look at; requests per second depend
 //! on how many cores there are, since the generator and the replicas use them too.
 //!
-//! Four parts: [`cost`] finds CPU time and how much each row carries, and again for streams of every length at one rate, since
-//! a row that carries fewer long ones would have what it does once a second fall on fewer of them; [`latency`] finds what each
+//! Four parts: [`cost`] finds CPU time and how much each variant carries, and again for streams of every length at one rate, since
+//! a variant that carries fewer long ones would have what it does once a second fall on fewer of them; [`latency`] finds what each
 //! adds to a request's time at a third of what Isotherm carries, [`memory`] what is left of a million prompts.
 
 pub mod awake;
 pub mod closed;
 mod connection;
 pub mod cost;
+mod goals;
 pub mod latency;
+pub mod measurements;
 pub mod memory;
 pub mod open;
 mod pieces;
 pub mod prompts;
-pub mod report;
+mod report;
 pub mod running;
 pub mod upstream;
 pub mod usage;
@@ -35,8 +37,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use awake::AwakeGuard;
 use clap::{Args, ValueEnum};
+use measurements::PathMeasurements;
 use prompts::Prompts;
-use report::Report;
 use running::RunningVariant;
 use upstream::Upstream;
 use variant::Variant;
@@ -52,7 +54,7 @@ const STREAMS_TIMES: u32 = 2;
 /// How long, how often and with what.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// How often each row takes its turn; medians are over these
+    /// How often each variant takes its turn; medians are over these
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
     /// How long one turn lasts
@@ -61,7 +63,7 @@ pub struct Options {
     /// How long one turn of the latencies lasts; 0 for none
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3_600))]
     pub latency_seconds: u32,
-    /// How many unique prompts each row that remembers them gets for its memory; 0 for none
+    /// How many unique prompts each variant that remembers them gets for its memory; 0 for none
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub memory_prompts: u64,
     /// How many clients ask at the same time
@@ -70,9 +72,9 @@ pub struct Options {
     /// How many replicas answer
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
-    /// These rows only
+    /// These variants only
     #[arg(long, value_name = "ROW", value_enum, num_args = 1..)]
-    pub rows: Vec<Variant>,
+    pub variants: Vec<Variant>,
     /// These workloads only, by their names in the table
     #[arg(long, value_name = "NAME", value_parser = Workload::named, num_args = 1..)]
     pub workloads: Vec<Workload>,
@@ -85,8 +87,9 @@ pub struct Options {
 }
 
 impl Options {
-    fn rows(&self) -> Vec<Variant> {
-        let chosen = |row: &Variant| self.rows.is_empty() || self.rows.contains(row);
+    fn variants(&self) -> Vec<Variant> {
+        let chosen =
+            |variant: &Variant| self.variants.is_empty() || self.variants.contains(variant);
         let all = Variant::value_variants().iter().copied();
         all.filter(chosen).collect()
     }
@@ -98,21 +101,21 @@ impl Options {
     }
 }
 
-/// Starts every row, measures them in turns, and says what came out.
+/// Starts every variant, measures them in turns, and says what came out.
 ///
 /// # Errors
-/// When something does not start, or a row answers nothing.
-pub async fn measure(options: &Options) -> anyhow::Result<Report> {
+/// When something does not start, or a variant answers nothing.
+pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
     let _awake = options.awake.then(AwakeGuard::keep).transpose()?;
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
-    let rows = subjects.iter().map(|subject| subject.row).collect();
+    let variants = subjects.iter().map(|running| running.variant).collect();
     let mut bench = Bench {
         options,
         workloads: options.workloads(),
         upstream,
         prompts: Arc::default(),
-        report: Report::new(options, rows, sglang_version(options)),
+        report: PathMeasurements::new(options, variants, sglang_version(options)),
         subjects,
     };
     bench.costs().await?;
@@ -128,11 +131,11 @@ struct Bench<'a> {
     upstream: Upstream,
     subjects: Vec<RunningVariant>,
     prompts: Arc<Prompts>,
-    report: Report,
+    report: PathMeasurements,
 }
 
 impl Bench<'_> {
-    /// The rows, another one first in each round.
+    /// The variants, another one first in each round.
     fn turns(&self, round: u32) -> impl Iterator<Item = &RunningVariant> {
         let first = round as usize % self.subjects.len().max(1);
         let (later, sooner) = self.subjects.split_at(first);
@@ -141,31 +144,31 @@ impl Bench<'_> {
 
     async fn costs(&mut self) -> anyhow::Result<()> {
         let time = seconds(self.options.seconds);
-        for subject in &self.subjects {
-            let rest = cost::idle(subject, time).await?;
-            self.report.rest.push(rest);
+        for running in &self.subjects {
+            let rest = cost::idle(running, time).await?;
+            self.report.idle.push(rest);
         }
         for round in 0..self.options.rounds {
             eprintln!("costs: round {} of {}", round + 1, self.options.rounds);
             for workload in &self.workloads {
                 self.upstream.answer_in(workload.chunks);
                 let mut samples = Vec::new();
-                for subject in self.turns(round) {
+                for running in self.turns(round) {
                     let clients = self.options.clients;
                     samples
-                        .push(cost::turn(subject, workload, clients, time, &self.prompts).await?);
+                        .push(cost::turn(running, workload, clients, time, &self.prompts).await?);
                 }
                 self.report.samples.extend(samples);
             }
         }
-        for subject in &self.subjects {
+        for running in &self.subjects {
             let own = self
                 .report
                 .samples
                 .iter()
-                .filter(|sample| sample.row == subject.row);
+                .filter(|sample| sample.variant == running.variant);
             let seen = own.map(|sample| sample.requests).sum();
-            self.report.memory_after.push(memory::look(subject, seen)?);
+            self.report.memory_after.push(memory::look(running, seen)?);
         }
         Ok(())
     }
@@ -176,7 +179,7 @@ impl Bench<'_> {
         let Some(longest) = streamed().max_by_key(|workload| workload.chunks) else {
             return Ok(());
         };
-        let rate = self.carried(longest)? * STREAMS_SHARE;
+        let rate = self.saturation(longest)? * STREAMS_SHARE;
         let time = seconds(self.options.seconds) * STREAMS_TIMES;
         let mut samples = Vec::new();
         for round in 0..self.options.rounds {
@@ -187,9 +190,9 @@ impl Bench<'_> {
             );
             for workload in streamed() {
                 self.upstream.answer_in(workload.chunks);
-                for subject in self.turns(round) {
+                for running in self.turns(round) {
                     let (prompts, seed) = (&self.prompts, u64::from(round) + 1);
-                    let turn = cost::turn_at_rate(subject, workload, rate, time, seed, prompts);
+                    let turn = cost::turn_at_rate(running, workload, rate, time, seed, prompts);
                     samples.push(turn.await?);
                 }
             }
@@ -198,17 +201,16 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Requests a second of Isotherm at saturation; without it among the rows, of the slowest.
-    fn carried(&self, workload: &Workload) -> anyhow::Result<f64> {
-        let carried = self
-            .report
-            .carried(Variant::Isotherm, workload)
-            .or_else(|| {
-                let rows = self.subjects.iter().map(|subject| subject.row);
-                rows.filter_map(|row| self.report.carried(row, workload))
-                    .reduce(f64::min)
-            });
-        carried.context("no row has carried anything")
+    /// Requests per second of Isotherm at saturation; without it, of the slowest variant.
+    fn saturation(&self, workload: &Workload) -> anyhow::Result<f64> {
+        let rate = |variant| {
+            let rate = self.report.rate(variant, workload);
+            rate.map(|rate| rate.median)
+        };
+        let variants = self.subjects.iter().map(|subject| subject.variant);
+        rate(Variant::Isotherm)
+            .or_else(|| variants.filter_map(rate).reduce(f64::min))
+            .context("no variant has completed a request")
     }
 
     async fn latencies(&mut self) -> anyhow::Result<()> {
@@ -219,13 +221,16 @@ impl Bench<'_> {
         for round in 0..self.options.rounds {
             eprintln!("latencies: round {} of {}", round + 1, self.options.rounds);
             for workload in self.workloads.iter().filter(|workload| workload.is_plain()) {
-                let rate = self.carried(workload)? * LATENCY_SHARE;
+                let rate = self.saturation(workload)? * LATENCY_SHARE;
                 self.upstream.answer_in(workload.chunks);
                 let mut turns = Vec::new();
-                let keeps_up = |row| self.report.keeps_up(row, workload, rate);
-                for subject in self.turns(round).filter(|subject| keeps_up(subject.row)) {
+                let keeps_up = |variant| self.report.keeps_up(variant, workload, rate);
+                for running in self
+                    .turns(round)
+                    .filter(|running| keeps_up(running.variant))
+                {
                     let prompts = &self.prompts;
-                    turns.push(latency::turn(subject, workload, round, rate, time, prompts).await?);
+                    turns.push(latency::turn(running, workload, round, rate, time, prompts).await?);
                 }
                 self.report.latencies.extend(turns);
             }
@@ -239,14 +244,14 @@ impl Bench<'_> {
             return Ok(());
         };
         self.upstream.answer_in(workload.chunks);
-        for subject in self
+        for running in self
             .subjects
             .iter()
-            .filter(|subject| subject.row.remembers())
+            .filter(|running| running.variant.remembers())
         {
-            eprintln!("memory: {count} prompts for {}", subject.row.name());
+            eprintln!("memory: {count} prompts for {}", running.variant.name());
             let clients = self.options.clients;
-            let looks = memory::fill(subject, workload, clients, count, &self.prompts).await?;
+            let looks = memory::fill(running, workload, clients, count, &self.prompts).await?;
             self.report.memory.extend(looks);
         }
         Ok(())
@@ -258,9 +263,9 @@ async fn subjects(
     replicas: &[std::net::SocketAddr],
 ) -> anyhow::Result<Vec<RunningVariant>> {
     let mut subjects = Vec::new();
-    for row in options.rows() {
-        match RunningVariant::start(row, replicas, &options.python).await? {
-            Some(subject) => subjects.push(subject),
+    for variant in options.variants() {
+        match RunningVariant::start(variant, replicas, &options.python).await? {
+            Some(running) => subjects.push(running),
             None => eprintln!(
                 "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
                 options.python.display()

@@ -1,30 +1,44 @@
-//! `isotherm-bench-path`: what `cargo xtask bench path` runs once everything is built.
+//! `isotherm-bench-path`: the program behind `cargo xtask bench path`.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 use isotherm_bench_path::{Options, measure};
 use isotherm_harness::Tools;
 use isotherm_harness::shutdown::run_until_stopped;
+use isotherm_report::Format;
 
-/// What a request costs on its way: Envoy, Envoy with the filter, the least that could stand in Isotherm's place, Isotherm,
+/// Measures what a request costs between client and replica: plain Envoy, the filter, a minimal external processor, Isotherm,
 /// SGLang's router
 #[derive(Parser)]
 #[command(name = "cargo xtask bench path", bin_name = "cargo xtask bench path")]
 struct Arguments {
     #[command(flatten)]
     options: Options,
+    /// Also writes the report as Markdown, for docs/results
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    run_until_stopped(run(Arguments::parse().options)).await
+    run_until_stopped(run(Arguments::parse())).await
 }
 
-async fn run(options: Options) -> anyhow::Result<ExitCode> {
+async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let output = Tools::find()?.output.join("bench");
-    let report = measure(&options).await?;
-    println!("{}", report.table());
-    println!("{}", report.write(&output)?.display());
+    let report = measure(&arguments.options).await?.report()?;
+    println!("{}", report.text());
+    let files = [("path.json", Format::Json), ("path.html", Format::Html)];
+    for path in report.write(&output, files)? {
+        println!("{}", path.display());
+    }
+    if let Some(path) = arguments.markdown {
+        fs::write(&path, report.render(Format::Markdown)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

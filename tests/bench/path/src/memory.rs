@@ -1,4 +1,4 @@
-//! How the memory of a row grows with prompts that nobody has sent before.
+//! How the memory of a variant grows with prompts that nobody has sent before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,25 +15,33 @@ use super::workload::Workload;
 /// How long prompts are sent between two looks at the memory.
 const STEP: Duration = Duration::from_secs(2);
 
-/// The memory of one row at one moment.
+/// The memory of one variant at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
-    /// Which row.
-    pub row: Variant,
+    /// Which variant.
+    pub variant: Variant,
     /// Prompts that it has seen in measured windows; most of them unlike any other.
     pub prompts: u64,
     /// Resident memory of each process.
     pub resident_bytes: BTreeMap<&'static str, u64>,
 }
 
+impl Memory {
+    /// Resident bytes of all processes.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.resident_bytes.values().sum::<u64>() as f64
+    }
+}
+
 /// The memory now.
 ///
 /// # Errors
 /// When a process has ended.
-pub fn look(subject: &RunningVariant, prompts: u64) -> anyhow::Result<Memory> {
-    let resident = subject.processes()?.into_iter();
+pub fn look(running: &RunningVariant, prompts: u64) -> anyhow::Result<Memory> {
+    let resident = running.processes()?.into_iter();
     Ok(Memory {
-        row: subject.row,
+        variant: running.variant,
         prompts,
         resident_bytes: resident
             .map(|(label, process)| Ok((label, process.resident_bytes()?)))
@@ -46,19 +54,19 @@ pub fn look(subject: &RunningVariant, prompts: u64) -> anyhow::Result<Memory> {
 /// # Errors
 /// When a process has ended, or nothing is answered.
 pub async fn fill(
-    subject: &RunningVariant,
+    running: &RunningVariant,
     workload: &Workload,
     clients: u16,
     count: u64,
     prompts: &Arc<Prompts>,
 ) -> anyhow::Result<Vec<Memory>> {
     let mut seen = 0;
-    let mut looks = vec![look(subject, seen)?];
+    let mut looks = vec![look(running, seen)?];
     while seen < count {
-        seen += drive(subject.address, workload, clients, STEP, prompts)
+        seen += drive(running.address, workload, clients, STEP, prompts)
             .await?
             .good;
-        looks.push(look(subject, seen)?);
+        looks.push(look(running, seen)?);
     }
     Ok(looks)
 }

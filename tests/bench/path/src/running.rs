@@ -32,7 +32,7 @@ const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct RunningVariant {
     /// Which one.
-    pub row: Variant,
+    pub variant: Variant,
     /// Where clients connect.
     pub address: SocketAddr,
     running: Running,
@@ -65,24 +65,24 @@ enum Running {
 }
 
 impl RunningVariant {
-    /// Starts a row; `None` when it is not installed.
+    /// Starts a variant; `None` when it is not installed.
     ///
     /// # Errors
     /// When it does not start.
     pub async fn start(
-        row: Variant,
+        variant: Variant,
         replicas: &[SocketAddr],
         python: &Path,
     ) -> anyhow::Result<Option<Self>> {
-        match row {
-            Variant::Envoy => Self::bare(row, replicas, &[ROUTER]).await,
+        match variant {
+            Variant::Envoy => Self::bare(variant, replicas, &[ROUTER]).await,
             Variant::Filter => {
                 let kept = &["isotherm.request", "isotherm.response", ROUTER];
-                Self::bare(row, replicas, kept).await
+                Self::bare(variant, replicas, kept).await
             }
             Variant::FloorHeaders => {
                 let kept = &["isotherm.request", "isotherm.ext_proc", ROUTER];
-                Self::floor(row, replicas, kept).await
+                Self::floor(variant, replicas, kept).await
             }
             Variant::Floor => {
                 let kept = &[
@@ -91,18 +91,18 @@ impl RunningVariant {
                     "isotherm.response",
                     ROUTER,
                 ];
-                Self::floor(row, replicas, kept).await
+                Self::floor(variant, replicas, kept).await
             }
             Variant::Isotherm => {
-                let stack = builder(row, replicas).start().await?;
-                Ok(Self::with_service(row, stack, None))
+                let stack = builder(variant, replicas).start().await?;
+                Ok(Self::with_service(variant, stack, None))
             }
             Variant::IsothermExtProc => {
-                let stack = builder(row, replicas)
+                let stack = builder(variant, replicas)
                     .envoy(without_decision_stream)
                     .start()
                     .await?;
-                Ok(Self::with_service(row, stack, None))
+                Ok(Self::with_service(variant, stack, None))
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
             Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
@@ -155,7 +155,7 @@ impl RunningVariant {
         let process = Process::start("sglang-router", &mut command, &log)?;
         answers(address, &log).await?;
         Ok(Some(Self {
-            row: Variant::SglangRouter,
+            variant: Variant::SglangRouter,
             address,
             running: Running::Router {
                 process,
@@ -200,18 +200,18 @@ impl RunningVariant {
 
     /// Without a service; least request.
     async fn bare(
-        row: Variant,
+        variant: Variant,
         replicas: &[SocketAddr],
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
         let endpoints = replicas.to_vec();
-        let stack = builder(row, replicas)
+        let stack = builder(variant, replicas)
             .without_service()
             .envoy(move |document| without_service(document, filters, &["llama"], &endpoints))
             .start()
             .await?;
         Ok(Self {
-            row,
+            variant,
             address: stack.envoy().address(),
             running: Running::Envoy(Box::new(stack)),
             _socket: None,
@@ -220,7 +220,7 @@ impl RunningVariant {
 
     /// The bench's own filter in the place of Isotherm's, the bench's own service in the place of Isotherm's; least request.
     async fn floor(
-        row: Variant,
+        variant: Variant,
         replicas: &[SocketAddr],
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
@@ -232,7 +232,7 @@ impl RunningVariant {
         command.arg(address.to_string());
         let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
         let endpoints = replicas.to_vec();
-        let stack = builder(row, replicas)
+        let stack = builder(variant, replicas)
             .without_service()
             .envoy(move |document| {
                 without_service(document, filters, &["llama", "isotherm"], &endpoints)?;
@@ -261,7 +261,7 @@ impl RunningVariant {
             .start()
             .await?;
         Ok(Self {
-            row,
+            variant,
             address: stack.envoy().address(),
             running: Running::Floor {
                 stack: Box::new(stack),
@@ -272,9 +272,9 @@ impl RunningVariant {
         })
     }
 
-    fn with_service(row: Variant, stack: Stack, socket: Option<Socket>) -> Self {
+    fn with_service(variant: Variant, stack: Stack, socket: Option<Socket>) -> Self {
         Self {
-            row,
+            variant,
             address: stack.envoy().address(),
             running: Running::WithService(Box::new(stack)),
             _socket: socket,
@@ -282,9 +282,9 @@ impl RunningVariant {
     }
 }
 
-fn builder(row: Variant, replicas: &[SocketAddr]) -> StackBuilder {
-    let name = row.to_possible_value();
-    let name = name.as_ref().map_or("row", |name| name.get_name());
+fn builder(variant: Variant, replicas: &[SocketAddr]) -> StackBuilder {
+    let name = variant.to_possible_value();
+    let name = name.as_ref().map_or("variant", |name| name.get_name());
     let pool = Pool::new(MODEL).with_addresses(replicas.iter().copied());
     Stack::builder(&format!("bench-{name}"))
         .pool(pool.policy("isotherm")) // the service's default
