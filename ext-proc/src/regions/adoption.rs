@@ -1,7 +1,7 @@
-//! Replicas of a region that died: taken into the pools, and given back.
+//! Adopted replicas: added to the pools, and drained when their owner returns.
 //!
-//! An adopted replica is one of the pool's: it is probed, gets requests, is among Envoy's endpoints. When it is given back
-//! it first gets nothing new, and leaves when what it had here has ended, or after as long as a stop would wait.
+//! A pool treats an adopted replica as its own: it probes it, sends it requests and names it to Envoy. A released replica is
+//! drained first. It leaves when its requests have ended, or after `drain_ms_max`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,26 +15,26 @@ use tokio::time::Instant;
 use super::pools::pool_of;
 use crate::pool::{MembershipError, Pool, PoolRegistry};
 
-/// How often it is looked whether a replica that leaves has anything left to do.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two looks at a draining replica.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A replica, with the name of its pool in this service.
+/// Name of a pool and address of a replica in it.
 type ReplicaKey = (Arc<str>, SocketAddr);
 
-/// Whose replicas are in the pools.
+/// Adopted replicas by owner.
 #[derive(Debug)]
 pub(super) struct Adoptions {
     pool_registry: Arc<PoolRegistry>,
-    /// How long a replica that is given back may go on with what it has.
+    /// Longest drain of a released replica.
     drain_max: Duration,
-    held: BTreeMap<PeerId, AdoptedReplicas>,
+    owners: BTreeMap<PeerId, AdoptedReplicas>,
 }
 
 #[derive(Debug, Default)]
 struct AdoptedReplicas {
-    /// What the region's record says.
+    /// Pools of the owner's record.
     wanted: Vec<PoolReplicas>,
-    places: BTreeSet<ReplicaKey>,
+    replicas: BTreeSet<ReplicaKey>,
 }
 
 impl Adoptions {
@@ -42,44 +42,46 @@ impl Adoptions {
         Self {
             pool_registry,
             drain_max,
-            held: BTreeMap::new(),
+            owners: BTreeMap::new(),
         }
     }
 
-    /// Takes in exactly these replicas of `peer`.
+    /// Adopts exactly these replicas of `peer`.
     pub(super) fn adopt(&mut self, peer: PeerId, pools: Vec<PoolReplicas>) {
-        self.held.entry(peer).or_default().wanted = pools;
-        self.settle(peer);
+        self.owners.entry(peer).or_default().wanted = pools;
+        self.update(peer);
     }
 
-    /// Gives everything of `peer` back.
+    /// Releases all replicas of `peer`.
     pub(super) fn release(&mut self, peer: PeerId) {
-        let places = self.held.remove(&peer).map(|adopted| adopted.places);
-        for place in places.into_iter().flatten() {
-            self.give_back(peer, &place);
+        let replicas = self.owners.remove(&peer).map(|adopted| adopted.replicas);
+        for key in replicas.into_iter().flatten() {
+            self.drain(peer, &key);
         }
     }
 
-    /// Takes in what belongs into pools that a reload has opened.
+    /// Adds adopted replicas to the pools that a reload opened.
     pub(super) fn pools_changed(&mut self) {
-        for peer in self.held.keys().copied().collect::<Vec<_>>() {
-            self.settle(peer);
+        for peer in self.owners.keys().copied().collect::<Vec<_>>() {
+            self.update(peer);
         }
     }
 
-    /// How many replicas of `peer` are in the pools.
+    /// Number of replicas of `peer` in the pools.
     pub(super) fn count(&self, peer: PeerId) -> usize {
-        self.held.get(&peer).map_or(0, |held| held.places.len())
+        self.owners
+            .get(&peer)
+            .map_or(0, |owners| owners.replicas.len())
     }
 
-    fn settle(&mut self, peer: PeerId) {
-        let Some(adopted) = self.held.get_mut(&peer) else {
+    fn update(&mut self, peer: PeerId) {
+        let Some(adopted) = self.owners.get_mut(&peer) else {
             return;
         };
         let table = self.pool_registry.table();
         let mut wanted = BTreeMap::new();
         for members in &adopted.wanted {
-            // A model that is not served here stays with its own region.
+            // Replicas of a model without a pool here stay with their owner.
             let Some(pool) = pool_of(&table, &members.model) else {
                 continue;
             };
@@ -90,39 +92,39 @@ impl Adoptions {
             }
         }
         let gone: Vec<_> = adopted
-            .places
+            .replicas
             .iter()
-            .filter(|place| !wanted.contains_key(*place))
+            .filter(|key| !wanted.contains_key(*key))
             .cloned()
             .collect();
-        adopted.places.retain(|place| wanted.contains_key(place));
-        for (place, pool) in wanted {
-            // A pool that was closed and opened again by reloads has lost what it had.
-            if take(&pool, place.1, peer) {
-                adopted.places.insert(place);
+        adopted.replicas.retain(|key| wanted.contains_key(key));
+        for (key, pool) in wanted {
+            // A pool that reloads closed and opened again has lost its replicas.
+            if take(&pool, key.1, peer) {
+                adopted.replicas.insert(key);
             } else {
-                adopted.places.remove(&place);
+                adopted.replicas.remove(&key);
             }
         }
-        for place in gone {
-            self.give_back(peer, &place);
+        for key in gone {
+            self.drain(peer, &key);
         }
     }
 
-    fn give_back(&self, peer: PeerId, (name, address): &ReplicaKey) {
+    fn drain(&self, peer: PeerId, (name, address): &ReplicaKey) {
         let table = self.pool_registry.table();
         let Some(pool) = table.pools().iter().find(|pool| pool.name() == name) else {
             return;
         };
-        // An operator may have removed it, or made it this region's own.
-        if held_from(pool, *address) == Some(peer) && pool.drain_replica(*address).is_ok() {
-            let leaving = leave(Arc::downgrade(pool), *address, peer, self.drain_max);
-            tokio::spawn(leaving);
+        // The operator may have removed the replica, or added it as this region's own.
+        if owner_of(pool, *address) == Some(peer) && pool.drain_replica(*address).is_ok() {
+            let removal = remove_drained(Arc::downgrade(pool), *address, peer, self.drain_max);
+            tokio::spawn(removal);
         }
     }
 }
 
-/// Takes a replica of `peer` in; says whether it is in as such.
+/// Adds a replica of `peer` to a pool. Returns whether the pool has it as one of `peer`.
 fn take(pool: &Pool, address: SocketAddr, peer: PeerId) -> bool {
     let mut taken = pool.adopt_replica(address, peer);
     if let Err(MembershipError::Exists(_)) = taken {
@@ -130,7 +132,7 @@ fn take(pool: &Pool, address: SocketAddr, peer: PeerId) -> bool {
         let member = members.borrow().iter().find(|m| m.addr == address).copied();
         match member {
             Some(member) if member.adopted_from == Some(peer) && !member.draining => return true,
-            // It was on its way out, or comes from another region now: it starts afresh.
+            // The replica was draining, or has another owner now.
             Some(member) if member.adopted_from.is_some() => {
                 let from = member.adopted_from.unwrap_or(peer);
                 taken = pool
@@ -149,8 +151,8 @@ fn take(pool: &Pool, address: SocketAddr, peer: PeerId) -> bool {
     }
 }
 
-/// Lets a replica go once what it had here has ended. Ends early when the replica is adopted again meanwhile.
-async fn leave(pool: Weak<Pool>, address: SocketAddr, peer: PeerId, drain_max: Duration) {
+/// Removes a draining replica when its requests have ended. Ends early when the replica is adopted again.
+async fn remove_drained(pool: Weak<Pool>, address: SocketAddr, peer: PeerId, drain_max: Duration) {
     let deadline = Instant::now() + drain_max;
     loop {
         let Some(pool) = pool.upgrade() else { return };
@@ -163,16 +165,16 @@ async fn leave(pool: Weak<Pool>, address: SocketAddr, peer: PeerId, drain_max: D
         let replicas = pool.replicas();
         let busy = replicas.iter().any(|r| r.name == name && r.outstanding > 0);
         if !busy || Instant::now() >= deadline {
-            // Whoever else removed it has done this work.
+            // The replica may have been removed already.
             let _ = pool.release_replica(address, peer);
             return;
         }
         drop(pool);
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
     }
 }
 
-fn held_from(pool: &Pool, address: SocketAddr) -> Option<PeerId> {
+fn owner_of(pool: &Pool, address: SocketAddr) -> Option<PeerId> {
     let members = pool.members();
     let member = members.borrow().iter().find(|m| m.addr == address).copied();
     member?.adopted_from

@@ -1,7 +1,7 @@
-//! One service among the regions: everything that drives the core, behind one lock.
+//! Feeds the core across regions and carries out its effects.
 //!
-//! Everything that the core wants done is done under the same lock, in the order in which it was decided: nothing of it
-//! waits. Pools are locked from in here, and never the other way round.
+//! Effects are carried out under the core's lock, in the order of their decisions; none of them waits. This lock may be held
+//! while a pool is locked, never the other way round.
 
 use std::sync::{Arc, MutexGuard, Weak};
 
@@ -9,7 +9,7 @@ use isotherm_regions::{Event, Heartbeat, Incarnation, Ping, PoolReplicas, Region
 use isotherm_router::{PeerId, Time};
 
 use super::adoption::Adoptions;
-use super::links::{LinkKey, Links, broken};
+use super::links::{LinkKey, Links, link_failure};
 use super::pools::reports;
 use super::sibling::add_queues;
 use super::state::DriverState;
@@ -20,7 +20,7 @@ use crate::peering::{LinkEvent, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
-/// This service among the regions.
+/// Driver of the core across regions.
 #[derive(Debug)]
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
@@ -67,12 +67,12 @@ impl RegionsDriver {
         Weak::clone(&self.this)
     }
 
-    /// Feeds the core an event.
+    /// Passes an event to the core.
     pub(super) fn handle(&self, event: Event) {
         self.drive(|core, now| core.regions.handle(now, event));
     }
 
-    /// Dials those that a configuration names, from now on.
+    /// Applies a configuration: dials its peers and siblings, and no others.
     pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, now| {
             let before = core.links.siblings.iter().map(|link| &link.address);
@@ -85,21 +85,21 @@ impl RegionsDriver {
             let known = peers.iter().map(|(id, peer)| (*id, peer.name.as_str()));
             let config = regions_config(config, known);
             core.regions.handle(now, Event::Reconfigured(config));
-            core.heed_siblings(now);
+            core.apply_sibling_state(now);
         });
     }
 
-    /// Something happened to a link.
-    pub(super) fn link(&self, key: LinkKey, event: LinkEvent) {
+    /// Handles an event of a link.
+    pub(super) fn on_link_event(&self, key: LinkKey, event: LinkEvent) {
         match key {
             LinkKey::Peer(peer) => self.drive(|core, now| {
                 let Some(link) = core.links.peers.get_mut(&peer) else {
                     return;
                 };
-                link.state.note(&link.config.name, &event);
+                link.state.update(&link.config.name, &event);
                 if let LinkEvent::Down { .. } = event {
-                    // Nothing is sent there until it reports again, which a link that comes back at once does at once.
-                    self.lost(peer);
+                    // Forwarding pauses until the next report, which a link that comes back brings at once.
+                    self.mark_lost(peer);
                 }
                 if let Some(event) = peer_event(self.clock(), peer, event) {
                     core.regions.handle(now, event);
@@ -109,103 +109,103 @@ impl RegionsDriver {
                 let Some(link) = core.links.sibling(&address) else {
                     return;
                 };
-                link.state.note(&format!("sibling {address}"), &event);
+                link.state.update(&format!("sibling {address}"), &event);
                 match event {
                     LinkEvent::Up { session, .. } => {
-                        link.sibling.link_up(session);
-                        core.ask_siblings(now);
+                        link.sibling.on_link_up(session);
+                        core.ping_siblings(now);
                     }
                     LinkEvent::Message {
                         session,
                         message: Message::Record(record),
-                    } if link.sibling.is_of(session) => {
+                    } if link.sibling.is_current(session) => {
                         let record = Arc::unwrap_or_clone(record);
                         core.regions.handle(now, Event::SiblingRecord { record });
                     }
-                    LinkEvent::Down { .. } => link.sibling.link_down(),
+                    LinkEvent::Down { .. } => link.sibling.on_link_down(),
                     LinkEvent::Message {
                         message: Message::Heartbeat(heartbeat),
                         ..
                     } => {
-                        link.sibling.hear(now, heartbeat);
-                        core.heed_siblings(now);
+                        link.sibling.on_heartbeat(now, heartbeat);
+                        core.apply_sibling_state(now);
                     }
-                    // Nothing else is answered to what is asked.
+                    // A sibling sends no other message in reply to a ping.
                     LinkEvent::Message { .. } => {}
                 }
             }),
         }
     }
 
-    /// Answers a peer.
-    pub(super) fn answer_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Message> {
+    /// Replies to a ping of a peer.
+    pub(super) fn reply_to_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Message> {
         let mut pools = reports(&self.pool_registry.table());
         self.drive(|core, now| {
             let silence_max = core.config.silence_max();
             let siblings = core.links.siblings.iter();
-            let said = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
-            add_queues(&mut pools, said);
-            let answer = core.regions.reply(now, peer, ping, pools);
-            answer.map_or_else(Vec::new, |answer| {
-                let record = answer.record.map(Message::Record);
-                std::iter::once(Message::Heartbeat(answer.heartbeat))
+            let sibling_reports = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
+            add_queues(&mut pools, sibling_reports);
+            let reply = core.regions.reply(now, peer, ping, pools);
+            reply.map_or_else(Vec::new, |reply| {
+                let record = reply.record.map(Message::Record);
+                std::iter::once(Message::Heartbeat(reply.heartbeat))
                     .chain(record)
                     .collect()
             })
         })
     }
 
-    /// Answers a sibling: with what is this service's own.
-    pub(super) fn answer_sibling(&self, ping: &Ping) -> Vec<Message> {
+    /// Replies to a ping of a sibling with this service's own state.
+    pub(super) fn reply_to_sibling(&self, ping: &Ping) -> Vec<Message> {
         let pools = reports(&self.pool_registry.table());
         let core = self.lock();
         let heartbeat = Message::Heartbeat(Heartbeat {
             session: ping.session,
             ping_seq: ping.seq,
             version: env!("CARGO_PKG_VERSION").into(),
-            advertisement: core.own_stance(),
+            advertisement: core.own_advertisement(),
             pools,
             views: Vec::new(),
         });
         let record = core.regions.own_record();
-        let (has, held) = (ping.record_version, record.record_version());
-        let newer = held.replicas > has.replicas || held.successors > has.successors;
-        let record = newer.then(|| Message::Record(Arc::clone(record)));
+        let (known, own) = (ping.record_version, record.record_version());
+        let is_newer = own.replicas > known.replicas || own.successors > known.successors;
+        let record = is_newer.then(|| Message::Record(Arc::clone(record)));
         std::iter::once(heartbeat).chain(record).collect()
     }
 
-    /// Asks the siblings, and heeds their silence.
-    pub(super) fn beat(&self) {
+    /// Pings the siblings, and applies their silence.
+    pub(super) fn ping_siblings(&self) {
         self.drive(|core, now| {
-            core.ask_siblings(now);
-            core.heed_siblings(now);
+            core.ping_siblings(now);
+            core.apply_sibling_state(now);
         });
     }
 
-    /// Whether an Envoy is connected to this very service.
-    pub(super) fn own_gateway(&self, up: bool) {
+    /// Records whether an Envoy is connected to this service.
+    pub(super) fn set_gateway(&self, is_connected: bool) {
         self.drive(|core, now| {
-            core.gateway_is(up);
-            core.heed_siblings(now);
+            core.set_gateway(is_connected);
+            core.apply_sibling_state(now);
         });
     }
 
-    /// The replicas that are this region's own.
-    pub(super) fn members(&self, pools: Vec<PoolReplicas>) {
+    /// Passes this region's own replicas to the core when they have changed.
+    pub(super) fn set_local_pools(&self, pools: Vec<PoolReplicas>) {
         self.drive(|core, now| {
-            if core.last_inputs.members.as_ref() != Some(&pools) {
-                core.last_inputs.members = Some(pools.clone());
+            if core.last_inputs.pools.as_ref() != Some(&pools) {
+                core.last_inputs.pools = Some(pools.clone());
                 core.regions.handle(now, Event::LocalPools { pools });
             }
         });
     }
 
-    /// Gives everything back and cuts all links.
+    /// Releases adopted replicas and cuts all links.
     pub(super) fn shut_down(&self) {
         self.handle(Event::Shutdown);
         let mut core = self.lock();
         core.links.clear();
-        core.watched.clear();
+        core.probes.clear();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
@@ -238,7 +238,7 @@ impl Driver for RegionsDriver {
     fn finish(&self, (): ()) {}
 }
 
-/// What the core is to know of a configuration.
+/// Converts the configuration for the core.
 pub(super) fn regions_config<'a>(
     config: &RegionConfig,
     peers: impl Iterator<Item = (PeerId, &'a str)>,
@@ -253,7 +253,7 @@ pub(super) fn regions_config<'a>(
     }
 }
 
-/// What the core is to know of what happened to a peer's link.
+/// Converts an event of a peer's link for the core.
 fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
     Some(match event {
         LinkEvent::Up { session, .. } => Event::LinkUp { peer, session },
@@ -262,7 +262,7 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
             dial_started,
         } => Event::LinkDown {
             peer,
-            failure: broken(&error)?,
+            failure: link_failure(&error)?,
             dial_started: clock.time_of(dial_started),
         },
         LinkEvent::Message { message, .. } => match message {
@@ -271,7 +271,7 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
                 peer,
                 record: Arc::unwrap_or_clone(record),
             },
-            // A caller asks and tells; who answers does neither.
+            // The callee of a link sends neither pings nor placements.
             Message::Ping(_) | Message::Placements(_) => return None,
         },
     })

@@ -1,4 +1,4 @@
-//! What the admin interface and the metrics hold of the regions.
+//! Handle of the admin interface and the metrics on the regions.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::links::{PeerLink, SiblingLink};
 use super::state::DriverState;
 use super::status::{PeerState, RegionsStatus, SiblingState};
 
-/// This service among the regions. Clones are the same.
+/// Handle on this service's state among regions. Clones share it.
 #[derive(Clone, Debug)]
 pub struct RegionsHandle(pub(super) Arc<RegionsDriver>);
 
-/// A region that is not in the configuration.
+/// Error of a name that is not a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a peer of this region; `isotherm regions` shows who is")]
+#[error("`{0}` is not a peer of this region; `isotherm regions` lists the peers")]
 pub struct UnknownRegion(pub String);
 
 impl RegionsHandle {
-    /// How the regions are now.
+    /// Returns the status of the regions.
     #[must_use]
     pub fn status(&self) -> RegionsStatus {
         let core = self.0.lock();
@@ -56,21 +56,21 @@ impl RegionsHandle {
             counters: status.counters,
             placements: core.counts,
             certificate: core.certificate,
-            handshakes_rejected: core.turned_away,
+            handshakes_rejected: core.handshakes_rejected,
         }
     }
 
-    /// An operator says that no part of a region runs any more, so that its replicas may be adopted without proof; or,
-    /// with `lost: false`, takes that back.
+    /// Records the operator's declaration that no part of a region runs, so that its replicas may be adopted without proof. With
+    /// `lost: false`, revokes the declaration.
     ///
     /// # Errors
     ///
-    /// When it is not a peer.
+    /// When the region is not a peer.
     pub fn declare_lost(&self, region: &str, lost: bool) -> Result<(), UnknownRegion> {
         let table = self.0.pool_registry().table();
         let peer = table.peer_table().and_then(|known| known.named(region));
         let peer: PeerId = peer.ok_or_else(|| UnknownRegion(region.to_owned()))?.id;
-        tracing::warn!(region, lost, "an operator says whether a region is lost");
+        tracing::warn!(region, lost, "operator declared whether a region is lost");
         self.0.handle(Event::DeclaredLost {
             peer,
             is_lost: lost,

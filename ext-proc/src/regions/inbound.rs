@@ -1,4 +1,4 @@
-//! Answers those who call: peers with heartbeats and this region's record, siblings with what is this service's own.
+//! Replies to inbound links: peers get heartbeats and this region's record, siblings get this service's own state.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,61 +10,63 @@ use super::RegionsDriver;
 use super::placements;
 use crate::peering::{Caller, Message, MessageHandler};
 
-/// How often a caller that was turned away is logged at most; all are counted.
+/// Shortest time between two log lines of rejected links; all are counted.
 const WARN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the acceptor of links hands over to. It does not keep the service.
+/// Handler of inbound links, which does not keep the driver alive.
 #[derive(Debug)]
 pub(super) struct InboundLinks {
-    shared: Weak<RegionsDriver>,
-    own: Arc<str>,
-    /// When a caller that was turned away was last logged.
-    warned: Mutex<Option<Instant>>,
+    driver: Weak<RegionsDriver>,
+    region: Arc<str>,
+    warned_at: Mutex<Option<Instant>>,
 }
 
 impl InboundLinks {
-    pub(super) fn new(shared: &Arc<RegionsDriver>, own: &str) -> Self {
+    pub(super) fn new(driver: &Arc<RegionsDriver>, region: &str) -> Self {
         Self {
-            shared: Arc::downgrade(shared),
-            own: own.into(),
-            warned: Mutex::new(None),
+            driver: Arc::downgrade(driver),
+            region: region.into(),
+            warned_at: Mutex::new(None),
         }
     }
 
-    /// Whoever knocks a thousand times a second must not fill the log.
-    fn may_warn(&self) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
-        if may {
+    /// Bounds the log lines of rejected links.
+    fn should_warn(&self) -> bool {
+        let mut warned = self
+            .warned_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
+        if is_due {
             *warned = Some(Instant::now());
         }
-        may
+        is_due
     }
 
-    fn respond(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
-        let Some(shared) = self.shared.upgrade() else {
+    fn respond(&self, caller: &Caller, session: Session, message: Message) -> Vec<Message> {
+        let Some(driver) = self.driver.upgrade() else {
             return Vec::new();
         };
         if session != caller.session {
             return Vec::new();
         }
-        if caller.region == self.own {
-            return match said {
-                Message::Ping(ping) => shared.answer_sibling(&ping),
+        if caller.region == self.region {
+            return match message {
+                Message::Ping(ping) => driver.reply_to_sibling(&ping),
                 Message::Placements(placed) => {
-                    placements::receive(&shared, placed);
+                    placements::receive(&driver, placed);
                     Vec::new()
                 }
-                // Who calls asks; records and heartbeats are answers.
+                // Records and heartbeats are replies, which a caller does not send.
                 Message::Heartbeat(_) | Message::Record(_) => Vec::new(),
             };
         }
-        let table = shared.pool_registry().table();
+        let table = driver.pool_registry().table();
         let peer_table = table.peer_table();
         let peer = peer_table.and_then(|peer_table| peer_table.named(&caller.region));
-        match (peer, said) {
-            (Some(peer), Message::Ping(ping)) => shared.answer_peer(peer.id, &ping),
-            // As above, and placements are between siblings.
+        match (peer, message) {
+            (Some(peer), Message::Ping(ping)) => driver.reply_to_peer(peer.id, &ping),
+            // Only siblings send placements.
             (
                 _,
                 Message::Ping(_)
@@ -78,26 +80,31 @@ impl InboundLinks {
 
 impl MessageHandler for InboundLinks {
     fn on_open(&self, caller: &Caller) {
-        tracing::debug!(region = %caller.region, "region calls");
+        tracing::debug!(region = %caller.region, "inbound link open");
     }
 
-    async fn on_message(&self, caller: &Caller, session: Session, said: Message) -> Vec<Message> {
-        self.respond(caller, session, said)
+    async fn on_message(
+        &self,
+        caller: &Caller,
+        session: Session,
+        message: Message,
+    ) -> Vec<Message> {
+        self.respond(caller, session, message)
     }
 
     fn on_close(&self, caller: &Caller) {
-        tracing::debug!(region = %caller.region, "region calls no more");
+        tracing::debug!(region = %caller.region, "inbound link closed");
     }
 
     fn on_rejected(&self, from: Option<SocketAddr>, why: &str) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.lock().turned_away += 1;
+        if let Some(driver) = self.driver.upgrade() {
+            driver.lock().handshakes_rejected += 1;
         }
-        if self.may_warn() {
+        if self.should_warn() {
             tracing::warn!(
                 from = from.map(|from| from.to_string()),
                 why,
-                "a caller was turned away"
+                "inbound link rejected"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The links that this service dials: one to each peer region, one to each sibling.
+//! The links that this service dials: one to each peer, one to each sibling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::peering::{
     Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint, SendError,
 };
 
-/// Which link.
+/// Other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkKey {
-    /// To a peer region.
+    /// A peer.
     Peer(PeerId),
-    /// To another service of this region.
+    /// A sibling.
     Sibling(Address),
 }
 
 /// All links. Dropping this cuts them.
 #[derive(Debug)]
 pub(super) struct Links {
-    own: Arc<LocalIdentity>,
+    identity: Arc<LocalIdentity>,
     events: mpsc::Sender<(LinkKey, LinkEvent)>,
     heartbeat: Option<Duration>,
     pub(super) peers: BTreeMap<PeerId, PeerLink>,
     pub(super) siblings: Vec<SiblingLink>,
 }
 
-/// The link to a peer region.
+/// Link to a peer.
 #[derive(Debug)]
 pub(super) struct PeerLink {
     pub(super) config: PeerConfig,
@@ -42,7 +42,7 @@ pub(super) struct PeerLink {
     dialer: Dialer,
 }
 
-/// The link to another service of this region, and what is known of it.
+/// Link to a sibling, and the sibling's state.
 #[derive(Debug)]
 pub(super) struct SiblingLink {
     pub(super) address: Address,
@@ -52,10 +52,13 @@ pub(super) struct SiblingLink {
 }
 
 impl Links {
-    /// No links yet; what happens to those that will be dialled goes to `events`.
-    pub(super) fn new(own: Arc<LocalIdentity>, events: mpsc::Sender<(LinkKey, LinkEvent)>) -> Self {
+    /// Creates an empty set, whose links report to `events`.
+    pub(super) fn new(
+        identity: Arc<LocalIdentity>,
+        events: mpsc::Sender<(LinkKey, LinkEvent)>,
+    ) -> Self {
         Self {
-            own,
+            identity,
             events,
             heartbeat: None,
             peers: BTreeMap::new(),
@@ -63,18 +66,18 @@ impl Links {
         }
     }
 
-    /// Dials these from now on, and no others. Links that stay as they are stay up.
+    /// Dials these peers and siblings, and drops all others. Unchanged links stay up.
     pub(super) fn apply(
         &mut self,
         peers: &[(PeerId, PeerConfig)],
         siblings: &[Address],
         heartbeat: Duration,
     ) {
-        let pace = LinkTimeouts::of(heartbeat);
+        let timeouts = LinkTimeouts::of(heartbeat);
         if self.heartbeat.replace(heartbeat) != Some(heartbeat) {
             self.clear();
         }
-        self.own
+        self.identity
             .set_peers(peers.iter().map(|(_, peer)| peer.name.as_str()));
         let mut before = std::mem::take(&mut self.peers);
         for (id, config) in peers {
@@ -83,7 +86,7 @@ impl Links {
             let link = kept.unwrap_or_else(|| PeerLink {
                 config: config.clone(),
                 state: LinkState::Dialling,
-                dialer: self.dial(&config.name, &config.address, pace, LinkKey::Peer(*id)),
+                dialer: self.dial(&config.name, &config.address, timeouts, LinkKey::Peer(*id)),
             });
             let config = config.clone();
             self.peers.insert(*id, PeerLink { config, ..link });
@@ -98,9 +101,9 @@ impl Links {
                     state: LinkState::Dialling,
                     sibling: Sibling::default(),
                     dialer: self.dial(
-                        self.own.region(),
+                        self.identity.region(),
                         address,
-                        pace,
+                        timeouts,
                         LinkKey::Sibling(address.clone()),
                     ),
                 },
@@ -115,12 +118,12 @@ impl Links {
         self.siblings.clear();
     }
 
-    /// Says something to a peer. What cannot be said is as good as lost on the way.
-    pub(super) fn tell_peer(&self, peer: PeerId, said: &Message) {
+    /// Sends a message to a peer. A message that cannot be sent counts as lost on the way.
+    pub(super) fn send_to_peer(&self, peer: PeerId, message: &Message) {
         if let Some(link) = self.peers.get(&peer)
-            && let Err(error) = link.dialer.send(said)
+            && let Err(error) = link.dialer.send(message)
         {
-            tracing::debug!(region = link.config.name, %error, "not said");
+            tracing::debug!(region = link.config.name, %error, "message not sent");
         }
     }
 
@@ -134,32 +137,42 @@ impl Links {
         }
     }
 
-    /// The link to a sibling.
     pub(super) fn sibling(&mut self, address: &Address) -> Option<&mut SiblingLink> {
         self.siblings
             .iter_mut()
             .find(|link| link.address == *address)
     }
 
-    fn dial(&self, region: &str, address: &Address, pace: LinkTimeouts, key: LinkKey) -> Dialer {
+    fn dial(
+        &self,
+        region: &str,
+        address: &Address,
+        timeouts: LinkTimeouts,
+        key: LinkKey,
+    ) -> Dialer {
         let peer = PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
-        Dialer::spawn(Arc::clone(&self.own), peer, pace, key, self.events.clone())
+        Dialer::spawn(
+            Arc::clone(&self.identity),
+            peer,
+            timeouts,
+            key,
+            self.events.clone(),
+        )
     }
 }
 
 impl SiblingLink {
-    /// Says something.
-    pub(super) fn tell(&self, said: &Message) -> Result<(), SendError> {
-        self.dialer.send(said)
+    pub(super) fn send(&self, message: &Message) -> Result<(), SendError> {
+        self.dialer.send(message)
     }
 }
 
 impl LinkState {
-    /// What became of the link to `whom`; changes are logged.
-    pub(super) fn note(&mut self, whom: &str, event: &LinkEvent) {
+    /// Applies an event of the link to `peer`, and logs a change.
+    pub(super) fn update(&mut self, peer: &str, event: &LinkEvent) {
         let next = match event {
             LinkEvent::Up { .. } => Self::Up,
             LinkEvent::Down { error, .. } => match error {
@@ -172,16 +185,16 @@ impl LinkState {
         };
         if next.as_str() != self.as_str() {
             match next.why() {
-                None => tracing::info!(to = whom, "link up"),
-                Some(why) => tracing::warn!(to = whom, why, "link down"),
+                None => tracing::info!(to = peer, "link up"),
+                Some(why) => tracing::warn!(to = peer, why, "link down"),
             }
         }
         *self = next;
     }
 }
 
-/// What a link that is down says of the other side; `None` where the fault is this machine's own, which says nothing.
-pub(super) fn broken(error: &LinkError) -> Option<LinkFailure> {
+/// Converts an error of a link for the core; `None` for a local fault, which says nothing about the peer.
+pub(super) fn link_failure(error: &LinkError) -> Option<LinkFailure> {
     match error {
         LinkError::Unreachable(_) => Some(LinkFailure::Unreachable),
         LinkError::Refused(_) => Some(LinkFailure::Refused),

@@ -1,14 +1,14 @@
-//! This service among the regions: drives the core's [`Regions`] over the links of [`crate::peering`].
+//! Drives the core across regions, [`Regions`], over the links of [`crate::peering`].
 //!
-//! The core decides who is heard, who is dead and whose replicas are adopted here; this module gives it time, links,
-//! witnesses and a memory on disk, tells the pools what peers report, and moves adopted replicas into and out of them.
-//! What the regions are told of this one:
+//! The core decides which regions live and whose replicas this region adopts. This module gives it time, links, replica
+//! probes and a state file, passes the reports of peers to the pools, and moves adopted replicas into and out of them.
+//! Other regions learn from this service:
 //!
-//! - its pools: replicas as this service sees them, queues summed over the services of the region;
-//! - its replicas, without those that it has adopted;
-//! - whether it has a gateway: whether an Envoy is connected to this service or to a sibling that is heard.
+//! - the reports of its pools, with the queues of all services of the region;
+//! - its own replicas, without adopted ones;
+//! - its gateway: whether an Envoy is connected to this service or to a sibling that is heard.
 //!
-//! [`RegionsHandle`] is what the admin interface and the metrics hold.
+//! The admin interface and the metrics hold a [`RegionsHandle`].
 
 mod adoption;
 mod driver;
@@ -36,7 +36,7 @@ use anyhow::Context as _;
 use isotherm_regions::{Incarnation, Regions};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinSet;
 
 use crate::config::{Config, RegionConfig, Security};
 use crate::peering::{
@@ -55,38 +55,38 @@ pub use status::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
 };
 
-/// How many events of links may wait. A link whose events are not taken waits itself.
+/// Limit of queued link events. A link with a full queue waits.
 const EVENTS_MAX: usize = 1_024;
-/// How long a stop waits until the streams have ended and the memory is on disk.
+/// Longest wait for the end of the streams and the last write of the state file.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// A service that is ready to take part: its socket is open, its certificates are good, its memory is read.
+/// A service that is ready to start: the socket is open, the certificates are valid, and the state file is read.
 #[derive(Debug)]
 pub struct RegionsServer {
-    shared: Arc<RegionsDriver>,
-    own: Arc<LocalIdentity>,
+    driver: Arc<RegionsDriver>,
+    identity: Arc<LocalIdentity>,
     config: RegionConfig,
     listener: TcpListener,
     events: mpsc::Receiver<(LinkKey, LinkEvent)>,
     writer: RecordWriter,
 }
 
-/// A service that takes part. It leaves when this is dropped, or better with [`RegionsRuntime::stop`].
+/// A running service among regions. Dropping it aborts its tasks; [`RegionsRuntime::stop`] ends them in order.
 #[derive(Debug)]
 pub struct RegionsRuntime {
-    shared: Arc<RegionsDriver>,
+    driver: Arc<RegionsDriver>,
     stopping: watch::Sender<bool>,
-    acceptor: JoinHandle<()>,
-    writer: JoinHandle<()>,
-    tasks: Vec<AbortHandle>,
+    /// The acceptor and the writer of the state file, which end by themselves.
+    closing: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl RegionsServer {
-    /// Prepares to take part with the pools of `pool_registry`. Must be called inside a tokio runtime.
+    /// Opens the socket and reads certificates and state file. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the address cannot be listened on, or the certificates are none that other regions would accept.
+    /// When the address cannot be bound, or other regions would not accept the certificates.
     pub async fn bind(
         config: &RegionConfig,
         drain_max: Duration,
@@ -102,9 +102,9 @@ impl RegionsServer {
         let listener = TcpListener::bind(config.listen).await;
         let listener =
             listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
-        // The standard library seeds its hashers from the system.
+        // The standard library seeds its hashers from the system's randomness.
         let incarnation = RandomState::new().hash_one(());
-        let own = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
+        let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
         let incarnation = Incarnation(incarnation);
         let (store, writer, records) = RecordStore::open(config.state_file.clone(), &config.name);
         let table = pool_registry.table();
@@ -120,9 +120,9 @@ impl RegionsServer {
             pool_registry.clock().now(),
         );
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let links = Links::new(Arc::clone(&own), sender);
+        let links = Links::new(Arc::clone(&identity), sender);
         let adoptions = Adoptions::new(Arc::clone(pool_registry), drain_max);
-        let shared = RegionsDriver::new(
+        let driver = RegionsDriver::new(
             Arc::clone(pool_registry),
             config.clone(),
             incarnation,
@@ -132,8 +132,8 @@ impl RegionsServer {
             store,
         );
         Ok(Self {
-            shared,
-            own,
+            driver,
+            identity,
             config: config.clone(),
             listener,
             events,
@@ -141,104 +141,84 @@ impl RegionsServer {
         })
     }
 
-    /// Where other services reach it, with the port that the system chose.
+    /// Returns the bound address.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// What the admin interface and the metrics hold.
+    /// Returns a handle for the admin interface and the metrics.
     #[must_use]
     pub fn handle(&self) -> RegionsHandle {
-        RegionsHandle(Arc::clone(&self.shared))
+        RegionsHandle(Arc::clone(&self.driver))
     }
 
-    /// Takes part: dials peers and siblings, and answers them. `config` is the whole configuration, now and whenever a
-    /// reload has applied another one; `envoys` counts the Envoys that are connected to this service.
+    /// Dials peers and siblings, and accepts their links. `config` follows the whole configuration through reloads; `envoys`
+    /// counts the Envoys that are connected to this service.
     ///
     /// # Errors
     ///
-    /// Without TLS, when others than this machine reach the socket.
+    /// Without TLS, when other machines can reach the socket.
     pub fn start(
         self,
         mut config: watch::Receiver<Arc<Config>>,
         envoys: watch::Receiver<usize>,
     ) -> anyhow::Result<RegionsRuntime> {
         let (stopping, stopped) = watch::channel(false);
-        let answering = Arc::new(InboundLinks::new(&self.shared, &self.config.name));
-        let pace = LinkTimeouts::of(self.config.heartbeat);
-        let acceptor = Acceptor::new(Arc::clone(&self.own), self.listener, pace, answering)?;
-        let acceptor = tokio::spawn(async move {
+        let handler = Arc::new(InboundLinks::new(&self.driver, &self.config.name));
+        let timeouts = LinkTimeouts::of(self.config.heartbeat);
+        let acceptor = Acceptor::new(Arc::clone(&self.identity), self.listener, timeouts, handler)?;
+        let mut closing = JoinSet::new();
+        closing.spawn(async move {
             if let Err(error) = acceptor.run(stopped).await {
-                tracing::error!(%error, "no region is answered any more");
+                tracing::error!(%error, "links from other regions are no longer accepted");
             }
         });
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or_else(|| self.config.clone());
-        tasks::apply(&self.shared, &current);
-        let shared = Arc::downgrade(&self.shared);
-        let certificate = shared.clone();
-        let mut tasks = vec![
-            spawn(tasks::hear(shared.clone(), self.events)),
-            spawn(run_timer(shared.clone())),
-            spawn(tasks::beat(shared.clone())),
-            spawn(tasks::follow_members(shared.clone())),
-            spawn(tasks::follow_pools(shared.clone())),
-            spawn(tasks::follow_config(shared.clone(), current, config)),
-            spawn(tasks::follow_envoys(shared.clone(), envoys)),
-            spawn(placements::follow(shared)),
-        ];
-        if let TransportSecurity::Tls(credentials) = self.own.security() {
+        tasks::apply(&self.driver, &current);
+        let driver = Arc::downgrade(&self.driver);
+        let certificate = driver.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(tasks::receive_events(driver.clone(), self.events));
+        tasks.spawn(run_timer(driver.clone()));
+        tasks.spawn(tasks::ping_siblings(driver.clone()));
+        tasks.spawn(tasks::follow_members(driver.clone()));
+        tasks.spawn(tasks::follow_pools(driver.clone()));
+        tasks.spawn(tasks::follow_config(driver.clone(), current, config));
+        tasks.spawn(tasks::follow_envoys(driver.clone(), envoys));
+        tasks.spawn(placements::follow(driver));
+        if let TransportSecurity::Tls(credentials) = self.identity.security() {
             let credentials = Arc::clone(credentials);
-            tasks.push(spawn(tasks::follow_certificate(certificate, credentials)));
+            tasks.spawn(tasks::follow_certificate(certificate, credentials));
         }
+        closing.spawn(self.writer.run());
         Ok(RegionsRuntime {
-            shared: self.shared,
+            driver: self.driver,
             stopping,
-            acceptor,
-            writer: tokio::spawn(self.writer.run()),
+            closing,
             tasks,
         })
     }
 }
 
 impl RegionsRuntime {
-    /// Gives everything back and ends all links, so that peers notice at once. Does not wait for it.
+    /// Releases adopted replicas and ends all links, so that peers notice at once. Does not wait.
     pub fn leave(&self) {
-        self.shared.shut_down();
+        self.driver.shut_down();
         self.stopping.send_replace(true);
     }
 
-    /// Waits until the links have ended, for a bounded time.
+    /// Leaves, and waits for a bounded time until the links have ended.
     pub async fn stop(mut self) {
         self.leave();
-        for task in self.tasks.drain(..) {
-            task.abort();
-        }
-        let stopped = async {
-            // They end by themselves, or have failed and said so.
-            drop((&mut self.acceptor).await);
-            drop((&mut self.writer).await);
-        };
-        if tokio::time::timeout(STOP_MAX, stopped).await.is_err() {
+        self.tasks.abort_all();
+        let closed = async { while self.closing.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_MAX, closed).await.is_err() {
             tracing::warn!("links to other regions did not end in time");
         }
     }
-}
-
-impl Drop for RegionsRuntime {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
-        self.acceptor.abort();
-        self.writer.abort();
-    }
-}
-
-fn spawn(work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    tokio::spawn(work).abort_handle()
 }

@@ -1,7 +1,7 @@
-//! Placements, shared between the services of one region so that any of them routes like the others.
+//! Exchange of placements between the services of one region, so that each of them routes like the others.
 //!
-//! They are gathered for a few milliseconds and told to every sibling, in messages of bounded length. A sibling that is
-//! not there, or does not keep up, misses some: its index is then a little poorer, and nothing else.
+//! Placements are gathered for a few milliseconds and sent to every sibling in bounded messages. A sibling that is down or
+//! slow misses some, which costs it cache hits only.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,31 +13,35 @@ use super::pools::pool_of;
 use crate::peering::{Message, NamedPlacement, NamedTarget};
 use crate::pool::{Pool, PoolTable, SharedPlacement, SharedTarget};
 
-/// How long placements are gathered.
-const GATHER: Duration = Duration::from_millis(10);
-/// How long it takes at most until a sibling that comes is told anything.
-const ALONE: Duration = Duration::from_secs(1);
-/// How many go into one message: with the longest chains that a header holds, half of what a message may have.
+/// Time for which placements are gathered.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+/// Longest time until a new sibling gets placements.
+const IDLE_TIME: Duration = Duration::from_secs(1);
+/// Placements per message; with the longest chains of a header, half of the size limit.
 const BATCH_MAX: usize = 128;
-/// How many messages of one pool go out in a row; what is more waits for the next round.
+/// Messages of one pool per round.
 const BATCHES_MAX: usize = 8;
 
-/// Tells siblings what is placed here, until the service is gone.
-pub(super) async fn follow(shared: Weak<RegionsDriver>) {
-    let mut pause = GATHER;
+/// Sends placements to the siblings until the driver is gone.
+pub(super) async fn follow(driver: Weak<RegionsDriver>) {
+    let mut pause = GATHER_TIME;
     loop {
         tokio::time::sleep(pause).await;
-        let Some(shared) = shared.upgrade() else {
+        let Some(driver) = driver.upgrade() else {
             return;
         };
-        let alone = shared.lock().links.siblings.is_empty();
-        pause = if alone { ALONE } else { GATHER };
-        for pool in shared.pool_registry().table().pools() {
+        let has_no_siblings = driver.lock().links.siblings.is_empty();
+        pause = if has_no_siblings {
+            IDLE_TIME
+        } else {
+            GATHER_TIME
+        };
+        for pool in driver.pool_registry().table().pools() {
             for _ in 0..BATCHES_MAX {
                 let placements = pool.take_placements(BATCH_MAX);
-                let whole = placements.len() == BATCH_MAX;
-                send(&shared, pool, placements);
-                if !whole {
+                let is_full = placements.len() == BATCH_MAX;
+                send(&driver, pool, placements);
+                if !is_full {
                     break;
                 }
             }
@@ -45,7 +49,7 @@ pub(super) async fn follow(shared: Weak<RegionsDriver>) {
     }
 }
 
-fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
+fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     if placements.is_empty() {
         return;
     }
@@ -58,21 +62,21 @@ fn send(shared: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
         parent: placement.parent,
         blocks: placement.blocks,
     });
-    let said = Message::Placements(placed.collect());
-    let mut core = shared.lock();
+    let message = Message::Placements(placed.collect());
+    let mut core = driver.lock();
     let core = &mut *core;
     for link in &core.links.siblings {
-        match link.tell(&said) {
+        match link.send(&message) {
             Ok(()) => core.counts.sent += 1,
             Err(_) => core.counts.dropped += 1,
         }
     }
 }
 
-/// A sibling told what it has placed.
-pub(super) fn receive(shared: &RegionsDriver, placed: Vec<NamedPlacement>) {
-    shared.lock().counts.received += 1;
-    let table = shared.pool_registry().table();
+/// Handles placements of a sibling.
+pub(super) fn receive(driver: &RegionsDriver, placed: Vec<NamedPlacement>) {
+    driver.lock().counts.received += 1;
+    let table = driver.pool_registry().table();
     for (name, placements) in by_pool(&table, placed) {
         if let Some(pool) = pool_of(&table, &name) {
             pool.apply_placements(placements);

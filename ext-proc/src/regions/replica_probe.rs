@@ -1,8 +1,7 @@
-//! Asks replicas of a region that fell silent whether they are there.
+//! Probes replicas of a silent region.
 //!
-//! A region that cannot be heard may be dead, or only cut off. Its replicas tell: when they answer, the way there works,
-//! so it is its service that is gone. Any answer to a probe will do, whatever its status; a connection that is refused
-//! is none, since it says nothing of what a request would find.
+//! A silent region may be dead or partitioned. When its replicas answer, the network to it works. Any response to a probe
+//! counts, whatever its status; a refused connection does not.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -18,32 +17,32 @@ use tokio::time::Instant;
 use super::RegionsDriver;
 use crate::probe::LivenessProbe;
 
-/// How many replicas of one region are asked at a time.
+/// Limit of concurrent probes per region.
 const ADDRESSES_MAX: usize = 8;
-/// How many are asked at a time in all.
+/// Limit of concurrent probes.
 const PROBES_MAX: usize = 64;
-/// How many intervals a replica has to answer.
-const PATIENCE_INTERVALS: u32 = 3;
+/// Intervals that a replica has to answer.
+const TIMEOUT_INTERVALS: u32 = 3;
 
-/// What all witnesses share.
+/// Probes replicas; clones share the limit of concurrent probes.
 #[derive(Clone, Debug)]
 pub(super) struct ReplicaProber {
     probe: LivenessProbe,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl ReplicaProber {
     pub(super) fn new() -> Self {
         Self {
             probe: LivenessProbe::new(),
-            places: Arc::new(Semaphore::new(PROBES_MAX)),
+            permits: Arc::new(Semaphore::new(PROBES_MAX)),
         }
     }
 
-    /// Asks replicas of `peer` with each interval, until the task is aborted.
-    pub(super) async fn ask(
+    /// Probes replicas of `peer` once an interval, until the task is aborted.
+    pub(super) async fn run(
         self,
-        shared: Weak<RegionsDriver>,
+        driver: Weak<RegionsDriver>,
         peer: PeerId,
         addresses: Vec<Arc<str>>,
         interval: Duration,
@@ -55,30 +54,30 @@ impl ReplicaProber {
             .collect();
         loop {
             let next = Instant::now() + interval;
-            let Some(clock) = shared.upgrade().map(|shared| shared.clock()) else {
+            let Some(clock) = driver.upgrade().map(|driver| driver.clock()) else {
                 return;
             };
             let sent = clock.now();
-            let alive = self.any(&addresses, interval * PATIENCE_INTERVALS).await;
-            let Some(shared) = shared.upgrade() else {
+            let any_answered = self.any(&addresses, interval * TIMEOUT_INTERVALS).await;
+            let Some(driver) = driver.upgrade() else {
                 return;
             };
-            shared.handle(Event::ReplicasProbed {
+            driver.handle(Event::ReplicasProbed {
                 peer,
                 sent,
-                any_answered: alive,
+                any_answered,
             });
-            drop(shared);
+            drop(driver);
             tokio::time::sleep_until(next).await;
         }
     }
 
-    /// Whether any of them answers.
-    async fn any(&self, addresses: &[SocketAddr], patience: Duration) -> bool {
+    /// Whether any replica answers in time.
+    async fn any(&self, addresses: &[SocketAddr], timeout: Duration) -> bool {
         let probes = addresses.iter().map(|address| async {
             // The semaphore is never closed.
-            let _place = self.places.acquire().await;
-            self.probe.is_alive(*address, patience).await
+            let _permit = self.permits.acquire().await;
+            self.probe.is_alive(*address, timeout).await
         });
         let mut probes: FuturesUnordered<_> = probes.collect();
         let any = async {
@@ -89,7 +88,7 @@ impl ReplicaProber {
             }
             false
         };
-        // Also where many others are being asked, the core must hear in time.
-        tokio::time::timeout(patience, any).await.unwrap_or(false)
+        // The core needs the result in time, also while other probes hold all permits.
+        tokio::time::timeout(timeout, any).await.unwrap_or(false)
     }
 }

@@ -1,7 +1,7 @@
-//! Another service of this region, as heard on the link that this service dials.
+//! A sibling, as heard on the link that this service dials.
 //!
-//! Siblings ask each other as regions do, and only what answers the newest question counts. Each says of its own queue and
-//! its own Envoys, never of what it has heard from others: else two services would keep each other's word alive.
+//! Siblings ping each other as regions do. Each reports its own queue and its own Envoys only, since two services that repeat
+//! each other's reports would keep them alive.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,131 +12,132 @@ use isotherm_regions::{
 };
 use isotherm_router::{PeerReport, Time};
 
-/// How many questions may be open; older ones are not waited for any more.
-const ASKED_MAX: usize = 64;
+/// Limit of pings without a reply.
+const PENDING_MAX: usize = 64;
 
-/// What is known of a sibling.
+/// State of a sibling.
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
     session: Option<Session>,
-    /// Nothing was asked on this link yet.
-    fresh: bool,
-    /// Questions that are open, oldest first.
-    asked: VecDeque<(u64, Time)>,
-    heard: Option<SiblingReport>,
+    /// Whether no ping was sent on this link yet.
+    is_new: bool,
+    /// Pings without a reply, oldest first.
+    sent: VecDeque<(u64, Time)>,
+    report: Option<SiblingReport>,
 }
 
-/// What a sibling said last.
+/// Last heartbeat of a sibling.
 #[derive(Debug)]
 struct SiblingReport {
-    asked: Time,
-    came: Time,
-    stance: Advertisement,
+    sent: Time,
+    received: Time,
+    advertisement: Advertisement,
     pools: Vec<(Arc<str>, PeerReport)>,
 }
 
 impl Sibling {
-    /// The link to it is up.
-    pub(super) fn link_up(&mut self, session: Session) {
+    /// Handles a new link.
+    pub(super) fn on_link_up(&mut self, session: Session) {
         self.session = Some(session);
-        self.fresh = true;
-        self.asked.clear();
+        self.is_new = true;
+        self.sent.clear();
     }
 
-    /// The link to it is down. What it said holds until it is too old: a link that breaks comes back at once.
-    pub(super) fn link_down(&mut self) {
+    /// Handles the loss of the link. The last heartbeat stays valid until it is too old, since a broken link is redialled at once.
+    pub(super) fn on_link_down(&mut self) {
         self.session = None;
-        self.asked.clear();
+        self.sent.clear();
     }
 
-    /// Whether that is the link that is up.
-    pub(super) fn is_of(&self, session: Session) -> bool {
+    /// Whether `session` is the link that is up.
+    pub(super) fn is_current(&self, session: Session) -> bool {
         self.session == Some(session)
     }
 
-    /// The next question, with a number that grows with each; `None` while the link is down.
+    /// Returns the next ping; `None` while the link is down.
     ///
-    /// `has` is what this service has of the region's record; the first question on a link says that it has nothing, so
-    /// that the other's record comes even where only its contents differ.
-    pub(super) fn ask(
+    /// The first ping on a link asks for the sibling's record even if its version is the same, since its contents may differ.
+    pub(super) fn next_ping(
         &mut self,
         now: Time,
         seq: u64,
-        has: RecordVersion,
-        stance: &Advertisement,
+        version: RecordVersion,
+        advertisement: &Advertisement,
     ) -> Option<Ping> {
         let session = self.session?;
-        let first = std::mem::take(&mut self.fresh);
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.pop_front();
+        let first = std::mem::take(&mut self.is_new);
+        if self.sent.len() >= PENDING_MAX {
+            self.sent.pop_front();
         }
-        self.asked.push_back((seq, now));
+        self.sent.push_back((seq, now));
         Some(Ping {
             session,
             seq,
-            record_version: if first { RecordVersion::default() } else { has },
-            advertisement: stance.clone(),
+            record_version: if first { RecordVersion::default() } else { version },
+            advertisement: advertisement.clone(),
         })
     }
 
-    /// It answered. Says whether that counts: what is late, repeated or of another link does not.
-    pub(super) fn hear(&mut self, now: Time, heartbeat: Heartbeat) -> bool {
+    /// Handles a heartbeat. Returns whether it is accepted: late, repeated and foreign ones are not.
+    pub(super) fn on_heartbeat(&mut self, now: Time, heartbeat: Heartbeat) -> bool {
         let answers = heartbeat.ping_seq;
-        let open = self.asked.iter().position(|(seq, _)| *seq == answers);
+        let open = self.sent.iter().position(|(seq, _)| *seq == answers);
         let Some(open) = open.filter(|_| Some(heartbeat.session) == self.session) else {
             return false;
         };
-        // The answers that lie before this one will come too late.
-        let Some((_, asked)) = self.asked.drain(..=open).next_back() else {
+        // Replies to earlier pings count as late from now on.
+        let Some((_, sent)) = self.sent.drain(..=open).next_back() else {
             return false;
         };
-        self.heard = Some(SiblingReport {
-            asked,
-            came: now,
-            stance: heartbeat.advertisement,
+        self.report = Some(SiblingReport {
+            sent,
+            received: now,
+            advertisement: heartbeat.advertisement,
             pools: heartbeat.pools,
         });
         true
     }
 
-    fn heard(&self, now: Time, silence_max: Duration) -> Option<&SiblingReport> {
-        let heard = self.heard.as_ref();
-        heard.filter(|heard| now.since(heard.came) <= silence_max)
+    fn fresh_report(&self, now: Time, silence_max: Duration) -> Option<&SiblingReport> {
+        let report = self.report.as_ref();
+        report.filter(|report| now.since(report.received) <= silence_max)
     }
 
-    /// What it says of its pools.
+    /// Returns the sibling's reports.
     pub(super) fn reports(&self, now: Time, silence_max: Duration) -> &[(Arc<str>, PeerReport)] {
-        let heard = self.heard(now, silence_max);
-        heard.map_or(&[], |heard| &heard.pools)
+        let report = self.fresh_report(now, silence_max);
+        report.map_or(&[], |report| &report.pools)
     }
 
-    /// Whether an Envoy is connected to it.
-    pub(super) fn gateway(&self, now: Time, silence_max: Duration) -> bool {
-        let heard = self.heard(now, silence_max);
-        heard.is_some_and(|heard| heard.stance.has_gateway)
+    /// Whether an Envoy is connected to the sibling.
+    pub(super) fn has_gateway(&self, now: Time, silence_max: Duration) -> bool {
+        let report = self.fresh_report(now, silence_max);
+        report.is_some_and(|report| report.advertisement.has_gateway)
     }
 
-    /// Which start of a service it is.
     pub(super) fn incarnation(&self, now: Time, silence_max: Duration) -> Option<Incarnation> {
-        self.heard(now, silence_max)
-            .map(|heard| heard.stance.incarnation)
+        self.fresh_report(now, silence_max)
+            .map(|report| report.advertisement.incarnation)
     }
 
-    /// Whose replicas it holds.
-    pub(super) fn holds(&self, now: Time, silence_max: Duration) -> Option<&BTreeSet<RegionName>> {
-        self.heard(now, silence_max)
-            .map(|heard| &heard.stance.adopted)
+    /// Returns the owners of the replicas that the sibling has adopted.
+    pub(super) fn adopted(
+        &self,
+        now: Time,
+        silence_max: Duration,
+    ) -> Option<&BTreeSet<RegionName>> {
+        self.fresh_report(now, silence_max)
+            .map(|report| &report.advertisement.adopted)
     }
 
-    /// Round trip, and the age of what it said last.
+    /// Returns the round trip and the age of the last heartbeat.
     pub(super) fn timing(&self, now: Time) -> Option<(Duration, Duration)> {
-        let heard = self.heard.as_ref()?;
-        Some((heard.came.since(heard.asked), now.since(heard.asked)))
+        let report = self.report.as_ref()?;
+        Some((report.received.since(report.sent), now.since(report.sent)))
     }
 }
 
-/// Adds what siblings say of their queues to what this service says of its pools. They share the replicas, so those
-/// count once.
+/// Adds the queues of siblings to this service's reports. The services share the replicas, which count once.
 pub(super) fn add_queues<'a>(
     own: &mut [(Arc<str>, PeerReport)],
     siblings: impl Iterator<Item = &'a (Arc<str>, PeerReport)>,
@@ -177,37 +178,48 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_answer_on_this_link_counts_and_it_ages() {
+    fn only_the_newest_heartbeat_of_this_link_counts_and_it_ages() {
         let mut sibling = Sibling::default();
-        let stance = Advertisement::default();
+        let advertisement = Advertisement::default();
         let has = RecordVersion {
             replicas: 3,
             ..RecordVersion::default()
         };
-        assert!(sibling.ask(at(0), 1, has, &stance).is_none());
-        sibling.link_up(Session(7));
+        assert!(sibling.next_ping(at(0), 1, has, &advertisement).is_none());
+        sibling.on_link_up(Session(7));
         for seq in 2..=4 {
-            let ping = sibling.ask(at(seq * 100), seq, has, &stance).unwrap();
+            let ping = sibling
+                .next_ping(at(seq * 100), seq, has, &advertisement)
+                .unwrap();
             assert_eq!((ping.session, ping.seq), (Session(7), seq));
             assert_eq!(
                 ping.record_version == has,
                 seq != 2,
-                "the first asks for everything"
+                "the first ping asks for everything"
             );
         }
-        assert!(!sibling.hear(at(500), answer(6, 3, 9)), "another link");
-        assert!(!sibling.hear(at(500), answer(7, 5, 9)), "never asked");
-        assert!(sibling.hear(at(500), answer(7, 3, 2)));
-        assert!(!sibling.hear(at(501), answer(7, 3, 9)), "again");
-        assert!(!sibling.hear(at(501), answer(7, 2, 9)), "late");
+        assert!(
+            !sibling.on_heartbeat(at(500), answer(6, 3, 9)),
+            "another link"
+        );
+        assert!(
+            !sibling.on_heartbeat(at(500), answer(7, 5, 9)),
+            "no such ping"
+        );
+        assert!(sibling.on_heartbeat(at(500), answer(7, 3, 2)));
+        assert!(!sibling.on_heartbeat(at(501), answer(7, 3, 9)), "repeated");
+        assert!(!sibling.on_heartbeat(at(501), answer(7, 2, 9)), "late");
         let queue =
             |sibling: &Sibling, now| sibling.reports(now, SILENCE).first().map(|r| r.1.queue);
         assert_eq!(queue(&sibling, at(1_100)), Some(2));
         assert_eq!(queue(&sibling, at(1_101)), None);
         let (round_trip, age) = sibling.timing(at(510)).unwrap();
         assert_eq!((round_trip.as_millis(), age.as_millis()), (200, 210));
-        sibling.link_down();
-        assert!(!sibling.hear(at(600), answer(7, 4, 9)), "the link is down");
+        sibling.on_link_down();
+        assert!(
+            !sibling.on_heartbeat(at(600), answer(7, 4, 9)),
+            "the link is down"
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What the lock guards: the core of the regions, the links, and what this service and its siblings are to the core.
+//! State of the driver: the core, the links, and the inputs from this service and its siblings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use isotherm_regions::{Advertisement, Event, Incarnation, PoolReplicas, RegionName, Regions};
 use isotherm_router::{PeerId, Time};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::adoption::Adoptions;
 use super::links::Links;
@@ -15,11 +15,11 @@ use super::store::RecordStore;
 use crate::config::RegionConfig;
 use crate::peering::Message;
 
-/// How long after this service its Envoy may start before its region counts as one without a gateway: otherwise, when
-/// whole regions start, whoever is first adopts the replicas of all others for a while.
-const GATEWAY_STARTS_WITHIN: Duration = Duration::from_secs(5);
+/// Time after the start of this service in which its Envoy counts as connected. Otherwise, when several regions start
+/// together, the first one adopts the replicas of all others for a while.
+const GATEWAY_START_MAX: Duration = Duration::from_secs(5);
 
-/// What the lock guards.
+/// State behind the driver's lock.
 #[derive(Debug)]
 pub(super) struct DriverState {
     pub(super) regions: Regions,
@@ -28,40 +28,31 @@ pub(super) struct DriverState {
     pub(super) adoptions: Adoptions,
     pub(super) counts: PlacementCounts,
     pub(super) certificate: CertificateState,
-    /// Callers that were turned away since the start.
-    pub(super) turned_away: u64,
+    /// Rejected inbound links since the start.
+    pub(super) handshakes_rejected: u64,
     incarnation: Incarnation,
-    pub(super) witnesses: ReplicaProber,
-    pub(super) watched: BTreeMap<PeerId, ProbeTask>,
+    pub(super) prober: ReplicaProber,
+    /// Tasks that probe replicas; dropping one aborts it.
+    pub(super) probes: BTreeMap<PeerId, JoinSet<()>>,
     pub(super) store: RecordStore,
-    /// Whether an Envoy is connected to this very service.
+    /// Whether an Envoy is connected to this service.
     own_gateway: bool,
-    /// Until when the first one counts as connected: the two start together, in either order.
+    /// End of the time in which the first Envoy counts as connected.
     gateway_expected_until: Option<Time>,
-    /// What the core was told last.
+    /// Last inputs of the core.
     pub(super) last_inputs: LastInputs,
-    /// The number of the last question to siblings.
+    /// Sequence number of the last ping to a sibling.
     seq: u64,
-    /// When this service was told of these siblings.
+    /// Time since which the siblings are configured.
     pub(super) siblings_since: Option<Time>,
 }
 
 #[derive(Debug)]
 pub(super) struct LastInputs {
-    leads: bool,
-    gateway: bool,
-    holds: BTreeSet<RegionName>,
-    pub(super) members: Option<Vec<PoolReplicas>>,
-}
-
-/// A task that asks the replicas of a region.
-#[derive(Debug)]
-pub(super) struct ProbeTask(pub(super) AbortHandle);
-
-impl Drop for ProbeTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    is_leader: bool,
+    has_gateway: bool,
+    adopted: BTreeSet<RegionName>,
+    pub(super) pools: Option<Vec<PoolReplicas>>,
 }
 
 impl DriverState {
@@ -81,107 +72,102 @@ impl DriverState {
             adoptions,
             counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
-            turned_away: 0,
+            handshakes_rejected: 0,
             incarnation,
-            witnesses: ReplicaProber::new(),
-            watched: BTreeMap::new(),
+            prober: ReplicaProber::new(),
+            probes: BTreeMap::new(),
             store,
             own_gateway: false,
-            gateway_expected_until: Some(started.after(GATEWAY_STARTS_WITHIN)),
+            gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
             last_inputs: LastInputs {
-                leads: true,
-                gateway: false,
-                holds: BTreeSet::new(),
-                members: None,
+                is_leader: true,
+                has_gateway: false,
+                adopted: BTreeSet::new(),
+                pools: None,
             },
             seq: 0,
             siblings_since: None,
         }
     }
 
-    /// Whether an Envoy is connected to this very service.
-    pub(super) fn gateway_is(&mut self, up: bool) {
-        self.own_gateway = up;
-        if up {
+    /// Records whether an Envoy is connected to this service.
+    pub(super) fn set_gateway(&mut self, is_connected: bool) {
+        self.own_gateway = is_connected;
+        if is_connected {
             self.gateway_expected_until = None;
         }
     }
 
-    /// Where this service stands by itself: siblings must not hear from it what it has from them.
-    pub(super) fn own_stance(&self) -> Advertisement {
-        let held = self.regions.adopted_regions();
+    /// Returns this service's own state for siblings, without the state that it has from them.
+    pub(super) fn own_advertisement(&self) -> Advertisement {
+        let owners = self.regions.adopted_regions();
         Advertisement {
             incarnation: self.incarnation,
             has_gateway: self.own_gateway,
-            adopted: held.filter_map(|peer| self.region_of(peer)).collect(),
+            adopted: owners.filter_map(|peer| self.region_of(peer)).collect(),
             ..Advertisement::default()
         }
     }
 
-    pub(super) fn ask_siblings(&mut self, now: Time) {
-        let stance = self.own_stance();
-        let has = self.regions.own_record().record_version();
+    pub(super) fn ping_siblings(&mut self, now: Time) {
+        let advertisement = self.own_advertisement();
+        let version = self.regions.own_record().record_version();
         for link in &mut self.links.siblings {
             self.seq += 1;
-            if let Some(ping) = link.sibling.ask(now, self.seq, has, &stance) {
-                // A link that takes no question is one that gives no answer: silence tells.
-                let _ = link.tell(&Message::Ping(ping));
+            if let Some(ping) = link
+                .sibling
+                .next_ping(now, self.seq, version, &advertisement)
+            {
+                // A ping that cannot be sent counts as an unanswered one.
+                let _ = link.send(&Message::Ping(ping));
             }
         }
     }
 
-    /// Tells the core what siblings say, where that is news.
-    pub(super) fn heed_siblings(&mut self, now: Time) {
+    /// Passes changes of the siblings' state to the core.
+    pub(super) fn apply_sibling_state(&mut self, now: Time) {
         let silence_max = self.config.silence_max();
         let siblings = || self.links.siblings.iter().map(|link| &link.sibling);
-        let holds: BTreeSet<_> = siblings()
-            .filter_map(|sibling| sibling.holds(now, silence_max))
+        let regions: BTreeSet<_> = siblings()
+            .filter_map(|sibling| sibling.adopted(now, silence_max))
             .flatten()
             .cloned()
             .collect();
         let expected = self.gateway_expected_until.is_some_and(|until| now < until);
-        let gateway = self.own_gateway
+        let is_connected = self.own_gateway
             || expected
-            || siblings().any(|sibling| sibling.gateway(now, silence_max));
-        let leads = self.leads(now);
-        if leads != self.last_inputs.leads {
-            self.last_inputs.leads = leads;
+            || siblings().any(|sibling| sibling.has_gateway(now, silence_max));
+        let is_leader = self.is_record_leader(now);
+        let last = &mut self.last_inputs;
+        if last.is_leader != is_leader {
+            last.is_leader = is_leader;
             self.regions
-                .handle(now, Event::RecordLeadership { is_leader: leads });
+                .handle(now, Event::RecordLeadership { is_leader });
         }
-        if holds != self.last_inputs.holds {
-            self.last_inputs.holds.clone_from(&holds);
+        if last.adopted != regions {
+            last.adopted.clone_from(&regions);
+            self.regions.handle(now, Event::SiblingsAdopted { regions });
+        }
+        if last.has_gateway != is_connected {
+            last.has_gateway = is_connected;
             self.regions
-                .handle(now, Event::SiblingsAdopted { regions: holds });
-        }
-        if gateway != self.last_inputs.gateway {
-            self.last_inputs.gateway = gateway;
-            self.regions.handle(
-                now,
-                Event::GatewayChanged {
-                    is_connected: gateway,
-                },
-            );
+                .handle(now, Event::GatewayChanged { is_connected });
         }
     }
 
-    /// Whether this service writes its region's record: of those that hear each other, the one with the smallest number.
-    /// One that does not know its siblings yet leaves it to them until it would have heard them.
-    fn leads(&self, now: Time) -> bool {
+    /// Whether this service writes its region's record: the smallest incarnation of the services that hear each other does.
+    /// A service that does not know its siblings yet leaves it to them until it would have heard them.
+    fn is_record_leader(&self, now: Time) -> bool {
         let silence_max = self.config.silence_max();
         let siblings = self.links.siblings.iter();
         let heard: Vec<_> = siblings
             .map(|link| link.sibling.incarnation(now, silence_max))
             .collect();
-        let known = heard.iter().all(Option::is_some)
-            || self
-                .siblings_since
-                .is_none_or(|since| now.since(since) >= silence_max * 2);
-        known
-            && heard
-                .into_iter()
-                .flatten()
-                .all(|other| self.incarnation < other)
+        let has_waited = |since| now.since(since) >= silence_max * 2;
+        let is_decided =
+            heard.iter().all(Option::is_some) || self.siblings_since.is_none_or(has_waited);
+        let mut heard = heard.into_iter().flatten();
+        is_decided && heard.all(|other| self.incarnation < other)
     }
 
     fn region_of(&self, peer: PeerId) -> Option<RegionName> {

@@ -1,116 +1,116 @@
-//! How the regions are, as this service sees them: what operators and metrics are told.
+//! Status of the regions as this service sees them, for operators and metrics.
 
 use std::time::{Duration, SystemTime};
 
 use isotherm_regions::{AdoptionBlocker, RegionState, RegionsCounters};
 use isotherm_router::PeerId;
 
-/// How the regions are now.
+/// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionsStatus {
-    /// This region's name.
+    /// Name of this region.
     pub name: String,
     /// Whether an Envoy of this region is connected, to this service or to a sibling that is heard.
     pub has_gateway: bool,
-    /// Who may adopt this region's replicas, first choice first.
+    /// Regions that may adopt this region's replicas, first choice first.
     pub successors: Vec<String>,
-    /// The other regions, in the order of their names.
+    /// Other regions, in order of name.
     pub peers: Vec<PeerState>,
-    /// The other services of this region, in the order of the configuration.
+    /// Other services of this region, in the order of the configuration.
     pub siblings: Vec<SiblingState>,
-    /// What has happened since the start.
+    /// Counters since the start.
     pub counters: RegionsCounters,
-    /// What was shared with siblings since the start.
+    /// Placements exchanged with siblings since the start.
     pub placements: PlacementCounts,
-    /// This region's certificate; its default where links are not protected.
+    /// Certificate of this region; the default without TLS.
     pub certificate: CertificateState,
-    /// Callers that were turned away since the start: no certificate or a wrong one, too many, or nonsense.
+    /// Inbound links rejected since the start: no certificate, a wrong one, too many links, or a malformed message.
     pub handshakes_rejected: u64,
 }
 
-/// How another region is.
+/// Status of another region.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerState {
-    /// What pools know it by.
+    /// Id of the region in the pools.
     pub id: PeerId,
-    /// Its name.
+    /// Name of the region.
     pub name: String,
-    /// Where its service listens.
+    /// Address of the region's service.
     pub address: String,
-    /// The Envoy cluster that leads to it.
+    /// Envoy cluster that leads to the region.
     pub cluster: String,
-    /// The link to it.
+    /// State of the link.
     pub link: LinkState,
-    /// What that and its heartbeats make of it.
+    /// State of the region.
     pub state: RegionState,
-    /// Round trip, smoothed.
+    /// Smoothed round trip.
     pub round_trip: Option<Duration>,
-    /// How long ago its last heartbeat was asked for.
+    /// Time since the ping of the last heartbeat.
     pub heartbeat_age: Option<Duration>,
-    /// The version of its software.
+    /// Version of the region's software.
     pub version: Option<String>,
-    /// How many replicas it has, by its record, in all pools.
+    /// Number of replicas in the region's record.
     pub replicas: usize,
-    /// How many of them are in this service's pools.
+    /// Number of the region's replicas in this service's pools.
     pub adopted: usize,
-    /// Other regions that say they hold its replicas.
+    /// Other regions that report to have adopted the region's replicas.
     pub adopted_by: Vec<String>,
-    /// While it is down: why its replicas are not adopted here.
+    /// Reason that prevents an adoption while the region is down.
     pub adoption_blocker: Option<AdoptionBlocker>,
 }
 
-/// How another service of this region is.
+/// Status of a sibling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiblingState {
-    /// Where it listens.
+    /// Address of the sibling.
     pub address: String,
-    /// The link to it.
+    /// State of the link.
     pub link: LinkState,
-    /// Round trip of its last heartbeat.
+    /// Round trip of the last heartbeat.
     pub round_trip: Option<Duration>,
-    /// How long ago its last heartbeat was asked for.
+    /// Time since the ping of the last heartbeat.
     pub heartbeat_age: Option<Duration>,
-    /// Requests that wait there, in all pools, as it said last; zero where that is too long ago.
+    /// Queued requests in all pools by the last heartbeat; zero when it is too old.
     pub queue: u32,
 }
 
-/// This region's certificate, and what became of changes of its files.
+/// Certificate of this region, and the reloads of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateState {
-    /// When it expires, where that is known.
+    /// Time of expiry, if known.
     pub expires: Option<SystemTime>,
-    /// Times that new files were loaded.
+    /// Successful reloads.
     pub loaded: u64,
-    /// Times that new files were refused; the ones before stayed in use.
+    /// Rejected reloads, after which the previous files stay in use.
     pub rejected: u64,
 }
 
-/// Placements told to siblings, and heard from them. A message counts once for each sibling.
+/// Messages with placements, sent to and received from siblings. A message counts once per sibling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     /// Messages sent.
     pub sent: u64,
-    /// Messages that were not, because the link was down or behind.
+    /// Messages dropped because the link was down or slow.
     pub dropped: u64,
     /// Messages received.
     pub received: u64,
 }
 
-/// The state of a link that this service dials.
+/// State of a link that this service dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It has not been up since the start.
+    /// The link has not been up since the start.
     Dialling,
-    /// It is up.
+    /// The link is up.
     Up,
-    /// It is down, for a reason such as "connection refused"; it is dialled again and again.
+    /// The link is down, with a reason such as "connection refused". The service keeps dialling.
     Unreachable(String),
-    /// The other end lives and must not be used, for a reason such as "its certificate is not for eu.isotherm".
+    /// The other end runs and must not be used, with a reason such as "its certificate is not for eu.isotherm".
     Refused(String),
 }
 
 impl LinkState {
-    /// A short name for metrics and tables.
+    /// Returns the name for metrics and tables.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl LinkState {
         }
     }
 
-    /// Why it is down, where it is.
+    /// Returns why the link is down.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         match self {

@@ -1,9 +1,8 @@
-//! The records of the regions on disk, so that a restart remembers whose replicas are where.
+//! The state file: the records of the regions, which survive a restart.
 //!
-//! One JSON file, written as a whole beside the old one and then renamed over it: a crash leaves the old or the new one.
-//! Writes are put together, since a region whose replicas come and go changes its record often. A file that cannot be
-//! read is moved out of the way and said loudly, but never stops a start: what it held is heard again from the regions
-//! that live.
+//! The file is JSON. It is written beside the old one and renamed over it, so that a crash leaves the old or the new one.
+//! Writes are batched, since records change often. An unreadable file is moved aside with an error in the log and never
+//! stops a start: the regions that live send their records again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,28 +16,28 @@ use isotherm_regions::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// The version of the file's format.
+/// Version of the file's format.
 const FORMAT: u32 = 1;
-/// The largest file that is read or written, in bytes.
+/// Largest file that is read or written, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// How many regions a file may tell of: all peers, and this one.
+/// Limit of records in the file: all peers and this region.
 const RECORDS_MAX: usize = 257;
-/// The shortest time between two writes.
+/// Shortest time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 type Records = BTreeMap<RegionName, Arc<RegionRecord>>;
 
-/// What is to be on disk. Whoever holds the [`RecordWriter`] brings it there.
+/// Records for the state file, which a [`RecordWriter`] writes.
 #[derive(Debug)]
 pub(super) struct RecordStore(watch::Sender<Arc<Records>>);
 
 impl RecordStore {
-    /// Reads what a file remembers for `region`. Without a file nothing is kept.
+    /// Opens the state file of `region` and returns its records. Without a file, no record is persisted.
     pub(super) fn open(
         file: Option<PathBuf>,
         region: &str,
     ) -> (Self, RecordWriter, Vec<RegionRecord>) {
-        let records = file.as_deref().map(|file| read_or_set_aside(file, region));
+        let records = file.as_deref().map(|file| read_or_move_aside(file, region));
         let records = records.unwrap_or_default();
         let known = records
             .iter()
@@ -53,9 +52,9 @@ impl RecordStore {
         (Self(sender), writer, records)
     }
 
-    /// Keeps a record in place of an older one of the same region. Of regions that are not `known` any more, the record
-    /// is kept for as long as there is room: they may come back.
-    pub(super) fn keep(&self, record: Arc<RegionRecord>, known: impl Fn(&RegionName) -> bool) {
+    /// Stores a record in place of an older one of the same region. Records of regions that are not `known` stay while the limit
+    /// allows it, since such a region may come back.
+    pub(super) fn insert(&self, record: Arc<RegionRecord>, known: impl Fn(&RegionName) -> bool) {
         self.0.send_modify(|records| {
             let records = Arc::make_mut(records);
             records.insert(record.region.clone(), record);
@@ -75,7 +74,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Runs until the [`RecordStore`] is dropped; what was kept last is written before it ends.
+    /// Runs until the [`RecordStore`] is dropped, and writes its last records.
     pub(super) async fn run(mut self) {
         let Some(file) = self.file else { return };
         let mut failing = false;
@@ -91,13 +90,13 @@ impl RecordWriter {
             match written {
                 Ok(()) if failing => {
                     failing = false;
-                    tracing::info!(file = %file.display(), "the state of the regions is kept again");
+                    tracing::info!(file = %file.display(), "the state file is written again");
                 }
                 Ok(()) => {}
                 Err(error) => {
                     if !failing {
                         tracing::error!(file = %file.display(), error = %format!("{error:#}"),
-                            "the state of the regions cannot be kept: a restart will not know whose replicas are where");
+                            "cannot write the state file: a restart will not know the replicas of other regions");
                     }
                     failing = true;
                 }
@@ -110,7 +109,7 @@ impl RecordWriter {
     }
 }
 
-fn read_or_set_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
+fn read_or_move_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
     match read(file, region) {
         Ok(records) => records,
         Err(error) => {
@@ -121,7 +120,7 @@ fn read_or_set_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
                 error = %format!("{error:#}"),
                 moved_to = %aside.display(),
                 move_failed = moved.err().map(|error| error.to_string()),
-                "the state of the regions is unreadable and was set aside; it is learned again from those that live"
+                "the state file is unreadable and was moved aside; the regions that live send their records again"
             );
             Vec::new()
         }
@@ -176,12 +175,12 @@ fn write(file: &Path, region: &str, records: &Records) -> anyhow::Result<()> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    // The name, too, must be there after a power failure; some file systems cannot promise it.
+    // The new name must survive a power failure too; some file systems cannot promise it.
     drop(File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()));
     Ok(())
 }
 
-/// `file` with another ending added.
+/// Returns `file` with another ending added.
 fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".");
@@ -189,7 +188,7 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// What every version of the format has.
+/// Fields of every version of the format.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
@@ -290,12 +289,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_kept_last_is_there_after_a_restart() {
+    async fn the_last_records_survive_a_restart() {
         let (_folder, file) = folder();
         let (store, writer, records) = RecordStore::open(Some(file.clone()), "us");
         assert!(records.is_empty());
         for (region, version) in [("eu", 1), ("asia", 1), ("eu", 2)] {
-            store.keep(Arc::new(record(region, version)), |_| true);
+            store.insert(Arc::new(record(region, version)), |_| true);
         }
         let running = tokio::spawn(writer.run());
         drop(store);
@@ -306,19 +305,19 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_are_gone_make_way_when_there_are_too_many() {
+    fn records_of_unknown_regions_are_dropped_at_the_limit() {
         let (store, ..) = RecordStore::open(None, "us");
         for n in 0..RECORDS_MAX {
-            store.keep(Arc::new(record(&format!("r{n}"), 1)), |_| true);
+            store.insert(Arc::new(record(&format!("r{n}"), 1)), |_| true);
         }
         assert_eq!(store.0.borrow().len(), RECORDS_MAX);
         let known = |region: &RegionName| matches!(region.as_str(), "r1" | "new");
-        store.keep(Arc::new(record("new", 1)), known);
+        store.insert(Arc::new(record("new", 1)), known);
         assert_eq!(store.0.borrow().len(), 2);
     }
 
     #[tokio::test]
-    async fn a_file_that_means_nothing_is_set_aside() {
+    async fn an_invalid_file_is_moved_aside() {
         for text in [
             "",
             "{",
@@ -338,9 +337,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_cannot_be_written_to_fails_nothing() {
+    async fn an_unwritable_folder_is_no_failure() {
         let (store, writer, _) = RecordStore::open(Some("/nowhere/at/all.json".into()), "us");
-        store.keep(Arc::new(record("eu", 1)), |_| true);
+        store.insert(Arc::new(record("eu", 1)), |_| true);
         drop(store);
         writer.run().await;
     }

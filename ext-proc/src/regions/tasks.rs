@@ -1,4 +1,4 @@
-//! The tasks that feed the core. None keeps the service: each ends when it is gone.
+//! Tasks that feed the core. Each holds a weak reference to the driver and ends with it.
 
 use std::sync::{Arc, Weak};
 
@@ -8,32 +8,32 @@ use tokio::time::{Instant, sleep_until};
 
 use super::RegionsDriver;
 use super::links::LinkKey;
-use super::pools::own_members;
+use super::pools::own_pools;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::peering::{Credentials, LinkEvent, ReloadResult};
 use crate::pool::PoolTable;
 use crate::sans_io::Driver;
 
-/// Takes what happens to links.
-pub(super) async fn hear(
-    shared: Weak<RegionsDriver>,
+/// Receives the events of links.
+pub(super) async fn receive_events(
+    driver: Weak<RegionsDriver>,
     mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,
 ) {
     while let Some((key, event)) = events.recv().await {
-        let Some(shared) = shared.upgrade() else {
+        let Some(driver) = driver.upgrade() else {
             return;
         };
-        shared.link(key, event);
+        driver.on_link_event(key, event);
     }
 }
 
-/// Loads certificates again when they change, and keeps count of it.
-pub(super) async fn follow_certificate(shared: Weak<RegionsDriver>, credentials: Arc<Credentials>) {
+/// Reloads certificates when their files change, and counts the reloads.
+pub(super) async fn follow_certificate(driver: Weak<RegionsDriver>, credentials: Arc<Credentials>) {
     let known = Arc::clone(&credentials);
     let note = move |change: fn(&mut CertificateState)| {
-        if let Some(shared) = shared.upgrade() {
-            let mut core = shared.lock();
+        if let Some(driver) = driver.upgrade() {
+            let mut core = driver.lock();
             change(&mut core.certificate);
             core.certificate.expires = known.expires();
         }
@@ -46,34 +46,34 @@ pub(super) async fn follow_certificate(shared: Weak<RegionsDriver>, credentials:
     credentials.follow(counted).await;
 }
 
-/// Asks the siblings with each interval.
-pub(super) async fn beat(shared: Weak<RegionsDriver>) {
+/// Pings the siblings once an interval.
+pub(super) async fn ping_siblings(driver: Weak<RegionsDriver>) {
     loop {
-        let Some(strong) = shared.upgrade() else {
+        let Some(strong) = driver.upgrade() else {
             return;
         };
-        strong.beat();
+        strong.ping_siblings();
         let next = Instant::now() + strong.lock().config.heartbeat;
         drop(strong);
         sleep_until(next).await;
     }
 }
 
-/// Tells the core who this region's own replicas are.
-pub(super) async fn follow_members(shared: Weak<RegionsDriver>) {
-    let Some(mut revision) = shared
+/// Passes this region's own replicas to the core.
+pub(super) async fn follow_members(driver: Weak<RegionsDriver>) {
+    let Some(mut revision) = driver
         .upgrade()
-        .map(|shared| shared.pool_registry().revision())
+        .map(|driver| driver.pool_registry().revision())
     else {
         return;
     };
     loop {
         revision.mark_unchanged();
-        let Some(strong) = shared.upgrade() else {
+        let Some(strong) = driver.upgrade() else {
             return;
         };
-        if let Some(pools) = own_members(&strong.pool_registry().table()) {
-            strong.members(pools);
+        if let Some(pools) = own_pools(&strong.pool_registry().table()) {
+            strong.set_local_pools(pools);
         }
         drop(strong);
         if revision.changed().await.is_err() {
@@ -82,46 +82,46 @@ pub(super) async fn follow_members(shared: Weak<RegionsDriver>) {
     }
 }
 
-/// Takes adopted replicas into pools that come.
-pub(super) async fn follow_pools(shared: Weak<RegionsDriver>) {
-    let Some(mut table) = shared
+/// Adds adopted replicas to new pools.
+pub(super) async fn follow_pools(driver: Weak<RegionsDriver>) {
+    let Some(mut table) = driver
         .upgrade()
-        .map(|shared| shared.pool_registry().watch())
+        .map(|driver| driver.pool_registry().watch())
     else {
         return;
     };
     while table.changed().await.is_ok() {
-        let Some(shared) = shared.upgrade() else {
+        let Some(driver) = driver.upgrade() else {
             return;
         };
-        shared.drive(|core, _| core.adoptions.pools_changed());
+        driver.drive(|core, _| core.adoptions.pools_changed());
     }
 }
 
-/// Dials those that the configuration names, through reloads.
+/// Applies the configuration through reloads.
 pub(super) async fn follow_config(
-    shared: Weak<RegionsDriver>,
+    driver: Weak<RegionsDriver>,
     mut applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
 ) {
     while config.changed().await.is_ok() {
         let region = config.borrow_and_update().region.clone();
-        let Some(shared) = shared.upgrade() else {
+        let Some(driver) = driver.upgrade() else {
             return;
         };
-        // A section that a reload takes out, or puts in, waits for a restart.
+        // A removed or added section `region` waits for a restart.
         if let Some(new) = region
             && applied != new
         {
-            apply(&shared, &new);
+            apply(&driver, &new);
             applied = new;
         }
     }
 }
 
-/// Dials those that a configuration names, and keeps to the rest of it, apart from what only a restart changes.
-pub(super) fn apply(shared: &RegionsDriver, config: &RegionConfig) {
-    let running = shared.lock().config.clone();
+/// Applies a configuration, except the options that only a restart changes.
+pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
+    let running = driver.lock().config.clone();
     let config = RegionConfig {
         name: running.name,
         listen: running.listen,
@@ -129,12 +129,12 @@ pub(super) fn apply(shared: &RegionsDriver, config: &RegionConfig) {
         state_file: running.state_file,
         ..config.clone()
     };
-    let peers = identities(&config, &shared.pool_registry().table());
-    shared.apply(&config, &peers);
+    let peers = peers_by_id(&config, &driver.pool_registry().table());
+    driver.apply(&config, &peers);
 }
 
-/// Peers by the identities that the pools know them by. A region cannot be its own peer.
-fn identities(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerConfig)> {
+/// Pairs the configured peers with their ids in the pools. A region cannot be its own peer.
+fn peers_by_id(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerConfig)> {
     let id = |peer: &PeerConfig| Some(table.peer_table()?.named(&peer.name)?.id);
     let peers = region.peers.iter();
     let others = peers.filter(|peer| peer.name != region.name);
@@ -143,14 +143,14 @@ fn identities(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerConf
         .collect()
 }
 
-/// Tells the core whether an Envoy is connected.
-pub(super) async fn follow_envoys(shared: Weak<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
+/// Passes the number of connected Envoys to the core.
+pub(super) async fn follow_envoys(driver: Weak<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
     loop {
         let count = *envoys.borrow_and_update();
-        let Some(strong) = shared.upgrade() else {
+        let Some(strong) = driver.upgrade() else {
             return;
         };
-        strong.own_gateway(count > 0);
+        strong.set_gateway(count > 0);
         drop(strong);
         if envoys.changed().await.is_err() {
             return;
