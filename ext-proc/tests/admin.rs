@@ -12,7 +12,7 @@ mod authority;
 mod fake;
 
 use fake::service::{Service, TOKEN};
-use fake::{FakeEngine, eventually, vllm};
+use fake::{FakeEngine, vllm, wait_until};
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,17 +33,17 @@ async fn replicas_come_drain_and_go_at_run_time() {
     let service = Service::start(WITH_TOKEN).await;
     let new = json!({"pool": "llama", "address": engine.addr.to_string()}).to_string();
     let (status, body) = service
-        .ask("POST", "/api/replicas", Some(TOKEN), &new)
+        .request("POST", "/api/replicas", Some(TOKEN), &new)
         .await;
     assert_eq!(status, 201, "{body}");
-    eventually("probed", || {
+    wait_until("probed", || {
         service.pool_registry.pools()[0].replicas()[0]
             .load
             .is_some()
     })
     .await;
     let (status, body) = service
-        .ask("GET", "/api/replicas?pool=llama", None, "")
+        .request("GET", "/api/replicas?pool=llama", None, "")
         .await;
     assert_eq!(status, 200);
     assert_eq!(body[0]["address"], engine.addr.to_string());
@@ -54,7 +54,7 @@ async fn replicas_come_drain_and_go_at_run_time() {
     );
 
     let (status, body) = service
-        .ask("POST", "/api/replicas", Some(TOKEN), &new)
+        .request("POST", "/api/replicas", Some(TOKEN), &new)
         .await;
     assert_eq!(
         (status, body["error"]["code"].as_str()),
@@ -62,21 +62,21 @@ async fn replicas_come_drain_and_go_at_run_time() {
     );
 
     let drain = format!("/api/replicas/{}/drain?pool=llama", engine.addr);
-    let (status, _) = service.ask("POST", &drain, Some(TOKEN), "").await;
+    let (status, _) = service.request("POST", &drain, Some(TOKEN), "").await;
     assert_eq!(status, 204);
-    let (_, body) = service.ask("GET", "/api/replicas", None, "").await;
+    let (_, body) = service.request("GET", "/api/replicas", None, "").await;
     assert_eq!(
         (&body[0]["draining"], &body[0]["availability"]),
         (&json!(true), &json!("draining"))
     );
 
     let remove = format!("/api/replicas/{}", engine.addr);
-    let (status, _) = service.ask("DELETE", &remove, Some(TOKEN), "").await;
+    let (status, _) = service.request("DELETE", &remove, Some(TOKEN), "").await;
     assert_eq!(status, 204);
-    let (status, body) = service.ask("DELETE", &remove, Some(TOKEN), "").await;
+    let (status, body) = service.request("DELETE", &remove, Some(TOKEN), "").await;
     assert_eq!(status, 404);
     assert!(message(&body).contains("isotherm replicas list"), "{body}");
-    assert!(service.members().is_empty());
+    assert!(service.replica_addresses().is_empty());
 }
 
 #[tokio::test]
@@ -90,12 +90,12 @@ async fn changes_want_the_token_and_reading_does_not() {
         ("POST", "/api/reload"),
     ] {
         for token in [None, Some("wrong"), Some(""), Some("open-sesame-and-more")] {
-            let (status, body) = service.ask(method, path, token, new).await;
+            let (status, body) = service.request(method, path, token, new).await;
             assert_eq!(status, 401, "{method} {path} {token:?}: {body}");
             assert!(message(&body).contains("admin.token_file"), "{body}");
         }
     }
-    assert!(service.members().is_empty());
+    assert!(service.replica_addresses().is_empty());
     for path in [
         "/healthz",
         "/readyz",
@@ -104,7 +104,7 @@ async fn changes_want_the_token_and_reading_does_not() {
         "/api/replicas",
         "/api/regions",
     ] {
-        let (status, body) = service.ask_text("GET", path, None, "").await;
+        let (status, body) = service.request_text("GET", path, None, "").await;
         assert_eq!(status, 200, "{path}: {body}");
     }
 }
@@ -112,7 +112,9 @@ async fn changes_want_the_token_and_reading_does_not() {
 #[tokio::test]
 async fn without_a_configured_token_changes_are_refused_with_a_way_out() {
     let service = Service::start("{}").await;
-    let (status, body) = service.ask("POST", "/api/reload", Some("any"), "").await;
+    let (status, body) = service
+        .request("POST", "/api/reload", Some("any"), "")
+        .await;
     assert_eq!(
         (status, body["error"]["code"].as_str()),
         (403, Some("no_token_configured"))
@@ -125,12 +127,15 @@ async fn a_new_token_counts_without_a_restart_and_an_empty_one_never() {
     let service = Service::start(WITH_TOKEN).await;
     std::fs::write(service.folder().join("token"), "another").unwrap();
     assert_eq!(
-        service.ask("POST", "/api/reload", Some(TOKEN), "").await.0,
+        service
+            .request("POST", "/api/reload", Some(TOKEN), "")
+            .await
+            .0,
         401
     );
     assert_eq!(
         service
-            .ask("POST", "/api/reload", Some("another"), "")
+            .request("POST", "/api/reload", Some("another"), "")
             .await
             .0,
         200
@@ -138,7 +143,10 @@ async fn a_new_token_counts_without_a_restart_and_an_empty_one_never() {
     std::fs::write(service.folder().join("token"), "\n").unwrap();
     for token in ["", "another"] {
         assert_eq!(
-            service.ask("POST", "/api/reload", Some(token), "").await.0,
+            service
+                .request("POST", "/api/reload", Some(token), "")
+                .await
+                .0,
             500
         );
     }
@@ -148,7 +156,7 @@ async fn a_new_token_counts_without_a_restart_and_an_empty_one_never() {
 async fn errors_say_what_to_do() {
     let service =
         Service::start("admin: { token_file: token }\npools: [{model: a}, {model: b}]").await;
-    let post = |body: &'static str| service.ask("POST", "/api/replicas", Some(TOKEN), body);
+    let post = |body: &'static str| service.request("POST", "/api/replicas", Some(TOKEN), body);
     let (status, body) = post(r#"{"address": "127.0.0.1:1"}"#).await;
     assert_eq!(status, 400);
     assert_eq!(message(&body), "name the pool: there are `a`, `b`");
@@ -163,14 +171,14 @@ async fn errors_say_what_to_do() {
     let (status, body) = post(r#"{"adress": "127.0.0.1:1"}"#).await;
     assert_eq!(status, 422);
     assert!(message(&body).contains("unknown field `adress`"), "{body}");
-    let (status, body) = service.ask("GET", "/api/replica", None, "").await;
+    let (status, body) = service.request("GET", "/api/replica", None, "").await;
     assert_eq!(status, 404);
     assert!(message(&body).contains("/api/replicas"), "{body}");
-    assert_eq!(service.ask("PUT", "/api/pools", None, "").await.0, 405);
+    assert_eq!(service.request("PUT", "/api/pools", None, "").await.0, 405);
     let large = format!("{{\"address\": \"{}\"}}", "1".repeat(70_000));
     assert_eq!(
         service
-            .ask("POST", "/api/replicas", Some(TOKEN), &large)
+            .request("POST", "/api/replicas", Some(TOKEN), &large)
             .await
             .0,
         413
@@ -181,13 +189,13 @@ async fn errors_say_what_to_do() {
 async fn readiness_follows_the_service() {
     let service = Service::start("{}").await;
     assert_eq!(
-        service.ask("GET", "/readyz", None, "").await,
+        service.request("GET", "/readyz", None, "").await,
         (200, json!({"ready": true, "why": null}))
     );
     service.serving.send_replace(false);
-    let (status, body) = service.ask("GET", "/readyz", None, "").await;
+    let (status, body) = service.request("GET", "/readyz", None, "").await;
     assert_eq!((status, &body["ready"]), (503, &json!(false)));
-    assert_eq!(service.ask("GET", "/healthz", None, "").await.0, 200);
+    assert_eq!(service.request("GET", "/healthz", None, "").await.0, 200);
 }
 
 /// The region `us`, whose only peer `eu` listens on `eu` when it does.
@@ -209,7 +217,7 @@ region:
 async fn regions_are_shown_as_they_are_heard() {
     let [us, eu] = [free_port().await, free_port().await];
     let service = Service::start(&region(us, eu)).await;
-    let seen = || async { service.ask("GET", "/api/regions", None, "").await.1 };
+    let seen = || async { service.request("GET", "/api/regions", None, "").await.1 };
     let is = |what: &'static str, value: &'static str| {
         let seen = &seen;
         async move {
@@ -244,7 +252,7 @@ async fn regions_are_shown_as_they_are_heard() {
     let _eu = Service::start(&other).await;
     is("state", "up").await;
     is("link", "up").await;
-    eventually("a report is in", || {
+    wait_until("a report is in", || {
         let pool = &service.pool_registry.pools()[0];
         pool.peers()[0].report.is_some()
     })
@@ -254,7 +262,7 @@ async fn regions_are_shown_as_they_are_heard() {
     assert!(peer["round_trip_ms"].as_f64().is_some(), "{now}");
     assert!(peer["heartbeat_age_ms"].as_u64().is_some(), "{now}");
     assert_eq!(peer["pools"][0]["said"]["replicas"], 0);
-    let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+    let (_, page) = service.request_text("GET", "/metrics", None, "").await;
     for line in [
         "isotherm_region_link_up{region=\"eu\",state=\"up\"} 1.0",
         "isotherm_region_state{region=\"eu\",state=\"up\"} 1.0",
@@ -292,7 +300,7 @@ async fn certificates_that_cannot_be_used_are_counted() {
         let service = &service;
         async move {
             for _ in 0..1000 {
-                let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+                let (_, page) = service.request_text("GET", "/metrics", None, "").await;
                 if page.lines().any(|found| found == line) {
                     return;
                 }
@@ -310,7 +318,7 @@ async fn certificates_that_cannot_be_used_are_counted() {
 async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
     let service = Service::start(&region(0, 1)).await;
     let state = || async {
-        let (_, seen) = service.ask("GET", "/api/regions", None, "").await;
+        let (_, seen) = service.request("GET", "/api/regions", None, "").await;
         seen["peers"][0]["state"].clone()
     };
     let path = "/api/regions/eu/lost";
@@ -322,12 +330,15 @@ async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
         ("POST", Some(TOKEN), 204),
     ] {
         assert_ne!(state().await, "declared_lost");
-        assert_eq!(service.ask(method, path, token, "").await.0, status);
+        assert_eq!(service.request(method, path, token, "").await.0, status);
     }
     assert_eq!(state().await, "declared_lost");
-    assert_eq!(service.ask("DELETE", path, Some(TOKEN), "").await.0, 204);
+    assert_eq!(
+        service.request("DELETE", path, Some(TOKEN), "").await.0,
+        204
+    );
     assert_ne!(state().await, "declared_lost");
-    let mars = service.ask("POST", "/api/regions/mars/lost", Some(TOKEN), "");
+    let mars = service.request("POST", "/api/regions/mars/lost", Some(TOKEN), "");
     let (status, body) = mars.await;
     assert_eq!(
         (status, &body["error"]["code"]),
@@ -339,10 +350,10 @@ async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
 #[tokio::test]
 async fn a_service_on_its_own_shows_no_regions() {
     let service = Service::start(WITH_TOKEN).await;
-    let (status, seen) = service.ask("GET", "/api/regions", None, "").await;
+    let (status, seen) = service.request("GET", "/api/regions", None, "").await;
     assert_eq!((status, &seen["name"]), (200, &json!(null)));
     assert_eq!(seen["pools"][0]["pool"], "llama");
-    let lost = service.ask("POST", "/api/regions/eu/lost", Some(TOKEN), "");
+    let lost = service.request("POST", "/api/regions/eu/lost", Some(TOKEN), "");
     let (status, body) = lost.await;
     assert_eq!(
         (status, &body["error"]["code"]),
@@ -357,11 +368,11 @@ async fn an_adopted_replica_is_shown_with_its_region() {
     let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
     pool.adopt_replica("127.0.0.1:1".parse().unwrap(), eu)
         .unwrap();
-    let (_, replicas) = service.ask("GET", "/api/replicas", None, "").await;
+    let (_, replicas) = service.request("GET", "/api/replicas", None, "").await;
     assert_eq!(replicas[0]["adopted_from"], "eu");
-    let (_, seen) = service.ask("GET", "/api/regions", None, "").await;
+    let (_, seen) = service.request("GET", "/api/regions", None, "").await;
     assert_eq!(seen["peers"][0]["pools"][0]["adopted"], 1);
-    let (_, page) = service.ask_text("GET", "/metrics", None, "").await;
+    let (_, page) = service.request_text("GET", "/metrics", None, "").await;
     let line = "isotherm_adopted_replicas{pool=\"llama\",region=\"eu\"} 1.0";
     assert!(page.contains(line), "{page}");
 }
@@ -374,7 +385,7 @@ async fn a_request_that_would_leave_is_explained_with_every_region() {
     let ask = json!({"path": "/v1/chat/completions", "body": {"model": "llama", "messages": []}});
     let explain = || async {
         let (_, explained) = service
-            .ask("POST", "/api/explain", None, &ask.to_string())
+            .request("POST", "/api/explain", None, &ask.to_string())
             .await;
         explained
     };
@@ -414,7 +425,7 @@ async fn free_port() -> u16 {
 #[tokio::test]
 async fn metrics_are_an_openmetrics_page() {
     let service = Service::start(WITH_TOKEN).await;
-    let (status, page) = service.ask_text("GET", "/metrics", None, "").await;
+    let (status, page) = service.request_text("GET", "/metrics", None, "").await;
     assert_eq!(status, 200);
     assert!(
         page.contains("isotherm_queue_length{pool=\"llama\"} 0"),
@@ -437,7 +448,7 @@ async fn a_request_is_explained_with_every_candidate() {
         one.addr, two.addr
     ))
     .await;
-    eventually("both probed", || {
+    wait_until("both probed", || {
         let replicas = service.pool_registry.pools()[0].replicas();
         replicas.len() == 2 && replicas.iter().all(|replica| replica.load.is_some())
     })
@@ -450,7 +461,7 @@ async fn a_request_is_explained_with_every_candidate() {
         "body": body.to_string(),
     });
     let (status, explained) = service
-        .ask("POST", "/api/explain", None, &ask.to_string())
+        .request("POST", "/api/explain", None, &ask.to_string())
         .await;
     assert_eq!(status, 200, "{explained}");
     assert_eq!(explained["pool"], "llama");
@@ -477,7 +488,7 @@ async fn a_request_is_explained_with_every_candidate() {
 
     let ask = json!({"path": "/v1/chat/completions", "body": {"model": "gpt"}});
     let (_, explained) = service
-        .ask("POST", "/api/explain", None, &ask.to_string())
+        .request("POST", "/api/explain", None, &ask.to_string())
         .await;
     assert_eq!(
         explained["outcome"]["what"],
@@ -491,8 +502,8 @@ async fn a_body_to_be_explained_counts_as_it_is_written() {
     let body = r#"{"model": "llama", "tools": [{"z": 1e2, "a": 1}], "messages": []}"#;
     let text = json!({"path": "/v1/chat/completions", "body": body}).to_string();
     let value = format!(r#"{{"path": "/v1/chat/completions", "body": {body}}}"#);
-    let (_, as_text) = service.ask("POST", "/api/explain", None, &text).await;
-    let (_, as_value) = service.ask("POST", "/api/explain", None, &value).await;
+    let (_, as_text) = service.request("POST", "/api/explain", None, &text).await;
+    let (_, as_value) = service.request("POST", "/api/explain", None, &value).await;
     assert!(as_text["request"]["prompt_bytes"].as_u64() > Some(0));
     assert_eq!(as_text, as_value);
 }
@@ -510,7 +521,7 @@ async fn a_request_is_explained_as_the_filter_is_configured() {
         let service = &service;
         async move {
             service
-                .ask("POST", "/api/explain", None, &ask.to_string())
+                .request("POST", "/api/explain", None, &ask.to_string())
                 .await
         }
     };
@@ -555,6 +566,6 @@ async fn who_connects_and_says_nothing_keeps_nobody_else_out() {
     }
     // Each batch of connections has five seconds to say what it wants; the last of ours go at once.
     silent.truncate(100);
-    let (status, _) = service.ask_text("GET", "/healthz", None, "").await;
+    let (status, _) = service.request_text("GET", "/healthz", None, "").await;
     assert_eq!(status, 200);
 }

@@ -14,7 +14,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use fake::service::Service;
-use fake::{FakeEngine, eventually, vllm};
+use fake::{FakeEngine, vllm, wait_until};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
 
@@ -158,7 +158,7 @@ async fn replicas_are_listed_added_drained_and_removed() {
         out(&isotherm(&change("add"), "").await),
         format!("{addr} added\n")
     );
-    eventually("probed", || {
+    wait_until("probed", || {
         service.pool_registry.pools()[0].replicas()[0]
             .load
             .is_some()
@@ -170,7 +170,7 @@ async fn replicas_are_listed_added_drained_and_removed() {
     let text = out(&isotherm(&list, "").await);
     assert!(text.contains("draining"), "{text}");
     out(&isotherm(&change("remove"), "").await);
-    assert!(service.members().is_empty());
+    assert!(service.replica_addresses().is_empty());
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn explain_shows_every_candidate_and_top_the_state() {
         engine.addr
     ))
     .await;
-    eventually("probed", || {
+    wait_until("probed", || {
         let replicas = service.pool_registry.pools()[0].replicas();
         replicas.iter().any(|replica| replica.load.is_some())
     })

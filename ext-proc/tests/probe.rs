@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fake::{Answer, FakeEngine, eventually, vllm};
+use fake::{FakeEngine, FakeResponse, vllm, wait_until};
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
@@ -72,7 +72,7 @@ async fn a_replica_gets_requests_after_its_first_good_probe() {
     let probed = Probed::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     assert_eq!(probed.availability(engine.addr), Availability::NeverProbed);
-    eventually("the replica is available", || {
+    wait_until("the replica is available", || {
         probed.availability(engine.addr) == Availability::Available
     })
     .await;
@@ -89,19 +89,19 @@ async fn a_replica_gets_requests_after_its_first_good_probe() {
 async fn a_hanging_replica_does_not_delay_the_news_of_another() {
     let (good, hanging) = (
         FakeEngine::start(vllm(0)).await,
-        FakeEngine::start(Answer::Hang).await,
+        FakeEngine::start(FakeResponse::Hang).await,
     );
     let probed = Probed::start("probe: {interval_ms: 20, timeout_ms: 5000, stale_after_ms: 60000}");
     probed.pool().add_replica(hanging.addr).unwrap();
     probed.pool().add_replica(good.addr).unwrap();
     let start = Instant::now();
-    eventually("ten probes of the good one", || good.asked() >= 10).await;
+    wait_until("ten probes of the good one", || good.request_count() >= 10).await;
     assert!(
         start.elapsed() < Duration::from_secs(4),
         "{:?}",
         start.elapsed()
     );
-    assert_eq!(hanging.asked(), 1);
+    assert_eq!(hanging.request_count(), 1);
     assert_eq!(probed.availability(hanging.addr), Availability::NeverProbed);
 }
 
@@ -110,19 +110,23 @@ async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = Probed::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
-    for bad in [Answer::Status(500), Answer::Hang, Answer::Endless] {
-        eventually("available", || {
+    for bad in [
+        FakeResponse::Status(500),
+        FakeResponse::Hang,
+        FakeResponse::Endless,
+    ] {
+        wait_until("available", || {
             probed.availability(engine.addr) == Availability::Available
         })
         .await;
-        engine.answer(bad.clone());
-        eventually("left out", || {
+        engine.set_response(bad.clone());
+        wait_until("left out", || {
             probed.availability(engine.addr) == Availability::ProbeFailed
         })
         .await;
-        engine.answer(vllm(0));
+        engine.set_response(vllm(0));
     }
-    eventually("available", || {
+    wait_until("available", || {
         probed.availability(engine.addr) == Availability::Available
     })
     .await;
@@ -143,12 +147,12 @@ async fn what_waits_at_a_replica_is_seen() {
     let engine = FakeEngine::start(vllm(3)).await;
     let probed = Probed::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
-    eventually("pending", || {
+    wait_until("pending", || {
         probed.availability(engine.addr) == Availability::Pending
     })
     .await;
-    engine.answer(vllm(0));
-    eventually("available", || {
+    engine.set_response(vllm(0));
+    wait_until("available", || {
         probed.availability(engine.addr) == Availability::Available
     })
     .await;
@@ -157,10 +161,14 @@ async fn what_waits_at_a_replica_is_seen() {
 #[tokio::test]
 async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
     let page = "trtllm_num_requests_waiting 1\ntrtllm_num_requests_running 2\n";
-    let engine = FakeEngine::start(Answer::PageAmongJson("/prometheus/metrics", page.into())).await;
+    let engine = FakeEngine::start(FakeResponse::PageAmongJson(
+        "/prometheus/metrics",
+        page.into(),
+    ))
+    .await;
     let probed = Probed::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
-    eventually("one waits", || {
+    wait_until("one waits", || {
         probed
             .status(engine.addr)
             .load
@@ -168,8 +176,11 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
     })
     .await;
     for (path, waiting) in [("/metrics", 7), ("/prometheus/metrics", 8)] {
-        engine.answer(Answer::Page(path, format!("tgi_queue_size {waiting}\n")));
-        eventually("another engine has taken the address over", || {
+        engine.set_response(FakeResponse::Page(
+            path,
+            format!("tgi_queue_size {waiting}\n"),
+        ));
+        wait_until("another engine has taken the address over", || {
             let status = probed.status(engine.addr);
             status.load.is_some_and(|load| load.pending == waiting)
         })
@@ -182,7 +193,7 @@ async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = Probed::start(&format!("engine: sglang, {FAST}"));
     probed.pool().add_replica(engine.addr).unwrap();
-    eventually("left out", || {
+    wait_until("left out", || {
         probed.availability(engine.addr) == Availability::ProbeFailed
     })
     .await;
@@ -190,22 +201,22 @@ async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
 
 #[tokio::test]
 async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it() {
-    let engine = FakeEngine::start(Answer::Status(500)).await;
+    let engine = FakeEngine::start(FakeResponse::Status(500)).await;
     let probed = Probed::start(FAST);
     let pool = probed.pool();
     pool.add_replica(engine.addr).unwrap();
-    eventually("some probes", || engine.asked() >= 3).await;
+    wait_until("some probes", || engine.request_count() >= 3).await;
     pool.remove_replica(engine.addr).unwrap();
     // One may have been on its way.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let asked = engine.asked();
+    let requests = engine.request_count();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(engine.asked(), asked);
+    assert_eq!(engine.request_count(), requests);
     assert!(probed.page().contains("pool=\"*\""), "{}", probed.page());
     drop(pool);
     let other = config::parse("pools: [{model: other}]").unwrap();
     probed.pool_registry.apply(&other);
-    eventually("no figures", || !probed.page().contains("pool=\"*\"")).await;
+    wait_until("no figures", || !probed.page().contains("pool=\"*\"")).await;
 }
 
 #[tokio::test]
@@ -213,8 +224,8 @@ async fn a_reload_changes_how_replicas_are_probed() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = Probed::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
     probed.pool().add_replica(engine.addr).unwrap();
-    eventually("the first probe", || engine.asked() == 1).await;
+    wait_until("the first probe", || engine.request_count() == 1).await;
     let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();
     probed.pool_registry.apply(&config);
-    eventually("many probes", || engine.asked() > 5).await;
+    wait_until("many probes", || engine.request_count() > 5).await;
 }

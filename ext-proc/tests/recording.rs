@@ -13,8 +13,8 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::eventually;
 use fake::service::{Service, TOKEN};
+use fake::wait_until;
 use isotherm_ext_proc::pool::{Pool, RouteRequest, session_key};
 use isotherm_ext_proc::recorder::trace_line::TraceLine;
 use isotherm_fingerprint::outcome::Outcome;
@@ -49,7 +49,7 @@ async fn record(service: &Service, trace: &Path, arguments: &[&str]) -> Child {
         .spawn()
         .unwrap();
     let pool = pool(service);
-    eventually("it records", || pool.recorder().is_on()).await;
+    wait_until("it records", || pool.recorder().is_on()).await;
     child
 }
 
@@ -202,7 +202,8 @@ async fn a_trace_has_the_shape_of_the_traffic_and_ids_that_mean_nothing_elsewher
 #[tokio::test]
 async fn it_wants_to_be_allowed_and_the_token() {
     let service = start(FORBIDDEN).await;
-    let post = |token: Option<&'static str>| service.ask("POST", "/api/recording", token, REQUESTS);
+    let post =
+        |token: Option<&'static str>| service.request("POST", "/api/recording", token, REQUESTS);
     assert_eq!(post(None).await.0, 401);
     let (status, body) = post(Some(TOKEN)).await;
     assert_eq!(
@@ -217,7 +218,10 @@ async fn it_wants_to_be_allowed_and_the_token() {
     );
     let (_, pool) = (service.write(ALLOWED), pool(&service));
     assert_eq!(
-        service.ask("POST", "/api/reload", Some(TOKEN), "").await.0,
+        service
+            .request("POST", "/api/reload", Some(TOKEN), "")
+            .await
+            .0,
         200
     );
     assert!(!pool.recorder().is_on());
@@ -228,7 +232,7 @@ async fn it_wants_to_be_allowed_and_the_token() {
     ] {
         assert_eq!(
             service
-                .ask("POST", "/api/recording", Some(TOKEN), wrong)
+                .request("POST", "/api/recording", Some(TOKEN), wrong)
                 .await
                 .0,
             400
@@ -242,7 +246,7 @@ async fn it_ends_with_its_time_and_keeps_what_has_ended() {
     let path = service.folder().join("trace.jsonl");
     let child = record(&service, &path, &["--duration", "1"]).await;
     let (status, body) = service
-        .ask("POST", "/api/recording", Some(TOKEN), REQUESTS)
+        .request("POST", "/api/recording", Some(TOKEN), REQUESTS)
         .await;
     assert_eq!(
         (status, body["error"]["code"].as_str()),
@@ -252,7 +256,7 @@ async fn it_ends_with_its_time_and_keeps_what_has_ended() {
     // Comes within the time, and ends after it.
     let (ticket, _) = pool.submit(&ask("alice", &[1], 300));
     let recorder = pool.recorder();
-    eventually("the time is over", || !recorder.is_on()).await;
+    wait_until("the time is over", || !recorder.is_on()).await;
     drop(pool.submit(&ask("late", &[1], 300)));
     ticket.finish(&outcome(75, 5));
     let output = ended(child).await;
@@ -277,7 +281,10 @@ async fn it_ends_when_it_is_not_allowed_any_more_and_says_what_it_could_not_have
     });
     service.write(FORBIDDEN);
     assert_eq!(
-        service.ask("POST", "/api/reload", Some(TOKEN), "").await.0,
+        service
+            .request("POST", "/api/reload", Some(TOKEN), "")
+            .await
+            .0,
         200
     );
     let told = ended(child).await;
@@ -303,5 +310,5 @@ async fn a_client_that_goes_away_ends_it() {
     let child = record(&service, &path, &[]).await;
     drop(child);
     let pool = pool(&service);
-    eventually("nobody records", || !pool.recorder().is_on()).await;
+    wait_until("nobody records", || !pool.recorder().is_on()).await;
 }

@@ -10,8 +10,8 @@ mod fake;
 
 use std::time::Duration;
 
-use fake::eventually;
 use fake::service::{Service, TOKEN};
+use fake::wait_until;
 
 fn config(static_replicas: &str, rest: &str) -> String {
     format!(
@@ -26,12 +26,15 @@ const C: &str = "127.0.0.1:1003";
 #[tokio::test]
 async fn a_changed_file_is_applied_without_a_restart() {
     let service = Service::start(&config("'127.0.0.1:1001', '127.0.0.1:1002'", "")).await;
-    eventually("both are in", || service.members() == [A, B]).await;
+    wait_until("both are in", || service.replica_addresses() == [A, B]).await;
     service.write(&config(
         "'127.0.0.1:1002', '127.0.0.1:1003'",
         "policy: round_robin",
     ));
-    eventually("one went, one came", || service.members() == [B, C]).await;
+    wait_until("one went, one came", || {
+        service.replica_addresses() == [B, C]
+    })
+    .await;
     let pools = service.pool_registry.pools();
     assert_eq!(
         pools[0].config().borrow().router.policy.as_str(),
@@ -42,19 +45,21 @@ async fn a_changed_file_is_applied_without_a_restart() {
 #[tokio::test]
 async fn a_file_that_is_replaced_by_another_is_noticed_too() {
     let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
-    eventually("it is in", || service.members() == [A]).await;
+    wait_until("it is in", || service.replica_addresses() == [A]).await;
     let next = service.folder().join("next");
     std::fs::write(&next, config("'127.0.0.1:1002'", "")).unwrap();
     std::fs::rename(&next, &service.file).unwrap();
-    eventually("replaced", || service.members() == [B]).await;
+    wait_until("replaced", || service.replica_addresses() == [B]).await;
 }
 
 #[tokio::test]
 async fn a_bad_file_is_refused_with_every_mistake_and_the_old_one_stays() {
     let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
-    eventually("it is in", || service.members() == [A]).await;
+    wait_until("it is in", || service.replica_addresses() == [A]).await;
     service.write(&config("'127.0.0.1:1002', 'nowhere'", "polcy: random"));
-    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
     assert_eq!(status, 422);
     let message = body["error"]["message"].as_str().unwrap();
     assert!(message.contains("2 mistakes"), "{message}");
@@ -63,42 +68,52 @@ async fn a_bad_file_is_refused_with_every_mistake_and_the_old_one_stays() {
         "{message}"
     );
     service.write("");
-    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
     assert_eq!(status, 422, "{body}");
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(service.members(), [A]);
+    assert_eq!(service.replica_addresses(), [A]);
     service.write(&config("'127.0.0.1:1002'", ""));
-    eventually("a good one is taken again", || service.members() == [B]).await;
+    wait_until("a good one is taken again", || {
+        service.replica_addresses() == [B]
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn what_was_changed_by_hand_survives_a_reload() {
     let service = Service::start(&config("'127.0.0.1:1001', '127.0.0.1:1002'", "")).await;
-    eventually("both are in", || service.members() == [A, B]).await;
+    wait_until("both are in", || service.replica_addresses() == [A, B]).await;
     let new = format!("{{\"address\": \"{C}\"}}");
     assert_eq!(
         service
-            .ask("POST", "/api/replicas", Some(TOKEN), &new)
+            .request("POST", "/api/replicas", Some(TOKEN), &new)
             .await
             .0,
         201
     );
     let first = format!("/api/replicas/{A}");
-    assert_eq!(service.ask("DELETE", &first, Some(TOKEN), "").await.0, 204);
-    assert_eq!(service.members(), [B, C]);
+    assert_eq!(
+        service.request("DELETE", &first, Some(TOKEN), "").await.0,
+        204
+    );
+    assert_eq!(service.replica_addresses(), [B, C]);
     service.write(&config(
         "'127.0.0.1:1001', '127.0.0.1:1002'",
         "policy: random",
     ));
-    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
     assert_eq!(status, 200, "{body}");
-    eventually("the policy is new", || {
+    wait_until("the policy is new", || {
         let pools = service.pool_registry.pools();
         pools[0].config().borrow().router.policy.as_str() == "random"
     })
     .await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(service.members(), [B, C]);
+    assert_eq!(service.replica_addresses(), [B, C]);
 }
 
 #[tokio::test]
@@ -110,7 +125,9 @@ async fn a_reload_names_what_only_a_restart_applies() {
     );
     service.write(&text);
     // The watcher may be faster.
-    let (status, body) = service.ask("POST", "/api/reload", Some(TOKEN), "").await;
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
     assert_eq!(status, 200);
     if body["changed"] == true {
         assert_eq!(
@@ -124,18 +141,24 @@ async fn a_reload_names_what_only_a_restart_applies() {
 async fn a_name_gives_its_addresses() {
     let dns = "pools: [{ model: llama, replicas: { dns: { name: localhost, port: 1001, interval_ms: 100 } } }]";
     let service = Service::start(dns).await;
-    eventually("resolved", || service.members().contains(&A.to_owned())).await;
+    wait_until("resolved", || {
+        service.replica_addresses().contains(&A.to_owned())
+    })
+    .await;
     service.write("pools: [{ model: llama }]");
-    eventually("gone with the name", || service.members().is_empty()).await;
+    wait_until("gone with the name", || {
+        service.replica_addresses().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn pools_come_and_go_with_the_file() {
     let service = Service::start("pools: [{ model: a }]").await;
     service.write("pools: [{ model: b, replicas: { static: ['127.0.0.1:1001'] } }]");
-    eventually("the new pool has its replica", || {
+    wait_until("the new pool has its replica", || {
         let pools = service.pool_registry.pools();
-        pools.len() == 1 && **pools[0].name() == *"b" && service.members() == [A]
+        pools.len() == 1 && **pools[0].name() == *"b" && service.replica_addresses() == [A]
     })
     .await;
 }

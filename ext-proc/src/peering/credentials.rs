@@ -17,9 +17,8 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::identity::{AllowedRegions, NameError};
+use super::allowed_regions::{AllowedRegions, NameError};
 use crate::config::TlsFiles;
-pub use reload::ReloadResult;
 pub(super) use verify::region_of;
 
 /// Why credentials cannot be used.
@@ -62,12 +61,12 @@ pub struct Credentials {
     region: String,
     files: TlsFiles,
     allowed: AllowedRegions,
-    current: RwLock<Arc<Loaded>>,
+    current: RwLock<Arc<TlsConfigs>>,
 }
 
-/// The content of the files at one time.
+/// The TLS configurations that the files give.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct TlsConfigs {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
     expires: Option<SystemTime>,
@@ -108,7 +107,7 @@ impl Credentials {
         &self.allowed
     }
 
-    pub(super) fn current(&self) -> Arc<Loaded> {
+    pub(super) fn current(&self) -> Arc<TlsConfigs> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current)
     }

@@ -56,12 +56,12 @@ pub enum LinkEvent {
 /// Keeps one link; dropping it cuts the link.
 #[derive(Debug)]
 pub struct Dialer {
-    shared: Arc<Shared>,
+    control: Arc<LinkControl>,
     task: AbortHandle,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LinkControl {
     /// The queue of the link that is up.
     queue: Mutex<Option<Arc<SendQueue>>>,
     redial: Notify,
@@ -79,20 +79,20 @@ impl Dialer {
     where
         K: Clone + Send + Sync + 'static,
     {
-        let shared = Arc::new(Shared::default());
+        let control = Arc::new(LinkControl::default());
         let task = LinkTask {
             connector: Connector::new(identity, peer, timeouts),
             timeouts,
             key,
             events,
-            shared: Arc::clone(&shared),
+            control: Arc::clone(&control),
         };
         let task = tokio::spawn(async move {
             // The task ends when the receiver of events is gone.
             let _ = task.run().await;
         });
         Self {
-            shared,
+            control,
             task: task.abort_handle(),
         }
     }
@@ -103,13 +103,13 @@ impl Dialer {
     ///
     /// When there is no link, or its queue is full.
     pub fn send(&self, message: &Message) -> Result<(), SendError> {
-        let queue = self.shared.queue().ok_or(SendError::NoLink)?;
+        let queue = self.control.queue().ok_or(SendError::NoLink)?;
         queue.push(message)
     }
 
     /// Cuts the link, if it is up, and dials without backoff.
     pub fn redial(&self) {
-        self.shared.redial.notify_one();
+        self.control.redial.notify_one();
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for Dialer {
     }
 }
 
-impl Shared {
+impl LinkControl {
     fn queue(&self) -> Option<Arc<SendQueue>> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.clone()
@@ -151,7 +151,7 @@ struct LinkTask<K> {
     timeouts: LinkTimeouts,
     key: K,
     events: mpsc::Sender<(K, LinkEvent)>,
-    shared: Arc<Shared>,
+    control: Arc<LinkControl>,
 }
 
 impl<K: Clone> LinkTask<K> {
@@ -167,7 +167,7 @@ impl<K: Clone> LinkTask<K> {
                     }
                     Err(error) => LinkEnd::Down(error),
                 },
-                () = self.shared.redial.notified() => LinkEnd::Redial,
+                () = self.control.redial.notified() => LinkEnd::Redial,
             };
             let LinkEnd::Down(error) = end else {
                 backoff.reset();
@@ -181,7 +181,7 @@ impl<K: Clone> LinkTask<K> {
             self.report(down).await?;
             tokio::select! {
                 () = tokio::time::sleep(backoff.next()) => {}
-                () = self.shared.redial.notified() => backoff.reset(),
+                () = self.control.redial.notified() => backoff.reset(),
                 () = self.events.closed() => return Err(NoReceiver),
             }
         }
@@ -190,8 +190,8 @@ impl<K: Clone> LinkTask<K> {
     /// Reports a link and its messages until it ends.
     async fn keep(&self, link: EstablishedLink) -> Result<LinkEnd, NoReceiver> {
         let queue = Arc::clone(&link.queue);
-        self.shared.set_queue(Some(Arc::clone(&queue)));
-        let _guard = QueueGuard(&self.shared);
+        self.control.set_queue(Some(Arc::clone(&queue)));
+        let _guard = QueueGuard(&self.control);
         let session = queue.session();
         self.report(LinkEvent::Up { session }).await?;
         self.receive(link, &queue).await
@@ -209,7 +209,7 @@ impl<K: Clone> LinkTask<K> {
                 // A message that has arrived ends the silence, even if the timer has fired.
                 biased;
                 envelope = link.inbound.message() => envelope,
-                () = self.shared.redial.notified() => return Ok(LinkEnd::Redial),
+                () = self.control.redial.notified() => return Ok(LinkEnd::Redial),
                 () = self.events.closed() => return Err(NoReceiver),
                 () = tokio::time::sleep_until(silent_at.into()) => {
                     if queue.pinged_at().is_some_and(|pinged| pinged.elapsed() >= silence_max) {
@@ -246,7 +246,7 @@ impl<K: Clone> LinkTask<K> {
 }
 
 /// Takes the queue away when the link ends.
-struct QueueGuard<'a>(&'a Shared);
+struct QueueGuard<'a>(&'a LinkControl);
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {

@@ -4,14 +4,10 @@
 //! signed its certificate for `eu.isotherm`. Services with the same name are siblings.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
-
-use tokio_rustls::rustls::pki_types::ServerName;
+use std::sync::Arc;
 
 use super::Credentials;
-
-/// The domain of the names in certificates. No service resolves it.
-const DOMAIN: &str = "isotherm";
+use super::allowed_regions::AllowedRegions;
 
 /// The identity of this service, which all its links share.
 #[derive(Debug)]
@@ -29,24 +25,6 @@ pub enum TransportSecurity {
     Tls(Arc<Credentials>),
     /// No protection, on loopback addresses only. The service trusts the region in a caller's Hello.
     Plaintext,
-}
-
-/// A region's name that cannot be in a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be a region's name: it must be a DNS label, such as eu-west")]
-pub struct NameError(pub String);
-
-/// The DNS name of a region in its certificates.
-///
-/// # Errors
-///
-/// When the region's name is not a DNS label.
-pub(super) fn region_dns_name(region: &str) -> Result<ServerName<'static>, NameError> {
-    let error = || NameError(region.to_owned());
-    if region.contains('.') {
-        return Err(error());
-    }
-    ServerName::try_from(format!("{region}.{DOMAIN}")).map_err(|_| error())
 }
 
 impl LocalIdentity {
@@ -93,47 +71,9 @@ impl LocalIdentity {
     }
 }
 
-/// The regions that may call; clones share them.
-#[derive(Clone, Debug)]
-pub(super) struct AllowedRegions(Arc<RwLock<BTreeSet<Arc<str>>>>);
-
-impl AllowedRegions {
-    pub(super) fn only(region: &str) -> Self {
-        Self(Arc::new(RwLock::new([Arc::from(region)].into())))
-    }
-
-    fn replace(&self, names: BTreeSet<Arc<str>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names;
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<str>> {
-        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        names.iter().cloned().collect()
-    }
-
-    pub(super) fn get(&self, region: &str) -> Option<Arc<str>> {
-        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        names.get(region).cloned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_region_name_is_one_dns_label() {
-        for (region, is_valid) in [
-            ("eu", true),
-            ("eu-west-1", true),
-            ("", false),
-            ("eu.west", false),
-            ("*", false),
-            ("e u", false),
-        ] {
-            assert_eq!(region_dns_name(region).is_ok(), is_valid, "`{region}`");
-        }
-    }
 
     #[test]
     fn the_own_region_is_always_allowed() {

@@ -17,6 +17,7 @@
 //! reader is slow; a message has at most [`MESSAGE_BYTES_MAX`].
 
 mod accept;
+mod allowed_regions;
 mod convert;
 mod credentials;
 mod dial;
@@ -32,9 +33,10 @@ pub mod wire;
 use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
-pub use credentials::{Credentials, CredentialsError, ReloadResult};
+pub use allowed_regions::NameError;
+pub use credentials::{Credentials, CredentialsError};
 pub use dial::{Dialer, LinkEvent, PeerEndpoint};
-pub use identity::{LocalIdentity, NameError, TransportSecurity};
+pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::{ConnectPhase, LinkError, LocalError, RefusedError, UnreachableError};
 pub use loopback::NotLoopback;
 pub use message::{Message, NamedPlacement, NamedTarget};

@@ -37,12 +37,12 @@ pub enum SendError {
 #[derive(Debug)]
 pub(super) struct SendQueue {
     session: Session,
-    pending: Mutex<Pending>,
+    state: Mutex<QueueState>,
     ready: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
+struct QueueState {
     ping: Option<Envelope>,
     others: VecDeque<Envelope>,
     others_bytes: usize,
@@ -54,7 +54,7 @@ impl SendQueue {
     pub(super) fn new(session: Session) -> Self {
         Self {
             session,
-            pending: Mutex::default(),
+            state: Mutex::default(),
             ready: Notify::new(),
         }
     }
@@ -73,18 +73,18 @@ impl SendQueue {
         if bytes > MESSAGE_BYTES_MAX || !is_within_bounds(message) {
             return Err(SendError::TooLong);
         }
-        let mut pending = self.pending();
+        let mut state = self.state();
         if is_ping {
-            pending.ping = Some(envelope);
-            pending.pinged_at.get_or_insert_with(Instant::now);
+            state.ping = Some(envelope);
+            state.pinged_at.get_or_insert_with(Instant::now);
         } else {
-            if pending.others.len() >= MESSAGES_MAX || pending.others_bytes + bytes > BYTES_MAX {
+            if state.others.len() >= MESSAGES_MAX || state.others_bytes + bytes > BYTES_MAX {
                 return Err(SendError::Full);
             }
-            pending.others_bytes += bytes;
-            pending.others.push_back(envelope);
+            state.others_bytes += bytes;
+            state.others.push_back(envelope);
         }
-        drop(pending);
+        drop(state);
         self.ready.notify_one();
         Ok(())
     }
@@ -102,26 +102,26 @@ impl SendQueue {
 
     /// Time of the first ping without a reply, if there is one.
     pub(super) fn pinged_at(&self) -> Option<Instant> {
-        self.pending().pinged_at
+        self.state().pinged_at
     }
 
     /// Notes that the peer has sent a message.
     pub(super) fn on_message(&self) {
-        self.pending().pinged_at = None;
+        self.state().pinged_at = None;
     }
 
     fn pop(&self) -> Option<Envelope> {
-        let mut pending = self.pending();
-        if let Some(ping) = pending.ping.take() {
+        let mut state = self.state();
+        if let Some(ping) = state.ping.take() {
             return Some(ping);
         }
-        let envelope = pending.others.pop_front()?;
-        pending.others_bytes = pending.others_bytes.saturating_sub(envelope.encoded_len());
+        let envelope = state.others.pop_front()?;
+        state.others_bytes = state.others_bytes.saturating_sub(envelope.encoded_len());
         Some(envelope)
     }
 
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(queue.push(&placements(10)), Err(SendError::Full));
         queue.push(&ping(1)).unwrap();
         while queue.pop().is_some() {}
-        assert_eq!(queue.pending().others_bytes, 0);
+        assert_eq!(queue.state().others_bytes, 0);
     }
 
     #[test]

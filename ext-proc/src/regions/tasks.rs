@@ -11,7 +11,7 @@ use super::links::LinkKey;
 use super::pools::own_pools;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
-use crate::peering::{Credentials, LinkEvent, ReloadResult};
+use crate::peering::{Credentials, CredentialsError, LinkEvent};
 use crate::pool::PoolTable;
 use crate::sans_io::Driver;
 
@@ -39,7 +39,7 @@ pub(super) async fn follow_certificate(driver: Weak<RegionsDriver>, credentials:
         }
     };
     note(|_| {});
-    let counted = move |loaded: &ReloadResult| match loaded {
+    let counted = move |loaded: &Result<(), CredentialsError>| match loaded {
         Ok(()) => note(|certificate| certificate.loaded += 1),
         Err(_) => note(|certificate| certificate.rejected += 1),
     };

@@ -1,4 +1,4 @@
-//! A fake engine for tests: it serves a metrics page that the test sets, as slowly and as wrongly as it likes.
+//! A fake engine for tests: it serves the metrics page, the error or the silence that a test sets.
 
 #![allow(dead_code, unreachable_pub, reason = "every test uses its own part")]
 #![allow(
@@ -23,72 +23,72 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What a fake engine answers.
+/// The response of a fake engine.
 #[derive(Clone, Debug)]
-pub enum Answer {
-    /// This page, at this path; 404 elsewhere.
+pub enum FakeResponse {
+    /// A page at one path; 404 at every other.
     Page(&'static str, String),
-    /// This page at one path, JSON at every other.
+    /// A page at one path; JSON at every other.
     PageAmongJson(&'static str, String),
-    /// This status.
+    /// An HTTP status.
     Status(u16),
     /// A page without end.
     Endless,
-    /// Nothing, ever.
+    /// No response.
     Hang,
 }
 
-/// A page of vLLM with this many requests waiting.
-pub fn vllm(waiting: u32) -> Answer {
+/// A metrics page of vLLM with `waiting` queued requests.
+pub fn vllm(waiting: u32) -> FakeResponse {
     let page = format!(
         "vllm:num_requests_waiting{{engine=\"0\"}} {waiting}\n\
          vllm:num_requests_running{{engine=\"0\"}} 2\n\
          vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.5\n\
          vllm:cache_config_info{{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"100\"}} 1\n"
     );
-    Answer::Page("/metrics", page)
+    FakeResponse::Page("/metrics", page)
 }
 
-/// A running fake engine; it stops when it is dropped.
+/// A running fake engine. Dropping it stops it.
 #[derive(Debug)]
 pub struct FakeEngine {
-    /// Where it listens.
+    /// The address of the engine.
     pub addr: SocketAddr,
-    answer: watch::Sender<Answer>,
-    asked: Arc<AtomicU32>,
+    response: watch::Sender<FakeResponse>,
+    requests: Arc<AtomicU32>,
     server: JoinHandle<()>,
 }
 
 impl FakeEngine {
-    /// Starts one on a free port.
-    pub async fn start(answer: Answer) -> Self {
+    /// Starts an engine on a free port.
+    pub async fn start(response: FakeResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (answer, receiver) = watch::channel(answer);
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&asked);
+        let (response, receiver) = watch::channel(response);
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&requests);
         let app = Router::new().fallback(move |uri: Uri| {
             count.fetch_add(1, Ordering::SeqCst);
-            let answer = receiver.borrow().clone();
-            respond(uri, answer)
+            let response = receiver.borrow().clone();
+            respond(uri, response)
         });
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self {
             addr,
-            answer,
-            asked,
+            response,
+            requests,
             server,
         }
     }
 
-    /// Changes what it answers from now on.
-    pub fn answer(&self, answer: Answer) {
-        self.answer.send_replace(answer);
+    /// Sets the response to later requests.
+    pub fn set_response(&self, response: FakeResponse) {
+        self.response.send_replace(response);
     }
 
-    /// How many requests it has had.
-    pub fn asked(&self) -> u32 {
-        self.asked.load(Ordering::SeqCst)
+    /// Number of requests so far.
+    pub fn request_count(&self) -> u32 {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -98,31 +98,33 @@ impl Drop for FakeEngine {
     }
 }
 
-async fn respond(uri: Uri, answer: Answer) -> Response {
-    match answer {
-        Answer::Page(path, page) | Answer::PageAmongJson(path, page) if uri.path() == path => {
+async fn respond(uri: Uri, response: FakeResponse) -> Response {
+    match response {
+        FakeResponse::Page(path, page) | FakeResponse::PageAmongJson(path, page)
+            if uri.path() == path =>
+        {
             page.into_response()
         }
-        Answer::Page(..) => StatusCode::NOT_FOUND.into_response(),
-        Answer::PageAmongJson(..) => "[]".into_response(),
-        Answer::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
-        Answer::Endless => {
+        FakeResponse::Page(..) => StatusCode::NOT_FOUND.into_response(),
+        FakeResponse::PageAmongJson(..) => "[]".into_response(),
+        FakeResponse::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        FakeResponse::Endless => {
             let line = bytes::Bytes::from(vec![b'x'; 1 << 20]);
             let lines =
                 futures_util::stream::repeat_with(move || Ok::<_, std::io::Error>(line.clone()));
             Body::from_stream(lines).into_response()
         }
-        Answer::Hang => {
+        FakeResponse::Hang => {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             StatusCode::OK.into_response()
         }
     }
 }
 
-/// Waits until `holds`, at most ten seconds.
-pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until a condition holds, for ten seconds at most.
+pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..1000 {
-        if holds() {
+        if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

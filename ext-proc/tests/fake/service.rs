@@ -1,4 +1,4 @@
-//! The admin interface over real pools, on a free port.
+//! A service without its gRPC server: real pools, and the admin interface on a free port.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The token that services in tests take.
+/// The admin token of services in tests.
 pub const TOKEN: &str = "open-sesame";
 
-/// A running service without its gRPC side.
+/// A running service without its gRPC server.
 #[derive(Debug)]
 pub struct Service {
-    /// Its pools.
+    /// The pools.
     pub pool_registry: Arc<PoolRegistry>,
-    /// Where its admin interface listens.
+    /// The address of the admin interface.
     pub admin: SocketAddr,
-    /// Whether it says that it is ready.
+    /// Whether the service reports that it is ready.
     pub serving: watch::Sender<bool>,
-    /// Its configuration file.
+    /// The configuration file.
     pub file: PathBuf,
     _folder: tempfile::TempDir,
     _reloads: JoinSet<()>,
@@ -42,7 +42,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts one with this configuration; `TOKEN_FILE` in it becomes the path of a file with [`TOKEN`].
+    /// Starts a service with a configuration; `TOKEN_FILE` in it becomes the path of a file with [`TOKEN`].
     pub async fn start(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
@@ -86,7 +86,7 @@ impl Service {
             serving: is_serving,
         };
         tokio::spawn(interface.serve(listener, std::future::pending()));
-        // One Envoy is connected all the time.
+        // One Envoy stays connected.
         let (_, envoys) = watch::channel(1);
         let config = reloader.config();
         let region = region.map(|region| region.start(config, envoys).unwrap());
@@ -101,7 +101,7 @@ impl Service {
         }
     }
 
-    /// Writes the configuration file anew.
+    /// Rewrites the configuration file.
     pub fn write(&self, text: &str) {
         std::fs::write(&self.file, text).unwrap();
     }
@@ -112,7 +112,7 @@ impl Service {
     }
 
     /// The addresses of the only pool's replicas.
-    pub fn members(&self) -> Vec<String> {
+    pub fn replica_addresses(&self) -> Vec<String> {
         let pools = self.pool_registry.pools();
         let members = pools[0].members();
         let members = members.borrow();
@@ -122,20 +122,20 @@ impl Service {
             .collect()
     }
 
-    /// Asks the admin interface; the body of the answer is null where there is none.
-    pub async fn ask(
+    /// Sends a request to the admin interface; the body is null where the response has none.
+    pub async fn request(
         &self,
         method: &str,
         path: &str,
         token: Option<&str>,
         body: &str,
     ) -> (u16, Value) {
-        let (status, text) = self.ask_text(method, path, token, body).await;
+        let (status, text) = self.request_text(method, path, token, body).await;
         (status, serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Asks the admin interface for text.
-    pub async fn ask_text(
+    /// Sends a request to the admin interface; the body is text.
+    pub async fn request_text(
         &self,
         method: &str,
         path: &str,

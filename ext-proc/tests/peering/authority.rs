@@ -17,7 +17,7 @@ pub(crate) struct Authority {
 }
 
 /// A certificate and its key, in PEM.
-pub(crate) struct Issued {
+pub(crate) struct IssuedCertificate {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
@@ -40,24 +40,24 @@ impl Authority {
     }
 
     /// For a DNS name.
-    pub(crate) fn issue(&self, name: &str) -> Issued {
+    pub(crate) fn issue(&self, name: &str) -> IssuedCertificate {
         self.issue_for(&[name])
     }
 
-    pub(crate) fn issue_for(&self, names: &[&str]) -> Issued {
+    pub(crate) fn issue_for(&self, names: &[&str]) -> IssuedCertificate {
         self.sign(params(names))
     }
 
-    pub(crate) fn issue_expired(&self, name: &str) -> Issued {
+    pub(crate) fn issue_expired(&self, name: &str) -> IssuedCertificate {
         let mut params = params(&[name]);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
         self.sign(params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Issued {
+    fn sign(&self, params: CertificateParams) -> IssuedCertificate {
         let key = KeyPair::generate().unwrap();
-        Issued {
+        IssuedCertificate {
             certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
             key: key.serialize_pem(),
         }
@@ -91,14 +91,14 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn new(issued: &Issued, ca: &str) -> Self {
+    pub(crate) fn new(issued: &IssuedCertificate, ca: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let files = Self { folder };
         files.write(issued, ca);
         files
     }
 
-    pub(crate) fn write(&self, issued: &Issued, ca: &str) {
+    pub(crate) fn write(&self, issued: &IssuedCertificate, ca: &str) {
         let paths = self.paths();
         fs::write(paths.key, &issued.key).unwrap();
         fs::write(paths.certificate, &issued.certificate).unwrap();

@@ -17,9 +17,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
-use crate::authority::Issued;
+use crate::authority::IssuedCertificate;
 
-fn chain(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+fn chain(issued: &IssuedCertificate) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
     (vec![certificate], key)
@@ -28,7 +28,7 @@ fn chain(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'stati
 /// Accepts one TLS connection without asking for a certificate, and does nothing with it.
 pub(crate) async fn tls_server(
     listener: TcpListener,
-    issued: &Issued,
+    issued: &IssuedCertificate,
 ) -> std::io::Result<server::TlsStream<TcpStream>> {
     let (chain, key) = chain(issued);
     let provider = Arc::new(ring::default_provider());
@@ -47,7 +47,7 @@ pub(crate) async fn tls_server(
 pub(crate) async fn tls_client(
     address: SocketAddr,
     ca: &str,
-    issued: Option<&Issued>,
+    issued: Option<&IssuedCertificate>,
 ) -> std::io::Result<client::TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();

@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use isotherm_ext_proc::peering::{
-    Credentials, LinkError, LinkEvent, LocalIdentity, RefusedError, ReloadResult, TransportSecurity,
+    Credentials, CredentialsError, LinkError, LinkEvent, LocalIdentity, RefusedError,
+    TransportSecurity,
 };
 use tokio::task::JoinHandle;
 
-use crate::authority::{Authority, Files, Issued, paths};
+use crate::authority::{Authority, Files, IssuedCertificate, paths};
 use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
 
 /// A region that reloads its files on changes.
 struct ReloadingRegion {
     identity: Arc<LocalIdentity>,
-    reloads: Arc<Mutex<Vec<ReloadResult>>>,
+    reloads: Arc<Mutex<Vec<Result<(), CredentialsError>>>>,
     task: JoinHandle<()>,
 }
 
@@ -104,21 +105,21 @@ async fn invalid_files_change_nothing() {
     let garbage = "-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n";
     let cases = [
         (
-            Issued {
+            IssuedCertificate {
                 certificate: garbage.into(),
                 key: right.key.clone(),
             },
             authority.pem.as_str(),
         ),
         (
-            Issued {
+            IssuedCertificate {
                 certificate: right.certificate.clone(),
                 key: String::new(),
             },
             &authority.pem,
         ),
         (
-            Issued {
+            IssuedCertificate {
                 certificate: right.certificate.clone(),
                 key: right.key.clone(),
             },

@@ -9,7 +9,7 @@ use isotherm_regions::{PoolReplicas, RegionRecord, SuccessorList};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::authority::{self, Authority, Files, Issued};
+use crate::authority::{self, Authority, Files, IssuedCertificate};
 use crate::raw;
 use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
 
@@ -207,7 +207,11 @@ async fn an_expired_server_is_refused() {
 }
 
 /// Whether the service refuses a client. In TLS 1.3 the client may learn it only when it reads, after its own handshake.
-async fn is_refused(address: std::net::SocketAddr, ca: &str, issued: Option<&Issued>) -> bool {
+async fn is_refused(
+    address: std::net::SocketAddr,
+    ca: &str,
+    issued: Option<&IssuedCertificate>,
+) -> bool {
     match raw::tls_client(address, ca, issued).await {
         Err(_) => true,
         Ok(mut stream) => stream.read(&mut [0; 64]).await.is_err(),
@@ -247,7 +251,7 @@ async fn a_caller_without_tls_is_refused() {
 #[test]
 fn credentials_that_other_regions_would_refuse_do_not_load() {
     let authority = Authority::new();
-    let load = |issued: &Issued, ca: &str| {
+    let load = |issued: &IssuedCertificate, ca: &str| {
         let files = Files::new(issued, ca);
         Credentials::load("eu", files.paths()).map(|_| ())
     };
@@ -268,12 +272,12 @@ fn credentials_that_other_regions_would_refuse_do_not_load() {
     assert!(unfit(load(&authority.issue("*.isotherm"), &authority.pem)));
 
     let wrong = |result| matches!(result, Err(CredentialsError::Content { .. }));
-    let other_key = Issued {
+    let other_key = IssuedCertificate {
         certificate: right.certificate.clone(),
         key: authority.issue("eu.isotherm").key,
     };
     assert!(wrong(load(&other_key, &authority.pem)));
-    let garbage = Issued {
+    let garbage = IssuedCertificate {
         certificate: "no certificate".into(),
         key: right.key.clone(),
     };

@@ -4,7 +4,7 @@ use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_regions::RegionState;
 use isotherm_router::PeerAvailability;
 
-use super::world::{Node, connect, connected, eventually, place};
+use super::world::{Node, connect, connected, place, wait_until};
 
 #[tokio::test]
 async fn a_full_region_forwards_to_one_that_says_it_has_room() {
@@ -19,7 +19,7 @@ async fn a_full_region_forwards_to_one_that_says_it_has_room() {
 
     // The region's own requests fill it: it says so, and gets no more.
     let (_running, _) = eu.submit(RouteRequest::default());
-    eventually("us knows that eu is full", || {
+    wait_until("us knows that eu is full", || {
         us.availability("eu") == Some(PeerAvailability::NoReplica)
     })
     .await;
@@ -40,7 +40,7 @@ async fn a_region_that_is_killed_gets_nothing_more_and_one_that_returns_does() {
     let mut eu = Node::start("eu", "").await;
     connected(&[&us, &eu]).await;
     eu.kill();
-    eventually("us has lost eu", || {
+    wait_until("us has lost eu", || {
         us.availability("eu") == Some(PeerAvailability::Lost)
     })
     .await;
@@ -58,7 +58,7 @@ async fn a_region_that_stops_in_good_order_is_noticed_by_its_link_not_by_its_sil
     connected(&[&us, &eu]).await;
     let stopping = std::time::Instant::now();
     eu.stop().await;
-    eventually("us has lost eu", || {
+    wait_until("us has lost eu", || {
         us.availability("eu") == Some(PeerAvailability::Lost)
     })
     .await;
@@ -78,11 +78,11 @@ async fn peers_come_and_go_with_the_configuration() {
     assert!(us.sees("asia").is_none());
     connected(&[&us, &eu, &asia]).await;
     connect(&[&us, &asia]);
-    eventually("us does not know eu any more", || {
+    wait_until("us does not know eu any more", || {
         us.sees("eu").is_none() && us.availability("eu").is_none()
     })
     .await;
-    eventually("eu is not answered any more", || {
+    wait_until("eu is not answered any more", || {
         eu.availability("us") != Some(PeerAvailability::Available)
     })
     .await;

@@ -6,7 +6,7 @@ use isotherm_ext_proc::pool::{RouteRequest, Submission};
 use isotherm_ext_proc::regions::RegionsStatus;
 use isotherm_regions::RegionState;
 
-use super::world::{Node, connect, connected, eventually, throughout};
+use super::world::{Node, connect, connected, throughout, wait_until};
 
 /// Waits until a region would be adopted if it died: everybody has its record, with both lists of heirs.
 async fn settled(nodes: &[&Node]) {
@@ -15,7 +15,7 @@ async fn settled(nodes: &[&Node]) {
     for node in nodes {
         for other in nodes.iter().filter(|other| other.name != node.name) {
             let what = format!("{} has the record of {}", node.name, other.name);
-            eventually(&what, || {
+            wait_until(&what, || {
                 node.sees(other.name).is_some_and(|seen| seen.replicas == 1)
                     && std::fs::read_to_string(node.state_file())
                         .is_ok_and(|text| text.contains(&other.engines[0].addr.to_string()))
@@ -31,10 +31,10 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
     eu.kill();
-    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    wait_until("us adopts eu's replica", || us.holds(&eu)).await;
     let seen = us.sees("eu").unwrap();
     assert_eq!((seen.state, seen.adopted), (RegionState::Dead, 1));
-    eventually("requests can go there", || {
+    wait_until("requests can go there", || {
         us.pool()
             .replicas()
             .iter()
@@ -44,7 +44,7 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
 
     eu.run().await;
     connect(&[&us, &eu]);
-    eventually("us gives it back", || !us.holds(&eu)).await;
+    wait_until("us gives it back", || !us.holds(&eu)).await;
     assert_eq!(us.sees("eu").unwrap().adopted, 0);
     assert_eq!(us.members(), [(us.engines[0].addr, false)]);
 }
@@ -55,9 +55,9 @@ async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
     eu.kill();
-    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    wait_until("us adopts eu's replica", || us.holds(&eu)).await;
     let mut running = Vec::new();
-    eventually("both replicas have a request", || {
+    wait_until("both replicas have a request", || {
         let (ticket, progress) = us.submit(RouteRequest::default());
         if matches!(progress, Submission::Decided(_)) {
             running.push(ticket);
@@ -68,7 +68,7 @@ async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
 
     eu.run().await;
     connect(&[&us, &eu]);
-    eventually("it gets nothing new", || {
+    wait_until("it gets nothing new", || {
         let replicas = us.pool().replicas();
         let draining = replicas
             .iter()
@@ -83,7 +83,7 @@ async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
     )
     .await;
     running.clear();
-    eventually("it leaves", || !us.holds(&eu)).await;
+    wait_until("it leaves", || !us.holds(&eu)).await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
     let mut asia = Node::start("asia", "").await;
     settled(&[&us, &eu, &asia]).await;
     asia.kill();
-    eventually("somebody adopts asia's replica", || {
+    wait_until("somebody adopts asia's replica", || {
         us.holds(&asia) || eu.holds(&asia)
     })
     .await;
@@ -106,7 +106,7 @@ async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
     } else {
         (&eu, &us)
     };
-    eventually("the other one is told", || {
+    wait_until("the other one is told", || {
         other.sees("asia").unwrap().adopted_by == [heir.name]
     })
     .await;
@@ -118,10 +118,10 @@ async fn a_region_whose_envoy_dies_is_looked_after_and_gets_its_replica_back() {
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
     eu.kill_envoy();
-    eventually("us adopts eu's replica", || us.holds(&eu)).await;
+    wait_until("us adopts eu's replica", || us.holds(&eu)).await;
     assert_eq!(us.sees("eu").unwrap().state, RegionState::NoGateway);
     eu.connect_envoy().await;
-    eventually("us gives it back", || !us.holds(&eu)).await;
+    wait_until("us gives it back", || !us.holds(&eu)).await;
 }
 
 #[tokio::test]
@@ -138,11 +138,11 @@ async fn a_restart_remembers_whose_replicas_are_where() {
     // Started with the old address of its peer, where nobody listens.
     us.run_without_envoy(&[("eu", eu_was_at)], &[]);
     us.connect_envoy().await;
-    eventually("the record comes from the file", || {
+    wait_until("the record comes from the file", || {
         us.sees("eu").is_some_and(|eu| eu.replicas == 1)
     })
     .await;
-    eventually("us adopts what it remembers", || us.holds(&eu)).await;
+    wait_until("us adopts what it remembers", || us.holds(&eu)).await;
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost(
     let engine = eu.engines.remove(0);
     let address = engine.addr;
     drop(engine);
-    eventually("eu is lost", || {
+    wait_until("eu is lost", || {
         us.sees("eu").unwrap().state == RegionState::Lost
     })
     .await;
@@ -177,7 +177,7 @@ async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost(
     })
     .await;
     us.handle().declare_lost("eu", true).unwrap();
-    eventually("it is declared lost", || {
+    wait_until("it is declared lost", || {
         us.sees("eu").unwrap().state == RegionState::DeclaredLost
     })
     .await;

@@ -10,7 +10,7 @@ use isotherm_router::Scope;
 use serde_json::Value;
 
 use super::fake::{FakeEngine, vllm};
-use super::world::{Node, eventually, place};
+use super::world::{Node, place, wait_until};
 
 /// Two services over the same two replicas.
 async fn twins() -> (Node, Node, [FakeEngine; 2]) {
@@ -24,12 +24,12 @@ async fn twins() -> (Node, Node, [FakeEngine; 2]) {
     second.run_without_envoy(&[], &[]);
     tell(&first, &second, &[], &engines);
     for node in [&first, &second] {
-        eventually("the sibling is heard", || {
+        wait_until("the sibling is heard", || {
             let siblings = node.status().siblings;
             siblings.len() == 1 && siblings[0].heartbeat_age.is_some()
         })
         .await;
-        eventually("the replicas are there", || {
+        wait_until("the replicas are there", || {
             let replicas = node.pool().replicas();
             replicas.len() == 2
                 && replicas
@@ -74,7 +74,7 @@ async fn what_one_places_the_other_knows() {
         let ask = prompt(hash);
         let (ticket, progress) = from.submit(ask.clone());
         let at = place(&progress);
-        eventually("the sibling knows where the prompt lies", || {
+        wait_until("the sibling knows where the prompt lies", || {
             known(to, &ask, &at) == 4_096
         })
         .await;
@@ -92,7 +92,7 @@ async fn queues_add_up_and_one_envoy_is_enough() {
     tell(&first, &second, &[("eu", eu.links())], &engines);
     let own: Vec<_> = eu.engines.iter().map(|engine| engine.addr).collect();
     eu.write(&[("us", first.links())], &[], &own);
-    eventually("us has a gateway", || {
+    wait_until("us has a gateway", || {
         eu.sees("us").is_some_and(|us| us.state == RegionState::Up)
     })
     .await;
@@ -107,20 +107,20 @@ async fn queues_add_up_and_one_envoy_is_enough() {
         let peers = eu.pool().peers();
         peers[0].report.map_or(0, |report| report.queue)
     };
-    eventually("eu hears of the queue of the one it does not hear", || {
+    wait_until("eu hears of the queue of the one it does not hear", || {
         queue() == 7
     })
     .await;
     requests.clear();
-    eventually("and of its end", || queue() == 0).await;
+    wait_until("and of its end", || queue() == 0).await;
 
     second.kill();
-    eventually("the gateway went with it", || {
+    wait_until("the gateway went with it", || {
         eu.sees("us").unwrap().state == RegionState::NoGateway
     })
     .await;
     first.connect_envoy().await;
-    eventually("there is one again", || {
+    wait_until("there is one again", || {
         eu.sees("us").unwrap().state == RegionState::Up
     })
     .await;
@@ -157,14 +157,14 @@ async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_
         &[],
         &own(&asia),
     );
-    eventually("both have the same record of us, and it is certain", || {
+    wait_until("both have the same record of us, and it is certain", || {
         let (at_eu, at_asia) = (record(&eu, "us"), record(&asia, "us"));
         at_eu["successors"]["previous"] == at_eu["successors"]["order"]
             && at_eu["successors"]["previous"].is_array()
             && at_eu == at_asia
     })
     .await;
-    eventually("so have the two themselves", || {
+    wait_until("so have the two themselves", || {
         record(&first, "us") == record(&second, "us")
     })
     .await;
@@ -176,7 +176,7 @@ async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_
         let adopted = |engine: &FakeEngine| members.contains(&(engine.addr, true));
         engines.iter().all(adopted)
     };
-    eventually("one of the others adopts", || {
+    wait_until("one of the others adopts", || {
         adopted(&eu) || adopted(&asia)
     })
     .await;

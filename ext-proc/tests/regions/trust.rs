@@ -6,7 +6,7 @@ use isotherm_regions::RegionState;
 use isotherm_router::PeerAvailability;
 
 use super::authority::Authority;
-use super::world::{Node, connect, connected, eventually, throughout};
+use super::world::{Node, connect, connected, throughout, wait_until};
 
 #[tokio::test]
 async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one() {
@@ -18,11 +18,11 @@ async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one()
     let asia = Node::start_with_tls("asia", &forged, &wrong).await;
     connect(&[&us, &eu, &asia]);
     for (node, other) in [(&us, "eu"), (&eu, "us")] {
-        eventually("the others hear each other", || {
+        wait_until("the others hear each other", || {
             node.availability(other) == Some(PeerAvailability::Available)
         })
         .await;
-        eventually("asia is refused", || {
+        wait_until("asia is refused", || {
             node.sees("asia").unwrap().state == RegionState::Refused
         })
         .await;

@@ -313,7 +313,7 @@ pub async fn connected(nodes: &[&Node]) {
     for node in nodes {
         for other in nodes.iter().filter(|other| other.name != node.name) {
             let what = format!("{} forwards to {}", node.name, other.name);
-            eventually(&what, || {
+            wait_until(&what, || {
                 node.availability(other.name) == Some(PeerAvailability::Available)
             })
             .await;
@@ -331,7 +331,7 @@ pub fn place(progress: &Submission) -> String {
 }
 
 /// Waits until `holds`.
-pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "never happened: {what}");

@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::{ONE_AT_A_TIME, PATIENCE, Service, eventually};
+use super::{ONE_AT_A_TIME, PATIENCE, Service, wait_until};
 
 /// One worker's decision stream. Dropping it is what the end of its Envoy is.
 struct DecisionStream {
@@ -120,7 +120,7 @@ async fn requests_are_routed_wait_and_end_on_one_stream() {
     service.page_with("isotherm_ext_proc_streams 3").await;
 
     stream.say(&[], &[(2, "")]).await;
-    eventually("its place is free", || pool.stats().queue_length == 1).await;
+    wait_until("its place is free", || pool.stats().queue_length == 1).await;
     stream.say(&[], &[(1, "v=1;status=200")]).await;
     stream.routed(3).await;
     let counters = pool.stats().counters;
@@ -206,7 +206,7 @@ async fn a_thousand_requests_that_come_and_go_on_a_decision_stream_leave_nothing
     let ends: Vec<_> = asked.iter().map(|id| (*id, "v=1;status=200")).collect();
     stream.say(&[], &ends).await;
     let pool = service.pool();
-    eventually("all have ended", || pool.stats().in_flight == 0).await;
+    wait_until("all have ended", || pool.stats().in_flight == 0).await;
     let counters = pool.stats().counters;
     assert_eq!(counters.arrived, 1000);
     assert_eq!(counters.finished_ok, 1000);

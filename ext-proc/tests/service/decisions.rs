@@ -14,7 +14,7 @@ use isotherm_fingerprint::outcome::{LoadReport, Outcome};
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 
 use super::call::Answer;
-use super::{ONE_AT_A_TIME, Service, eventually};
+use super::{ONE_AT_A_TIME, Service, wait_until};
 
 const TWO_MODELS: &str = "
 decision_header: true
@@ -183,7 +183,7 @@ async fn the_outcome_is_learned_and_kept_from_the_client() {
     let answer = call.outcome(&outcome.encode()).await;
     assert_eq!(answer.header_mutation, None, "the filter takes it away");
     let pool = service.pool();
-    eventually("it counts as finished", || {
+    wait_until("it counts as finished", || {
         pool.stats().counters.finished_ok == 1
     })
     .await;
@@ -213,7 +213,7 @@ async fn only_a_stream_tells_when_its_first_token_came() {
             ..Outcome::default()
         };
         call.outcome(&outcome.encode()).await;
-        eventually("it counts as finished", || {
+        wait_until("it counts as finished", || {
             pool.stats().counters.finished_ok == ended
         })
         .await;

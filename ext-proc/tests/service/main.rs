@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 use call::Call;
-use fake::{FakeEngine, eventually, vllm};
+use fake::{FakeEngine, vllm, wait_until};
 
 /// How long anything may take here; every test ends by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ impl Service {
         let addr = engine.addr;
         let pool = self.pool();
         pool.add_replica(addr).unwrap();
-        eventually("the replica takes requests", || {
+        wait_until("the replica takes requests", || {
             let replicas = pool.replicas();
             replicas
                 .iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::call::Answer;
-use super::{ONE_AT_A_TIME, Service, eventually};
+use super::{ONE_AT_A_TIME, Service, wait_until};
 
 #[tokio::test]
 async fn who_came_first_goes_first() {
@@ -42,7 +42,7 @@ async fn a_client_that_goes_away_leaves_the_queue_at_once() {
     let mut second = service.chat("llama").await;
     second.waits().await;
     drop(first);
-    eventually("its place is free", || pool.stats().queue_length == 1).await;
+    wait_until("its place is free", || pool.stats().queue_length == 1).await;
     assert_eq!(pool.stats().counters.aborted_waiting, 1);
     running.outcome("v=1;status=200").await;
     second.goes_on().await;

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::call::{Answer, Call, GoOn};
 use super::decisions::hint;
-use super::{ONE_AT_A_TIME, Service, eventually};
+use super::{ONE_AT_A_TIME, Service, wait_until};
 
 /// What a region with free replicas says of itself.
 const ROOM: PeerReport = PeerReport {
@@ -126,7 +126,7 @@ async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
     let pool = region.service.pool();
     assert_eq!(pool.stats().forwarded_in_flight, 1);
     call.outcome("v=1;status=200").await;
-    eventually("it counts as finished", || {
+    wait_until("it counts as finished", || {
         pool.stats().counters.finished_ok == 1
     })
     .await;
@@ -236,7 +236,7 @@ async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
     for call in [&mut inner, &mut outer] {
         call.outcome("v=1;status=200;upstream=envoy://again/").await;
     }
-    eventually("all have ended", || {
+    wait_until("all have ended", || {
         let stats = pool.stats();
         (stats.in_flight, stats.forwarded_in_flight) == (0, 0)
     })

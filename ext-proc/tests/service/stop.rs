@@ -65,7 +65,7 @@ async fn who_follows_the_health_hears_of_the_stop_and_does_not_hold_it_up() {
 
 #[tokio::test]
 async fn ready_means_that_every_replica_was_asked() {
-    let silent = FakeEngine::start(crate::fake::Answer::Hang).await;
+    let silent = FakeEngine::start(crate::fake::FakeResponse::Hang).await;
     let options = format!(
         "{ONE_AT_A_TIME}    replicas: {{ static: [\"{}\"] }}\n",
         silent.addr

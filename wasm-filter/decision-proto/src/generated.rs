@@ -28,7 +28,7 @@ pub struct DecisionRequest {
     /// Number of the request on this stream.
     #[prost(uint32, tag = "1")]
     pub request_id: u32,
-    /// Headers that the service reads: those that the filter writes, `:method` and `:path`.
+    /// Headers that the service reads: `:method`, `:path` and the filter's own headers.
     #[prost(message, repeated, tag = "2")]
     pub headers: ::prost::alloc::vec::Vec<Header>,
 }

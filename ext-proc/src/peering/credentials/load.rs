@@ -14,9 +14,9 @@ use tokio_rustls::rustls::{
 };
 
 use super::verify::RegionVerifier;
-use super::{CredentialsError, Loaded};
+use super::{CredentialsError, TlsConfigs};
 use crate::config::TlsFiles;
-use crate::peering::identity::{AllowedRegions, region_dns_name};
+use crate::peering::allowed_regions::{AllowedRegions, region_dns_name};
 
 /// The longest file, in bytes; a chain of certificates has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -28,7 +28,7 @@ pub(super) fn load(
     region: &str,
     files: &TlsFiles,
     allowed: &AllowedRegions,
-) -> Result<Loaded, CredentialsError> {
+) -> Result<TlsConfigs, CredentialsError> {
     let name = region_dns_name(region)?;
     let chain = certificates(&files.certificate)?;
     let key = key(&files.key)?;
@@ -71,7 +71,7 @@ pub(super) fn load(
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     server.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Loaded {
+    Ok(TlsConfigs {
         client: Arc::new(client),
         server: Arc::new(server),
         expires,

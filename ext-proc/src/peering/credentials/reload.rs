@@ -7,12 +7,12 @@ use super::{Credentials, CredentialsError};
 use crate::config::TlsFiles;
 use crate::file_watcher::FileWatcher;
 
-/// The result of one reload.
-pub type ReloadResult = Result<(), CredentialsError>;
-
 impl Credentials {
     /// Reloads the files on each change, and calls `on_reload` with each result. Never returns.
-    pub async fn follow(self: Arc<Self>, on_reload: impl Fn(&ReloadResult) + Send + 'static) {
+    pub async fn follow(
+        self: Arc<Self>,
+        on_reload: impl Fn(&Result<(), CredentialsError>) + Send + 'static,
+    ) {
         let TlsFiles {
             certificate,
             key,

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
 };
 
-use crate::peering::identity::{AllowedRegions, region_dns_name};
+use crate::peering::allowed_regions::{AllowedRegions, region_dns_name};
 
 /// The one allowed region that a certificate is valid for.
 ///

@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 use super::connection::Connection;
 use super::resolve::Resolver;
 use super::{PeerEndpoint, millis, random};
-use crate::peering::identity::region_dns_name;
+use crate::peering::allowed_regions::region_dns_name;
 use crate::peering::loopback::check_loopback;
 use crate::peering::send_queue::SendQueue;
 use crate::peering::transport::Transport;
