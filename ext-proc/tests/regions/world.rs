@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-use super::authority::{Authority, Issued, paths};
+use super::authority::{Authority, IssuedCertificate, paths};
 use super::fake::{FakeEngine, vllm};
 
 /// How long anything may take; every test ends by itself.
@@ -66,7 +66,7 @@ impl Node {
     /// As [`Node::start`], with mutual TLS.
     pub async fn start_with_tls(
         name: &'static str,
-        issued: &Issued,
+        issued: &IssuedCertificate,
         authority: &Authority,
     ) -> Self {
         let engine = FakeEngine::start(vllm(0)).await;
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Replaces its certificate, which it follows.
-    pub fn write_certificate(&self, issued: &Issued, authority: &Authority) {
+    pub fn write_certificate(&self, issued: &IssuedCertificate, authority: &Authority) {
         let paths = paths(self.folder.path());
         std::fs::write(paths.key, &issued.key).unwrap();
         std::fs::write(paths.certificate, &issued.certificate).unwrap();

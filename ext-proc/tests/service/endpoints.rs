@@ -80,7 +80,7 @@ async fn an_envoy_keeps_its_endpoints_while_nobody_knows_who_is_in_the_pool() {
     let answer = call.goes_on().await;
     assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
     assert_eq!(answer.destination(), None, "Envoy may know of one");
-    let (status, page) = service.request("/readyz").await;
+    let (status, page) = service.ask("/readyz").await;
     assert_eq!(status, 503);
     assert!(page.contains("can its name be resolved?"), "{page}");
 }

@@ -80,7 +80,7 @@ async fn ready_means_that_every_replica_was_asked() {
     ] {
         assert_eq!(health(&service, name).await, ServingStatus::NotServing);
     }
-    silent.answer(vllm(0));
+    silent.set_response(vllm(0));
     ready(&service).await;
     for name in ["", "envoy.service.ext_proc.v3.ExternalProcessor"] {
         assert_eq!(health(&service, name).await, ServingStatus::Serving);
