@@ -1,7 +1,17 @@
-//! The Isotherm external processor for Envoy.
+//! The Isotherm service: a gRPC service beside Envoy that decides where each LLM request goes.
 //!
-//! A gRPC service beside Envoy that decides where each LLM request goes. The decisions are made by
-//! `isotherm-router`, which is free of clocks and sockets; this crate is the shell around it.
+//! `isotherm-router` makes the decisions within a region, and `isotherm-regions` those across regions. Both are free of
+//! clocks and sockets; this crate is the shell around them.
+//!
+//! | modules | purpose |
+//! | --- | --- |
+//! | [`server`] | builds the service, runs it, and stops it |
+//! | `frontends`, [`eds`] | the gRPC services for Envoy: requests, endpoints |
+//! | [`pool`], [`probe`], [`recorder`] | a router with its replicas; their load; recorded traffic |
+//! | [`regions`], [`peering`] | this region among the others, and the links between them |
+//! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
+//! | [`config`], `file_watcher` | the configuration and its reloads |
+//! | [`clock`], `sans_io`, `tasks`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, signals |
 
 pub mod admin;
 pub mod cli;

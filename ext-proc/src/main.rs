@@ -6,7 +6,7 @@ use clap::Parser as _;
 use isotherm_ext_proc::cli::{self, Cli};
 use mimalloc::MiMalloc;
 
-/// A request is some hundred small pieces of memory, taken and given back within microseconds, on several threads.
+/// A request allocates and frees some hundred small pieces of memory within microseconds, on several threads.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

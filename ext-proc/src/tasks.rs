@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// One task for each key. Dropping the set aborts all tasks.
+/// A task for each key. Dropping the set aborts all tasks.
 #[derive(Debug)]
 pub(crate) struct KeyedTasks<K>(BTreeMap<K, AbortOnDrop>);
 

@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use super::client::{Client, Connection};
 use crate::admin::view::NewRecording;
 use crate::recorder::event::{RecordedRequest, RecordingEvent, RecordingSummary};
-use crate::recorder::trace::{Assembler, Totals};
+use crate::recorder::trace::{Totals, TraceBuilder};
 
 /// The longest line of the service's answer, in bytes: one with 320 blocks has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -168,7 +168,7 @@ impl Tape {
         let trace = File::create(output);
         let trace = trace.with_context(|| format!("cannot write {}", output.display()))?;
         let mut trace = BufWriter::new(trace);
-        let mut assembler = Assembler::new(self.totals);
+        let mut assembler = TraceBuilder::new(self.totals);
         let mut written = Written {
             lines: self.places.len(),
             estimated: 0,

@@ -1,4 +1,4 @@
-//! One task for each pool.
+//! Tasks that follow the pools of a registry.
 
 use std::sync::{Arc, Weak};
 

@@ -1,80 +1,80 @@
-//! What `POST /api/recording` answers with: one JSON object a line.
+//! The response body of `POST /api/recording`: a JSON object on each line.
 //!
-//! Lengths of the prompt are in bytes here, as the fingerprint has them; how many bytes are a token is known at the end
-//! of the recording ([`super::trace`]). Requests come in the order in which they end.
+//! Prompt lengths are in bytes, as in the fingerprint: the mean bytes per token are known at the end of the recording
+//! ([`super::trace`]). Requests are in the order in which they end.
 
 use serde::{Deserialize, Serialize};
 
-/// One line.
+/// A line of the response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingEvent {
     /// A request that has ended.
     Request(RecordedRequest),
-    /// The recording has, in this way.
+    /// The end of the recording.
     End(RecordingSummary),
 }
 
-/// A request.
+/// A recorded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedRequest {
-    /// When it came, in milliseconds since the recording began.
+    /// Arrival time in milliseconds since the start of the recording.
     pub at_ms: u64,
-    /// The id of its session, where it has one.
+    /// Id of the session, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The region that was asked, where there are regions.
+    /// Region of the service, if there are regions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The prompt's prefixes, shortest first: an id, and the length in bytes.
+    /// Prefixes of the prompt, shortest first: id and length in bytes.
     pub blocks: Vec<(u64, u32)>,
-    /// The length of the whole prompt, in bytes.
+    /// Prompt length in bytes.
     pub bytes: u32,
-    /// The prompt's tokens, as the engine counted them.
+    /// Prompt length in tokens, as the engine counted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u32>,
-    /// The answer's tokens, as the engine counted them.
+    /// Output length in tokens, as the engine counted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u32>,
-    /// The most output tokens that the request allowed, where it said so.
+    /// Output limit of the request in tokens, if it sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
 }
 
-/// How a recording went.
+/// Summary of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingSummary {
-    /// What ended it.
+    /// Reason of the end.
     pub why: EndReason,
-    /// Requests that were recorded.
+    /// Recorded requests.
     pub recorded: u64,
-    /// Requests that were left out, since they came faster than they could be written.
+    /// Requests that were dropped because the reader was too slow.
     pub dropped: u64,
-    /// Requests that were left out, since the engine answered them with an error.
+    /// Requests that were left out because the engine responded with an error.
     pub failed: u64,
-    /// Requests that had not ended when the recording did.
+    /// Requests that ended after the recording.
     pub unfinished: u64,
 }
 
-/// What ends a recording.
+/// Reason why a recording ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// As many requests as asked for.
+    /// The limit of requests.
     Requests,
-    /// The time is over.
+    /// The time limit.
     #[default]
     Time,
-    /// It has become too long.
+    /// The size limit.
     Size,
-    /// The configuration does not allow it any more.
+    /// A reload that forbids recordings.
     Disabled,
-    /// The service stops.
+    /// The stop of the service.
     Stopping,
 }
 
 impl EndReason {
-    /// For people.
+    /// Describes the reason to an operator.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

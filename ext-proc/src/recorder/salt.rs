@@ -1,29 +1,29 @@
 //! The key of one recording, and the ids that it makes.
 //!
-//! HMAC-SHA256 rather than the XXH3 of the fingerprints with a seed: XXH3 is not made to keep its seed secret from who
-//! knows inputs and outputs, and whoever has a trace may well know some of the prompts in it.
+//! Ids are HMAC-SHA256 of the hashes. Rejected: XXH3 with a seed. XXH3 does not keep its seed secret from a reader who knows
+//! inputs and outputs, and the reader of a trace may know some of its prompts.
 
 use std::fmt;
 
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-/// Ids have so many bits: what every reader of JSON keeps whole.
+/// Length of an id in bits: every JSON parser reads such a number exactly.
 const ID_BITS: u32 = 53;
-/// What an id stands for: equal numbers of two kinds have different ids.
+/// Kinds of ids: equal numbers of two kinds have different ids.
 const PREFIX: u8 = 1;
 const SESSION: u8 = 2;
 
 /// The key of one recording.
 pub struct Salt(hmac::Key);
 
-/// There is nothing to make a key of.
+/// Error: the system has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random numbers, and without a secret key nothing is recorded")]
 pub struct NoRandomness;
 
 impl Salt {
-    /// A new one, which nobody knows.
+    /// Creates a random key.
     ///
     /// # Errors
     ///
@@ -33,13 +33,13 @@ impl Salt {
         key.map(Self).map_err(|_| NoRandomness)
     }
 
-    /// The id of a prompt's prefix, from the hash of a block of its fingerprint.
+    /// Returns the id of a prefix, from its block hash.
     #[must_use]
     pub fn prefix(&self, hash: u64) -> u64 {
         self.id(PREFIX, hash)
     }
 
-    /// The id of a session, from its key.
+    /// Returns the id of a session, from its key.
     #[must_use]
     pub fn session(&self, key: u64) -> u64 {
         self.id(SESSION, key)
@@ -64,7 +64,7 @@ impl fmt::Debug for Salt {
     }
 }
 
-/// The part of a hash that is an id.
+/// Shortens a hash to an id.
 pub(super) fn short(hash: u64) -> u64 {
     hash >> (u64::BITS - ID_BITS)
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_one_recording_are_equal_where_hashes_are_and_of_two_they_never_are() {
+    fn equal_hashes_have_equal_ids_within_one_recording_only() {
         let (one, two) = (Salt::random().unwrap(), Salt::random().unwrap());
         for hash in [0, 1, 7, u64::MAX] {
             assert_eq!(one.prefix(hash), one.prefix(hash));

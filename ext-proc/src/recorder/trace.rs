@@ -1,16 +1,15 @@
-//! From what was recorded to the lines of a trace.
+//! Assembles the lines of a trace from recorded requests.
 //!
-//! A fingerprint measures in bytes, a trace in tokens. How many bytes are a token differs from text to text, but a
-//! prefix must be equally long in every prompt that has it: so one figure counts for the whole recording, its mean. The
-//! tokens of all prompts together are then what the engines counted, and one prompt's are off by what its text differs.
+//! A fingerprint measures in bytes, and a trace in tokens. Bytes per token differ between texts, but a prefix must have the
+//! same length in every prompt. The whole recording therefore uses its mean. The sum over all prompts is then what the
+//! engines counted, and a single prompt is off as far as its text differs from the mean.
 //!
-//! The fingerprint ends with its last block, and what follows (less than a block, 256 bytes or 3.6 percent) has no hash.
-//! Two prompts are taken to agree in it when they agree up to there and are equally long, which is right for requests
-//! that are sent again, and so nearly right for all.
+//! The text after the last block of a fingerprint (less than a block) has no hash. Two prompts that agree up to there and
+//! have the same length count as equal in it. This is right for requests that a client repeats, and nearly right for all.
 //!
-//! A prompt that repeats the one before of its session, and has room for that one's answer behind it, is taken to have
-//! it there: that is what the next turn of a conversation is. Engines keep the blocks of what they generated, and a
-//! trace that did not say so would show too few hits.
+//! A prompt that begins with the session's last prompt, and is long enough for its output after it, counts as containing that
+//! output: it is the next turn of a conversation. Engines keep the blocks of their output, so a trace without them would
+//! show too few cache hits.
 
 use std::collections::HashMap;
 
@@ -20,18 +19,18 @@ use super::event::RecordedRequest;
 use super::salt::short;
 use super::trace_line::{BLOCK_TOKENS, TraceLine};
 
-/// What a token has in a recording in which no engine counted any, in bytes: about what English has.
+/// Bytes per token in a recording without token counts: about the mean of English text.
 const TOKEN_BYTES: f64 = 4.0;
-/// How long an answer is taken to be in a recording in which no engine told, in tokens: the median of chats.
+/// Output length in tokens in a recording without output lengths: the median of chats.
 const OUTPUT_TOKENS: u32 = 128;
-/// Sessions whose last prompt is remembered. Each has up to 5 KB.
+/// Limit of sessions whose last prompt is kept. Each has up to 5 KB.
 const SESSIONS_MAX: usize = 16_384;
 
 const TAIL: u64 = 1;
 const ANSWER: u64 = 2;
 const BLOCK: u64 = 3;
 
-/// What has to be known of all requests before the first line.
+/// Totals over all requests, which every line depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     prompt_bytes: u64,
@@ -41,7 +40,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Counts one request.
+    /// Adds a request.
     pub fn add(&mut self, recorded: &RecordedRequest) {
         if let Some(tokens) = recorded.prompt_tokens.filter(|_| recorded.bytes > 0) {
             self.prompt_bytes += u64::from(recorded.bytes);
@@ -53,7 +52,7 @@ impl Totals {
         }
     }
 
-    /// The mean length of a token of prompts, in bytes.
+    /// Mean bytes per prompt token.
     #[must_use]
     pub fn token_bytes(&self) -> f64 {
         if self.prompt_tokens == 0 || self.prompt_bytes == 0 {
@@ -62,7 +61,7 @@ impl Totals {
         self.prompt_bytes as f64 / self.prompt_tokens as f64
     }
 
-    /// How long an answer is taken to be of which nobody told, in tokens.
+    /// Estimate of an unknown output length in tokens.
     #[must_use]
     pub fn output_tokens(&self) -> u32 {
         match self.output_tokens.checked_div(self.outputs) {
@@ -72,24 +71,24 @@ impl Totals {
     }
 }
 
-/// Makes lines, of requests in the order in which they came.
+/// Builds the lines of a trace, from requests in the order of their arrival.
 #[derive(Debug)]
-pub struct Assembler {
+pub struct TraceBuilder {
     totals: Totals,
     lines: u64,
-    sessions: HashMap<u64, Turn>,
+    sessions: HashMap<u64, SessionTurn>,
 }
 
 /// The last prompt of a session.
 #[derive(Debug)]
-struct Turn {
+struct SessionTurn {
     last_block: u64,
     pieces: Vec<(u64, u32)>,
     answer: (u64, u32),
 }
 
-impl Assembler {
-    /// For requests that together are `totals`.
+impl TraceBuilder {
+    /// Creates a builder for requests with these totals.
     #[must_use]
     pub fn new(totals: Totals) -> Self {
         Self {
@@ -99,7 +98,7 @@ impl Assembler {
         }
     }
 
-    /// The line of the next request.
+    /// Builds the line of the next request.
     pub fn line(&mut self, recorded: &RecordedRequest) -> TraceLine {
         self.lines += 1;
         let input_length = self.tokens(recorded.bytes).max(1);
@@ -114,7 +113,7 @@ impl Assembler {
             if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&session) {
                 self.sessions.clear();
             }
-            let turn = Turn {
+            let turn = SessionTurn {
                 last_block: *last_block,
                 pieces: pieces.clone(),
                 answer: (answer, output_length),
@@ -135,7 +134,7 @@ impl Assembler {
     }
 
     fn pieces(&self, recorded: &RecordedRequest, input_length: u32) -> Vec<(u64, u32)> {
-        let mut prompt = Pieces::default();
+        let mut prompt = PromptPieces::default();
         let blocks = match self.repeated(recorded, input_length) {
             Some((turn, rest)) => {
                 turn.pieces
@@ -151,19 +150,19 @@ impl Assembler {
         }
         let tail = match recorded.blocks.last() {
             Some((id, _)) => mix(*id, TAIL ^ (u64::from(recorded.bytes) << 8)),
-            // Too short for any block: nothing is known of what it says.
+            // A prompt without a block has unknown text.
             None => mix(self.lines, TAIL),
         };
         prompt.up_to(tail, input_length);
         prompt.pieces
     }
 
-    /// The prompt and answer of the same session that this one begins with, and the blocks behind that prompt.
+    /// Returns the session's last turn if this prompt begins with it, and the blocks after that turn.
     fn repeated<'a>(
         &self,
         recorded: &'a RecordedRequest,
         input_length: u32,
-    ) -> Option<(&Turn, &'a [(u64, u32)])> {
+    ) -> Option<(&SessionTurn, &'a [(u64, u32)])> {
         let turn = self.sessions.get(&recorded.session?)?;
         let blocks = &recorded.blocks;
         let behind = blocks.iter().position(|(id, _)| *id == turn.last_block)? + 1;
@@ -178,14 +177,14 @@ impl Assembler {
     }
 }
 
-/// A prompt in the making.
+/// The pieces of a prompt.
 #[derive(Debug, Default)]
-struct Pieces {
+struct PromptPieces {
     pieces: Vec<(u64, u32)>,
     tokens: u32,
 }
 
-impl Pieces {
+impl PromptPieces {
     fn push(&mut self, id: u64, tokens: u32) {
         if tokens > 0 {
             self.pieces.push((id, tokens));
@@ -193,13 +192,13 @@ impl Pieces {
         }
     }
 
-    /// What is between here and `end`, unless nothing is.
+    /// Adds a piece that ends at `end`, unless it is empty.
     fn up_to(&mut self, id: u64, end: u32) {
         self.push(id, end.saturating_sub(self.tokens));
     }
 }
 
-/// Mooncake's blocks: each has the id of the piece in which it ends, and so claims no more than is known.
+/// Returns Mooncake's blocks. The id of a block derives from the piece that it ends in, so it claims no more than is known.
 fn blocks(pieces: &[(u64, u32)]) -> Vec<u64> {
     let mut blocks = Vec::new();
     let mut end = 0;
@@ -219,7 +218,7 @@ fn blocks(pieces: &[(u64, u32)]) -> Vec<u64> {
     blocks
 }
 
-/// An id that follows from another one. That was salted already, so this needs no secret.
+/// Derives an id from another one, which is salted already.
 fn mix(id: u64, with: u64) -> u64 {
     let mut bytes = [0; 16];
     let (head, tail) = bytes.split_at_mut(8);
@@ -243,7 +242,7 @@ mod tests {
     fn lines(requests: &[RecordedRequest]) -> Vec<TraceLine> {
         let mut totals = Totals::default();
         requests.iter().for_each(|request| totals.add(request));
-        let mut assembler = Assembler::new(totals);
+        let mut assembler = TraceBuilder::new(totals);
         requests
             .iter()
             .map(|request| assembler.line(request))
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_share_what_their_edges_share_and_lengths_add_up() {
+    fn prompts_share_the_prefix_that_their_blocks_share_and_lengths_add_up() {
         let lines = lines(&[
             prompt(&[(1, 256), (2, 512), (3, 768)], 800),
             prompt(&[(1, 256), (2, 512), (4, 768)], 900),
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_those_that_the_engines_counted_altogether() {
+    fn prompt_lengths_sum_up_to_the_tokens_that_the_engines_counted() {
         let counted = |bytes, tokens| RecordedRequest {
             prompt_tokens: Some(tokens),
             ..prompt(&[], bytes)
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_as_many_as_the_length_says_and_claim_no_more_than_is_known() {
+    fn the_length_determines_the_number_of_blocks() {
         // 700 and 1,500 tokens; the first 600 are the same.
         let lines = lines(&[
             prompt(&[(1, 1_200), (2, 2_400)], 2_800),
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_turn_has_the_answer_in_it() {
+    fn the_next_turn_contains_the_output_of_the_last() {
         let turn = |blocks: &[(u64, u32)], bytes, output| RecordedRequest {
             session: Some(7),
             output_tokens: Some(output),
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_told_of_is_guessed_within_what_is_allowed() {
+    fn an_unknown_output_length_is_estimated_within_the_limit_of_the_request() {
         let told = RecordedRequest {
             output_tokens: Some(300),
             ..prompt(&[], 400)

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
 use futures_util::Stream;
+use tokio::sync::watch;
 use tonic::transport::server::{Router, Server};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -15,6 +17,9 @@ use super::listen::Connection;
 use crate::eds::EdsService;
 use crate::frontends::decision_stream::DecisionServer;
 use crate::frontends::ext_proc::ExtProcServer;
+use crate::frontends::request::RequestContext;
+use crate::metrics::Metrics;
+use crate::pool::PoolRegistry;
 
 /// Limit of open streams of one connection. A stream lives as long as its request, so this limits queued requests and
 /// requests in flight together; Envoy opens one connection for each worker. A queue soon reaches HTTP/2's usual 100 to
@@ -42,6 +47,30 @@ pub(super) struct Services {
     pub(super) health: HealthServer<HealthService>,
     /// Counts the connections of Envoys.
     pub(super) envoys: EnvoyConnections,
+}
+
+impl Services {
+    /// Creates the services. Their streams end when `stopped` turns true.
+    pub(super) fn new(
+        pool_registry: &Arc<PoolRegistry>,
+        metrics: Arc<Metrics>,
+        stopped: &watch::Receiver<bool>,
+        health: HealthServer<HealthService>,
+        envoys: EnvoyConnections,
+    ) -> Self {
+        let context = Arc::new(RequestContext {
+            pool_registry: Arc::clone(pool_registry),
+            metrics: Arc::clone(&metrics),
+            started_unix_s: unix_time_s(),
+        });
+        Self {
+            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
+            decisions: DecisionServer::decisions(context, stopped.clone()),
+            endpoints: EdsService::server(Arc::clone(pool_registry), metrics, stopped.clone()),
+            health,
+            envoys,
+        }
+    }
 }
 
 /// Serves connections until `stop` resolves and every stream has ended.
@@ -73,4 +102,9 @@ fn router(services: Services) -> Router {
         .add_service(EnvoyDetector::new(services.decisions, CallerKind::Envoy))
         .add_service(EnvoyDetector::new(services.endpoints, CallerKind::Envoy))
         .add_service(EnvoyDetector::new(services.health, CallerKind::Any))
+}
+
+fn unix_time_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }

@@ -1,24 +1,16 @@
 //! The sockets that Envoy connects to.
 
-use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net;
 use std::os::unix;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::time::sleep;
 
-use super::workers::Workers;
 use crate::config::Listen;
-
-/// Pause after a failed accept, for example without free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -53,25 +45,8 @@ impl Socket {
         }
     }
 
-    /// Accepts connections and assigns them to workers, until `stop` resolves.
-    pub(super) async fn accept(self, workers: Workers, stop: impl Future<Output = ()>) {
-        let mut stop = pin!(stop);
-        loop {
-            let next = tokio::select! {
-                () = &mut stop => return,
-                next = self.next() => next,
-            };
-            match next {
-                Ok(connection) => workers.assign(connection).await,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    async fn next(&self) -> io::Result<AcceptedConnection> {
+    /// Accepts a connection.
+    pub(super) async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;

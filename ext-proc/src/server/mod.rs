@@ -15,7 +15,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
@@ -26,10 +26,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::{Config, Listen, Reloader};
-use crate::eds::EdsService;
-use crate::frontends::decision_stream::DecisionServer;
-use crate::frontends::ext_proc::ExtProcServer;
-use crate::frontends::request::RequestContext;
 use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
 use crate::pool::{PoolRegistry, follow_sources};
 use crate::probe;
@@ -179,20 +175,7 @@ impl Server {
         let region = self
             .region
             .map(|region| region.start(reloader.config(), envoys.count()));
-        let context = Arc::new(RequestContext {
-            pool_registry: Arc::clone(&pool_registry),
-            metrics: Arc::clone(&self.metrics),
-            started_unix_s: unix_time_s(),
-        });
-        let endpoints =
-            EdsService::server(Arc::clone(&pool_registry), self.metrics, stopped.clone());
-        let services = grpc::Services {
-            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
-            decisions: DecisionServer::decisions(context, stopped.clone()),
-            endpoints,
-            health,
-            envoys,
-        };
+        let services = grpc::Services::new(&pool_registry, self.metrics, &stopped, health, envoys);
         let listeners = listen_all(self.sockets, &services, &stopped)?;
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {
@@ -235,7 +218,7 @@ fn listen_all(
     let mut listeners = JoinSet::new();
     listeners.spawn(results.wait());
     for socket in sockets {
-        let accepting = socket.accept(workers.clone(), is_true(stopped.clone()));
+        let accepting = workers.clone().accept(socket, is_true(stopped.clone()));
         listeners.spawn(async {
             accepting.await;
             Ok(())
@@ -318,9 +301,4 @@ async fn drain(listeners: &mut JoinSet<anyhow::Result<()>>) {
 async fn is_true(mut flag: watch::Receiver<bool>) {
     // A sender that is gone never changes the flag, which ends the wait, too.
     drop(flag.wait_for(|flag| *flag).await);
-}
-
-fn unix_time_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

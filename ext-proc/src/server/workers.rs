@@ -10,18 +10,24 @@
 
 use std::future::Future;
 use std::num::NonZero;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::envoys::EnvoyConnections;
 use super::grpc::{self, Services};
-use super::listen::AcceptedConnection;
+use super::listen::{AcceptedConnection, Socket};
+
+/// Pause after a failed accept, for example without free file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Limit of threads. Decisions of one pool follow one another anyway.
 const WORKERS_MAX: usize = 16;
@@ -77,8 +83,26 @@ impl Workers {
         Ok((workers, WorkerResults(results)))
     }
 
+    /// Accepts connections of a socket and assigns them to threads, until `stop` resolves.
+    pub(super) async fn accept(self, socket: Socket, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        loop {
+            let next = tokio::select! {
+                () = &mut stop => return,
+                next = socket.accept() => next,
+            };
+            match next {
+                Ok(connection) => self.assign(connection).await,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
     /// Assigns a connection to the next thread.
-    pub(super) async fn assign(&self, connection: AcceptedConnection) {
+    async fn assign(&self, connection: AcceptedConnection) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let sender = turn
             .checked_rem(self.senders.len())

@@ -1,4 +1,4 @@
-//! One decision stream: requests of the filter in, decisions out.
+//! A decision stream: requests of the filter in, decisions out.
 //!
 //! Whenever the HTTP/2 connection polls it, the session reads every message that is there and answers with one message:
 //! one frame, one write, and one wake-up of the Envoy worker. The session has no task of its own.
@@ -42,7 +42,7 @@ pub(crate) trait Inbound: Stream<Item = Result<ClientMessage, Status>> + Unpin {
 
 impl<I: Stream<Item = Result<ClientMessage, Status>> + Unpin> Inbound for I {}
 
-/// One decision stream; as a stream, the messages of the service.
+/// A decision stream, which yields the messages of the service.
 pub(crate) struct DecisionSession<I: Inbound> {
     context: Arc<RequestContext>,
     inbound: I,

@@ -1,4 +1,4 @@
-//! One external processing stream: the life of one of Envoy's requests.
+//! An external processing stream: the life of one of Envoy's requests.
 //!
 //! The HTTP/2 connection polls the stream, which has no task and no channel of its own. Ten thousand queued requests are
 //! therefore ten thousand small structs. The end of the stream drops the [`RequestLifecycle`], which releases the request.
@@ -42,7 +42,7 @@ impl<I> Inbound for I where
 {
 }
 
-/// One stream of Envoy.
+/// A stream of Envoy, for one request.
 pub(super) struct RequestStream<I: Inbound> {
     lifecycle: RequestLifecycle,
     listener: ListenerKind,

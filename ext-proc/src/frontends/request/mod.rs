@@ -1,4 +1,4 @@
-//! One request, from its headers to the end of its response, in no protocol.
+//! A request from its headers to the end of its response, in no protocol.
 //!
 //! The end of a request's stream drops its [`RequestLifecycle`], and with it the [`InFlightGuard`], which releases the
 //! request.
@@ -41,7 +41,7 @@ pub(crate) struct RequestContext {
 /// Time by which Envoy waits longer than the queue keeps a request: the queue's own reply comes first.
 const WAIT_SLACK: Duration = Duration::from_secs(5);
 
-/// The life of one request.
+/// The life of a request.
 pub(super) struct RequestLifecycle {
     context: Arc<RequestContext>,
     stage: RequestStage,

@@ -10,7 +10,7 @@ use crate::pool::{ANY_MODEL, Pool};
 /// Returns the body for a model that no pool serves.
 pub(crate) fn unknown_model(model: &str) -> Value {
     error(
-        &format!("The model `{model}` does not exist. GET /v1/models lists those that do."),
+        &format!("The model `{model}` does not exist. GET /v1/models lists the models that do."),
         "invalid_request_error",
         Some("model"),
         "model_not_found",
