@@ -1,4 +1,4 @@
-//! What comes out of the core.
+//! The effects of a router, which its driver carries out.
 
 use core::time::Duration;
 
@@ -6,108 +6,108 @@ use smallvec::SmallVec;
 
 use crate::{PeerId, ReplicaId, RequestId};
 
-/// What the driver must do.
+/// An effect that the driver must carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Send this request on its way.
+    /// Sends a request to a replica.
     Dispatch {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// Where, and why.
+        /// The decision on it.
         decision: Decision,
     },
-    /// Send this request to another region.
+    /// Forwards a request to a peer region.
     Forward {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// Where, and why.
+        /// The selected peer.
         forwarding: Forwarding,
     },
-    /// Refuse this request.
+    /// Rejects a request.
     Reject {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// When another try is worth while.
+        /// Time after which the client may retry.
         retry_after: Duration,
     },
 }
 
-/// Where a request goes, and why.
+/// The decision to dispatch a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The chosen replica.
     pub replica: ReplicaId,
-    /// PeerHandle to try next, best first, when the chosen one fails before the first byte.
+    /// Replicas to try next, best first, when the chosen one fails before the first byte.
     pub fallbacks: SmallVec<[ReplicaId; 3]>,
-    /// Why this replica.
+    /// The reason for this replica.
     pub reason: Reason,
-    /// How many of the prompt's bytes the index holds for the chosen replica.
+    /// Prompt bytes that the index holds for the chosen replica.
     pub matched_bytes: u32,
-    /// How many tokens that is, by the prompt's own estimate.
+    /// Estimated tokens of the matched bytes.
     pub matched_tokens: u32,
-    /// How long the request waited here.
+    /// Time in the queue.
     pub queued_for: Duration,
 }
 
-/// To which region a request goes, and why.
+/// The decision to forward a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarding {
     /// The chosen peer region.
     pub peer: PeerId,
-    /// Why this one.
+    /// The reason for this peer.
     pub reason: Reason,
-    /// How many of the prompt's bytes the index over peers holds for it.
+    /// Prompt bytes that the index over peers holds for the peer.
     pub matched_bytes: u32,
-    /// How many tokens that is, by the prompt's own estimate.
+    /// Estimated tokens of the matched bytes.
     pub matched_tokens: u32,
-    /// How long the request waited here.
+    /// Time in the queue.
     pub queued_for: Duration,
-    /// How long until its first token, without the computation of the prompt: the round trip and the peer's queue.
+    /// Estimated time to first token without the prefill: the round trip and the peer's queue.
     pub estimated_ttft: Duration,
 }
 
-/// Why a replica or a peer region was chosen.
+/// The reason for a replica or a peer region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Its cache holds the longest match.
+    /// Its cache holds the longest prefix.
     Prefix,
-    /// The hash ring says so.
+    /// The hash ring selected it.
     Ring,
-    /// It has the least load.
+    /// Its load is the least.
     LeastLoaded,
-    /// The match was short: the load was spread.
+    /// The match is short, so the load is spread.
     Spread,
-    /// It was next in turn.
+    /// Its turn came.
     Turn,
-    /// It was drawn.
-    Drawn,
-    /// It is expected to begin first, the way there included.
+    /// The policy chose it at random.
+    Random,
+    /// Its estimated time to first token is the lowest, the round trip included.
     Soonest,
 }
 
-/// Why a request was refused.
+/// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RejectReason {
     /// The queue is full.
     QueueFull,
-    /// It waited for as long as it may.
+    /// The request waited for as long as it may.
     WaitedTooLong,
-    /// None of the replicas that may serve it exists.
+    /// None of the replicas that may serve the request exists.
     EmptySubset,
     /// The pool has no replica.
     NoReplica,
-    /// It waited for as long as it may, and at the end no replica had a good probe: look at the probes, not at the load.
+    /// The request waited for as long as it may, and no replica had a good probe: the probes are at fault, not the load.
     NoHealthyReplica,
-    /// It came from another region, and the queue is longer than guests may make it.
+    /// The queue is too long for a forwarded request.
     RegionFull,
     /// The service shuts down.
     ShuttingDown,
 }
 
 impl Reason {
-    /// A short name for metrics and logs.
+    /// The name in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -116,14 +116,14 @@ impl Reason {
             Self::LeastLoaded => "least_loaded",
             Self::Spread => "spread",
             Self::Turn => "turn",
-            Self::Drawn => "drawn",
+            Self::Random => "random",
             Self::Soonest => "soonest",
         }
     }
 }
 
 impl RejectReason {
-    /// A short name for metrics and logs.
+    /// The name in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,6 @@
-//! A hash ring with virtual nodes: which target's turn a key is, walking past those that cannot take it.
+//! A hash ring with virtual nodes, over replicas or peers. A walk from a key's point finds the first usable one.
 //!
-//! Targets stand on the ring by name: one that leaves and returns takes its old places, and only its neighbours' keys
-//! move.
+//! Points depend on names, so a replica that leaves and returns gets its old points, and only its neighbours' keys move.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +9,19 @@ use twox_hash::XxHash3_64;
 use crate::Request;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// Places on the ring for each target: shares differ by about a tenth then.
+/// Points on the ring for each replica, with which shares differ by about a tenth.
 const VIRTUAL_NODES: u64 = 128;
 
 /// A hash ring.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     places: BTreeSet<(u64, ReplicaIndex)>,
-    /// Which of several independent rings over the same targets.
+    /// The number of this ring among several independent ones.
     which: u64,
 }
 
 impl Ring {
-    /// One of several rings that know nothing of each other.
+    /// One of several independent rings.
     pub(crate) const fn numbered(which: u64) -> Self {
         Self {
             places: BTreeSet::new(),
@@ -30,18 +29,18 @@ impl Ring {
         }
     }
 
-    pub(crate) fn join(&mut self, slot: ReplicaIndex, name: &str) {
+    pub(crate) fn join(&mut self, replica: ReplicaIndex, name: &str) {
         let points = points(name, self.which);
-        self.places.extend(points.map(|point| (point, slot)));
+        self.places.extend(points.map(|point| (point, replica)));
     }
 
-    pub(crate) fn leave(&mut self, slot: ReplicaIndex, name: &str) {
+    pub(crate) fn leave(&mut self, replica: ReplicaIndex, name: &str) {
         for point in points(name, self.which) {
-            self.places.remove(&(point, slot));
+            self.places.remove(&(point, replica));
         }
     }
 
-    /// The first candidate behind the request's key.
+    /// The first candidate behind the request's key, `except` left aside.
     pub(crate) fn walk(
         &self,
         request: &Request,
@@ -52,12 +51,12 @@ impl Ring {
             // The usual case under load, and the longest walk.
             return candidates.nth(0);
         }
-        self.find(key_of(request), |slot| {
-            candidates.contains(slot) && !except.contains(&slot)
+        self.find(key_of(request), |replica| {
+            candidates.contains(replica) && !except.contains(&replica)
         })
     }
 
-    /// The first such target behind a point.
+    /// The first open replica behind a point.
     pub(crate) fn find(
         &self,
         point: u64,
@@ -67,12 +66,12 @@ impl Ring {
         let round = self.places.range(..(point, ReplicaIndex(0)));
         behind
             .chain(round)
-            .map(|(_, slot)| *slot)
-            .find(|slot| is_open(*slot))
+            .map(|(_, replica)| *replica)
+            .find(|replica| is_open(*replica))
     }
 }
 
-/// How near behind the request's key a target of this name stands: 1 is right there, 0 a whole round away.
+/// How near behind the request's key a replica of this name stands: 1 is at the key, 0 a whole round away.
 pub(crate) fn nearness(request: &Request, name: &str) -> f64 {
     let key = key_of(request);
     let distance = points(name, 0)
@@ -87,13 +86,13 @@ pub(crate) fn nearness(request: &Request, name: &str) -> f64 {
     1.0 - share
 }
 
-/// The session; without one, requests are spread.
+/// The hash of the session; without one, requests are spread.
 fn key_of(request: &Request) -> u64 {
     let key = request.session.map_or(request.id.0, |session| session.0);
     XxHash3_64::oneshot(&key.to_le_bytes())
 }
 
-/// Where a target of this name stands on one of the rings.
+/// The points of a replica of this name on one of the rings.
 fn points(name: &str, which: u64) -> impl Iterator<Item = u64> {
     let first = which * VIRTUAL_NODES;
     (first..first + VIRTUAL_NODES).map(|i| XxHash3_64::oneshot_with_seed(i, name.as_bytes()))

@@ -26,10 +26,11 @@ pub(super) struct Balancer {
 
 impl Balancer {
     fn new(region: usize, config: RouterConfig, setup: &Setup) -> Self {
-        let mut router = Router::new(config, mix(setup.seed, region as u64));
-        if let Some(ablation) = setup.ablation {
-            router.ablate(ablation);
-        }
+        let seed = mix(setup.seed, region as u64);
+        let router = match setup.ablation {
+            Some(ablation) => Router::ablated(config, seed, ablation),
+            None => Router::new(config, seed),
+        };
         Self {
             region,
             router,

@@ -10,7 +10,7 @@
 //!   the queue and the prefill at the peer. The wait counts at least as long as it has lasted, so that a wrong estimate
 //!   keeps no request.
 //!
-//! The pool's prefill speed stands for the peer's. Under `consistent_hash` neither exception holds, since a ring knows no
+//! The pool's prefill speed stands for the peer's. Under a policy that ignores prefixes (`consistent_hash`) neither exception holds, since a ring knows no
 //! prefixes.
 
 use core::time::Duration;
@@ -20,14 +20,15 @@ use crate::index::PrefixIndex;
 use crate::policy::uncached_tokens;
 use crate::replica::Replicas;
 use crate::replica_index::ReplicaSet;
-use crate::{PolicyName, Reason, Request};
+use crate::{Reason, Request};
 
 /// Compares a peer with the local replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardingCost<'a> {
     pub(crate) replicas: &'a Replicas,
     pub(crate) index: &'a PrefixIndex,
-    pub(crate) policy: PolicyName,
+    /// Whether the policy ignores prefixes.
+    pub(crate) ignores_prefixes: bool,
     /// Learned time that a request occupies a replica, in seconds.
     pub(crate) service_s: Option<f64>,
     /// Requests in flight at local replicas.
@@ -37,7 +38,7 @@ pub(crate) struct ForwardingCost<'a> {
 impl ForwardingCost<'_> {
     /// Whether a peer can be cheaper than a free local replica at all.
     pub(crate) fn is_measured(&self) -> bool {
-        self.policy != PolicyName::ConsistentHash && self.replicas.prefill_of_pool_s(0.0).is_some()
+        !self.ignores_prefixes && self.replicas.prefill_of_pool_s(0.0).is_some()
     }
 
     /// Whether the prefill that the peer's cache saves takes longer than the way to the peer.
@@ -65,7 +66,7 @@ impl ForwardingCost<'_> {
         waited: Duration,
         ahead: usize,
     ) -> bool {
-        if self.policy == PolicyName::ConsistentHash {
+        if self.ignores_prefixes {
             return false;
         }
         let blocks = request.fingerprint.blocks();

@@ -15,7 +15,7 @@ use core::time::Duration;
 use super::peer_table::PeerTable;
 use crate::index::PrefixMatch;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{PeerId, PolicyName, Reason, Request};
+use crate::{PeerId, Reason, Request};
 
 /// Smallest share of the prompt whose match selects a peer.
 const MATCH_MIN: f64 = 0.5;
@@ -37,7 +37,7 @@ impl PeerTable {
         &self,
         request: &Request,
         tried: &[PeerId],
-        policy: PolicyName,
+        ignores_prefixes: bool,
         available: &ReplicaSet,
     ) -> Option<ForwardTarget> {
         let untried = self.untried(available, tried);
@@ -46,7 +46,7 @@ impl PeerTable {
             return None;
         }
         let blocks = request.fingerprint.blocks();
-        let (slot, reason, matched) = if policy == PolicyName::ConsistentHash {
+        let (slot, reason, matched) = if ignores_prefixes {
             let slot = self.ring.walk(request, candidates, &[])?;
             (slot, Reason::Ring, None)
         } else {

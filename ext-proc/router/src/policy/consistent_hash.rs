@@ -1,16 +1,16 @@
 //! `consistent_hash`: a hash ring with virtual nodes on the session key (SkyLB-CH, Listing 1 lines 23 to 26).
 //!
-//! Blind to prompts and yet good for caches, because one session's prompts extend each other. Unavailable replicas
-//! are walked past, so a session comes back to its own replica as soon as that can take it. The ring itself is
-//! [`crate::ring`], which the choice among peer regions uses too.
+//! The policy knows no prompts and still keeps caches warm, because one session's prompts extend each other. The walk
+//! passes unavailable replicas, so a session returns to its own replica as soon as that one is available.
+//! [`crate::ring`] has the ring, which the selection of a peer region uses too.
 
-use super::{Policy, Selection, View};
+use super::{Policy, PolicyEvent, PolicyRules, Selection, View};
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::ring::{Ring, nearness};
 use crate::{Reason, Request};
 
-/// A hash ring of replicas.
+/// The `consistent_hash` policy.
 #[derive(Debug, Default)]
 pub(super) struct ConsistentHash {
     ring: Ring,
@@ -18,34 +18,38 @@ pub(super) struct ConsistentHash {
 
 impl Policy for ConsistentHash {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
-        Some(Selection::Dispatch {
-            slot: self.ring.walk(request, view.candidates, &[])?,
-            reason: Reason::Ring,
-            matched: None,
-        })
+        let replica = self.ring.walk(request, view.candidates, &[])?;
+        Some(Selection::to(replica, Reason::Ring, None))
     }
 
     fn select_fallback(
         &self,
         request: &Request,
-        _found: Option<&PrefixMatch>,
+        _matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
         self.ring.walk(request, view.candidates, failed)
     }
 
-    /// How near behind the key it stands, as a share of the ring.
-    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-        let replica = view.replicas.get(slot);
+    /// How near behind the key the replica stands, as a share of the ring.
+    fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        let replica = view.replicas.get(replica);
         replica.map_or(0.0, |replica| nearness(request, &replica.name))
     }
 
-    fn on_replica_added(&mut self, slot: ReplicaIndex, name: &str) {
-        self.ring.join(slot, name);
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        match event {
+            PolicyEvent::ReplicaAdded(replica, name) => self.ring.join(replica, name),
+            PolicyEvent::ReplicaRemoved(replica, name) => self.ring.leave(replica, name),
+            _ => {}
+        }
     }
 
-    fn on_replica_removed(&mut self, slot: ReplicaIndex, name: &str) {
-        self.ring.leave(slot, name);
+    fn rules(&self) -> PolicyRules {
+        PolicyRules {
+            ignores_prefixes: true,
+            ..PolicyRules::default()
+        }
     }
 }

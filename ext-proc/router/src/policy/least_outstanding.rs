@@ -1,23 +1,20 @@
-//! `least_outstanding`: the fewest outstanding requests. A baseline: it balances and knows no cache.
+//! `least_outstanding`: the fewest outstanding requests, a baseline that balances load and knows no caches.
 
 use super::{Policy, Selection, View, least_loaded, load_score};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// The fewest outstanding requests.
+/// The `least_outstanding` policy.
 #[derive(Debug)]
 pub(super) struct LeastOutstanding;
 
 impl Policy for LeastOutstanding {
     fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
-        Some(Selection::Dispatch {
-            slot: least_loaded(view, &[])?,
-            reason: Reason::LeastLoaded,
-            matched: None,
-        })
+        let replica = least_loaded(view, &[])?;
+        Some(Selection::to(replica, Reason::LeastLoaded, None))
     }
 
-    fn score(&self, _request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-        load_score(view, slot)
+    fn score(&self, _request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        load_score(view, replica)
     }
 }

@@ -1,39 +1,32 @@
-//! `min_ttft`: the lowest estimated time to the first token (Mooncake's scheduling, as DualMap 3.2 and appendix B describe
-//! it): the queue there, and computing what is not cached there.
+//! `min_ttft`: the lowest estimated time to first token (Mooncake's scheduling, as DualMap 3.2 and appendix B describe it):
+//! the replica's queue, and computing the part of the prompt that it does not hold.
 //!
-//! Greedy for each request: under light load the cache decides, under heavy load the queue does. Its weakness, as DualMap
-//! shows, is that it gives up a cache for any moment's advantage, and computes prefixes again which it then
-//! has everywhere.
+//! The policy is greedy for each request: under light load the cache decides, under heavy load the queue. Its weakness, as
+//! DualMap shows, is that it leaves a warm cache for any short advantage and computes prefixes again.
 //!
-//! Mooncake's transfer of caches between replicas is left out: engines that are pushed to from outside have none. DualMap
-//! prints the cost as max(pending - recompute), which prefers long queues; what its text says is min(pending +
-//! recompute), and that is what this does, in the seconds that each replica takes for them.
+//! Mooncake's transfer of caches between replicas is left out, since engines behind a router have none. DualMap prints the
+//! cost as max(pending - recompute), which prefers long queues. Its text says min(pending + recompute), which this module
+//! computes in the seconds that each replica takes.
 
-use super::{Policy, Selection, View, cheapest, next_holder, uncached_tokens};
+use super::{Policy, Selection, View, cheapest, match_on, next_holder, uncached_tokens};
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// From this share of the prompt on, a fallback had better have it too.
+/// The least share of the prompt for which a fallback is chosen by its cache.
 const MATCH_MIN: f64 = 0.5;
 
-/// The lowest estimated time to the first token.
+/// The `min_ttft` policy.
 #[derive(Debug)]
 pub(super) struct MinTtft;
 
 impl Policy for MinTtft {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
-        let ttft_s = |slot, uncached| view.replicas.ttft_s(slot, uncached, view.now);
-        let (slot, matched) = cheapest(request, view, ttft_s)?;
-        Some(Selection::Dispatch {
-            slot,
-            reason: Reason::Soonest,
-            matched: Some(matched),
-        })
+        let ttft_s = |replica, uncached| view.replicas.ttft_s(replica, uncached, view.now);
+        let (replica, matched) = cheapest(request, view, ttft_s)?;
+        Some(Selection::to(replica, Reason::Soonest, Some(matched)))
     }
 
-    /// Others with the same prefix first, then whoever has least to do: estimating everybody's time once more for a
-    /// replica that is rarely needed is not worth it.
     fn select_fallback(
         &self,
         request: &Request,
@@ -41,16 +34,14 @@ impl Policy for MinTtft {
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
-        let share = |matched: &PrefixMatch| request.fingerprint.share_at(matched.depth);
-        let matched = matched.filter(|matched| share(matched) >= MATCH_MIN);
-        next_holder(matched, view, failed)
+        let is_long =
+            |matched: &&PrefixMatch| request.fingerprint.share_at(matched.depth) >= MATCH_MIN;
+        next_holder(matched.filter(is_long), view, failed)
     }
 
-    /// The estimated seconds, below zero.
-    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-        let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
-        -view
-            .replicas
-            .ttft_s(slot, uncached_tokens(request, matched.depth), view.now)
+    /// Minus the estimated seconds.
+    fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
+        -view.replicas.ttft_s(replica, uncached, view.now)
     }
 }

@@ -1,12 +1,11 @@
-//! Policies: who goes where. A module each, one trait, one conformance suite over all of them.
+//! Policies: which replica serves a request, and which queued request a freed replica takes.
 //!
-//! A policy is asked two questions. *Where should this request go?* It may answer: let it wait for that replica.
-//! And *which waiting request should this freed replica take?* Plain policies answer the second with first come,
-//! first served. Whatever a policy answers, the core sees to it that nobody waits for ever, and that nobody who can
-//! still be served in time is passed over more than a bounded number of times.
+//! Each policy is a module behind one trait, and one conformance suite runs over all of them. Plain policies leave the
+//! second choice at first come, first served. A policy may also let a request wait for a busy replica (delay scheduling).
+//! Whatever a policy selects, the router bounds how often a request is overtaken, so no request starves.
 //!
-//! Asking changes nothing, so that an explanation is what would really happen: a policy that has a state (whose
-//! turn it is, the next lot) moves on when it is told that a request was placed.
+//! Selecting changes nothing, so an explanation shows what would happen. A policy with state (the next replica of a round,
+//! the next random number) changes it in [`Policy::on_event`] alone.
 
 mod cache_aware;
 mod consistent_hash;
@@ -37,131 +36,133 @@ use crate::replica::{LoadKey, Replicas};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request, Time};
 
-/// How many waiting requests are looked at for one freed replica. When more than these decline it, the oldest has to take it.
+/// How many queued requests are considered for one freed replica. When more than these wait for another one, the oldest
+/// has to take it.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
 
-/// So many replicas that have the same of a prompt are not all compared by load,
+/// From this many holders of a prefix on, only the least loaded replicas are searched for one,
 const HOLDERS_MANY: usize = 32;
-/// if one is among so many with least to do.
-const FIRST_MAX: usize = 16;
+/// namely this many of them.
+const LEAST_LOADED_MAX: usize = 16;
 
-/// What a policy may look at.
+/// The state of the pool that a policy may read for one selection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The replicas, with their load.
     pub(crate) replicas: &'a Replicas,
-    /// Who was sent which prefix.
+    /// The prefixes that each replica was sent.
     pub(crate) index: &'a PrefixIndex,
-    /// Who may be chosen: available, and allowed for this request. Never empty.
+    /// The replicas to choose from: available, and allowed for this request. Never empty, except in events.
     pub(crate) candidates: &'a ReplicaSet,
-    /// Who waits.
     pub(crate) queue: &'a Queue,
-    /// How long a replica is busy with a request, in seconds; once one has ended.
+    /// How long a replica is busy with a request, in seconds; `None` before one has ended.
     pub(crate) service_s: Option<f64>,
-    /// How soon a first token is wanted, in seconds.
+    /// The SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
     /// How long the request has waited, in seconds.
     pub(crate) waited_s: f64,
-    /// How long the request has been waiting for one replica although others were free, in seconds.
+    /// How long the request has waited for a particular replica while others were free, in seconds.
     pub(crate) delayed_s: f64,
-    /// What prompts were answered with: engines keep that, too.
+    /// The answers that engines keep in their caches.
     pub(crate) answers: &'a Answers,
-    /// Where sessions were served last.
+    /// The replica that served each session last.
     pub(crate) sessions: &'a Sessions,
-    /// What time it is.
     pub(crate) now: Time,
 }
 
 /// Where a request should go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Selection {
-    /// To this candidate, now.
-    Dispatch {
-        /// Which one.
-        slot: ReplicaIndex,
-        /// Why.
-        reason: Reason,
-        /// What it has of the prompt, where the policy looked.
-        matched: Option<PrefixMatch>,
-    },
-    /// Nowhere yet: it waits for this replica, although others are free.
+    /// The request goes to this candidate now.
+    Dispatch(Dispatch),
+    /// The request waits for this replica, although others are free.
     WaitFor(ReplicaIndex),
 }
 
-/// Who does not want a freed replica, and which one each waits for instead.
-pub(crate) type DelayedRequests = SmallVec<[(QueueSeq, ReplicaIndex); 8]>;
-
-/// Which waiting request a freed replica takes.
+/// A replica, selected for a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum NextRequest {
-    /// It is the turn of this one: [`Policy::select_replica`] says where it goes, among all available replicas.
-    AnyReplica(QueueSeq),
-    /// This one goes to the freed replica.
-    ThisReplica {
-        /// Which one.
-        seq: QueueSeq,
-        /// Why.
-        reason: Reason,
-        /// What the replica has of the prompt, where the policy looked.
-        matched: Option<PrefixMatch>,
-    },
+pub(crate) struct Dispatch {
+    pub(crate) replica: ReplicaIndex,
+    pub(crate) reason: Reason,
+    /// The part of the prompt that the replica holds, where the policy looked it up.
+    pub(crate) matched: Option<PrefixMatch>,
 }
 
-/// Who goes where.
+impl Selection {
+    fn to(replica: ReplicaIndex, reason: Reason, matched: Option<PrefixMatch>) -> Self {
+        Self::Dispatch(Dispatch {
+            replica,
+            reason,
+            matched,
+        })
+    }
+}
+
+/// The queued requests that wait for another replica than the freed one, each with the replica that it waits for.
+pub(crate) type DelayedRequests = SmallVec<[(QueueSeq, ReplicaIndex); 8]>;
+
+/// The queued request that is to be served next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum NextRequest {
+    /// [`Policy::select_replica`] says where this request goes, among all available replicas.
+    AnyReplica(QueueSeq),
+    /// This request goes to the freed replica.
+    ThisReplica(QueueSeq, Dispatch),
+}
+
+/// The rules that the router applies on behalf of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PolicyRules {
+    /// How often a queued request may be overtaken on its way to a replica that could have served it.
+    pub(crate) max_overtakes: u32,
+    /// Whether requests past the SLO come behind the others, and may be overtaken without bound. Under overload the
+    /// requests in front are then served in time.
+    pub(crate) past_slo_last: bool,
+    /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
+    pub(crate) ignores_prefixes: bool,
+}
+
+impl Default for PolicyRules {
+    fn default() -> Self {
+        Self {
+            max_overtakes: OVERTAKES_MAX,
+            past_slo_last: false,
+            ignores_prefixes: false,
+        }
+    }
+}
+
+/// A change that a policy with state may follow. The candidates of a view are all available replicas, maybe none.
+#[derive(Debug)]
+pub(crate) enum PolicyEvent<'a> {
+    /// A request arrived; [`Policy::select_replica`] has been asked already.
+    Arrival(&'a Request, &'a View<'a>),
+    Enqueue(&'a QueuedRequest, &'a View<'a>),
+    Dequeue(QueueSeq),
+    Dispatch(ReplicaIndex),
+    ReplicaAdded(ReplicaIndex, &'a str),
+    ReplicaRemoved(ReplicaIndex, &'a str),
+}
+
+/// A routing policy.
 pub(crate) trait Policy: Debug + Send {
-    /// Where should this request go?
+    /// Selects a replica for a request; `None` lets it wait for any.
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection>;
 
-    /// A request arrived, and [`Self::select_replica`] was asked about it. There need be no candidate.
-    fn on_arrival(&mut self, request: &Request, view: &View<'_>) {
-        let _ = (request, view);
-    }
-
-    /// A request waits from now on. There need be no candidate.
-    fn on_enqueue(&mut self, queued: &QueuedRequest, view: &View<'_>) {
-        let _ = (queued, view);
-    }
-
-    /// One that waited does not any more, be it that it goes or that it is refused.
-    fn on_dequeue(&mut self, seq: QueueSeq) {
-        let _ = seq;
-    }
-
-    /// Switches parts of it off.
-    #[cfg(feature = "research")]
-    fn ablate(&mut self, ablation: Ablation) {
-        let _ = ablation;
-    }
-
-    /// A request was placed where [`Self::select_replica`] said.
-    fn on_dispatch(&mut self, slot: ReplicaIndex) {
-        let _ = slot;
-    }
-
-    /// Which of the waiting requests (oldest first, never none) should this freed replica take?
+    /// Selects the queued request that a freed replica serves. `queued` is never empty, oldest request first.
     fn select_request(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
         view: &View<'_>,
         delayed: &mut DelayedRequests,
     ) -> Option<NextRequest> {
-        let _ = (slot, view, delayed);
+        let _ = (replica, view, delayed);
         queued.next().map(|(seq, _)| NextRequest::AnyReplica(seq))
     }
 
-    /// How often a waiting request may see a later one go first to a replica that could have served it.
-    fn max_overtakes(&self) -> u32 {
-        OVERTAKES_MAX
-    }
-
-    /// Whether those that cannot be served in time any more come behind the others, and may be passed over without bound:
-    /// where more is asked than the fleet can do, who comes first is then served in time at least.
-    fn past_slo_last(&self) -> bool {
-        false
-    }
-
-    /// Who comes next when these fail? `matched` is what [`Self::select_replica`] gave. By default whoever has least to do.
+    /// Selects the replica to try when these have failed. By default another holder of `matched`, the prefix that
+    /// [`Self::select_replica`] found, and then the least loaded one: a fallback is about to be busier than planned.
     fn select_fallback(
         &self,
         request: &Request,
@@ -169,26 +170,25 @@ pub(crate) trait Policy: Debug + Send {
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
-        let _ = (request, matched);
-        least_loaded(view, failed)
+        let _ = request;
+        next_holder(matched, view, failed)
     }
 
-    /// What this replica is worth to this request; more is better. For people.
-    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64;
+    /// Scores a replica for a request, for explanations; more is better.
+    fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64;
 
-    /// A replica of this name joined.
-    fn on_replica_added(&mut self, slot: ReplicaIndex, name: &str) {
-        let _ = (slot, name);
+    /// Follows a change of the pool.
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        let _ = event;
     }
 
-    /// It left.
-    fn on_replica_removed(&mut self, slot: ReplicaIndex, name: &str) {
-        let _ = (slot, name);
+    fn rules(&self) -> PolicyRules {
+        PolicyRules::default()
     }
 }
 
 impl PolicyName {
-    /// The policy of this name. The seed is for those that draw lots.
+    /// The policy of this name. The seed feeds the policies that choose at random.
     pub(crate) fn build(self, seed: u64) -> Box<dyn Policy> {
         match self {
             Self::Isotherm => Box::new(isotherm::Isotherm),
@@ -206,15 +206,28 @@ impl PolicyName {
     }
 }
 
-/// The candidate with the fewest outstanding requests; among equals the one that has waited longest for one,
-/// so that an idle fleet is used in turn.
+/// `dual_map` with parts of it switched off, for experiments.
+#[cfg(feature = "research")]
+pub(crate) fn ablated(ablation: Ablation) -> Box<dyn Policy> {
+    Box::new(dual_map::DualMap::new(ablation))
+}
+
+/// The candidate with the fewest outstanding requests; among equals the one whose last request is longest ago, so that an
+/// idle pool is used in turn.
 pub(crate) fn least_loaded(view: &View<'_>, except: &[ReplicaIndex]) -> Option<ReplicaIndex> {
     view.replicas
         .by_load()
-        .find(|slot| view.candidates.contains(*slot) && !except.contains(slot))
+        .find(|replica| view.candidates.contains(*replica) && !except.contains(replica))
 }
 
-/// PeerHandle to try when these have failed, for policies that look for the prefix: others that hold it first.
+/// The least loaded candidate that holds this prefix.
+fn least_loaded_holder(matched: &PrefixMatch, view: &View<'_>) -> Option<ReplicaIndex> {
+    view.index
+        .targets(matched, view.candidates)
+        .min_by_key(|replica| load_key(view, *replica))
+}
+
+/// The least loaded candidate that holds this prefix and has not failed, else the least loaded of all that have not.
 fn next_holder(
     matched: Option<&PrefixMatch>,
     view: &View<'_>,
@@ -225,38 +238,50 @@ fn next_holder(
         .or_else(|| least_loaded(view, failed))
 }
 
-/// The first one in load order of those that have this and have not failed.
+/// The least loaded candidate that holds this prefix and has not failed.
 fn first_holder(
     matched: &PrefixMatch,
     view: &View<'_>,
     failed: &[ReplicaIndex],
 ) -> Option<ReplicaIndex> {
-    let is_one = |slot: &ReplicaIndex| view.candidates.contains(*slot) && !failed.contains(slot);
+    let is_open =
+        |replica: &ReplicaIndex| view.candidates.contains(*replica) && !failed.contains(replica);
     if view.index.target_count(matched) >= HOLDERS_MANY {
-        // Most have it, like a system prompt, so one of the first in load order does.
-        let first = view.replicas.by_load().take(FIRST_MAX);
+        // Most replicas hold such a prefix, like a system prompt, so one of the least loaded does.
+        let first = view.replicas.by_load().take(LEAST_LOADED_MAX);
         let holder = first
-            .filter(is_one)
-            .find(|slot| view.index.has(matched, *slot));
+            .filter(is_open)
+            .find(|replica| view.index.has(matched, *replica));
         if holder.is_some() {
             return holder;
         }
     }
     view.index
         .targets(matched, view.candidates)
-        .filter(is_one)
-        .min_by_key(|slot| load_key(view, *slot))
+        .filter(is_open)
+        .min_by_key(|replica| load_key(view, *replica))
 }
 
-/// The share of the prompt that a replica has, less a little for its load: what decides among equal matches.
-fn match_less_load(request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-    let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
-    let load = f64::from(load_key(view, slot).0);
+/// The longest prefix of the prompt that a candidate holds.
+fn longest_match(request: &Request, view: &View<'_>) -> PrefixMatch {
+    view.index
+        .deepest(request.fingerprint.blocks(), view.candidates)
+}
+
+/// The prefix of the prompt that one replica holds.
+fn match_on(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> PrefixMatch {
+    view.index.deepest_of(request.fingerprint.blocks(), replica)
+}
+
+/// The share of the prompt that a replica holds, less a little for its load, which decides among equal matches.
+fn match_less_load(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+    let matched = match_on(request, replica, view);
+    let load = f64::from(load_key(view, replica).0);
     request.fingerprint.share_at(matched.depth) - load / (1_000.0 + load) / 1_000.0
 }
 
-/// The candidate that costs least, and what it has of the prompt. `cost` is given how many of the prompt's tokens a
-/// candidate would have to compute. Among equals the first in load order.
+/// The candidate of the least cost, and the prefix that it holds; among equals the least loaded. `cost` gets the number of
+/// prompt tokens that a candidate would have to compute.
 fn cheapest(
     request: &Request,
     view: &View<'_>,
@@ -265,30 +290,30 @@ fn cheapest(
     let mut best: Option<(f64, ReplicaIndex, PrefixMatch)> = None;
     let blocks = request.fingerprint.blocks();
     view.index
-        .each_deepest(blocks, view.candidates, |slot, matched| {
-            let cost = cost(slot, uncached_tokens(request, matched.depth));
+        .each_deepest(blocks, view.candidates, |replica, matched| {
+            let cost = cost(replica, uncached_tokens(request, matched.depth));
             let is_better = best.is_none_or(|(least, other, _)| {
                 cost.total_cmp(&least)
-                    .then_with(|| load_key(view, slot).cmp(&load_key(view, other)))
+                    .then_with(|| load_key(view, replica).cmp(&load_key(view, other)))
                     .is_lt()
             });
             if is_better {
-                best = Some((cost, slot, *matched));
+                best = Some((cost, replica, *matched));
             }
         });
-    best.map(|(_, slot, matched)| (slot, matched))
+    best.map(|(_, replica, matched)| (replica, matched))
 }
 
-/// Whether a request may be served by a replica that is not among the candidates, should it become free.
-fn may_serve(request: &Request, slot: ReplicaIndex, view: &View<'_>) -> bool {
+/// Whether a request may be served by a replica, whether or not the replica is a candidate now.
+fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> bool {
     let subset = request.subset.as_deref();
     subset.is_none_or(|subset| {
-        let id = view.replicas.id_of(slot);
+        let id = view.replicas.id_of(replica);
         id.is_some_and(|id| subset.contains(&id))
     })
 }
 
-/// Those of a set that may serve a request.
+/// The replicas of a set that may serve a request.
 fn that_may_serve<'a>(
     request: &Request,
     set: &'a ReplicaSet,
@@ -297,24 +322,24 @@ fn that_may_serve<'a>(
     let Some(subset) = request.subset.as_deref() else {
         return Cow::Borrowed(set);
     };
-    let mut those = ReplicaSet::default();
-    for slot in subset.iter().filter_map(|id| view.replicas.slot_of(*id)) {
-        those.set(slot, set.contains(slot));
+    let mut allowed = ReplicaSet::default();
+    for replica in subset.iter().filter_map(|id| view.replicas.slot_of(*id)) {
+        allowed.set(replica, set.contains(replica));
     }
-    Cow::Owned(those)
+    Cow::Owned(allowed)
 }
 
 /// How a replica compares by load: less is better.
-fn load_key(view: &View<'_>, slot: ReplicaIndex) -> LoadKey {
-    view.replicas.load_key(slot)
+fn load_key(view: &View<'_>, replica: ReplicaIndex) -> LoadKey {
+    view.replicas.load_key(replica)
 }
 
 /// A replica's load as a score: more is better.
-fn load_score(view: &View<'_>, slot: ReplicaIndex) -> f64 {
-    -f64::from(load_key(view, slot).0)
+fn load_score(view: &View<'_>, replica: ReplicaIndex) -> f64 {
+    -f64::from(load_key(view, replica).0)
 }
 
-/// How many tokens of a prompt have to be computed where its first `depth` blocks are cached, by estimate.
+/// Estimated number of prompt tokens to compute where the first `depth` blocks of the prompt are cached.
 pub(crate) fn uncached_tokens(request: &Request, depth: usize) -> f64 {
     let share = request.fingerprint.share_at(depth).clamp(0.0, 1.0);
     f64::from(request.prompt_tokens) * (1.0 - share)

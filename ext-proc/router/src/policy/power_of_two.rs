@@ -1,12 +1,12 @@
-//! `power_of_two`: two by lot, and the one of them with fewer outstanding requests (Mitzenmacher). A baseline
-//! that balances nearly as well as looking at everybody, and does not send everybody to the same one.
+//! `power_of_two`: of two random replicas the one with fewer outstanding requests (Mitzenmacher), a baseline that balances
+//! nearly as well as the least loaded of all, without sending everything to the same replica.
 
 use super::seeded_rng::SeededRng;
-use super::{Policy, Selection, View, load_key, load_score};
+use super::{Policy, PolicyEvent, Selection, View, load_key, load_score};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// The less loaded of two drawn by lot.
+/// The `power_of_two` policy.
 #[derive(Debug)]
 pub(super) struct PowerOfTwo {
     rng: SeededRng,
@@ -27,27 +27,25 @@ impl Policy for PowerOfTwo {
         let mut second = rng.pick(view.candidates)?;
         if second == first {
             // Two different ones, where there are two.
-            let behind = ReplicaIndex(first.0.wrapping_add(1));
-            second = view.candidates.next_round(behind)?;
+            let next = ReplicaIndex(first.0.wrapping_add(1));
+            second = view.candidates.next_round(next)?;
         }
-        let slot = if load_key(view, first) <= load_key(view, second) {
+        let replica = if load_key(view, first) <= load_key(view, second) {
             first
         } else {
             second
         };
-        Some(Selection::Dispatch {
-            slot,
-            reason: Reason::Drawn,
-            matched: None,
-        })
+        Some(Selection::to(replica, Reason::Random, None))
     }
 
-    fn on_dispatch(&mut self, _slot: ReplicaIndex) {
-        self.rng.advance();
-        self.rng.advance();
+    fn score(&self, _request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        load_score(view, replica)
     }
 
-    fn score(&self, _request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-        load_score(view, slot)
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        if let PolicyEvent::Dispatch(_) = event {
+            self.rng.advance();
+            self.rng.advance();
+        }
     }
 }

@@ -1,18 +1,17 @@
 //! `preble`: exploit a match of more than half of the prompt, else explore the cheapest (Preble's E2, as DualMap
 //! appendix B describes it).
 //!
-//! With more cached than missing, computing the rest is cheap wherever the rest is cached, and moving away would
-//! duplicate it: the best match, the least loaded of those that have it. Otherwise load and what this request would add to
-//! it are weighed in one unit, the time that it takes to compute them: the smallest sum of prompts that are waiting to be
-//! computed there and this prompt's uncached part.
+//! With more cached than missing, computing the rest is cheap on a holder, and moving away would duplicate the cache. The
+//! request goes to the least loaded holder of the longest match. Otherwise the policy weighs load against the request's
+//! own work in one unit, time: the least sum of the prompts that wait there and this prompt's uncached part.
 //!
-//! Differs from Preble's own scheduler where DualMap's description does: load is what is waiting now, not the work of
-//! the last three minutes; the cost of what the request would evict is left out; hot prefixes are not moved from the
-//! most to the least loaded after the fact. What was published as a baseline is what is compared. In seconds and not in
-//! tokens, so that a replica of half the speed counts twice; among equals it is the same order.
+//! Three parts of Preble's own scheduler are left out, as in DualMap's description: load over the last three minutes, the
+//! cost of evicted prefixes, and moving hot prefixes afterwards. Costs are in seconds instead of tokens, so that a replica
+//! of half the speed counts twice.
 
 use super::{
-    Policy, Selection, View, cheapest, load_key, match_less_load, next_holder, uncached_tokens,
+    Policy, Selection, View, cheapest, least_loaded_holder, longest_match, match_less_load,
+    match_on, next_holder, uncached_tokens,
 };
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
@@ -21,35 +20,23 @@ use crate::{Reason, Request};
 /// The share of the prompt above which a match decides.
 const MATCH_ABOVE: f64 = 0.5;
 
-/// The best match if it is most of the prompt, else the least work.
+/// The `preble` policy.
 #[derive(Debug)]
 pub(super) struct Preble;
 
 impl Policy for Preble {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
-        let matched = best(request, view);
+        let matched = longest_match(request, view);
         if is_most(request, &matched)
-            && let Some(slot) = view
-                .index
-                .targets(&matched, view.candidates)
-                .min_by_key(|slot| load_key(view, *slot))
+            && let Some(replica) = least_loaded_holder(&matched, view)
         {
-            return Some(Selection::Dispatch {
-                slot,
-                reason: Reason::Prefix,
-                matched: Some(matched),
-            });
+            return Some(Selection::to(replica, Reason::Prefix, Some(matched)));
         }
-        let (slot, matched) =
-            cheapest(request, view, |slot, uncached| work_s(view, slot, uncached))?;
-        Some(Selection::Dispatch {
-            slot,
-            reason: Reason::Spread,
-            matched: Some(matched),
-        })
+        let cost = |replica, uncached| work_s(view, replica, uncached);
+        let (replica, matched) = cheapest(request, view, cost)?;
+        Some(Selection::to(replica, Reason::Spread, Some(matched)))
     }
 
-    /// Others with the same prefix first, when it is most of the prompt; else whoever has least to do.
     fn select_fallback(
         &self,
         request: &Request,
@@ -64,20 +51,14 @@ impl Policy for Preble {
         )
     }
 
-    /// While a match decides, the share of the prompt that it has, less a little for its load. Else the seconds of work
-    /// that it would have, below zero.
-    fn score(&self, request: &Request, slot: ReplicaIndex, view: &View<'_>) -> f64 {
-        if is_most(request, &best(request, view)) {
-            return match_less_load(request, slot, view);
+    /// The match less a little for the load, while a match decides; else minus the seconds of work.
+    fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        if is_most(request, &longest_match(request, view)) {
+            return match_less_load(request, replica, view);
         }
-        let matched = view.index.deepest_of(request.fingerprint.blocks(), slot);
-        -work_s(view, slot, uncached_tokens(request, matched.depth))
+        let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
+        -work_s(view, replica, uncached)
     }
-}
-
-fn best(request: &Request, view: &View<'_>) -> PrefixMatch {
-    let blocks = request.fingerprint.blocks();
-    view.index.deepest(blocks, view.candidates)
 }
 
 fn is_most(request: &Request, matched: &PrefixMatch) -> bool {
@@ -85,7 +66,7 @@ fn is_most(request: &Request, matched: &PrefixMatch) -> bool {
 }
 
 /// How long a replica would compute prompts if it had this one too, in seconds.
-fn work_s(view: &View<'_>, slot: ReplicaIndex, tokens: f64) -> f64 {
-    let waiting = view.replicas.pending_prefill_tokens(slot, view.now);
-    view.replicas.prefill_s(slot, waiting + tokens)
+fn work_s(view: &View<'_>, replica: ReplicaIndex, tokens: f64) -> f64 {
+    let waiting = view.replicas.pending_prefill_tokens(replica, view.now);
+    view.replicas.prefill_s(replica, waiting + tokens)
 }

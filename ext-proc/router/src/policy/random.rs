@@ -1,11 +1,11 @@
-//! `random`: by lot, from a seed. A baseline.
+//! `random`: a random replica, from a seed. A baseline.
 
 use super::seeded_rng::SeededRng;
-use super::{Policy, Selection, View};
+use super::{Policy, PolicyEvent, Selection, View};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// By lot.
+/// The `random` policy.
 #[derive(Debug)]
 pub(super) struct Random {
     rng: SeededRng,
@@ -21,19 +21,18 @@ impl Random {
 
 impl Policy for Random {
     fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
-        Some(Selection::Dispatch {
-            slot: self.rng.clone().pick(view.candidates)?,
-            reason: Reason::Drawn,
-            matched: None,
-        })
+        let replica = self.rng.clone().pick(view.candidates)?;
+        Some(Selection::to(replica, Reason::Random, None))
     }
 
-    fn on_dispatch(&mut self, _slot: ReplicaIndex) {
-        self.rng.advance();
-    }
-
-    /// The same for all: nobody is preferred.
-    fn score(&self, _request: &Request, _slot: ReplicaIndex, _view: &View<'_>) -> f64 {
+    /// All replicas are equal.
+    fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
         0.0
+    }
+
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        if let PolicyEvent::Dispatch(_) = event {
+            self.rng.advance();
+        }
     }
 }

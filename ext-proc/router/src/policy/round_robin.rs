@@ -1,11 +1,11 @@
-//! `round_robin`: each in turn, leaving out who is not available. The baseline that most load balancers ship.
+//! `round_robin`: the available replicas in turn, the baseline that most load balancers ship.
 
-use super::{Policy, Selection, View};
+use super::{Policy, PolicyEvent, Selection, View};
 use crate::index::PrefixMatch;
 use crate::replica_index::{INDICES_MAX, ReplicaIndex};
 use crate::{Reason, Request};
 
-/// Each in turn.
+/// The `round_robin` policy.
 #[derive(Debug)]
 pub(super) struct RoundRobin {
     next: ReplicaIndex,
@@ -21,38 +21,37 @@ impl Default for RoundRobin {
 
 impl Policy for RoundRobin {
     fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
-        Some(Selection::Dispatch {
-            slot: view.candidates.next_round(self.next)?,
-            reason: Reason::Turn,
-            matched: None,
-        })
-    }
-
-    fn on_dispatch(&mut self, slot: ReplicaIndex) {
-        self.next = ReplicaIndex(slot.0.wrapping_add(1));
+        let replica = view.candidates.next_round(self.next)?;
+        Some(Selection::to(replica, Reason::Turn, None))
     }
 
     fn select_fallback(
         &self,
         _request: &Request,
-        _found: Option<&PrefixMatch>,
+        _matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
         let mut from = self.next;
         for _ in 0..=failed.len() {
-            let slot = view.candidates.next_round(from)?;
-            if !failed.contains(&slot) {
-                return Some(slot);
+            let replica = view.candidates.next_round(from)?;
+            if !failed.contains(&replica) {
+                return Some(replica);
             }
-            from = ReplicaIndex(slot.0.wrapping_add(1));
+            from = ReplicaIndex(replica.0.wrapping_add(1));
         }
         None
     }
 
-    /// How soon its turn comes.
-    fn score(&self, _request: &Request, slot: ReplicaIndex, _view: &View<'_>) -> f64 {
-        let steps = (slot.index() + INDICES_MAX - self.next.index() % INDICES_MAX) % INDICES_MAX;
+    /// How soon the replica's turn comes.
+    fn score(&self, _request: &Request, replica: ReplicaIndex, _view: &View<'_>) -> f64 {
+        let steps = (replica.index() + INDICES_MAX - self.next.index() % INDICES_MAX) % INDICES_MAX;
         -(u32::try_from(steps).map_or(f64::INFINITY, f64::from))
+    }
+
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        if let PolicyEvent::Dispatch(replica) = event {
+            self.next = ReplicaIndex(replica.0.wrapping_add(1));
+        }
     }
 }

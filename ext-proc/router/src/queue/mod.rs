@@ -1,13 +1,11 @@
-//! Requests that wait here for a replica (selective pushing, SkyLB 3.3), oldest first.
+//! The queue of requests that wait for a replica (selective pushing, SkyLB 3.3), in order of arrival.
 //!
-//! Order of arrival is the order of everything: of service where the policy does not choose otherwise, and of
-//! deadlines, since all wait equally long at most. So the oldest one is at once the next one to serve and the
-//! next one to expire, and each operation costs the logarithm of the queue's length.
+//! Requests expire in order of arrival, and are served in that order unless the policy selects another one. Each operation
+//! costs the logarithm of the queue's length.
 //!
-//! Requests that a gateway restricts to some replicas stand in a line for each of those besides, so that they
-//! neither hold up the others nor have to be searched for when one of their replicas is free. Requests that may leave for
-//! a peer region stand in a line for each set of peers that they have come back from: nearly all in that of the empty
-//! set.
+//! A request that the gateway restricts to some replicas is indexed under each of them, so that it neither blocks the others
+//! nor has to be searched. A request that may be forwarded is indexed under the set of peers that it returned from, which is
+//! nearly always the empty set.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -19,63 +17,62 @@ use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Request, RequestId, Time};
 
-/// How often a waiting request may see a later one go first to a replica that could have served it, unless the policy has
-/// more patience.
+/// How often a queued request may be overtaken on a replica that could have served it, unless the policy allows more.
 pub(crate) const OVERTAKES_MAX: u32 = 64;
 
-/// A request's place: where it stands in the order of arrival.
+/// A request's position in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueSeq(u64);
 
-/// A request that waits.
+/// A queued request.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) seq: QueueSeq,
     pub(crate) request: Request,
     pub(crate) arrived: Time,
-    /// How many later ones went first.
+    /// Whether the request returned from a peer. A full queue does not reject it.
+    pub(crate) has_returned: bool,
+    /// How many later requests went first.
     pub(crate) overtaken: u32,
-    /// The only replicas that may serve it, where the gateway restricts them.
+    /// The replicas that may serve the request, where the gateway restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
-    /// The replica that it waits for, although others may be free.
+    /// The replica that the request waits for, although others may be free.
     pub(crate) preferred: Option<ReplicaIndex>,
-    /// Since when it waits for one although others are free.
+    /// Since when the request waits for a particular replica while others are free.
     pub(crate) delayed_since: Option<Time>,
-    /// The longest prefix of its prompt that anybody had when this was last asked: where to look first the next time. Those
-    /// that wait are asked about again and again, and only looked at meanwhile.
+    /// The longest known prefix of the prompt at the last lookup, where the next one begins.
     pub(crate) known: Cell<PrefixMatch>,
 }
 
-/// The peers that a request has come back from, in order of identity.
+/// The peers that a request has returned from, in order of id.
 type Tried = SmallVec<[PeerId; 2]>;
 
-/// Requests that wait.
+/// The queue of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     queued: BTreeMap<QueueSeq, QueuedRequest>,
     seqs: BTreeMap<RequestId, QueueSeq>,
-    /// Those that any replica may serve.
+    /// The requests that any replica may serve.
     open: BTreeSet<QueueSeq>,
-    /// The others, under each replica that may serve them.
+    /// The restricted requests, under each replica that may serve them.
     pinned: BTreeSet<(ReplicaIndex, QueueSeq)>,
-    /// Those that must not be passed over any more.
+    /// The requests that must not be overtaken any more.
     at_overtake_limit: BTreeSet<QueueSeq>,
-    /// Those that may leave for a peer region, by the peers that they have come back from.
-    leaving: BTreeMap<Tried, BTreeSet<QueueSeq>>,
-    /// How many wait for each replica in particular.
+    /// The requests that may be forwarded, by the peers that they have returned from.
+    forwardable: BTreeMap<Tried, BTreeSet<QueueSeq>>,
+    /// The number of requests that wait for each replica in particular.
     preferred_counts: BTreeMap<ReplicaIndex, usize>,
-    /// Those in front of this have waited so long that others go first.
+    /// The first request that is not past the SLO; those in front of it come last.
     past_slo: QueueSeq,
     next: u64,
 }
 
 impl Queue {
-    /// How many.
     pub(crate) fn len(&self) -> usize {
         self.queued.len()
     }
 
-    /// Whether any of them is restricted to some replicas.
+    /// Whether any request is restricted to some replicas.
     pub(crate) fn has_pinned(&self) -> bool {
         !self.pinned.is_empty()
     }
@@ -84,27 +81,27 @@ impl Queue {
         self.seqs.contains_key(&id)
     }
 
-    /// The place behind everybody that has had one.
+    /// A position behind all earlier ones.
     pub(crate) fn next_seq(&mut self) -> QueueSeq {
         let seq = QueueSeq(self.next);
         self.next += 1;
         seq
     }
 
-    /// Whether somebody waits for one replica in particular.
+    /// Whether any request waits for a particular replica.
     pub(crate) fn has_preferences(&self) -> bool {
         !self.preferred_counts.is_empty()
     }
 
-    /// How many wait for this replica in particular.
-    pub(crate) fn preferring(&self, slot: ReplicaIndex) -> usize {
+    /// The number of requests that wait for this replica in particular.
+    pub(crate) fn preferring(&self, replica: ReplicaIndex) -> usize {
         self.preferred_counts
-            .get(&slot)
+            .get(&replica)
             .copied()
             .unwrap_or_default()
     }
 
-    /// A request waits for this replica in particular from now on, or for any.
+    /// Lets a request wait for this replica, or for any.
     pub(crate) fn set_preferred(
         &mut self,
         seq: QueueSeq,
@@ -121,13 +118,13 @@ impl Queue {
         self.count_preferred(before, preferred);
     }
 
-    /// This replica leaves: those that waited for it wait for any; says whether there were some.
-    pub(crate) fn forget_preferred(&mut self, slot: ReplicaIndex) -> bool {
-        if self.preferred_counts.remove(&slot).is_none() {
+    /// Lets the requests that waited for this replica wait for any; returns whether there were some.
+    pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
+        if self.preferred_counts.remove(&replica).is_none() {
             return false;
         }
         for queued in self.queued.values_mut() {
-            if queued.preferred == Some(slot) {
+            if queued.preferred == Some(replica) {
                 queued.preferred = None;
                 queued.delayed_since = None;
             }
@@ -139,38 +136,40 @@ impl Queue {
         if before == after {
             return;
         }
-        if let Some(slot) = before
-            && let Some(count) = self.preferred_counts.get_mut(&slot)
+        if let Some(replica) = before
+            && let Some(count) = self.preferred_counts.get_mut(&replica)
         {
             *count -= 1;
             if *count == 0 {
-                self.preferred_counts.remove(&slot);
+                self.preferred_counts.remove(&replica);
             }
         }
-        if let Some(slot) = after {
-            *self.preferred_counts.entry(slot).or_default() += 1;
+        if let Some(replica) = after {
+            *self.preferred_counts.entry(replica).or_default() += 1;
         }
     }
 
-    /// Puts a request at its place: at the end, unless it has been away.
+    /// Enters a request at its position: at the end, unless it returned from a peer.
     pub(crate) fn push(&mut self, queued: QueuedRequest) -> QueueSeq {
         let seq = queued.seq;
         self.count_preferred(None, queued.preferred);
         self.seqs.insert(queued.request.id, seq);
         if let Some(tried) = tried_of(&queued.request) {
-            self.leaving.entry(tried).or_default().insert(seq);
+            self.forwardable.entry(tried).or_default().insert(seq);
         }
         match &queued.pinned {
             None => {
                 self.open.insert(seq);
             }
-            Some(slots) => self.pinned.extend(slots.iter().map(|slot| (*slot, seq))),
+            Some(replicas) => self
+                .pinned
+                .extend(replicas.iter().map(|replica| (*replica, seq))),
         }
         self.queued.insert(seq, queued);
         seq
     }
 
-    /// All of them, oldest first.
+    /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
         self.queued.values()
     }
@@ -179,11 +178,11 @@ impl Queue {
         self.queued.get(&seq)
     }
 
-    /// Whether a request waits that this replica may serve.
-    pub(crate) fn may_go(&self, seq: QueueSeq, slot: ReplicaIndex) -> bool {
+    /// Whether a request is queued and this replica may serve it.
+    pub(crate) fn may_go(&self, seq: QueueSeq, replica: ReplicaIndex) -> bool {
         self.get(seq).is_some_and(|queued| {
             let pinned = queued.pinned.as_deref();
-            pinned.is_none_or(|slots| slots.contains(&slot))
+            pinned.is_none_or(|replicas| replicas.contains(&replica))
         })
     }
 
@@ -191,52 +190,52 @@ impl Queue {
         self.seqs.get(&id).copied()
     }
 
-    /// Takes a request out, wherever it stands.
+    /// Removes a request.
     pub(crate) fn remove(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.queued.remove(&seq)?;
         self.count_preferred(queued.preferred, None);
         self.seqs.remove(&queued.request.id);
         self.open.remove(&seq);
         self.at_overtake_limit.remove(&seq);
-        for slot in queued.pinned.iter().flatten() {
-            self.pinned.remove(&(*slot, seq));
+        for replica in queued.pinned.iter().flatten() {
+            self.pinned.remove(&(*replica, seq));
         }
         if let Some(tried) = tried_of(&queued.request)
-            && let Some(line) = self.leaving.get_mut(&tried)
+            && let Some(waiting) = self.forwardable.get_mut(&tried)
         {
-            line.remove(&seq);
-            if line.is_empty() {
-                self.leaving.remove(&tried);
+            waiting.remove(&seq);
+            if waiting.is_empty() {
+                self.forwardable.remove(&tried);
             }
         }
         Some(queued)
     }
 
-    /// The oldest one.
+    /// The oldest request.
     pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
         self.queued.first_key_value().map(|(p, w)| (*p, w))
     }
 
-    /// The oldest one when it has waited for this long.
+    /// The oldest request, if it has waited for this long.
     pub(crate) fn expired(&self, now: Time, wait_max: Duration) -> Option<QueueSeq> {
         self.oldest()
             .filter(|(_, queued)| queued.arrived.after(wait_max) <= now)
             .map(|(seq, _)| seq)
     }
 
-    /// The oldest one that may leave for a peer region, when there is one for those that have come back from these.
-    pub(crate) fn oldest_leaving(
+    /// The oldest request that may be forwarded; `is_open_to` says whether a peer is left for a set of tried ones.
+    pub(crate) fn oldest_forwardable(
         &self,
         is_open_to: impl Fn(&[PeerId]) -> bool,
     ) -> Option<QueueSeq> {
-        self.leaving
+        self.forwardable
             .iter()
             .filter(|(tried, _)| is_open_to(tried))
-            .filter_map(|(_, line)| line.first().copied())
+            .filter_map(|(_, waiting)| waiting.first().copied())
             .min()
     }
 
-    /// Those that have waited for this long come behind the others from now on, and may be passed over without bound.
+    /// Puts the requests that have waited for this long behind the others. They may be overtaken without bound.
     pub(crate) fn mark_past_slo(&mut self, now: Time, after: Duration) {
         while let Some((seq, queued)) = self.queued.range(self.past_slo..).next() {
             if queued.arrived.after(after) > now {
@@ -246,41 +245,42 @@ impl Queue {
         }
     }
 
-    /// Nobody is late any more, by other rules.
+    /// Forgets which requests are past the SLO, since the SLO has changed.
     pub(crate) const fn clear_past_slo(&mut self) {
         self.past_slo = QueueSeq::FIRST;
     }
 
-    /// Those that this replica may serve, oldest first; the late ones behind the others.
+    /// The requests that this replica may serve, oldest first; those past the SLO behind the others.
     pub(crate) fn eligible(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
         let past_slo = QueueSeq(self.past_slo.0.saturating_sub(1));
         let past_slo = (self.past_slo > QueueSeq::FIRST)
-            .then(|| self.between(slot, QueueSeq::FIRST, past_slo));
-        self.within_slo(slot).chain(past_slo.into_iter().flatten())
+            .then(|| self.between(replica, QueueSeq::FIRST, past_slo));
+        self.within_slo(replica)
+            .chain(past_slo.into_iter().flatten())
     }
 
-    /// Those of them that are not late.
+    /// The requests within the SLO that this replica may serve, oldest first.
     pub(crate) fn within_slo(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        self.between(slot, self.past_slo, QueueSeq::LAST)
+        self.between(replica, self.past_slo, QueueSeq::LAST)
     }
 
-    /// Those that this replica may serve from one place to another, oldest first.
+    /// The requests between two positions that this replica may serve, oldest first.
     fn between(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         from: QueueSeq,
         to: QueueSeq,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
         let mut open = self.open.range(from..=to).copied().peekable();
         let mut pinned = self
             .pinned
-            .range((slot, from)..=(slot, to))
+            .range((replica, from)..=(replica, to))
             .map(|(_, seq)| *seq)
             .peekable();
         core::iter::from_fn(move || {
@@ -293,17 +293,16 @@ impl Queue {
         })
     }
 
-    /// Counts one more that went first for each older one that the replica could have served. With so many it must not be
-    /// passed over any more.
+    /// Counts an overtake for each older request that the replica could have served.
     pub(crate) fn count_overtakes(
         &mut self,
         seq: QueueSeq,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         at_most: usize,
         max_overtakes: u32,
     ) {
         let older: Vec<QueueSeq> = self
-            .within_slo(slot)
+            .within_slo(replica)
             .map(|(older, _)| older)
             .take_while(|older| *older < seq)
             .take(at_most)
@@ -318,27 +317,27 @@ impl Queue {
         }
     }
 
-    /// The oldest one that must not be passed over on this replica any more.
-    pub(crate) fn at_overtake_limit(&self, slot: ReplicaIndex) -> Option<QueueSeq> {
+    /// The oldest request that must not be overtaken on this replica any more.
+    pub(crate) fn at_overtake_limit(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
         let mut at_overtake_limit = self.at_overtake_limit.range(self.past_slo..).copied();
-        at_overtake_limit.find(|seq| self.may_go(*seq, slot))
+        at_overtake_limit.find(|seq| self.may_go(*seq, replica))
     }
 
-    /// A replica takes no new requests any more: those restricted to it alone are returned, with nowhere to go.
-    pub(crate) fn unpin(&mut self, slot: ReplicaIndex) -> Vec<QueueSeq> {
+    /// Removes a replica from all restrictions; returns the requests that no replica may serve now.
+    pub(crate) fn unpin(&mut self, replica: ReplicaIndex) -> Vec<QueueSeq> {
         let seqs: Vec<QueueSeq> = self
             .pinned
-            .range((slot, QueueSeq::FIRST)..=(slot, QueueSeq::LAST))
+            .range((replica, QueueSeq::FIRST)..=(replica, QueueSeq::LAST))
             .map(|(_, seq)| *seq)
             .collect();
         let mut unroutable = Vec::new();
         for seq in seqs {
-            self.pinned.remove(&(slot, seq));
+            self.pinned.remove(&(replica, seq));
             if let Some(queued) = self.queued.get_mut(&seq)
-                && let Some(slots) = &mut queued.pinned
+                && let Some(replicas) = &mut queued.pinned
             {
-                *slots = slots.iter().copied().filter(|s| *s != slot).collect();
-                if slots.is_empty() {
+                *replicas = replicas.iter().copied().filter(|s| *s != replica).collect();
+                if replicas.is_empty() {
                     unroutable.push(seq);
                 }
             }
@@ -352,7 +351,7 @@ impl Queue {
     }
 }
 
-/// The line in which a request stands that may leave the region.
+/// The peers that a request has returned from, if it may be forwarded.
 fn tried_of(request: &Request) -> Option<Tried> {
     let mut tried = Tried::from_slice(request.tried()?);
     tried.sort_unstable();
@@ -361,10 +360,10 @@ fn tried_of(request: &Request) -> Option<Tried> {
 }
 
 impl QueueSeq {
-    /// In front of everybody.
+    /// In front of all requests.
     pub(crate) const FIRST: Self = Self(0);
 
-    /// Behind everybody.
+    /// Behind all requests.
     pub(crate) const LAST: Self = Self(u64::MAX);
 }
 
@@ -389,6 +388,7 @@ mod tests {
                 scope: Scope::default(),
             },
             arrived: Time::from_nanos(id),
+            has_returned: false,
             overtaken: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
             preferred: None,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn each_replica_sees_those_it_may_serve_in_order_of_arrival() {
+    fn each_replica_sees_the_requests_that_it_may_serve_in_order_of_arrival() {
         let mut queue = Queue::default();
         queue.push(queued(1, Some(&[7])));
         queue.push(queued(2, None));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_leaves_everywhere() {
+    fn a_removed_request_leaves_every_index() {
         let mut queue = Queue::default();
         for id in 1..=3 {
             queue.push(queued(id, (id == 2).then_some(&[7_u16, 8][..])));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_leaves_strands_only_those_with_no_other() {
+    fn a_removed_replica_leaves_only_requests_without_another_unroutable() {
         let mut queue = Queue::default();
         queue.push(queued(1, Some(&[7])));
         queue.push(queued(2, Some(&[7, 8])));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_older_ones_are_passed_over() {
+    fn only_older_requests_are_overtaken() {
         let mut queue = Queue::default();
         let seqs: Vec<QueueSeq> = (1..=4).map(|id| queue.push(queued(id, None))).collect();
         queue.count_overtakes(seqs[2], ReplicaIndex(0), 64, 64);

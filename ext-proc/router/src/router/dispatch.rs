@@ -1,79 +1,93 @@
-//! A request goes to its replica: what is remembered of it, and whom to try when that one fails.
+//! Dispatch: a request goes to its replica, with fallbacks for Envoy's retries.
 
 use smallvec::SmallVec;
 
-use super::admit::Dispatch;
-use super::{InFlightRequest, Router};
+use super::Router;
+use super::decide::allowed;
+use super::pool_state::InFlightRequest;
 use crate::index::{AnswerKey, PrefixMatch};
-use crate::policy::uncached_tokens;
+use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaIndex;
 use crate::{Decision, Effect, Request, Target};
 
 impl Router {
-    pub(super) fn dispatch(&mut self, queued: QueuedRequest, settled: Dispatch) {
+    pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
         let QueuedRequest {
             request,
             arrived,
             pinned,
             ..
         } = queued;
-        let slot = settled.slot;
-        // Both lie far away, and the one need not wait for the other.
-        self.index.prefetch_target(slot);
-        self.replicas.prefetch(slot);
-        let Some(replica) = self.replicas.id_of(slot) else {
+        let index = selected.replica;
+        // Both wait for memory, but not for each other.
+        self.pool.index.prefetch_target(index);
+        self.pool.replicas.prefetch(index);
+        let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
-        let fallbacks = self.fallbacks(&request, pinned.as_deref(), slot, settled.matched.as_ref());
+        let fallbacks = self.fallbacks(
+            &request,
+            pinned.as_deref(),
+            index,
+            selected.matched.as_ref(),
+        );
         let blocks = request.fingerprint.blocks();
-        let matched = settled
+        let matched = selected
             .matched
-            .unwrap_or_else(|| self.index.deepest_of(blocks, slot));
+            .unwrap_or_else(|| self.pool.index.deepest_of(blocks, index));
         let unmatched = uncached_tokens(&request, matched.depth);
-        let remembered = AnswerKey::matched(&request, matched.depth)
-            .map_or(0.0, |key| self.answers.remembered(key, replica, unmatched));
-        let uncached = unmatched - self.answers.expected(remembered);
-        let ahead = self.replicas.pending_prefill_tokens(slot, self.now);
-        let Some(sent) = self.replicas.dispatched(slot, uncached, self.now) else {
+        let remembered = AnswerKey::matched(&request, matched.depth).map_or(0.0, |key| {
+            self.pool.answers.remembered(key, replica, unmatched)
+        });
+        let uncached = unmatched - self.pool.answers.expected(remembered);
+        let ahead = self
+            .pool
+            .replicas
+            .pending_prefill_tokens(index, self.pool.now);
+        let Some(permit) = self
+            .pool
+            .replicas
+            .dispatched(index, uncached, self.pool.now)
+        else {
             return;
         };
-        let followed = request
+        let followed_session = request
             .session
-            .and_then(|session| self.sessions.record(session, replica));
-        let outstanding = self.replicas.get(slot).map_or(1, |r| r.outstanding);
-        let recorded = self.index.record(blocks, slot, &matched);
+            .and_then(|session| self.pool.sessions.record(session, replica));
+        let outstanding = self.pool.replicas.get(index).map_or(1, |r| r.outstanding);
+        let recorded = self.pool.index.record(blocks, index, &matched);
         self.share(Target::Replica(replica), blocks, matched.depth);
-        self.policy.on_dispatch(slot);
+        self.policy.on_event(PolicyEvent::Dispatch(index));
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
-        *self.counters.decisions.entry(settled.reason).or_default() += 1;
+        *self.counters.decisions.entry(selected.reason).or_default() += 1;
         self.effects.push_back(Effect::Dispatch {
             id: request.id,
             decision: Decision {
                 replica,
                 fallbacks,
-                reason: settled.reason,
+                reason: selected.reason,
                 matched_bytes,
                 matched_tokens: share_of(request.prompt_tokens, share),
-                queued_for: self.now.since(arrived),
+                queued_for: self.pool.now.since(arrived),
             },
         });
-        self.in_flight.insert(
+        self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
                 replica,
-                sent,
-                at: self.now,
+                permit,
+                dispatched_at: self.pool.now,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,
                 recorded,
                 ahead_tokens: ahead,
                 outstanding,
-                behind_tokens: remembered,
+                answer_tokens: remembered,
                 uncached_tokens: uncached,
-                followed,
+                followed_session,
             },
         );
     }
@@ -87,10 +101,10 @@ impl Router {
         chosen: ReplicaIndex,
         matched: Option<&PrefixMatch>,
     ) -> SmallVec<[crate::ReplicaId; 3]> {
-        let wanted = self.config.fallbacks_max.saturating_add(1);
-        let allowed = self.allowed(pinned, self.replicas.available());
-        let candidates = allowed.as_ref().unwrap_or(self.replicas.available());
-        let view = self.view(candidates);
+        let wanted = self.pool.config.fallbacks_max.saturating_add(1);
+        let open = allowed(pinned, self.pool.replicas.available());
+        let candidates = open.as_ref().unwrap_or(self.pool.replicas.available());
+        let view = self.pool.view(candidates);
         let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
         named.push(chosen);
         while named.len() < wanted.min(candidates.len()) {
@@ -99,11 +113,11 @@ impl Router {
             };
             named.push(next);
         }
-        let trusted = self.replicas.trusted();
-        named.retain(|slot| *slot == chosen || trusted.contains(*slot));
+        let trusted = self.pool.replicas.trusted();
+        named.retain(|index| *index == chosen || trusted.contains(*index));
         if named.len() < wanted {
-            let allowed = self.allowed(pinned, trusted);
-            let trusted = allowed.as_ref().unwrap_or(trusted);
+            let among = allowed(pinned, trusted);
+            let trusted = among.as_ref().unwrap_or(trusted);
             let mut from = chosen;
             for _ in 0..trusted.len().min(2 * wanted) {
                 from = ReplicaIndex(from.0.wrapping_add(1));
@@ -122,12 +136,12 @@ impl Router {
         named
             .iter()
             .skip(1)
-            .filter_map(|slot| self.replicas.id_of(*slot))
+            .filter_map(|index| self.pool.replicas.id_of(*index))
             .collect()
     }
 }
 
-/// A share of a number of tokens.
+/// A share of a number of tokens, rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -4,11 +4,13 @@
 //! while others are free, stays. When a peer becomes available, queued requests leave for it, oldest first. The
 //! [cost](crate::forwarding::ForwardingCost) of prefill makes two exceptions, for the sake of warm caches.
 
+use super::Router;
+use super::decide::Availables;
 use super::dispatch::share_of;
-use super::{InFlightRequest, Router};
-use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest, ForwardingCost};
+use super::feedback::{evidence_of, is_false_hit};
+use super::pool_state::InFlightRequest;
+use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
 use crate::queue::{QueueSeq, QueuedRequest};
-use crate::replica::Evidence;
 use crate::{
     Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId, Scope,
     ServedBy, Target, Time,
@@ -16,15 +18,6 @@ use crate::{
 
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
-
-/// Order and time of a request's arrival.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ArrivalRecord {
-    pub(super) seq: QueueSeq,
-    pub(super) arrived: Time,
-    /// Whether the request returned from a peer. A full queue does not reject it.
-    pub(super) is_back: bool,
-}
 
 impl Request {
     /// Peers that have returned the request; `None` for a request that must not leave the region. A subset of replicas keeps
@@ -48,20 +41,20 @@ impl Router {
     /// peer has to select, and its window is too long or too short.
     #[must_use]
     pub fn report(&self, _now: Time) -> PeerReport {
-        let free_capacity = self.replicas.free_capacity();
-        let held = self.in_flight.len() as u64 + free_capacity.unwrap_or_default();
+        let free_capacity = self.pool.replicas.free_capacity();
+        let held = self.pool.in_flight.len() as u64 + free_capacity.unwrap_or_default();
         PeerReport {
-            available: saturate(self.replicas.available_in_all() as u64),
-            replicas: saturate(self.replicas.staying().len() as u64),
+            available: saturate(self.pool.replicas.available_in_all() as u64),
+            replicas: saturate(self.pool.replicas.staying().len() as u64),
             free_capacity: free_capacity.map_or(u32::MAX, saturate),
-            queue: saturate(self.queue.len() as u64),
-            drain_per_s: per_second(held, self.service_s),
+            queue: saturate(self.pool.queue.len() as u64),
+            drain_per_s: per_second(held, self.pool.service_s),
         }
     }
 
     /// Status of every peer, in order of id.
     pub fn peers(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
-        self.peers.statuses(now)
+        self.pool.peers.statuses(now)
     }
 
     /// Takes the oldest placement that the siblings have not got. There are none unless [`crate::RegionRules::share`] is set.
@@ -78,7 +71,7 @@ impl Router {
         blocks: &[isotherm_fingerprint::BlockHash],
         depth: usize,
     ) {
-        if self.config.region.share && self.placements.push(target, blocks, depth) {
+        if self.pool.config.region.share && self.placements.push(target, blocks, depth) {
             self.counters.shared_dropped += 1;
         }
     }
@@ -88,114 +81,109 @@ impl Router {
         let (parent, blocks) = (placement.parent, &placement.blocks);
         self.counters.shared_received += 1;
         let is_attached = match placement.target {
-            Target::Replica(id) => self.replicas.slot_of(id).is_some_and(|slot| {
-                self.replicas.pushed_by_sibling(slot, self.now);
-                self.index.attach(slot, parent, blocks)
+            Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
+                self.pool.replicas.pushed_by_sibling(slot, self.pool.now);
+                self.pool.index.attach(slot, parent, blocks)
             }),
-            Target::Peer(id) => self.peers.on_shared(id, parent, blocks, self.now),
+            Target::Peer(id) => self.pool.peers.on_shared(id, parent, blocks, self.pool.now),
         };
         if !is_attached {
             self.counters.shared_unattached += 1;
         }
     }
 
-    /// Counts an arriving request by its origin. A request that a peer returned gets its old place in the order of arrival.
-    pub(super) fn received(&mut self, request: &Request) -> ArrivalRecord {
+    /// Counts an arriving request by its origin. For a request that a peer returned, returns its place in the order of arrival
+    /// and the time of its first arrival.
+    pub(super) fn receive(&mut self, request: &Request) -> Option<(QueueSeq, Time)> {
         match &request.scope {
-            Scope::Local => {}
-            Scope::Forwarded => self.counters.forwarded_in += 1,
-            Scope::Regions { tried } => {
-                let peer = tried.last();
-                if let Some(known) = peer.and_then(|peer| self.take_returned(*peer, request)) {
-                    return known;
-                }
+            Scope::Local => None,
+            Scope::Forwarded => {
+                self.counters.forwarded_in += 1;
+                None
             }
-        }
-        ArrivalRecord {
-            seq: self.queue.next_seq(),
-            arrived: self.now,
-            is_back: false,
+            Scope::Regions { tried } => self.take_returned(*tried.last()?, request),
         }
     }
 
-    fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<ArrivalRecord> {
-        if self.peers.on_returned(peer, self.now) {
+    fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<(QueueSeq, Time)> {
+        if self.pool.peers.on_returned(peer, self.pool.now) {
             self.counters.returned += 1;
         }
-        let forwarded = self.forwarded.take_returned(peer, request)?;
+        let forwarded = self.pool.forwarded.take_returned(peer, request)?;
         let blocks = forwarded.fingerprint.blocks();
-        self.peers
+        self.pool
+            .peers
             .retract(forwarded.handle, blocks, &forwarded.recorded);
-        Some(ArrivalRecord {
-            seq: forwarded.seq,
-            arrived: forwarded.arrived,
-            is_back: true,
-        })
-    }
-
-    /// Whether the queue is too long for a forwarded request.
-    pub(super) fn is_too_full_for(&self, request: &Request) -> bool {
-        let queue_max = usize::try_from(self.config.region.queue_max).unwrap_or(usize::MAX);
-        request.scope == Scope::Forwarded && self.queue.len() > queue_max
-    }
-
-    pub(super) fn forwarding_cost(&self) -> ForwardingCost<'_> {
-        ForwardingCost {
-            replicas: &self.replicas,
-            index: &self.index,
-            policy: self.config.policy,
-            service_s: self.service_s,
-            in_flight: self.in_flight.len(),
-        }
+        Some((forwarded.seq, forwarded.arrived))
     }
 
     /// Selects a peer for a request behind `ahead` others that no local replica can start.
-    pub(super) fn find_peer(&self, queued: &QueuedRequest, ahead: usize) -> Option<ForwardTarget> {
+    pub(super) fn find_peer(
+        &self,
+        queued: &QueuedRequest,
+        ahead: usize,
+        at: Availables<'_>,
+    ) -> Option<ForwardTarget> {
         let request = &queued.request;
         let tried = request.tried()?;
-        let available = self.peers.available();
-        if !self.replicas.available().is_empty() || available.is_empty() {
+        if !at.replicas.is_empty() || at.peers.is_empty() {
             return None;
         }
-        let policy = self.config.policy;
-        let target = self.peers.select(request, tried, policy, available)?;
-        let waited = self.now.since(queued.arrived);
-        let cost = self.forwarding_cost();
+        let ignores_prefixes = self.policy.rules().ignores_prefixes;
+        let target = self
+            .pool
+            .peers
+            .select(request, tried, ignores_prefixes, at.peers)?;
+        let waited = self.pool.now.since(queued.arrived);
+        let cost = self.pool.forwarding_cost(ignores_prefixes);
         (!cost.is_waiting_cheaper(&target, request, waited, ahead)).then_some(target)
     }
 
     /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster.
-    pub(super) fn find_warmer_peer(&self, request: &Request) -> Option<ForwardTarget> {
+    pub(super) fn find_warmer_peer(
+        &self,
+        request: &Request,
+        at: Availables<'_>,
+    ) -> Option<ForwardTarget> {
         let tried = request.tried()?;
-        let (free, available) = (self.replicas.available(), self.peers.available());
-        let cost = self.forwarding_cost();
         // Without a free replica, the queue decides.
-        if available.is_empty() || free.is_empty() || !cost.is_measured() {
+        if at.peers.is_empty() || at.replicas.is_empty() {
             return None;
         }
-        let policy = self.config.policy;
-        let target = self.peers.select(request, tried, policy, available)?;
-        cost.is_warmer(&target, request, free).then_some(target)
+        let ignores_prefixes = self.policy.rules().ignores_prefixes;
+        let cost = self.pool.forwarding_cost(ignores_prefixes);
+        if !cost.is_measured() {
+            return None;
+        }
+        let target = self
+            .pool
+            .peers
+            .select(request, tried, ignores_prefixes, at.peers)?;
+        cost.is_warmer(&target, request, at.replicas)
+            .then_some(target)
     }
 
     /// Whether a peer may serve a request for which this region has no replica.
     pub(super) fn may_be_served_elsewhere(&self, request: &Request) -> bool {
         let tried = request.tried();
-        tried.is_some_and(|tried| self.peers.has_replicas(tried))
+        tried.is_some_and(|tried| self.pool.peers.has_replicas(tried))
     }
 
     /// Forwards queued requests, oldest first, while no local replica and some peer is available.
     pub(super) fn forward_queued(&mut self) {
-        while self.replicas.available().is_empty() && !self.peers.available().is_empty() {
-            let peers = &self.peers;
+        while self.pool.replicas.available().is_empty() && !self.pool.peers.available().is_empty() {
+            let peers = &self.pool.peers;
             let Some(seq) = self
+                .pool
                 .queue
-                .oldest_leaving(|tried| peers.has_available(tried))
+                .oldest_forwardable(|tried| peers.has_available(tried))
             else {
                 return;
             };
-            let queued = self.queue.get(seq);
-            let Some(target) = queued.and_then(|queued| self.find_peer(queued, 0)) else {
+            let queued = self.pool.queue.get(seq);
+            let Some(target) =
+                queued.and_then(|queued| self.find_peer(queued, 0, self.availables()))
+            else {
                 return;
             };
             if let Some(queued) = self.dequeue(seq) {
@@ -214,8 +202,9 @@ impl Router {
         let blocks = request.fingerprint.blocks();
         let matched = &target.matched;
         let sent = self
+            .pool
             .peers
-            .on_forwarded(target.slot, matched, blocks, self.now);
+            .on_forwarded(target.slot, matched, blocks, self.pool.now);
         let Some((handle, permit, recorded)) = sent else {
             return;
         };
@@ -230,16 +219,16 @@ impl Router {
                 reason: target.reason,
                 matched_bytes,
                 matched_tokens: share_of(request.prompt_tokens, share),
-                queued_for: self.now.since(arrived),
+                queued_for: self.pool.now.since(arrived),
                 estimated_ttft: target.estimated_ttft,
             },
         });
-        self.forwarded.insert(
+        self.pool.forwarded.insert(
             request.id,
             ForwardedRequest {
                 handle,
                 permit,
-                forwarded_at: self.now,
+                forwarded_at: self.pool.now,
                 seq,
                 arrived,
                 fingerprint: request.fingerprint,
@@ -261,26 +250,23 @@ impl Router {
         tokens: Option<(u32, u32)>,
     ) {
         let blocks = forwarded.fingerprint.blocks();
-        let (handle, permit, now) = (forwarded.handle, forwarded.permit, self.now);
+        let (handle, permit, now) = (forwarded.handle, forwarded.permit, self.pool.now);
         // A report of another server means that the request returned, perhaps to a sibling.
         if served_by != ServedBy::Unreported || forwarded.has_returned {
             let forwarded_at = forwarded.forwarded_at;
             let end = ForwardEnd::ServedElsewhere { forwarded_at };
-            self.peers.on_ended(handle, permit, end, now);
+            self.pool.peers.on_ended(handle, permit, end, now);
             if !forwarded.has_returned {
-                self.peers.retract(handle, blocks, &forwarded.recorded);
+                self.pool.peers.retract(handle, blocks, &forwarded.recorded);
             }
             return;
         }
-        let evidence = match end {
-            End::Answered => Evidence::Success,
-            End::Refused => Evidence::None,
-            End::Failed => Evidence::Failure,
-        };
-        self.peers
+        let evidence = evidence_of(end);
+        self.pool
+            .peers
             .on_ended(handle, permit, ForwardEnd::Ended(evidence), now);
         if end != End::Answered {
-            self.peers.retract(handle, blocks, &forwarded.recorded);
+            self.pool.peers.retract(handle, blocks, &forwarded.recorded);
             self.counters.finished_failed += 1;
             return;
         }
@@ -299,28 +285,30 @@ impl Router {
         };
         if forwarded.matched_bytes > 0 {
             let blocks = forwarded.fingerprint.blocks();
-            let cached_blocks = super::feedback::is_false_hit(forwarded.matched_bytes, measured)
+            let cached_blocks = is_false_hit(forwarded.matched_bytes, measured)
                 .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
-            self.peers
+            self.pool
+                .peers
                 .on_predicted(forwarded.handle, blocks, cached_blocks);
         }
     }
 
     /// Handles a client's abort of a forwarded request.
     pub(super) fn abort_forwarded(&mut self, id: RequestId) {
-        if let Some(forwarded) = self.forwarded.remove(id) {
+        if let Some(forwarded) = self.pool.forwarded.remove(id) {
             let has_returned = forwarded.has_returned;
             let end = ForwardEnd::Aborted { has_returned };
-            self.peers
-                .on_ended(forwarded.handle, forwarded.permit, end, self.now);
+            self.pool
+                .peers
+                .on_ended(forwarded.handle, forwarded.permit, end, self.pool.now);
             self.counters.aborted_in_flight += 1;
         }
     }
 
     /// Learns how long a request occupied its replica.
-    pub(super) fn learn_service_time(&mut self, flight: &InFlightRequest) {
-        let took = self.now.since(flight.at).as_secs_f64();
-        self.service_s = Some(match self.service_s {
+    pub(super) fn learn_service_time(&mut self, request: &InFlightRequest) {
+        let took = self.pool.now.since(request.dispatched_at).as_secs_f64();
+        self.pool.service_s = Some(match self.pool.service_s {
             None => took,
             Some(known) => known + SERVICE_LEARNING_RATE * (took - known),
         });

@@ -1,128 +1,83 @@
-//! The router: events in, effects out.
+//! The router of one pool: events in, effects out.
 //!
-//! A thin hand that joins the parts: the fleet knows who is available, the policy says who goes where, the queue
-//! keeps those who must wait, the index remembers who was sent what.
+//! [`PoolState`](pool_state::PoolState) holds what decisions read: replicas, index, queue and peers. `decide` reads it
+//! without a change, `arrive` and `serve` apply decisions, `dispatch` and `forward` send requests away, and `feedback`
+//! learns from the end of each.
 
-mod admit;
+mod arrive;
+mod decide;
 mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
-mod notify;
+mod pool_state;
 mod serve;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
 use core::time::Duration;
-use isotherm_fingerprint::Fingerprint;
+use std::collections::VecDeque;
 
-use crate::forwarding::{ForwardedTable, PeerTable, PlacementQueue};
-use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
-use crate::policy::Policy;
-use crate::queue::Queue;
-use crate::replica::{BreakerPermit, Replica, Replicas};
+use self::pool_state::PoolState;
+use self::serve::Review;
+use crate::forwarding::PlacementQueue;
+use crate::policy::{Policy, PolicyEvent};
+use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
     Counters, Effect, Event, IndexLimits, Load, RejectReason, ReplicaId, ReplicaSpec,
-    ReplicaStatus, RequestId, RouterConfig, SessionKey, Stats, Time,
+    ReplicaStatus, RequestId, RouterConfig, Stats, Time,
 };
 
-/// Soonest that another try can be worth while.
+/// The shortest time after which a client may retry a rejected request,
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// One part in so many of the memory for indexes is for the one over peers: there are fewer of them, and only what
-/// overflows goes there.
-const PEER_INDEX_SHARE: usize = 4;
-/// Latest that a client should be told to come back.
+/// and the longest.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// The index over peers gets one part in so many of the memory, since only overflow goes to peers.
+const PEER_INDEX_SHARE: usize = 4;
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
 pub struct Router {
-    config: RouterConfig,
-    seed: u64,
-    now: Time,
-    shutting_down: bool,
-    replicas: Replicas,
-    index: PrefixIndex,
-    answers: Answers,
-    sessions: Sessions,
+    pool: PoolState,
     policy: Box<dyn Policy>,
-    queue: Queue,
-    peers: PeerTable,
-    in_flight: BTreeMap<RequestId, InFlightRequest>,
-    forwarded: ForwardedTable,
+    seed: u64,
+    review: Review,
     placements: PlacementQueue,
     effects: VecDeque<Effect>,
     counters: Counters,
-    /// Length of prompt that makes a token, in bytes; learned.
+    /// Learned number of prompt bytes in a token.
     bytes_per_token: f64,
-    /// How long a replica is busy with a request, in seconds; learned, once one has ended.
-    service_s: Option<f64>,
-    /// When those were last asked who wait for one replica although others are free.
-    reviewed: Time,
-    /// Which replica they are offered next.
-    review_from: ReplicaIndex,
-    /// Whether none of those that wait took a free replica when it was offered last.
-    offer_declined: bool,
-}
-
-/// A request that was dispatched.
-#[derive(Debug)]
-struct InFlightRequest {
-    replica: ReplicaId,
-    sent: BreakerPermit,
-    at: Time,
-    fingerprint: Arc<Fingerprint>,
-    session: Option<SessionKey>,
-    matched_bytes: u32,
-    recorded: PredictionRecord,
-    /// Prompt tokens that the replica had to compute first, by estimate.
-    ahead_tokens: f64,
-    /// Tokens that were remembered behind the match, as an answer.
-    behind_tokens: f64,
-    /// Tokens that were taken for uncached, the session left aside.
-    uncached_tokens: f64,
-    /// Whether it went where its session was last; if it has one that was somewhere.
-    followed: Option<bool>,
-    /// Requests that the replica had then, this one included.
-    outstanding: u32,
 }
 
 impl Router {
-    /// A router without replicas. The seed feeds the policies that draw lots: same seed, same decisions. It also
-    /// decides where prefixes lie in memory, so that nobody outside can choose many that lie in one place.
+    /// A router without replicas. The seed feeds the policies that choose at random: same seed, same decisions. It also
+    /// decides where prefixes lie in memory, so that crafted prompts cannot be made to collide.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
         Self {
-            seed,
-            now: Time::ZERO,
-            shutting_down: false,
-            replicas: Replicas::new(config.push, config.probe_stale_after),
-            index: PrefixIndex::new(config.index, seed),
-            answers: Answers::new(seed),
-            sessions: Sessions::new(seed),
             policy: config.policy.build(seed),
-            queue: Queue::default(),
-            peers: PeerTable::new(config.region, config.index, seed),
-            in_flight: BTreeMap::new(),
-            forwarded: ForwardedTable::default(),
+            pool: PoolState::new(config, seed),
+            seed,
+            review: Review::default(),
             placements: PlacementQueue::default(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,
-            service_s: None,
-            reviewed: Time::ZERO,
-            review_from: ReplicaIndex(0),
-            offer_declined: false,
-            config,
         }
     }
 
-    /// Something happened. Time must not go backwards; a time that does is read as the latest one seen.
+    /// A router whose policy is an ablation of `dual_map`, for experiments.
+    #[cfg(feature = "research")]
+    #[must_use]
+    pub fn ablated(config: RouterConfig, seed: u64, ablation: crate::Ablation) -> Self {
+        Self {
+            policy: crate::policy::ablated(ablation),
+            ..Self::new(config, seed)
+        }
+    }
+
+    /// Handles an event. A time before the last one counts as the last one.
     ///
-    /// Events about requests and replicas that the router does not know (any more) are ignored: answers and
-    /// cancellations cross each other on the way.
+    /// Events about unknown requests and replicas are ignored, since responses and cancellations cross each other.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
         match event {
@@ -149,17 +104,19 @@ impl Router {
                 load,
                 sent,
             } => self.probed(replica, load, sent),
-            Event::ProbeFailed { replica } => self.replicas.probe_failed(replica, self.now),
-            Event::Added { replica, spec } => self.added(replica, spec),
-            Event::Draining { replica } => self.draining(replica),
-            Event::Removed { replica } => self.removed(replica),
+            Event::ProbeFailed { replica } => {
+                self.pool.replicas.probe_failed(replica, self.pool.now)
+            }
+            Event::Added { replica, spec } => self.add(replica, spec),
+            Event::Draining { replica } => self.drain(replica),
+            Event::Removed { replica } => self.remove(replica),
             Event::PeerAdded { peer, spec } => {
-                self.peers.add(peer, spec, self.now);
-                self.share_out_index();
+                self.pool.peers.add(peer, spec, self.pool.now);
+                self.divide_index_memory();
             }
             Event::PeerRemoved { peer } => {
-                self.peers.remove(peer, self.now);
-                self.share_out_index();
+                self.pool.peers.remove(peer, self.pool.now);
+                self.divide_index_memory();
             }
             Event::PeerReported {
                 peer,
@@ -167,135 +124,144 @@ impl Router {
                 as_of,
                 round_trip,
             } => self
+                .pool
                 .peers
-                .on_report(peer, report, as_of, round_trip, self.now),
-            Event::PeerLost { peer } => self.peers.on_lost(peer, self.now),
+                .on_report(peer, report, as_of, round_trip, self.pool.now),
+            Event::PeerLost { peer } => self.pool.peers.on_lost(peer, self.pool.now),
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }
-        self.pump();
+        self.serve_queue();
     }
 
-    /// What the driver must do next, oldest first; call until there is nothing.
+    /// The next effect that the driver must carry out, oldest first; called until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// The time of the next call of [`Self::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self
+            .pool
             .queue
             .oldest()
-            .map(|(_, queued)| queued.arrived.after(self.config.queue.wait_max));
-        let changes = [self.replicas.next_expiry(), self.peers.next_change()];
+            .map(|(_, queued)| queued.arrived.after(self.pool.config.queue.wait_max));
+        let changes = [
+            self.pool.replicas.next_expiry(),
+            self.pool.peers.next_change(),
+        ];
         let changes = changes.into_iter().flatten();
         let review = self.next_review();
         deadline.into_iter().chain(changes).chain(review).min()
     }
 
-    /// Time has come to the point that [`Self::poll_timeout`] named. Calling it early does no harm.
+    /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.advance(now);
-        self.pump();
-    }
-
-    /// Switches parts of the policy off, to see what they are good for. The service is built without this.
-    #[cfg(feature = "research")]
-    pub fn ablate(&mut self, ablation: crate::Ablation) {
-        self.policy.ablate(ablation);
+        self.serve_queue();
     }
 
     /// Replaces the configuration; replicas, queue and index stay.
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
-        let is_new = config.policy != self.config.policy;
-        self.config = config;
-        self.queue.clear_past_slo();
+        let is_new = config.policy != self.pool.config.policy;
+        self.pool.config = config;
+        self.pool.queue.clear_past_slo();
         if is_new {
-            self.policy = self.config.policy.build(self.seed);
-            for slot in self.replicas.staying().iter() {
-                if let Some(replica) = self.replicas.get(slot) {
-                    self.policy.on_replica_added(slot, &replica.name);
+            self.policy = self.pool.config.policy.build(self.seed);
+            for index in self.pool.replicas.staying().iter() {
+                if let Some(replica) = self.pool.replicas.get(index) {
+                    let event = PolicyEvent::ReplicaAdded(index, &replica.name);
+                    self.policy.on_event(event);
                 }
             }
         }
         self.advance(now);
         if is_new {
-            self.tell_who_waits();
+            let view = self.pool.view(self.pool.replicas.available());
+            for queued in self.pool.queue.all() {
+                self.policy.on_event(PolicyEvent::Enqueue(queued, &view));
+            }
         }
-        self.share_out_index();
-        self.replicas
-            .set_rules(self.config.push, self.config.probe_stale_after, self.now);
-        self.pump();
+        self.divide_index_memory();
+        self.pool.replicas.set_rules(
+            self.pool.config.push,
+            self.pool.config.probe_stale_after,
+            self.pool.now,
+        );
+        self.serve_queue();
     }
 
-    /// The bound on memory is for both indexes: with peers, the one over peers has its share of it.
-    fn share_out_index(&mut self) {
-        let whole = self.config.index;
-        let for_peers = if self.peers.is_empty() {
+    /// Divides the memory for indexes between the replicas and the peers, if there are peers.
+    fn divide_index_memory(&mut self) {
+        let whole = self.pool.config.index;
+        let for_peers = if self.pool.peers.is_empty() {
             0
         } else {
             whole.bytes_max / PEER_INDEX_SHARE
         };
         let of = |bytes_max| IndexLimits { bytes_max, ..whole };
-        self.index.set_limits(of(whole.bytes_max - for_peers));
-        self.peers
-            .set_rules(self.config.region, of(for_peers), self.now);
-        if !self.config.region.share {
+        self.pool.index.set_limits(of(whole.bytes_max - for_peers));
+        self.pool
+            .peers
+            .set_rules(self.pool.config.region, of(for_peers), self.pool.now);
+        if !self.pool.config.region.share {
             self.placements.clear();
         }
     }
 
-    /// Figures as of `now`.
+    /// Statistics as of `now`.
     #[must_use]
     pub fn stats(&self, now: Time) -> Stats {
-        let oldest = self.queue.oldest();
+        let oldest = self.pool.queue.oldest();
         Stats {
-            queue_length: self.queue.len(),
+            queue_length: self.pool.queue.len(),
             oldest_wait: oldest
                 .map(|(_, queued)| now.since(queued.arrived))
                 .unwrap_or_default(),
-            in_flight: self.in_flight.len(),
-            available_replicas: self.replicas.available().len(),
-            forwarded_in_flight: self.forwarded.len(),
-            available_peers: self.peers.available().len(),
-            peer_index: self.peers.index_stats(),
-            index: self.index.stats(),
+            in_flight: self.pool.in_flight.len(),
+            available_replicas: self.pool.replicas.available().len(),
+            forwarded_in_flight: self.pool.forwarded.len(),
+            available_peers: self.pool.peers.available().len(),
+            peer_index: self.pool.peers.index_stats(),
+            index: self.pool.index.stats(),
             counters: self.counters.clone(),
         }
     }
 
     /// Every replica, in order of identity.
     pub fn replicas(&self, now: Time) -> impl Iterator<Item = ReplicaStatus> + '_ {
-        self.replicas.all().filter_map(move |slot| {
-            let status = self.replicas.status(slot, now)?;
+        self.pool.replicas.all().filter_map(move |index| {
+            let status = self.pool.replicas.status(index, now)?;
             Some(ReplicaStatus {
-                prefix_bytes: self.index.held_bytes(slot),
+                prefix_bytes: self.pool.index.held_bytes(index),
                 ..status
             })
         })
     }
 
-    /// Lets time pass: probes grow old, and so do requests that wait.
+    /// Lets time pass, in which probes become stale and queued requests expire.
     fn advance(&mut self, now: Time) {
-        self.now = self.now.max(now);
-        self.replicas.expire(self.now);
-        self.peers.expire(self.now);
-        if self.policy.past_slo_last() {
-            self.queue.mark_past_slo(self.now, self.config.ttft_slo);
+        self.pool.now = self.pool.now.max(now);
+        self.pool.replicas.expire(self.pool.now);
+        self.pool.peers.expire(self.pool.now);
+        if self.policy.rules().past_slo_last {
+            self.pool
+                .queue
+                .mark_past_slo(self.pool.now, self.pool.config.ttft_slo);
         }
-        let wait_max = self.config.queue.wait_max;
-        if self.queue.expired(self.now, wait_max).is_none() {
+        let wait_max = self.pool.config.queue.wait_max;
+        if self.pool.queue.expired(self.pool.now, wait_max).is_none() {
             return;
         }
-        let reason = if self.replicas.staying().is_empty() {
+        let reason = if self.pool.replicas.staying().is_empty() {
             RejectReason::NoReplica
-        } else if self.replicas.any_healthy() {
+        } else if self.pool.replicas.any_healthy() {
             RejectReason::WaitedTooLong
         } else {
             RejectReason::NoHealthyReplica
         };
-        while let Some(seq) = self.queue.expired(self.now, wait_max) {
+        while let Some(seq) = self.pool.queue.expired(self.pool.now, wait_max) {
             if let Some(queued) = self.dequeue(seq) {
                 self.reject(queued.request.id, reason);
             }
@@ -303,57 +269,60 @@ impl Router {
     }
 
     fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.replicas.probed(id, load, sent, self.now);
+        let news = self.pool.replicas.probed(id, load, sent, self.pool.now);
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }
     }
 
-    fn added(&mut self, id: ReplicaId, spec: ReplicaSpec) {
-        if self.replicas.slot_of(id).is_some() {
+    fn add(&mut self, id: ReplicaId, spec: ReplicaSpec) {
+        if self.pool.replicas.slot_of(id).is_some() {
             return;
         }
-        let Some(slot) = self.index.join() else {
+        let Some(index) = self.pool.index.join() else {
             self.counters.replicas_refused += 1;
             return;
         };
-        self.policy.on_replica_added(slot, &spec.name);
-        self.replicas
-            .add(slot, Replica::new(id, spec.name), self.now);
+        let event = PolicyEvent::ReplicaAdded(index, &spec.name);
+        self.policy.on_event(event);
+        self.pool
+            .replicas
+            .add(index, Replica::new(id, spec.name), self.pool.now);
     }
 
-    fn draining(&mut self, id: ReplicaId) {
-        if let Some(slot) = self.replicas.slot_of(id) {
-            self.replicas.drain(id, self.now);
-            self.forget_preferred(slot);
-            self.reject_unroutable(slot);
+    fn drain(&mut self, id: ReplicaId) {
+        if let Some(index) = self.pool.replicas.slot_of(id) {
+            self.pool.replicas.drain(id, self.pool.now);
+            self.forget_preferred(index);
+            self.reject_unroutable(index);
         }
     }
 
-    fn removed(&mut self, id: ReplicaId) {
-        let Some(slot) = self.replicas.slot_of(id) else {
+    fn remove(&mut self, id: ReplicaId) {
+        let Some(index) = self.pool.replicas.slot_of(id) else {
             return;
         };
-        if let Some(replica) = self.replicas.get(slot) {
-            self.policy.on_replica_removed(slot, &replica.name);
+        if let Some(replica) = self.pool.replicas.get(index) {
+            let event = PolicyEvent::ReplicaRemoved(index, &replica.name);
+            self.policy.on_event(event);
         }
-        self.replicas.remove(id, self.now);
-        self.index.leave(slot);
-        self.forget_preferred(slot);
-        self.reject_unroutable(slot);
+        self.pool.replicas.remove(id, self.pool.now);
+        self.pool.index.leave(index);
+        self.forget_preferred(index);
+        self.reject_unroutable(index);
     }
 
-    /// Those that waited for this replica are offered the others again.
-    fn forget_preferred(&mut self, slot: ReplicaIndex) {
-        self.offer_declined |= self.queue.forget_preferred(slot);
+    /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
+    fn forget_preferred(&mut self, index: ReplicaIndex) {
+        self.review.is_pending |= self.pool.queue.forget_preferred(index);
     }
 
-    /// Refuses those that could only have gone to this replica.
-    fn reject_unroutable(&mut self, slot: ReplicaIndex) {
-        if !self.queue.has_pinned() {
+    /// Rejects the requests that only this replica could have served.
+    fn reject_unroutable(&mut self, index: ReplicaIndex) {
+        if !self.pool.queue.has_pinned() {
             return;
         }
-        for seq in self.queue.unpin(slot) {
+        for seq in self.pool.queue.unpin(index) {
             if let Some(queued) = self.dequeue(seq) {
                 self.reject(queued.request.id, RejectReason::EmptySubset);
             }
@@ -361,8 +330,8 @@ impl Router {
     }
 
     fn shutdown(&mut self) {
-        self.shutting_down = true;
-        while let Some((seq, _)) = self.queue.oldest() {
+        self.pool.is_shutting_down = true;
+        while let Some((seq, _)) = self.pool.queue.oldest() {
             if let Some(queued) = self.dequeue(seq) {
                 self.reject(queued.request.id, RejectReason::ShuttingDown);
             }
@@ -370,11 +339,12 @@ impl Router {
     }
 
     fn reject(&mut self, id: RequestId, reason: RejectReason) {
-        // Whoever comes now has to expect to wait as long as the oldest one has.
+        // A new request has to expect the wait of the oldest one.
         let oldest_wait = self
+            .pool
             .queue
             .oldest()
-            .map(|(_, queued)| self.now.since(queued.arrived))
+            .map(|(_, queued)| self.pool.now.since(queued.arrived))
             .unwrap_or_default();
         *self.counters.rejects.entry(reason).or_default() += 1;
         self.effects.push_back(Effect::Reject {

@@ -1,190 +1,212 @@
-//! Who is served next: what an event has freed is offered to those that wait.
+//! Service of queued requests: an event frees replicas, and the policy selects the requests that they serve.
 //!
-//! The policy says who takes a freed replica, and where that one goes. The bounds on fairness are kept here.
+//! The router keeps the bounds on fairness: a request at its overtake limit goes first, and when too many requests leave a
+//! replica free, the oldest has to take it.
 
 use core::time::Duration;
 use smallvec::SmallVec;
 
 use super::Router;
-use super::admit::{Dispatch, Routing};
+use super::decide::Routing;
 use crate::Time;
 use crate::policy::{DelayedRequests, LOOKED_AT_MAX, NextRequest};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
-/// How often those are asked again that wait for one replica although others are free.
+/// How often free replicas are offered again to the requests that wait for a particular one.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many replicas they are offered each time.
+/// How many free replicas each review offers.
 const REVIEWED_MAX: usize = 16;
 
-/// What came of offering a replica to those that wait.
+/// The requests that a round of offers skips.
+type Skipped = SmallVec<[QueueSeq; 8]>;
+
+/// Reviews of free replicas that no request took.
+#[derive(Debug)]
+pub(super) struct Review {
+    last: Time,
+    /// The replica that the next review begins with.
+    next: ReplicaIndex,
+    /// Whether the queued requests left a free replica when it was offered last.
+    pub(super) is_pending: bool,
+}
+
+impl Default for Review {
+    fn default() -> Self {
+        Self {
+            last: Time::ZERO,
+            next: ReplicaIndex(0),
+            is_pending: false,
+        }
+    }
+}
+
+/// The result of offering a replica to the queued requests.
 enum OfferResult {
-    /// One of them went somewhere.
+    /// A request was dispatched, to this replica or to another one.
     Dispatched,
-    /// The one that was asked wants to wait for another replica.
-    Declined,
-    /// Nobody is to take it.
+    /// The selected request waits for another replica.
+    Skipped,
+    /// No request takes the replica.
     NotTaken,
 }
 
 impl Router {
-    /// Serves whoever waits for what this event has freed, oldest first: here, and then elsewhere.
-    pub(super) fn pump(&mut self) {
+    /// Serves queued requests with the replicas that the event has freed, and then with peers.
+    pub(super) fn serve_queue(&mut self) {
         self.serve_freed();
         self.forward_queued();
     }
 
     fn serve_freed(&mut self) {
-        if self.queue.len() == 0 {
-            self.replicas.forget_freed();
-            self.offer_declined = false;
+        if self.pool.queue.len() == 0 {
+            self.pool.replicas.forget_freed();
+            self.review.is_pending = false;
             return;
         }
-        let mut freed = self.replicas.take_freed();
-        if self.is_review_due() {
-            self.offer_declined = false;
-            freed = self.under_review();
+        let mut freed = self.pool.replicas.take_freed();
+        if self.next_review().is_some_and(|next| next <= self.pool.now) {
+            freed = self.begin_review();
         }
-        let mut skipped: SmallVec<[QueueSeq; 8]> = SmallVec::new();
+        let mut skipped = Skipped::new();
         loop {
-            if self.replicas.take_throttle_ended() {
-                // The last idle one has been given something to do.
-                freed = self.replicas.available().iter().collect();
+            if self.pool.replicas.take_throttle_ended() {
+                // The last idle replica was sent a request, so the others take more again.
+                freed = self.pool.replicas.available().iter().collect();
             }
-            freed.retain(|slot| self.replicas.available().contains(*slot));
+            freed.retain(|replica| self.pool.replicas.available().contains(*replica));
             let offer = freed
                 .iter()
-                .filter_map(|slot| Some((self.first_eligible(*slot, &skipped)?, *slot)))
+                .filter_map(|replica| Some((self.first_eligible(*replica, &skipped)?, *replica)))
                 .min();
-            let Some((_, slot)) = offer else {
+            let Some((_, replica)) = offer else {
                 return;
             };
-            match self.serve(slot, &mut skipped) {
-                OfferResult::Dispatched | OfferResult::Declined => {}
-                OfferResult::NotTaken => freed.retain(|other| *other != slot),
+            match self.offer(replica, &mut skipped) {
+                OfferResult::Dispatched | OfferResult::Skipped => {}
+                OfferResult::NotTaken => freed.retain(|other| *other != replica),
             }
         }
     }
 
-    /// Whether it is time to ask those again that wait for one replica although others are free.
-    fn is_review_due(&mut self) -> bool {
-        let due = self.next_review().is_some_and(|next| next <= self.now);
-        if due {
-            self.reviewed = self.now;
-        }
-        due
-    }
-
-    /// Some of the available replicas, in turn from one review to the next.
-    fn under_review(&mut self) -> Vec<ReplicaIndex> {
-        let available = self.replicas.available();
+    /// Begins a review: some of the available replicas, in turn from one review to the next.
+    fn begin_review(&mut self) -> Vec<ReplicaIndex> {
+        self.review.last = self.pool.now;
+        self.review.is_pending = false;
+        let available = self.pool.replicas.available();
         let mut offered = Vec::new();
-        let mut from = self.review_from;
         for _ in 0..available.len().min(REVIEWED_MAX) {
-            let Some(slot) = available.next_round(from) else {
+            let Some(replica) = available.next_round(self.review.next) else {
                 break;
             };
-            offered.push(slot);
-            from = ReplicaIndex(slot.0.wrapping_add(1));
+            offered.push(replica);
+            self.review.next = ReplicaIndex(replica.0.wrapping_add(1));
         }
-        self.review_from = from;
         offered
     }
 
-    /// When that is.
+    /// The time of the next review, when a request waits for a particular replica while another one is free.
     pub(super) fn next_review(&self) -> Option<Time> {
-        let is_choosy = self.queue.has_preferences() || self.offer_declined;
-        let is_due = is_choosy && !self.replicas.available().is_empty();
-        is_due.then(|| self.reviewed.after(REVIEW_INTERVAL))
+        let is_needed = self.pool.queue.has_preferences() || self.review.is_pending;
+        let is_due = is_needed && !self.pool.replicas.available().is_empty();
+        is_due.then(|| self.review.last.after(REVIEW_INTERVAL))
     }
 
-    /// Asks who takes a freed replica, and where that one wants to go.
-    fn serve(&mut self, slot: ReplicaIndex, skipped: &mut SmallVec<[QueueSeq; 8]>) -> OfferResult {
-        let at_overtake_limit = if skipped.len() >= LOOKED_AT_MAX {
-            self.first_eligible(slot, &[])
+    /// Offers a freed replica to the queued requests.
+    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut Skipped) -> OfferResult {
+        let at_limit = if skipped.len() >= LOOKED_AT_MAX {
+            self.first_eligible(replica, &[])
         } else {
-            self.queue.at_overtake_limit(slot)
+            self.pool.queue.at_overtake_limit(replica)
         };
         let mut delayed = DelayedRequests::new();
-        let taken = at_overtake_limit.map(NextRequest::AnyReplica).or_else(|| {
-            let candidates = self.replicas.available();
-            let view = self.view(candidates);
-            let mut queued = self
-                .queue
-                .eligible(slot)
-                .filter(|(seq, _)| !skipped.contains(seq))
-                .take(LOOKED_AT_MAX);
-            self.policy
-                .select_request(slot, &mut queued, &view, &mut delayed)
-        });
-        for (seq, home) in &delayed {
-            self.queue.set_preferred(*seq, Some(*home), self.now);
+        let next = at_limit
+            .map(NextRequest::AnyReplica)
+            .or_else(|| self.select_request(replica, skipped, &mut delayed));
+        let now = self.pool.now;
+        for (seq, preferred) in &delayed {
+            self.pool.queue.set_preferred(*seq, Some(*preferred), now);
         }
-        let seq = match taken {
-            None if delayed.len() >= LOOKED_AT_MAX => {
-                // So many decline it that it would idle behind a long line: the oldest has to take it.
-                let oldest = delayed.first().map(|(seq, _)| *seq);
-                let forced =
-                    oldest.and_then(|seq| Some((seq, self.settle(self.queue.get(seq)?, true))));
-                let Some((seq, Routing::Dispatch(settled))) = forced else {
-                    return OfferResult::NotTaken;
-                };
-                self.go(seq, settled);
-                return OfferResult::Dispatched;
+        match next {
+            Some(NextRequest::AnyReplica(seq)) => {
+                self.dispatch_or_skip(seq, at_limit.is_some(), skipped)
             }
-            None => {
-                self.offer_declined = true;
-                return OfferResult::NotTaken;
-            }
-            Some(NextRequest::ThisReplica {
-                seq,
-                reason,
-                matched,
-            }) => {
-                if !self.queue.may_go(seq, slot) {
+            Some(NextRequest::ThisReplica(seq, dispatch)) => {
+                if !self.pool.queue.may_go(seq, replica) {
                     skipped.push(seq);
-                    return OfferResult::Declined;
+                    return OfferResult::Skipped;
                 }
-                let settled = Dispatch {
-                    slot,
-                    reason,
-                    matched,
-                };
-                self.go(seq, settled);
-                return OfferResult::Dispatched;
-            }
-            Some(NextRequest::AnyReplica(seq)) => seq,
-        };
-        let Some(queued) = self.queue.get(seq) else {
-            return OfferResult::NotTaken;
-        };
-        match self.settle(queued, at_overtake_limit.is_some()) {
-            Routing::Dispatch(settled) => {
-                self.go(seq, settled);
+                self.dispatch_queued(seq, dispatch);
                 OfferResult::Dispatched
             }
-            Routing::Wait(preferred) => {
-                self.queue.set_preferred(seq, preferred, self.now);
-                skipped.push(seq);
-                OfferResult::Declined
+            // So many requests leave the replica free that it would idle beside a long queue.
+            None if delayed.len() >= LOOKED_AT_MAX => self.dispatch_oldest(&delayed),
+            None => {
+                self.review.is_pending = true;
+                OfferResult::NotTaken
             }
         }
     }
 
-    /// A waiting request goes; older ones that could have gone there are passed over.
-    pub(super) fn go(&mut self, seq: QueueSeq, settled: Dispatch) {
-        let max_overtakes = self.policy.max_overtakes();
-        self.queue
-            .count_overtakes(seq, settled.slot, LOOKED_AT_MAX, max_overtakes);
-        if let Some(queued) = self.dequeue(seq) {
-            self.dispatch(queued, settled);
+    fn select_request(
+        &self,
+        replica: ReplicaIndex,
+        skipped: &Skipped,
+        delayed: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
+        let view = self.pool.view(self.pool.replicas.available());
+        let mut queued = self
+            .pool
+            .queue
+            .eligible(replica)
+            .filter(|(seq, _)| !skipped.contains(seq))
+            .take(LOOKED_AT_MAX);
+        self.policy
+            .select_request(replica, &mut queued, &view, delayed)
+    }
+
+    /// Dispatches a request to the replica that the policy selects for it, or skips it when it waits for another one.
+    fn dispatch_or_skip(
+        &mut self,
+        seq: QueueSeq,
+        must_go: bool,
+        skipped: &mut Skipped,
+    ) -> OfferResult {
+        match self.route_queued(seq, must_go) {
+            Some(Routing::Dispatch(dispatch)) => {
+                self.dispatch_queued(seq, dispatch);
+                OfferResult::Dispatched
+            }
+            Some(Routing::Wait(preferred)) => {
+                let now = self.pool.now;
+                self.pool.queue.set_preferred(seq, preferred, now);
+                skipped.push(seq);
+                OfferResult::Skipped
+            }
+            Some(Routing::Forward(_) | Routing::Reject(_)) | None => OfferResult::NotTaken,
         }
     }
 
-    fn first_eligible(&self, slot: ReplicaIndex, skipped: &[QueueSeq]) -> Option<QueueSeq> {
-        self.queue
-            .eligible(slot)
+    fn dispatch_oldest(&mut self, delayed: &DelayedRequests) -> OfferResult {
+        let oldest = delayed.first().map(|(seq, _)| *seq);
+        let routing = oldest.and_then(|seq| Some((seq, self.route_queued(seq, true)?)));
+        let Some((seq, Routing::Dispatch(dispatch))) = routing else {
+            return OfferResult::NotTaken;
+        };
+        self.dispatch_queued(seq, dispatch);
+        OfferResult::Dispatched
+    }
+
+    fn route_queued(&self, seq: QueueSeq, must_go: bool) -> Option<Routing> {
+        let queued = self.pool.queue.get(seq)?;
+        Some(self.route(queued, must_go, self.pool.replicas.available()))
+    }
+
+    fn first_eligible(&self, replica: ReplicaIndex, skipped: &[QueueSeq]) -> Option<QueueSeq> {
+        self.pool
+            .queue
+            .eligible(replica)
             .map(|(seq, _)| seq)
             .find(|seq| !skipped.contains(seq))
     }

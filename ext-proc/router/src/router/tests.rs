@@ -1,39 +1,41 @@
-//! What the core guarantees whatever a policy answers: here one that lets requests wait for their home.
+//! The bounds that the router keeps under every policy, here with one that lets requests wait for a busy replica.
 
 use super::*;
-use crate::policy::{Selection, View};
+use std::sync::Arc;
+
+use crate::policy::{Dispatch, Selection, View};
 use crate::queue::OVERTAKES_MAX;
 use crate::replica_index::ReplicaIndex;
 use crate::{End, Push, Reason, Request, Scope, ServedBy, SessionKey, Tier};
 
-/// Sends each session to the replica of its number, and has it wait for that one when it is taken.
+/// Sends each session to the replica of its number, and lets it wait for that one while it is busy.
 #[derive(Debug)]
-struct Loyal;
+struct SessionAffinity;
 
-impl Policy for Loyal {
+impl Policy for SessionAffinity {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
-        let home = ReplicaIndex(u16::try_from(request.session?.0).ok()?);
-        Some(if view.candidates.contains(home) {
-            Selection::Dispatch {
-                slot: home,
+        let replica = ReplicaIndex(u16::try_from(request.session?.0).ok()?);
+        Some(if view.candidates.contains(replica) {
+            Selection::Dispatch(Dispatch {
+                replica,
                 reason: Reason::Ring,
                 matched: None,
-            }
+            })
         } else {
-            Selection::WaitFor(home)
+            Selection::WaitFor(replica)
         })
     }
 
-    fn score(&self, _request: &Request, _slot: ReplicaIndex, _view: &View<'_>) -> f64 {
+    fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
         0.0
     }
 }
 
-fn request(id: u64, home: u64) -> Request {
+fn request(id: u64, session: u64) -> Request {
     Request {
         id: RequestId(id),
         fingerprint: Arc::default(),
-        session: Some(SessionKey(home)),
+        session: Some(SessionKey(session)),
         tier: Tier::default(),
         prompt_tokens: 10,
         output_tokens_max: None,
@@ -43,13 +45,13 @@ fn request(id: u64, home: u64) -> Request {
 }
 
 /// Two replicas that take one request each.
-fn loyal_pair() -> Router {
+fn affinity_pair() -> Router {
     let config = RouterConfig {
         push: Push::Outstanding { max: 1 },
         ..RouterConfig::default()
     };
     let mut router = Router::new(config, 0);
-    router.policy = Box::new(Loyal);
+    router.policy = Box::new(SessionAffinity);
     for id in 0..2 {
         let spec = ReplicaSpec {
             name: format!("r{id}"),
@@ -60,8 +62,8 @@ fn loyal_pair() -> Router {
     router
 }
 
-fn arrive(router: &mut Router, id: u64, home: u64) {
-    router.handle(Time::ZERO, Event::Arrived(request(id, home)));
+fn arrive(router: &mut Router, id: u64, session: u64) {
+    router.handle(Time::ZERO, Event::Arrived(request(id, session)));
 }
 
 fn finish(router: &mut Router, id: u64) {
@@ -91,21 +93,21 @@ fn dispatched(router: &mut Router) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn a_request_may_wait_for_its_home_while_others_are_free() {
-    let mut router = loyal_pair();
+fn a_request_may_wait_for_its_affinity_replica_while_others_are_free() {
+    let mut router = affinity_pair();
     arrive(&mut router, 1, 0);
     arrive(&mut router, 2, 0);
     arrive(&mut router, 3, 1);
     assert_eq!(dispatched(&mut router), [(1, 0), (3, 1)]);
     finish(&mut router, 3);
-    assert_eq!(dispatched(&mut router), [], "2 declines the other replica");
+    assert_eq!(dispatched(&mut router), [], "2 waits for replica 0");
     finish(&mut router, 1);
     assert_eq!(dispatched(&mut router), [(2, 0)]);
 }
 
 #[test]
-fn nobody_is_passed_over_more_often_than_the_bound() {
-    let mut router = loyal_pair();
+fn no_request_is_overtaken_more_often_than_the_bound() {
+    let mut router = affinity_pair();
     arrive(&mut router, 0, 0);
     arrive(&mut router, 1, 0);
     let mut passed = 0;
@@ -119,12 +121,12 @@ fn nobody_is_passed_over_more_often_than_the_bound() {
         passed += u32::from(went.contains(&(id, 1)));
         finish(&mut router, id);
     }
-    panic!("the request at the head was passed over {passed} times");
+    panic!("the request at the head was overtaken {passed} times");
 }
 
 #[test]
-fn a_freed_replica_does_not_idle_behind_a_long_line_that_declines_it() {
-    let mut router = loyal_pair();
+fn a_freed_replica_does_not_idle_beside_a_long_queue_for_another_one() {
+    let mut router = affinity_pair();
     for id in 0..500 {
         arrive(&mut router, id, 0);
     }
@@ -138,8 +140,8 @@ fn a_freed_replica_does_not_idle_behind_a_long_line_that_declines_it() {
 }
 
 #[test]
-fn a_line_for_one_replica_does_not_hold_up_another() {
-    let mut router = loyal_pair();
+fn a_queue_for_one_replica_does_not_hold_up_another() {
+    let mut router = affinity_pair();
     for id in 0..10 {
         arrive(&mut router, id, 0);
     }
@@ -151,8 +153,8 @@ fn a_line_for_one_replica_does_not_hold_up_another() {
 }
 
 #[test]
-fn a_request_that_waits_for_its_home_is_not_forwarded_while_others_are_free() {
-    let mut router = loyal_pair();
+fn a_request_that_waits_for_its_affinity_replica_is_not_forwarded_while_others_are_free() {
+    let mut router = affinity_pair();
     let peer = crate::PeerId(0);
     let spec = crate::PeerSpec { name: "eu".into() };
     router.handle(Time::ZERO, Event::PeerAdded { peer, spec });
@@ -170,18 +172,18 @@ fn a_request_that_waits_for_its_home_is_not_forwarded_while_others_are_free() {
             round_trip: Duration::ZERO,
         },
     );
-    let traveller = |id, home| Request {
+    let forwardable = |id, session| Request {
         scope: Scope::Regions {
             tried: smallvec::SmallVec::new(),
         },
-        ..request(id, home)
+        ..request(id, session)
     };
     arrive(&mut router, 1, 0);
-    router.handle(Time::ZERO, Event::Arrived(traveller(2, 0)));
+    router.handle(Time::ZERO, Event::Arrived(forwardable(2, 0)));
     assert_eq!(dispatched(&mut router), [(1, 0)]);
     assert_eq!(router.stats(Time::ZERO).queue_length, 1);
-    let foretold = router.explain(Time::ZERO, &traveller(3, 0)).choice;
-    assert!(matches!(foretold, crate::Choice::Wait { .. }));
+    let explained = router.explain(Time::ZERO, &forwardable(3, 0)).choice;
+    assert!(matches!(explained, crate::Choice::Wait { .. }));
     arrive(&mut router, 4, 1);
     assert_eq!(router.stats(Time::ZERO).counters.forwarded, 1);
 }

@@ -1,32 +1,32 @@
-//! Parts of `dual_map` switched off, to see what each is good for (`DualMap` 4.3, Figure 5). Always whole in the service.
+//! Ablations of `dual_map` for experiments (`DualMap` 4.3, Figure 5). The service has the whole policy.
 #![cfg_attr(
     not(feature = "research"),
     expect(unreachable_pub, reason = "for experiments only")
 )]
 
-/// Which parts work.
+/// The parts of the policy that are switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ablation {
-    /// How one of the two candidates is chosen.
+    /// The rule that chooses one of the two candidates.
     pub selection: CandidateRule,
-    /// Whether waiting requests move to their other candidate.
+    /// Whether queued requests move to their other candidate.
     pub rebalances: bool,
 }
 
-/// How one of the two candidates is chosen.
+/// A rule that chooses one of two candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "research"),
-    expect(dead_code, reason = "the service knows only the whole policy")
+    expect(dead_code, reason = "the service has the whole policy")
 )]
 pub enum CandidateRule {
-    /// The one that has more of the prompt; among equals the less loaded.
+    /// The longer match; among equals the lower load.
     CacheAffinity,
-    /// The one with less to compute.
+    /// The lower queued prefill.
     LeastLoaded,
-    /// The one that is expected to begin first.
+    /// The lower estimated time to first token.
     MinTtft,
-    /// Affinity, until that one has more to compute than the time to the first token allows; then load.
+    /// The longer match, until its queued prefill exceeds the SLO; then the lower queued prefill.
     SloAware,
 }
 

@@ -1,47 +1,46 @@
-//! How much of a prompt is the key: the hotness tree (`DualMap` 3.2, "how long prefix is appropriate for the hash key").
+//! The length of the prefix that is a prompt's key: the hotness tree (`DualMap` 3.2, "how long prefix is appropriate for the hash key").
 //!
-//! Too short a key lays different conversations on the same pair of replicas; too long a one tears what shares a prefix
-//! apart. So a key begins with the first block of the prompt, and grows by one block wherever that prefix is *hot*: where
-//! more than two replicas' worth of the recent requests share it (a share above 2/n), since a pair could not serve
-//! them. It shrinks where the share falls below 1/n. Between the two it stays as it is: a prefix whose share trembles
-//! about a threshold must not change its pair with every request.
+//! A key that is too short puts different conversations on one pair of replicas; a key that is too long separates prompts
+//! that share a prefix. So a key begins with the first block of the prompt, and grows by one block wherever that prefix is
+//! *hot*: where its share of the recent requests is above 2/n, more than a pair of n replicas could serve. A key shrinks
+//! where the share falls below 1/n. The gap keeps a prefix near a threshold from changing its pair with every request.
 //!
-//! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that has just become hot are counted
-//! at once from what was seen. Without that each level would have to be learned anew, and behind a system prompt of a
-//! hundred blocks no key would get anywhere. Counted are only prefixes that are hot, and their children.
+//! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that becomes hot are counted at once.
+//! Otherwise each level would have to be learned anew, a hundred of them behind a long system prompt. Only hot prefixes
+//! and their children are counted.
 //!
-//! Differs from the paper in the unit (a block, 64 tokens at the start, for their block of 512) and in where keys begin
-//! (one block, for their two blocks): as short as prompts allow, since the tree makes them long where that is needed.
+//! The unit differs from the paper (64 tokens at the start of a prompt instead of 512), and so does the first key (one block
+//! instead of two): keys begin as short as prompts allow, since the tree makes them longer where needed.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use isotherm_fingerprint::BlockHash;
 
-/// How many requests back a share is counted over.
+/// How many recent requests a share is counted over.
 const WINDOW: usize = 1_024;
-/// In a smaller window, or a large pool, shares are of so many requests for each replica: a few are no trend.
+/// Lower bound on the requests that a share refers to, for each replica: a few requests are no trend.
 const REQUESTS_PER_REPLICA_MIN: usize = 8;
-/// No key is longer, in blocks: about 20,000 tokens.
+/// Bound on the length of a key, in blocks: about 20,000 tokens.
 const DEPTH_MAX: usize = 96;
 
 /// The prefixes that many of the recent requests share.
 #[derive(Debug, Default)]
 pub(super) struct Hotness {
-    /// The last requests, oldest first: the hashes of their blocks.
+    /// The block hashes of the last requests, oldest first.
     window: VecDeque<Box<[u64]>>,
-    /// How many of them have a prefix: the hot ones, their children, and the first blocks.
+    /// Counts of the hot prefixes, their children, and the first blocks.
     nodes: BTreeMap<u64, Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     count: usize,
-    /// Whether keys go on behind it.
+    /// Whether keys are longer than this prefix.
     hot: bool,
 }
 
 impl Hotness {
-    /// The hash of the prefix that is the key of this prompt; none if it has no block.
+    /// The hash of the prefix that is the key of this prompt; `None` for a prompt without a block.
     pub(super) fn key(&self, blocks: &[BlockHash]) -> Option<u64> {
         let mut key = None;
         for block in blocks.iter().take(DEPTH_MAX) {
@@ -53,7 +52,7 @@ impl Hotness {
         key
     }
 
-    /// One more request, with so many replicas.
+    /// Counts a request, in a pool of so many replicas.
     pub(super) fn observe(&mut self, blocks: &[BlockHash], replicas: usize) {
         let path: Box<[u64]> = blocks
             .iter()
@@ -73,7 +72,7 @@ impl Hotness {
         self.nodes.get(&prefix).is_some_and(|node| node.hot)
     }
 
-    /// How many requests a share is of.
+    /// The number of requests that a share refers to.
     fn total(&self, replicas: usize) -> usize {
         let least = REQUESTS_PER_REPLICA_MIN.saturating_mul(replicas);
         self.window.len().max(least)
@@ -123,7 +122,7 @@ impl Hotness {
         }
     }
 
-    /// A prefix became hot: its children are counted, and those of them that are hot are treated likewise.
+    /// Marks a prefix hot and counts its children, some of which may be hot as well.
     fn grow(&mut self, at: usize, prefix: u64, replicas: usize) {
         let mut grown = vec![(at, prefix)];
         while let Some((at, prefix)) = grown.pop() {
@@ -145,7 +144,7 @@ impl Hotness {
         }
     }
 
-    /// A prefix is not hot any more: nothing behind it is counted. `leaving` is on its way out of the window.
+    /// Marks a prefix as not hot and drops the counts of its extensions. `leaving` is the prompt that leaves the window.
     fn shrink(&mut self, at: usize, prefix: u64, leaving: &[u64]) {
         if let Some(node) = self.nodes.get_mut(&prefix) {
             node.hot = false;
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_system_prompt_that_all_share_the_key_ends_in_what_is_each_ones_own() {
+    fn behind_a_shared_system_prompt_the_key_ends_in_the_own_part() {
         let mut hotness = Hotness::default();
         for own in 0..100 {
             hotness.observe(&prompt(1, 20, own), REPLICAS);
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_them_that_becomes_popular_is_split() {
+    fn a_prefix_that_becomes_popular_is_split() {
         let mut hotness = Hotness::default();
         for own in 0..3_000 {
             let system = if own % 2 == 0 { 0 } else { own % 7 + 1 };
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cools_down_is_whole_again_but_not_at_once() {
+    fn a_prefix_that_cools_down_is_whole_again_but_not_at_once() {
         let mut hotness = Hotness::default();
         let mut own = 0;
         let mut send = |hotness: &mut Hotness, one_in: u64, times: u64| {
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_the_window_holds() {
+    fn the_counts_agree_with_the_window() {
         let mut hotness = Hotness::default();
         for own in 0..5_000_u64 {
             let system = own * own % 11 % 4;

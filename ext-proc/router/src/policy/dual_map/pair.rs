@@ -1,10 +1,10 @@
-//! The two candidates of a key: two hash rings that know nothing of each other (`DualMap` 3.4).
+//! The two candidates of a key, from two independent hash rings (`DualMap` 3.4).
 //!
-//! Replicas stand on both rings by name, so one that joins or leaves changes only the pairs of its neighbourhoods, and one
-//! that comes back finds its old ones. Replicas that are ill are walked past.
+//! Replicas stand on both rings by name. A replica that joins or leaves changes only the pairs of its neighbourhoods, and a
+//! returning replica gets its old pairs. The walk passes unusable replicas.
 //!
-//! When both rings name the same replica, the second candidate is the next one on the second ring. The paper takes the next
-//! number; but numbers depend on who joined when, and then every collision of one replica would fall on the same other one.
+//! When both rings name the same replica, the second candidate is the next replica on the second ring. The paper takes the
+//! next number instead, which sends every collision of one replica to the same other one.
 
 use twox_hash::XxHash3_64;
 
@@ -27,7 +27,7 @@ impl Default for TwoRings {
     }
 }
 
-/// The candidates of a key. One replica alone has no second.
+/// The candidates of a key; a single replica has no second candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) first: ReplicaIndex,
@@ -35,13 +35,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn contains(self, slot: ReplicaIndex) -> bool {
-        self.first == slot || self.second == Some(slot)
+    pub(super) fn contains(self, replica: ReplicaIndex) -> bool {
+        self.first == replica || self.second == Some(replica)
     }
 
-    /// The other one.
-    pub(super) fn other(self, slot: ReplicaIndex) -> Option<ReplicaIndex> {
-        if self.first == slot {
+    /// The other candidate.
+    pub(super) fn other(self, replica: ReplicaIndex) -> Option<ReplicaIndex> {
+        if self.first == replica {
             self.second
         } else {
             Some(self.first)
@@ -54,27 +54,27 @@ impl Pair {
 }
 
 impl TwoRings {
-    pub(super) fn join(&mut self, slot: ReplicaIndex, name: &str) {
-        self.first.join(slot, name);
-        self.second.join(slot, name);
+    pub(super) fn join(&mut self, replica: ReplicaIndex, name: &str) {
+        self.first.join(replica, name);
+        self.second.join(replica, name);
     }
 
-    pub(super) fn leave(&mut self, slot: ReplicaIndex, name: &str) {
-        self.first.leave(slot, name);
-        self.second.leave(slot, name);
+    pub(super) fn leave(&mut self, replica: ReplicaIndex, name: &str) {
+        self.first.leave(replica, name);
+        self.second.leave(replica, name);
     }
 
-    /// The candidates of a key among those that are open.
+    /// The candidates of a key among the open replicas.
     pub(super) fn pair(&self, key: u64, is_open: impl Fn(ReplicaIndex) -> bool) -> Option<Pair> {
         let first = self.first.find(point(key, 0), &is_open)?;
-        let second = self
-            .second
-            .find(point(key, 1), |slot| slot != first && is_open(slot));
+        let second = self.second.find(point(key, 1), |replica| {
+            replica != first && is_open(replica)
+        });
         Some(Pair { first, second })
     }
 }
 
-/// Where a key lies on one of the rings.
+/// The point of a key on one of the rings.
 fn point(key: u64, which: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(which, &key.to_le_bytes())
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rings_know_nothing_of_each_other() {
+    fn the_rings_are_independent() {
         // Two independent choices among eight: each of the 56 ordered pairs gets its part, none most of it.
         let mut counts = [[0_u64; 8]; 8];
         for pair in pairs(&rings(0..8)) {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_joins_changes_only_the_pairs_that_it_enters() {
+    fn a_new_replica_changes_only_the_pairs_that_it_enters() {
         let (before, after) = (pairs(&rings(0..8)), pairs(&rings(0..9)));
         let mut changed = 0;
         for (old, new) in before.iter().zip(&after) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_and_returns_gets_its_pairs_back() {
+    fn a_replica_that_leaves_and_returns_gets_its_pairs_back() {
         let mut both = rings(0..8);
         let before = pairs(&both);
         both.leave(ReplicaIndex(3), "10.0.0.3:8000");
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_ill_are_walked_past_and_one_alone_has_no_second() {
+    fn unusable_replicas_are_passed_and_a_single_replica_has_no_second() {
         let both = rings(0..8);
         for key in 0..100 {
-            let pair = both.pair(key, |slot| slot.0 > 5).unwrap();
-            assert!(pair.iter().all(|slot| slot.0 > 5));
-            let alone = both.pair(key, |slot| slot.0 == 2).unwrap();
+            let pair = both.pair(key, |replica| replica.0 > 5).unwrap();
+            assert!(pair.iter().all(|replica| replica.0 > 5));
+            let alone = both.pair(key, |replica| replica.0 == 2).unwrap();
             assert_eq!((alone.first, alone.second), (ReplicaIndex(2), None));
             assert_eq!(both.pair(key, |_| false), None);
         }

@@ -1,12 +1,24 @@
-//! PeerHandle a request may go to, without looking at every replica.
+//! The candidates of a request, without a look at every replica.
 //!
-//! A replica is worth a look for what it has of the prompt or for having little to do. So those with the longest matches are
-//! looked at, a few at each of a few depths, then the one that served the session last, then those with least to do: some
-//! twenty, however large the pool.
+//! A replica is a good candidate for its part of the prompt, or for its short queue. So the search prices the holders of the
+//! longest matches, a few at each of a few depths, then the replica that served the session last, then the least loaded
+//! ones: some twenty, however large the pool.
 //!
-//! Mostly it is one. Whoever has less of the prompt has more to compute, and an idle replica as fast as the fastest says how much
-//! that costs at least: once an offer costs no more, nobody else is looked at. So a conversation's next turn asks its own
-//! replica, and that is that.
+//! Most searches price one replica. A replica with less of the prompt has more to compute, and an idle replica as fast as
+//! the fastest gives a lower bound of that cost. The search ends once a candidate costs no more than the bound.
+//!
+//! ```text
+//! longest = the longest prefix that any replica holds
+//! repeat up to DEPTHS_MAX times:
+//!     longest = the longest prefix, no longer than before, that a replica not yet seen holds
+//!     if best.cost <= lower_bound(longest): return best
+//!     if longest is empty: break
+//!     for each group of HOLDERS_MAX holders of it: price the EACH_MAX least loaded
+//!     continue below longest
+//! price the session's last replica
+//! price the EACH_MAX least loaded replicas not yet seen
+//! return best
+//! ```
 
 use smallvec::SmallVec;
 
@@ -17,191 +29,203 @@ use crate::policy::{View, load_key, that_may_serve};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// How many depths of match are looked at.
+/// How many groups of holders are priced.
 const DEPTHS_MAX: usize = 4;
-/// How many replicas at each of them, and of those with least to do.
+/// How many replicas of each group are priced, and how many of the least loaded ones.
 const EACH_MAX: usize = 4;
-/// How many replicas that have the same of a prompt are compared by load.
+/// How many holders of one prefix are compared by load.
 const HOLDERS_MAX: usize = 32;
-/// How many of those with least to do are searched for one that has nothing of it.
+/// How many of the least loaded replicas are searched for one not yet seen.
 const LEAST_MAX: usize = 64;
-/// How much of the time that a request has waited for a busy replica it expects to wait still, whatever the estimate says.
+/// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
-/// The share of those that wait for a replica that are taken to get there in the end; others go elsewhere before.
+/// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
 const FAITHFUL: f64 = 0.5;
-/// The shortest wait for a replica that is not available, in seconds: until its next probe, about.
+/// The shortest wait for a busy replica, in seconds: about the time until its next probe.
 const WAIT_S_MIN: f64 = 0.02;
 /// How long a replica is taken to be busy with a request before any has ended, in seconds.
 const SERVICE_S: f64 = 1.0;
 
-/// The best of those that it may go to now.
-pub(super) fn best_now(
+/// The cheapest of the replicas that the request may go to now.
+pub(super) fn cheapest_now(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
 ) -> Option<CandidateCost> {
-    let mut best = Best::new(query, cost_model);
-    let rest = best.ask_holders();
-    best.ask_where_the_session_was();
-    if let Some(rest) = rest {
-        best.ask_idle(&rest);
+    let mut search = CandidateSearch {
+        query,
+        cost_model,
+        best: None,
+        priced: SmallVec::new(),
+    };
+    let unseen = search.price_holders();
+    search.price_last_of_session();
+    if let Some(unseen) = unseen {
+        search.price_least_loaded(&unseen);
     }
-    best.candidate
+    search.best
 }
 
-/// Those that were not looked at.
-struct Rest {
-    slots: ReplicaSet,
-    /// None of them has more of the prompt than this.
-    most: PrefixMatch,
+/// The replicas that a search has not seen, and a bound on the prefix that any of them holds.
+struct Unseen {
+    replicas: ReplicaSet,
+    longest: PrefixMatch,
 }
 
-/// The first few in load order of those that are entered.
+/// The least loaded replicas of a group.
 #[derive(Debug)]
-struct First([Rank; EACH_MAX]);
+struct LeastLoaded([Rank; EACH_MAX]);
 
-impl Default for First {
+impl Default for LeastLoaded {
     fn default() -> Self {
         Self([Rank::LAST; EACH_MAX])
     }
 }
 
-impl First {
-    /// Moves it up to its place without a branch: which way one goes here is as good as random, and a sort that guesses it
-    /// took longer than all prices.
+impl LeastLoaded {
+    /// Enters a replica without a branch. The direction of each comparison is random, so a branch would be mispredicted.
     fn enter(&mut self, mut rank: Rank) {
         for place in &mut self.0 {
             (*place, rank) = (rank.min(*place), rank.max(*place));
         }
     }
 
-    /// In order; behind those that were entered, nobody.
-    fn slots(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
+    /// The replicas by load; behind those that were entered, placeholders.
+    fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.0.iter().map(|rank| rank.slot())
     }
 }
 
-/// The best offer so far.
-struct Best<'a> {
+/// A search for the cheapest candidate.
+struct CandidateSearch<'a> {
     query: &'a CandidateQuery<'a>,
     cost_model: &'a CostModel<'a>,
-    candidate: Option<CandidateCost>,
-    visited: SmallVec<[ReplicaIndex; DEPTHS_MAX * EACH_MAX + 1]>,
+    best: Option<CandidateCost>,
+    priced: SmallVec<[ReplicaIndex; DEPTHS_MAX * EACH_MAX + 1]>,
 }
 
-impl<'a> Best<'a> {
-    fn new(query: &'a CandidateQuery<'a>, cost_model: &'a CostModel<'a>) -> Self {
-        Self {
-            query,
-            cost_model,
-            candidate: None,
-            visited: SmallVec::new(),
-        }
-    }
-
-    /// Those that have most of the prompt, and whoever is left then; nobody, when none of those can offer less.
-    fn ask_holders(&mut self) -> Option<Rest> {
+impl CandidateSearch<'_> {
+    /// Prices the holders of the longest prefixes; returns the other replicas, unless none of them can cost less.
+    fn price_holders(&mut self) -> Option<Unseen> {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
-        let mut rest = Rest {
-            slots: view.candidates.clone(),
-            most: query.known,
+        let mut unseen = Unseen {
+            replicas: view.candidates.clone(),
+            longest: query.known,
         };
         let mut rounds = DEPTHS_MAX;
-        'depths: while rounds > 0 {
-            let matched = view.index.deepest_within(blocks, &rest.most, &rest.slots);
-            rest.most = matched;
+        while rounds > 0 {
+            let matched = view
+                .index
+                .deepest_within(blocks, &unseen.longest, &unseen.replicas);
+            unseen.longest = matched;
             if self.is_settled(matched.depth) {
                 return None;
             }
             if matched.depth == 0 {
                 break;
             }
-            let match_cost = MatchCost::of(matched, query, view);
-            let mut all = view.index.all_targets(&matched);
-            // Where more have it than are compared at once, the next round goes on behind these.
-            while rounds > 0 {
-                let fresh = all.by_ref().filter(|slot| rest.slots.set(*slot, false));
-                let mut holders = First::default();
-                let mut many = 0;
-                for slot in fresh.take(HOLDERS_MAX) {
-                    holders.enter(view.replicas.rank(slot));
-                    many += 1;
+            if self.price_holders_of(matched, &mut unseen.replicas, &mut rounds) {
+                if self.is_settled_for(&unseen.replicas) {
+                    return None;
                 }
-                if many == 0 {
-                    continue 'depths;
-                }
-                rounds -= 1;
-                for slot in holders.slots().take(many) {
-                    self.consider(slot, &match_cost);
-                }
-                if many < HOLDERS_MAX {
-                    if self.is_settled_for(&rest.slots) {
-                        return None;
-                    }
-                    rest.most = view.index.shorter(&matched);
-                    break;
-                }
+                unseen.longest = view.index.shorter(&matched);
             }
         }
-        Some(rest)
+        Some(unseen)
     }
 
-    /// Whether nobody who has no more of the prompt than this can offer less.
+    /// Prices the unseen holders of one prefix, group by group; returns whether the last group was not full, so that every
+    /// holder has been seen.
+    #[inline]
+    fn price_holders_of(
+        &mut self,
+        matched: PrefixMatch,
+        unseen: &mut ReplicaSet,
+        rounds: &mut usize,
+    ) -> bool {
+        let view = self.cost_model.view;
+        let match_cost = MatchCost::of(matched, self.query, view);
+        let mut holders = view.index.all_targets(&matched);
+        while *rounds > 0 {
+            let group = holders.by_ref().filter(|holder| unseen.set(*holder, false));
+            let mut least_loaded = LeastLoaded::default();
+            let mut count = 0;
+            for holder in group.take(HOLDERS_MAX) {
+                least_loaded.enter(view.replicas.rank(holder));
+                count += 1;
+            }
+            if count == 0 {
+                return false;
+            }
+            *rounds -= 1;
+            for holder in least_loaded.replicas().take(count) {
+                self.price(holder, &match_cost);
+            }
+            if count < HOLDERS_MAX {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether no replica that holds at most so many blocks can cost less than the best candidate.
     fn is_settled(&self, depth: usize) -> bool {
-        let candidate = self.candidate.as_ref();
-        candidate
-            .is_some_and(|candidate| self.cost_model.floor(self.query, depth) >= candidate.cost)
+        let bound =
+            |best: &CandidateCost| self.cost_model.lower_bound(self.query, depth) >= best.cost;
+        self.best.as_ref().is_some_and(bound)
     }
 
-    /// Whether that is so of all these, since none of them has even the landmark. The next one to have anything need not be
-    /// searched for then, which waits for the memory twice.
-    fn is_settled_for(&self, rest: &ReplicaSet) -> bool {
+    /// Whether none of these can cost less, since none holds even the landmark. This check needs no search for the next
+    /// shorter match, which would wait for the memory twice.
+    fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
         let index = self.cost_model.view.index;
         self.query.landmark.is_some_and(|landmark| {
-            self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, rest)
+            self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, unseen)
         })
     }
 
-    fn ask_where_the_session_was(&mut self) {
+    fn price_last_of_session(&mut self) {
         let (query, view) = (self.query, self.cost_model.view);
-        // One that was asked already offers the same again.
-        if let Some(slot) = query.session_at
-            && view.candidates.contains(slot)
-            && !self.visited.contains(&slot)
+        if let Some(replica) = query.session_at
+            && view.candidates.contains(replica)
+            && !self.priced.contains(&replica)
         {
             let blocks = query.request.fingerprint.blocks();
-            let matched = view.index.deepest_of_within(blocks, &query.known, slot);
-            self.consider(slot, &MatchCost::of(matched, query, view));
+            let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+            self.price(replica, &MatchCost::of(matched, query, view));
         }
     }
 
-    /// Those with least to do of whoever is left.
-    fn ask_idle(&mut self, rest: &Rest) {
+    fn price_least_loaded(&mut self, unseen: &Unseen) {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
         let least = view.replicas.by_load().take(LEAST_MAX);
-        let idle = least.filter(|slot| rest.slots.contains(*slot));
+        let idle = least.filter(|replica| unseen.replicas.contains(*replica));
         let mut match_cost: Option<MatchCost> = None;
-        for slot in idle.take(EACH_MAX) {
-            let matched = view.index.deepest_of_within(blocks, &rest.most, slot);
+        for replica in idle.take(EACH_MAX) {
+            let matched = view
+                .index
+                .deepest_of_within(blocks, &unseen.longest, replica);
             let same = match_cost.filter(|match_cost| match_cost.matched == matched);
             let match_cost =
                 match_cost.insert(same.unwrap_or_else(|| MatchCost::of(matched, query, view)));
-            self.consider(slot, match_cost);
+            self.price(replica, match_cost);
         }
     }
 
-    fn consider(&mut self, slot: ReplicaIndex, match_cost: &MatchCost) {
-        self.visited.push(slot);
-        let candidate =
-            self.cost_model
-                .better_offer(self.query, slot, match_cost, self.candidate.as_ref());
-        self.candidate = candidate.or(self.candidate);
+    fn price(&mut self, replica: ReplicaIndex, match_cost: &MatchCost) {
+        self.priced.push(replica);
+        let best = self.best.as_ref();
+        let cheaper = self
+            .cost_model
+            .price_below(self.query, replica, match_cost, best);
+        self.best = cheaper.or(self.best);
     }
 }
 
-/// Of the trusted replicas that are busy, the one that has most of the prompt, with what it costs to wait for it.
-pub(super) fn home_of(
+/// The affinity replica of a request, with the cost of waiting for it: of the trusted replicas that are busy, the cheapest
+/// that holds the longest prefix.
+pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
 ) -> Option<CandidateCost> {
@@ -217,19 +241,19 @@ pub(super) fn home_of(
     view.index
         .targets(&matched, busy)
         .take(EACH_MAX)
-        .map(|slot| {
-            let wait_s = wait_s(slot, view).max(DISTRUST * query.waited.delayed_s);
-            cost_model.offer_of(query, slot, &match_cost, query.waited.after(wait_s))
+        .map(|replica| {
+            let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
+            cost_model.price_match(query, replica, &match_cost, query.waited.after(wait_s))
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-/// How long until a replica can be sent a request, beyond its backlog, behind those that wait for it already.
+/// How long until a replica can be sent a request, beyond its queued prefill and behind the requests that wait for it.
 #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
-fn wait_s(slot: ReplicaIndex, view: &View<'_>) -> f64 {
-    let ahead = view.queue.preferring(slot) as f64;
-    let outstanding = f64::from(load_key(view, slot).0).max(1.0);
-    let turn = if view.replicas.is_full(slot) {
+fn wait_s(replica: ReplicaIndex, view: &View<'_>) -> f64 {
+    let ahead = view.queue.preferring(replica) as f64;
+    let outstanding = f64::from(load_key(view, replica).0).max(1.0);
+    let turn = if view.replicas.is_full(replica) {
         view.service_s.unwrap_or(SERVICE_S) / outstanding
     } else {
         WAIT_S_MIN + view.replicas.work_s(view.now)

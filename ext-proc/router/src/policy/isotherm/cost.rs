@@ -1,74 +1,72 @@
-//! What it costs to send a request to a replica, in seconds, to it and to others.
+//! The cost of sending a request to a replica, in seconds, to the request and to others.
 //!
-//! With *t* the time to first token (what the request has waited, the replica's backlog, a wait for memory, its own uncached
-//! prompt) and *w* the part of it that its uncached prompt takes:
+//! With *t* the time to first token (what the request has waited, the replica's queued prefill, a wait for memory, its own
+//! uncached prompt) and *w* the part of it that the uncached prompt takes:
 //!
 //! ```text
-//! cost = t + 6 slo L(t / slo)            its own wait, dearer the nearer it comes to what is wanted, dear beyond that
-//!      + w (outstanding / 2 + q + v)     every answer that the replica is writing stalls for w; q prompts wait for w, and v
-//!      + s u / (1 - u) / 2               its own answer stalls, too, for prompts that come after it
-//!      + (s + theirs) / 10               a fuller batch writes slower: its answer, and all others a little
+//! cost = t + 6 slo L(t / slo)            the request's own wait, dearer the nearer it comes to the SLO
+//!      + w (outstanding / 2 + q + v)     every answer that the replica writes stalls for w; q prompts wait for w, and v
+//!      + s u / (1 - u) / 2               the request's own answer stalls for later prompts
+//!      + (s + theirs) / 10               a larger batch writes slower: this answer, and all others a little
 //!
 //! L(x) = x^3 up to 1, then straight on: 3 x - 2
-//! q = min(16, rate x (backlog + w) / (1 - min(0.95, utilisation)))  prompts that come while the replica is busy
-//! v = queue / replicas x (1 + 18 min(1, waited / slo)^2)    those that wait here, at what a second costs this one
-//! s = how long its answer takes to write, u = the share of its time that this replica computes prompts (0.7 at most)
+//! q = min(16, rate x (queued prefill + w) / (1 - min(0.95, utilisation)))   prompts that arrive while the replica is busy
+//! v = queue / replicas x (1 + 18 min(1, waited / slo)^2)    queued requests, at what a second costs this one
+//! s = time to write the answer, u = the share of its time that the replica computes prompts (0.7 at most)
 //! ```
 //!
-//! The second line is what other policies leave out. A second of prefill on a replica that writes 30 answers costs 30
-//! seconds of other people's time; that is why a warm cache is worth much more than the time to first token that it
-//! saves, and how much more follows from the load at hand. Without v, a request that is about to be late takes any replica
-//! and computes all of its prompt there, which makes the next ones late: a queue that has grown goes on growing. The third
-//! line is the other half of the second: short prompts gather where few are computed, away from long ones.
+//! Other policies leave out the second line. A second of prefill on a replica that writes 30 answers costs 30 seconds of
+//! other requests' time, which makes a warm cache worth much more than the time to first token that it saves. Without v,
+//! a request that is about to be late takes any replica and computes its whole prompt there, and a long queue grows. The
+//! third line is the other half of the second: short prompts gather on replicas that compute few.
 //!
-//! L goes on straight because a late request must not become a desperate one: with a cube throughout, one that is three times
-//! too late outweighs everybody who can still be in time.
+//! L is linear above 1. With a cube throughout, a request that is three times too late would outweigh all requests that can
+//! still be in time.
 
 use super::query::{CandidateQuery, MatchCost, WaitTimes};
 use crate::index::PrefixMatch;
 use crate::policy::{View, load_key, uncached_tokens};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// What a time to first token that is just as long as is wanted costs, beyond itself, in such times.
+/// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
 const LATENESS: f64 = 6.0;
-/// What a second counts by which an answer stalls that is being written, next to a second before the first token.
+/// Weight of a second by which a running answer stalls, next to a second before the first token.
 const STALLED: f64 = 0.5;
-/// No replica is taken to compute prompts for a larger share of its time: a rate over some seconds is a rough one.
+/// Bound on the share of its time that a replica is taken to compute prompts, since a rate over some seconds is rough.
 const COMPUTING_MAX: f64 = 0.7;
-/// The most other prompts that are counted as delayed.
+/// Bound on the number of prompts that are counted as delayed.
 const DELAYED_MAX: f64 = 16.0;
-/// What a second counts by which a fuller batch writes slower, next to a second before the first token.
+/// Weight of a second by which a larger batch writes slower, next to a second before the first token.
 const WRITING: f64 = 0.1;
-/// No pool is taken to be busier than this.
+/// Bound on the utilisation of a pool.
 const UTILISATION_MAX: f64 = 0.95;
-/// More than rounding can change of a cost, as a share of it.
+/// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING: f64 = 1e-9;
-/// A request that ends gives back only what it does not share, and those that stay grow: how many times longer memory takes
-/// to come free than if each gave back its share at once.
+/// How many times longer memory takes to come free than if each request gave back its share when it ends. Requests share
+/// blocks, and running ones grow.
 const MEMORY: f64 = 10.0;
 
-/// What is the same for all offers of one question: the pool's load, looked up once.
+/// The cost of candidates under the pool's load, which is looked up once for each selection.
 #[derive(Debug)]
 pub(super) struct CostModel<'a> {
     pub(super) view: &'a View<'a>,
-    /// Trusted replicas that are not available.
+    /// The trusted replicas that are not available.
     pub(super) busy: ReplicaSet,
-    /// Prompts that make each other wait, for each second that a replica is busy.
+    /// Prompts delayed for each second that a replica is busy.
     delayed_per_busy_s: f64,
-    /// Requests that wait here for each replica.
+    /// Queued requests for each replica of the pool.
     waiting_for_each: f64,
 }
 
-/// What it costs to send a request to a replica.
+/// A replica with the cost of sending a request to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateCost {
-    /// The replica.
-    pub(super) slot: ReplicaIndex,
-    /// What it costs, in seconds.
+    pub(super) replica: ReplicaIndex,
+    /// Cost, in seconds.
     pub(super) cost: f64,
-    /// Time to first token from when it is sent, in seconds.
+    /// Time from dispatch to the first token, in seconds.
     pub(super) ttft_s: f64,
-    /// What the replica has of the prompt.
+    /// The prefix of the prompt that the replica holds.
     pub(super) matched: PrefixMatch,
 }
 
@@ -88,106 +86,107 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// What a replica offers of which it is not known yet what it has of the prompt.
-    pub(super) fn candidate(
-        &self,
-        query: &CandidateQuery<'_>,
-        slot: ReplicaIndex,
-    ) -> CandidateCost {
+    /// Prices a replica whose match is not known yet.
+    pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
         let index = self.view.index;
-        let matched = index.deepest_of_within(blocks, &query.known, slot);
+        let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
-        self.offer_of(query, slot, &match_cost, query.waited)
+        self.price_match(query, replica, &match_cost, query.waited)
     }
 
-    /// What one offers that has this of the prompt, when it is sent the request after so long.
-    pub(super) fn offer_of(
+    /// Prices a replica with a known match, for a request that is sent after these waits.
+    pub(super) fn price_match(
         &self,
         query: &CandidateQuery<'_>,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         match_cost: &MatchCost,
         waited: WaitTimes,
     ) -> CandidateCost {
-        let tokens = match_cost.uncached_on(slot, query, self.view);
-        self.priced(slot, match_cost.matched, tokens, waited)
+        let tokens = match_cost.uncached_on(replica, query, self.view);
+        self.priced(replica, match_cost.matched, tokens, waited)
     }
 
-    /// The same of one that is sent it now, unless that costs no less than the `other` offer.
-    pub(super) fn better_offer(
+    /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
+    pub(super) fn price_below(
         &self,
         query: &CandidateQuery<'_>,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         match_cost: &MatchCost,
         other: Option<&CandidateCost>,
     ) -> Option<CandidateCost> {
-        let tokens = match_cost.uncached_on(slot, query, self.view);
-        let costs = self.costs(slot, tokens, query.waited);
+        let tokens = match_cost.uncached_on(replica, query, self.view);
+        let costs = self.costs(replica, tokens, query.waited);
         if other.is_some_and(|other| costs.least() >= other.cost) {
             return None;
         }
-        let candidate = self.offer_at(&costs, slot, match_cost.matched);
+        let candidate = self.complete(&costs, replica, match_cost.matched);
         (other.is_none_or(|other| candidate.cost < other.cost)).then_some(candidate)
     }
 
-    /// What the replica would offer if it had this of the prompt and nothing that only it can have.
-    pub(super) fn offer_of_another(
+    /// Prices the replica as if it held this prefix, and neither an answer nor the session.
+    pub(super) fn price_prefix_alone(
         &self,
         query: &CandidateQuery<'_>,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         matched: PrefixMatch,
     ) -> CandidateCost {
         let tokens = uncached_tokens(query.request, matched.depth);
-        self.priced(slot, matched, tokens, query.waited)
+        self.priced(replica, matched, tokens, query.waited)
     }
 
-    /// What it costs to have a replica compute so many tokens, after so long.
+    /// Prices a replica that has so many tokens to compute.
     fn priced(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         matched: PrefixMatch,
         tokens: f64,
         waited: WaitTimes,
     ) -> CandidateCost {
-        let costs = self.costs(slot, tokens, waited);
-        self.offer_at(&costs, slot, matched)
+        let costs = self.costs(replica, tokens, waited);
+        self.complete(&costs, replica, matched)
     }
 
-    fn offer_at(&self, costs: &Costs, slot: ReplicaIndex, matched: PrefixMatch) -> CandidateCost {
+    fn complete(
+        &self,
+        costs: &Costs,
+        replica: ReplicaIndex,
+        matched: PrefixMatch,
+    ) -> CandidateCost {
         let view = self.view;
         let computing = view
             .replicas
-            .utilisation_of(slot, view.now)
+            .utilisation_of(replica, view.now)
             .min(COMPUTING_MAX);
         CandidateCost {
-            slot,
+            replica,
             cost: costs.with_stalls(costs.own_s * computing / (1.0 - computing)),
             ttft_s: costs.ttft_s,
             matched,
         }
     }
 
-    /// All but what this replica's share of time says, which takes longest to work out.
-    fn costs(&self, slot: ReplicaIndex, tokens: f64, waited: WaitTimes) -> Costs {
+    /// The parts of the cost, but for stalls, which take longest to work out.
+    fn costs(&self, replica: ReplicaIndex, tokens: f64, waited: WaitTimes) -> Costs {
         let view = self.view;
         let replicas = view.replicas;
-        let work_s = replicas.prefill_s(slot, tokens);
+        let work_s = replicas.prefill_s(replica, tokens);
         let service_s = view.service_s.unwrap_or_default();
-        let memory_s = MEMORY * replicas.memory_wait_s(slot, tokens, service_s);
-        let outstanding = f64::from(load_key(view, slot).0);
+        let memory_s = MEMORY * replicas.memory_wait_s(replica, tokens, service_s);
+        let outstanding = f64::from(load_key(view, replica).0);
         let work = Work {
             work_s,
-            busy_s: replicas.backlog_s(slot, view.now) + work_s,
-            ttft_s: replicas.ttft_s(slot, tokens, view.now) + memory_s,
+            busy_s: replicas.backlog_s(replica, view.now) + work_s,
+            ttft_s: replicas.ttft_s(replica, tokens, view.now) + memory_s,
             outstanding,
-            writing_s: replicas.writing_s(slot, outstanding),
+            writing_s: replicas.writing_s(replica, outstanding),
         };
         self.costs_of(&work, waited)
     }
 
-    /// Any replica costs at least this that has no more of the prompt than so much: an idle one, as fast as the fastest. More of
-    /// anything never makes the sum less, and what rounding may is taken off.
-    pub(super) fn floor(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
+    /// A lower bound on the cost of any replica that holds at most so many blocks: that of an idle replica as fast as the
+    /// fastest. Every part of the cost is monotonic, and rounding errors are subtracted.
+    pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let view = self.view;
         let tokens = query.uncached_at_least(depth, view);
         let latency = view.replicas.fastest();
@@ -218,43 +217,43 @@ impl<'a> CostModel<'a> {
     }
 }
 
-/// What a replica has to do for a request.
+/// The work of a replica for a request.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    /// How long its prompt takes.
+    /// Time to compute the prompt.
     work_s: f64,
-    /// How long the replica is busy then.
+    /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
     ttft_s: f64,
-    /// How many other requests it has.
+    /// Requests in flight on the replica.
     outstanding: f64,
-    /// How long the answer takes to write, and by how much those of the others take longer for it.
+    /// Time to write the answer, and the time by which it slows the other answers down.
     writing_s: (f64, f64),
 }
 
-/// What an offer's cost is made of.
+/// The parts of a cost.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     ttft_s: f64,
-    /// How long its answer takes to write, in seconds.
+    /// Time to write the answer.
     own_s: f64,
     waits: f64,
     writing: f64,
 }
 
 impl Costs {
-    /// How much it is at least: stalls are never less than none, and rounding keeps that.
+    /// The cost without stalls, which is a lower bound of it.
     fn least(&self) -> f64 {
         self.waits + self.writing
     }
 
-    /// How much it is when its answer stalls for so long.
+    /// The cost when the answer stalls for so long.
     fn with_stalls(&self, stalled_s: f64) -> f64 {
         self.waits + STALLED * stalled_s + self.writing
     }
 }
 
-/// What a time to first token costs the request itself.
+/// The cost of a time to first token to the request itself.
 fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     let slo_s = view.ttft_slo_s;
     if slo_s <= 0.0 {
@@ -269,7 +268,7 @@ fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     ttft_s + LATENESS * slo_s * lateness
 }
 
-/// What one more second costs a request that has waited so long.
+/// The cost of one more second to a request that has waited so long.
 fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
     if view.ttft_slo_s <= 0.0 {
         return 1.0;

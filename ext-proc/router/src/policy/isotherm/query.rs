@@ -1,4 +1,4 @@
-//! What is asked: a request, with what is looked up once for all offers to it.
+//! A request in search of a replica, with the lookups that all candidates share.
 
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, uncached_tokens};
@@ -9,13 +9,21 @@ use crate::{Request, Time};
 /// How long a request has waited, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitTimes {
-    /// In all.
+    /// Time since the request arrived.
     pub(super) waited_s: f64,
-    /// For one replica although others were free.
+    /// Time that the request has waited for a particular replica while others were free.
     pub(super) delayed_s: f64,
 }
 
 impl WaitTimes {
+    /// The wait of the request that a view is made for.
+    pub(super) fn of_view(view: &View<'_>) -> Self {
+        Self {
+            waited_s: view.waited_s,
+            delayed_s: view.delayed_s,
+        }
+    }
+
     fn of(queued: &QueuedRequest, now: Time) -> Self {
         let since = |then: Time| now.since(then).as_secs_f64();
         Self {
@@ -24,7 +32,7 @@ impl WaitTimes {
         }
     }
 
-    /// The same, so much later.
+    /// These waits after another `wait_s` seconds.
     pub(super) fn after(self, wait_s: f64) -> Self {
         Self {
             waited_s: self.waited_s + wait_s,
@@ -33,31 +41,31 @@ impl WaitTimes {
     }
 }
 
-/// A request, with what is the same for all offers to it: looked up once.
+/// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateQuery<'a> {
     pub(super) request: &'a Request,
     pub(super) waited: WaitTimes,
-    /// The longest prefix of its prompt that anybody has.
+    /// The longest prefix of the prompt that any replica holds.
     pub(super) known: PrefixMatch,
-    /// A prefix that is much shorter, where somebody has it: whoever has not even that has next to nothing.
+    /// A much shorter prefix, where a replica holds it. A replica without it holds next to nothing.
     pub(super) landmark: Option<PrefixMatch>,
-    /// Where its session was last.
+    /// The replica that served the session last.
     pub(super) session_at: Option<ReplicaIndex>,
 }
 
 impl<'a> CandidateQuery<'a> {
     pub(super) fn new(request: &'a Request, waited: WaitTimes, view: &View<'_>) -> Self {
         let blocks = request.fingerprint.blocks();
-        // All of this waits for memory, and none needs to wait for the other: where a session was last, there it mostly goes.
+        // These lookups wait for memory, but not for each other. Most requests return to the last replica of their session.
         if let Some(session) = request.session {
             view.sessions.prefetch(session);
         }
         view.index.prefetch_known(blocks);
         let session_at = last_of(request, view);
-        if let Some(slot) = session_at {
-            view.replicas.prefetch(slot);
-            view.index.prefetch_target(slot);
+        if let Some(replica) = session_at {
+            view.replicas.prefetch(replica);
+            view.index.prefetch_target(replica);
         }
         let landmark = view.index.landmark(blocks);
         let known = view.index.find_known(blocks);
@@ -70,7 +78,7 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// The same for one that waits, which was asked before.
+    /// A query for a queued request, which starts at the match of the last one.
     pub(super) fn again(queued: &'a QueuedRequest, view: &View<'_>) -> Self {
         let request = &queued.request;
         let session_at = last_of(request, view);
@@ -86,8 +94,8 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// Nobody has fewer tokens to compute than this who has no more of the prompt than so much: an answer is expected to be no
-    /// longer than the longest, and a session to leave no more behind than any.
+    /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute, given the longest answer and
+    /// the largest share that a session leaves.
     pub(super) fn uncached_at_least(&self, depth: usize, view: &View<'_>) -> f64 {
         let uncached = uncached_tokens(self.request, depth);
         let unseen = self
@@ -102,13 +110,13 @@ fn last_of(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
     view.replicas.slot_of(replica)
 }
 
-/// What is the same for all that have equally much of a prompt.
+/// The work that is the same for all replicas with the same match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchCost {
     pub(super) matched: PrefixMatch,
-    /// How many tokens they have to compute, by that alone.
+    /// Tokens to compute beyond the match.
     uncached: f64,
-    /// The one that also holds the answer to an earlier prompt that this one goes on from, and how much of it is expected.
+    /// The replica that also holds the answer to an earlier prompt, which this one continues, and its expected tokens.
     answer: Option<(ReplicaIndex, f64)>,
 }
 
@@ -125,18 +133,18 @@ impl MatchCost {
         }
     }
 
-    /// How many tokens this one has to compute, by estimate.
+    /// Estimated tokens that this replica has to compute.
     pub(super) fn uncached_on(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         query: &CandidateQuery<'_>,
         view: &View<'_>,
     ) -> f64 {
         let answer = match self.answer {
-            Some((at, expected)) if at == slot => expected,
+            Some((at, expected)) if at == replica => expected,
             Some(_) | None => 0.0,
         };
-        let unseen = if query.session_at == Some(slot) {
+        let unseen = if query.session_at == Some(replica) {
             view.sessions.affinity_share()
         } else {
             0.0

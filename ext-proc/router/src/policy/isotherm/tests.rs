@@ -1,11 +1,11 @@
-//! The bounds that let a decision end early: with as few replicas as are all looked at, it is what asking each of them gives.
+//! The bounds that end a search early: with few enough replicas, the search agrees with pricing each of them.
 
 use core::time::Duration;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use proptest::prelude::*;
 
-use super::candidates::best_now;
+use super::candidates::cheapest_now;
 use super::cost::CostModel;
 use super::query::{CandidateQuery, WaitTimes};
 use crate::index::{AnswerKey, Answers, PrefixIndex, Sessions};
@@ -27,7 +27,7 @@ enum Op {
     /// It is sent this conversation, as long as that is then.
     Sent { conversation: u64, blocks: u32 },
     /// It was so many times as slow as others, and wrote an answer.
-    RequestMeasurement { slow: u32, answer: u32 },
+    Measured { slow: u32, answer: u32 },
     /// So much of its memory is in use.
     Probed { usage: f32 },
 }
@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0_u64..4, 1_u32..40)
             .prop_map(|(conversation, blocks)| Op::Sent { conversation, blocks }),
-        3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::RequestMeasurement { slow, answer }),
+        3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::Measured { slow, answer }),
         1 => (0.0_f32..1.0).prop_map(|usage| Op::Probed { usage }),
     ]
 }
@@ -62,16 +62,16 @@ impl Pool {
             now: Time::from_nanos(1),
         };
         for id in 0..REPLICAS {
-            let slot = pool.index.join().unwrap();
+            let index = pool.index.join().unwrap();
             let replica = Replica::new(ReplicaId(id), id.to_string());
-            pool.replicas.add(slot, replica, pool.now);
+            pool.replicas.add(index, replica, pool.now);
         }
         pool
     }
 
-    fn run(&mut self, slot: ReplicaIndex, op: &Op) {
+    fn run(&mut self, replica: ReplicaIndex, op: &Op) {
         self.now = self.now.after(Duration::from_millis(40));
-        let id = self.replicas.id_of(slot).unwrap();
+        let id = self.replicas.id_of(replica).unwrap();
         match *op {
             Op::Sent {
                 conversation,
@@ -79,15 +79,15 @@ impl Pool {
             } => {
                 let request = request(conversation, blocks);
                 let chain = request.fingerprint.blocks();
-                let matched = self.index.deepest_of(chain, slot);
+                let matched = self.index.deepest_of(chain, replica);
                 self.replicas
-                    .dispatched(slot, f64::from(blocks) * 50.0, self.now);
-                self.index.record(chain, slot, &matched);
+                    .dispatched(replica, f64::from(blocks) * 50.0, self.now);
+                self.index.record(chain, replica, &matched);
                 self.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
                 self.answers.record(key, id, blocks * 20);
             }
-            Op::RequestMeasurement { slow, answer } => {
+            Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
                 self.replicas.learn(
                     id,
@@ -157,30 +157,30 @@ fn request(conversation: u64, blocks: u32) -> Request {
 
 proptest! {
     #[test]
-    fn whoever_is_not_asked_would_not_have_offered_less(
+    fn no_replica_costs_less_than_the_selected_one(
         ops in prop::collection::vec((0..REPLICAS as u16, op()), 0..120),
         (conversation, blocks) in (0_u64..4, 1_u32..60),
         left_out in prop::option::of(0..REPLICAS as u16),
     ) {
         let mut pool = Pool::new();
-        for (slot, op) in &ops {
-            pool.run(ReplicaIndex(*slot), op);
+        for (replica, op) in &ops {
+            pool.run(ReplicaIndex(*replica), op);
         }
         let mut candidates = ReplicaSet::default();
-        for slot in pool.replicas.all() {
-            candidates.set(slot, left_out.is_none_or(|other| slot != ReplicaIndex(other)));
+        for replica in pool.replicas.all() {
+            candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
         let view = pool.view(&candidates);
         let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);
         let waited = WaitTimes { waited_s: view.waited_s, delayed_s: 0.0 };
         let query = CandidateQuery::new(&request, waited, &view);
-        let best = best_now(&query, &cost_model).unwrap();
-        for slot in candidates.iter() {
-            let candidate = cost_model.candidate(&query, slot);
+        let best = cheapest_now(&query, &cost_model).unwrap();
+        for replica in candidates.iter() {
+            let candidate = cost_model.price(&query, replica);
             prop_assert!(best.cost <= candidate.cost, "{best:?} of all, but {candidate:?}");
             for depth in candidate.matched.depth..=blocks as usize {
-                let floor = cost_model.floor(&query, depth);
+                let floor = cost_model.lower_bound(&query, depth);
                 prop_assert!(floor <= candidate.cost, "{floor} at {depth}, but {candidate:?}");
             }
         }

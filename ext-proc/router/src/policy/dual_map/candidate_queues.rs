@@ -1,7 +1,7 @@
-//! Who waits for which replica: a line for each, oldest first.
+//! A queue for each replica, of the requests that wait for it, oldest first.
 //!
-//! In the paper each engine has a queue of its own and requests are migrated between them. Here they wait in the router,
-//! each in the line of the candidate that it was given, so a move is an entry in a map and costs the engines nothing.
+//! In the paper each engine has a queue of its own, and requests migrate between them. Here requests wait in the router, so
+//! a move changes an entry of a map and costs the engines nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +12,33 @@ use crate::Time;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 
-/// One that waits.
+/// A queued request.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) arrived: Time,
-    /// The only replicas that may serve it, where it is restricted: those that existed when it came.
+    /// The replicas that may serve a restricted request, as of its arrival.
     pub(super) pinned: Option<Box<[ReplicaIndex]>>,
-    /// Its candidates, when it was put there.
+    /// Its candidates when it was enqueued.
     pub(super) pair: Pair,
-    /// In whose line it stands.
-    pub(super) slot: ReplicaIndex,
-    /// What that one has to compute of it, in tokens, when it was put there.
+    /// The candidate that it waits for.
+    pub(super) replica: ReplicaIndex,
+    /// Prompt tokens that this candidate has to compute, estimated when the request was enqueued.
     pub(super) tokens: f64,
 }
 
-/// The lines of all replicas.
+/// The queues of all replicas.
 #[derive(Debug, Default)]
 pub(super) struct CandidateQueues {
     entries: BTreeMap<QueueSeq, Entry>,
     seqs: BTreeMap<RequestId, QueueSeq>,
-    /// Those that have somebody.
-    lines: BTreeMap<ReplicaIndex, ReplicaQueue>,
+    /// The queues that are not empty.
+    queues: BTreeMap<ReplicaIndex, ReplicaQueue>,
 }
 
 #[derive(Debug, Default)]
 struct ReplicaQueue {
-    /// Who stands there, and what is to be computed of each, in tokens.
+    /// The queued requests, each with its tokens to compute.
     seqs: BTreeMap<QueueSeq, f64>,
     tokens: f64,
 }
@@ -49,7 +49,7 @@ impl CandidateQueues {
         &mut self,
         queued: &QueuedRequest,
         pair: Pair,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         tokens: f64,
     ) {
         let seq = queued.seq;
@@ -59,34 +59,34 @@ impl CandidateQueues {
             arrived: queued.arrived,
             pinned: queued.pinned.clone(),
             pair,
-            slot,
+            replica,
             tokens,
         };
         self.seqs.insert(entry.request.id, seq);
-        self.enter(seq, slot, tokens);
+        self.enter(seq, replica, tokens);
         self.entries.insert(seq, entry);
     }
 
     pub(super) fn remove(&mut self, seq: QueueSeq) {
         if let Some(entry) = self.entries.remove(&seq) {
             self.seqs.remove(&entry.request.id);
-            self.leave(seq, entry.slot);
+            self.leave(seq, entry.replica);
         }
     }
 
-    /// Its candidates are others now.
+    /// Replaces the candidates of a request.
     pub(super) fn pair(&mut self, seq: QueueSeq, pair: Pair) {
         if let Some(entry) = self.entries.get_mut(&seq) {
             entry.pair = pair;
         }
     }
 
-    /// From one line to another.
+    /// Moves a request to another replica's queue.
     pub(super) fn shift(&mut self, seq: QueueSeq, to: ReplicaIndex, tokens: f64) {
         let Some(entry) = self.entries.get_mut(&seq) else {
             return;
         };
-        let from = core::mem::replace(&mut entry.slot, to);
+        let from = core::mem::replace(&mut entry.replica, to);
         entry.tokens = tokens;
         self.leave(seq, from);
         self.enter(seq, to, tokens);
@@ -100,38 +100,38 @@ impl CandidateQueues {
         self.seqs.get(&id).copied()
     }
 
-    /// The oldest in a replica's line.
-    pub(super) fn first(&self, slot: ReplicaIndex) -> Option<QueueSeq> {
-        let line = self.lines.get(&slot)?;
-        line.seqs.first_key_value().map(|(seq, _)| *seq)
+    /// The oldest request of a replica's queue.
+    pub(super) fn first(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
+        let queue = self.queues.get(&replica)?;
+        queue.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
-    /// Who has somebody in its line.
-    pub(super) fn slots(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
-        self.lines.keys().copied()
+    /// The replicas whose queues are not empty.
+    pub(super) fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
+        self.queues.keys().copied()
     }
 
-    /// Everybody who waits.
+    /// All queued requests.
     pub(super) fn all(&self) -> impl Iterator<Item = QueueSeq> + '_ {
         self.entries.keys().copied()
     }
 
-    /// What a replica has to compute of those in its line, in tokens.
-    pub(super) fn tokens(&self, slot: ReplicaIndex) -> f64 {
-        self.lines.get(&slot).map_or(0.0, |line| line.tokens)
+    /// Tokens to compute of a replica's queue.
+    pub(super) fn tokens(&self, replica: ReplicaIndex) -> f64 {
+        self.queues.get(&replica).map_or(0.0, |queue| queue.tokens)
     }
 
-    /// The last ones of a replica's line, at most so many, the last one first: each with the tokens in front of it.
+    /// The last requests of a replica's queue, youngest first, each with the tokens in front of it.
     pub(super) fn last(
         &self,
-        slot: ReplicaIndex,
+        replica: ReplicaIndex,
         at_most: usize,
     ) -> impl Iterator<Item = (QueueSeq, &Entry, f64)> + '_ {
-        let mut ahead = self.tokens(slot);
-        self.lines
-            .get(&slot)
+        let mut ahead = self.tokens(replica);
+        self.queues
+            .get(&replica)
             .into_iter()
-            .flat_map(|line| line.seqs.iter().rev())
+            .flat_map(|queue| queue.seqs.iter().rev())
             .take(at_most)
             .filter_map(move |(seq, tokens)| {
                 ahead -= tokens;
@@ -139,11 +139,11 @@ impl CandidateQueues {
             })
     }
 
-    /// The tokens in front of one in its line, if no more than so many stand there.
+    /// Tokens in front of a request, if it is among the first `at_most` of its queue.
     pub(super) fn ahead_of(&self, seq: QueueSeq, at_most: usize) -> Option<f64> {
-        let line = self.lines.get(&self.entries.get(&seq)?.slot)?;
+        let queue = self.queues.get(&self.entries.get(&seq)?.replica)?;
         let mut ahead = 0.0;
-        for (other, tokens) in line.seqs.iter().take(at_most) {
+        for (other, tokens) in queue.seqs.iter().take(at_most) {
             if *other == seq {
                 return Some(ahead);
             }
@@ -152,21 +152,21 @@ impl CandidateQueues {
         None
     }
 
-    fn enter(&mut self, seq: QueueSeq, slot: ReplicaIndex, tokens: f64) {
-        let line = self.lines.entry(slot).or_default();
-        line.seqs.insert(seq, tokens);
-        line.tokens += tokens;
+    fn enter(&mut self, seq: QueueSeq, replica: ReplicaIndex, tokens: f64) {
+        let queue = self.queues.entry(replica).or_default();
+        queue.seqs.insert(seq, tokens);
+        queue.tokens += tokens;
     }
 
-    fn leave(&mut self, seq: QueueSeq, slot: ReplicaIndex) {
-        let Some(line) = self.lines.get_mut(&slot) else {
+    fn leave(&mut self, seq: QueueSeq, replica: ReplicaIndex) {
+        let Some(queue) = self.queues.get_mut(&replica) else {
             return;
         };
-        if let Some(tokens) = line.seqs.remove(&seq) {
-            line.tokens -= tokens;
+        if let Some(tokens) = queue.seqs.remove(&seq) {
+            queue.tokens -= tokens;
         }
-        if line.seqs.is_empty() {
-            self.lines.remove(&slot);
+        if queue.seqs.is_empty() {
+            self.queues.remove(&replica);
         }
     }
 }

@@ -1,0 +1,152 @@
+//! Arrivals: the decision on a new request, applied. A request may pass older ones only within the policy's bound.
+
+use core::cell::Cell;
+
+use super::Router;
+use super::decide::Routing;
+use crate::policy::{Dispatch, LOOKED_AT_MAX, PolicyEvent};
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::{Request, RequestId};
+
+impl Router {
+    pub(super) fn arrived(&mut self, request: Request) {
+        if self.is_known(request.id) {
+            return;
+        }
+        self.counters.arrived += 1;
+        let mut queued = self.received(request);
+        let mut routing = self.decide_at_once(&queued, self.availables());
+        if let Routing::Dispatch(dispatch) = routing {
+            routing = self.serve_overtaken_first(&queued, dispatch);
+        }
+        if let Routing::Dispatch(_) | Routing::Wait(_) = routing {
+            // The policy hears of the request afterwards, so that an explanation in advance is what happens.
+            let view = self.pool.view(self.pool.replicas.available());
+            let event = PolicyEvent::Arrival(&queued.request, &view);
+            self.policy.on_event(event);
+        }
+        if let Routing::Wait(preferred) = routing {
+            queued.preferred = preferred;
+            queued.delayed_since = preferred.map(|_| self.pool.now);
+            routing = self.decide_on_wait(&queued, preferred, self.availables());
+        }
+        self.apply(queued, routing);
+    }
+
+    fn apply(&mut self, queued: QueuedRequest, routing: Routing) {
+        match routing {
+            Routing::Dispatch(dispatch) => self.dispatch(queued, dispatch),
+            Routing::Forward(target) => self.forward(queued, &target),
+            Routing::Reject(reason) => {
+                if reason == crate::RejectReason::RegionFull {
+                    self.counters.forwarded_in_rejected += 1;
+                }
+                self.reject(queued.request.id, reason);
+            }
+            Routing::Wait(_) => {
+                self.counters.queued += 1;
+                self.enqueue(queued);
+            }
+        }
+    }
+
+    fn is_known(&self, id: RequestId) -> bool {
+        let pool = &self.pool;
+        pool.queue.contains(id) || pool.in_flight.contains_key(&id) || pool.forwarded.contains(id)
+    }
+
+    /// Counts an arriving request by its origin. A request that a peer returned gets its old place in the order of arrival.
+    fn received(&mut self, request: Request) -> QueuedRequest {
+        let returned = self.receive(&request);
+        let (seq, arrived) =
+            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
+        self.queued(request, seq, arrived, returned.is_some())
+    }
+
+    /// A request before it waits.
+    pub(super) fn queued(
+        &self,
+        request: Request,
+        seq: QueueSeq,
+        arrived: crate::Time,
+        has_returned: bool,
+    ) -> QueuedRequest {
+        QueuedRequest {
+            seq,
+            arrived,
+            overtaken: 0,
+            pinned: self.pinned(&request),
+            has_returned,
+            preferred: None,
+            delayed_since: None,
+            known: Cell::default(),
+            request,
+        }
+    }
+
+    /// Serves the queued requests that an arrival must not overtake on its replica, and decides on the arrival anew after
+    /// each. The last dispatch overtakes the requests that are left, which chose to wait.
+    fn serve_overtaken_first(
+        &mut self,
+        arriving: &QueuedRequest,
+        mut dispatch: Dispatch,
+    ) -> Routing {
+        while self.pool.queue.len() > 0 {
+            let max_overtakes = self.policy.rules().max_overtakes;
+            let Some(seq) = self.entitled_before(dispatch, max_overtakes) else {
+                self.pool.queue.count_overtakes(
+                    QueueSeq::LAST,
+                    dispatch.replica,
+                    LOOKED_AT_MAX,
+                    max_overtakes,
+                );
+                break;
+            };
+            let available = self.pool.replicas.available();
+            let entitled = self.pool.queue.get(seq);
+            let routing = entitled.map(|queued| self.route(queued, true, available));
+            let Some(Routing::Dispatch(entitled)) = routing else {
+                return Routing::Wait(None);
+            };
+            self.dispatch_queued(seq, entitled);
+            dispatch = match self.route(arriving, false, self.pool.replicas.available()) {
+                Routing::Dispatch(dispatch) => dispatch,
+                waiting => return waiting,
+            };
+        }
+        Routing::Dispatch(dispatch)
+    }
+
+    /// The queued request that must go to this replica first: one at the overtake limit, or the oldest when too many wait.
+    fn entitled_before(&self, dispatch: Dispatch, max_overtakes: u32) -> Option<QueueSeq> {
+        let queue = &self.pool.queue;
+        let mut older = queue.within_slo(dispatch.replica).map(|(seq, _)| seq);
+        let oldest = older.next();
+        let is_crowded = |_: &QueueSeq| older.nth(max_overtakes as usize - 1).is_some();
+        let too_many = oldest.filter(is_crowded);
+        queue.at_overtake_limit(dispatch.replica).or(too_many)
+    }
+
+    /// Dispatches a queued request, which overtakes the older ones that could have gone to its replica.
+    pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
+        let max_overtakes = self.policy.rules().max_overtakes;
+        self.pool
+            .queue
+            .count_overtakes(seq, dispatch.replica, LOOKED_AT_MAX, max_overtakes);
+        if let Some(queued) = self.dequeue(seq) {
+            self.dispatch(queued, dispatch);
+        }
+    }
+
+    fn enqueue(&mut self, queued: QueuedRequest) {
+        let view = self.pool.view(self.pool.replicas.available());
+        self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
+        self.pool.queue.push(queued);
+    }
+
+    pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
+        let queued = self.pool.queue.remove(seq)?;
+        self.policy.on_event(PolicyEvent::Dequeue(seq));
+        Some(queued)
+    }
+}

@@ -1,0 +1,168 @@
+//! Decisions: where a request goes, whether it waits, and why it is rejected. Nothing here changes the pool.
+//!
+//! [`Router::decide`] serves arrivals and explanations alike, in two halves. The first half finds a replica or a warmer peer.
+//! The second half is for a request that would wait: a peer, any free replica instead of a rejection, a rejection, or the
+//! queue.
+
+use super::Router;
+use crate::forwarding::ForwardTarget;
+use crate::policy::{Dispatch, Selection, View, least_loaded};
+use crate::queue::QueuedRequest;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{Reason, RejectReason, Request, Scope};
+
+/// The decision on a request.
+pub(super) enum Routing {
+    Dispatch(Dispatch),
+    Forward(ForwardTarget),
+    Reject(RejectReason),
+    /// The request waits, for this replica or for any.
+    Wait(Option<ReplicaIndex>),
+}
+
+/// The replicas and peers that are available at the time of a decision.
+#[derive(Clone, Copy)]
+pub(super) struct Availables<'a> {
+    pub(super) replicas: &'a ReplicaSet,
+    pub(super) peers: &'a ReplicaSet,
+}
+
+impl Router {
+    pub(super) fn availables(&self) -> Availables<'_> {
+        Availables {
+            replicas: self.pool.replicas.available(),
+            peers: self.pool.peers.available(),
+        }
+    }
+
+    /// Decides on a request as if it arrived.
+    pub(super) fn decide(&self, queued: &QueuedRequest, at: Availables<'_>) -> Routing {
+        match self.decide_at_once(queued, at) {
+            Routing::Wait(preferred) => self.decide_on_wait(queued, preferred, at),
+            decided => decided,
+        }
+    }
+
+    /// Decides on an arriving request before it would wait.
+    pub(super) fn decide_at_once(&self, queued: &QueuedRequest, at: Availables<'_>) -> Routing {
+        if let Some(reason) = self.rejection(queued) {
+            return Routing::Reject(reason);
+        }
+        if let Some(target) = self.find_warmer_peer(&queued.request, at) {
+            return Routing::Forward(target);
+        }
+        self.route(queued, false, at.replicas)
+    }
+
+    /// Decides on an arriving request that would wait.
+    pub(super) fn decide_on_wait(
+        &self,
+        queued: &QueuedRequest,
+        preferred: Option<ReplicaIndex>,
+        at: Availables<'_>,
+    ) -> Routing {
+        let rejection = self.wait_rejection(queued);
+        // A free replica that the policy did not select is better than a rejection.
+        if rejection.is_some()
+            && let Routing::Dispatch(dispatch) = self.route(queued, true, at.replicas)
+        {
+            return Routing::Dispatch(dispatch);
+        }
+        if let Some(target) = self.find_peer(queued, self.pool.queue.len(), at) {
+            return Routing::Forward(target);
+        }
+        rejection.map_or(Routing::Wait(preferred), Routing::Reject)
+    }
+
+    /// Routes a request to one of the available replicas that may serve it. A request that `must_go` does not wait for a
+    /// particular replica.
+    pub(super) fn route(
+        &self,
+        queued: &QueuedRequest,
+        must_go: bool,
+        available: &ReplicaSet,
+    ) -> Routing {
+        let allowed = allowed(queued.pinned.as_deref(), available);
+        let candidates = allowed.as_ref().unwrap_or(available);
+        if candidates.is_empty() {
+            return Routing::Wait(None);
+        }
+        let now = self.pool.now;
+        let since = queued.delayed_since.unwrap_or(now);
+        let view = View {
+            waited_s: now.since(queued.arrived).as_secs_f64(),
+            delayed_s: now.since(since).as_secs_f64(),
+            ..self.pool.view(candidates)
+        };
+        let preferred = match self.policy.select_replica(&queued.request, &view) {
+            Some(Selection::Dispatch(dispatch)) if candidates.contains(dispatch.replica) => {
+                return Routing::Dispatch(dispatch);
+            }
+            Some(Selection::WaitFor(replica)) => Some(replica),
+            Some(Selection::Dispatch(_)) | None => None,
+        };
+        match least_loaded(&view, &[]).filter(|_| must_go) {
+            Some(replica) => Routing::Dispatch(Dispatch {
+                replica,
+                reason: Reason::LeastLoaded,
+                matched: None,
+            }),
+            None => Routing::Wait(preferred),
+        }
+    }
+
+    /// The reason for which a request cannot be served at all.
+    fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+        let is_empty = self.pool.replicas.staying().is_empty();
+        if self.pool.is_shutting_down {
+            Some(RejectReason::ShuttingDown)
+        } else if is_empty && !self.may_be_served_elsewhere(&queued.request) {
+            Some(RejectReason::NoReplica)
+        } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
+            Some(RejectReason::EmptySubset)
+        } else {
+            None
+        }
+    }
+
+    /// The reason for which an arriving request may not wait. A request that returns from a peer keeps its place in a full
+    /// queue, but it may return too late.
+    fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+        let limits = &self.pool.config.queue;
+        let length = self.pool.queue.len();
+        let forwarded_max =
+            usize::try_from(self.pool.config.region.queue_max).unwrap_or(usize::MAX);
+        if queued.request.scope == Scope::Forwarded && length > forwarded_max {
+            Some(RejectReason::RegionFull)
+        } else if queued.arrived.after(limits.wait_max) <= self.pool.now {
+            Some(RejectReason::WaitedTooLong)
+        } else if !queued.has_returned && length >= limits.length_max {
+            Some(RejectReason::QueueFull)
+        } else {
+            None
+        }
+    }
+
+    /// The replicas that the gateway restricts a request to, as far as they take new requests.
+    pub(super) fn pinned(&self, request: &Request) -> Option<Box<[ReplicaIndex]>> {
+        let subset = request.subset.as_deref()?;
+        let replicas = &self.pool.replicas;
+        let mut pinned: Vec<ReplicaIndex> = subset
+            .iter()
+            .filter_map(|id| replicas.slot_of(*id))
+            .filter(|replica| replicas.staying().contains(*replica))
+            .collect();
+        pinned.sort_unstable();
+        pinned.dedup();
+        Some(pinned.into())
+    }
+}
+
+/// The members of a set that a restricted request may go to.
+pub(super) fn allowed(pinned: Option<&[ReplicaIndex]>, among: &ReplicaSet) -> Option<ReplicaSet> {
+    let mut allowed = ReplicaSet::default();
+    for replica in pinned? {
+        allowed.set(*replica, among.contains(*replica));
+    }
+    Some(allowed)
+}
