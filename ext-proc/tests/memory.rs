@@ -1,4 +1,4 @@
-//! What ten thousand waiting requests cost: the real program, real streams, fingerprints of long prompts.
+//! Memory of ten thousand queued requests: the real program, real streams, fingerprints of long prompts.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
@@ -28,11 +28,11 @@ use tonic::transport::{Channel, Endpoint};
 
 const WAITING: u64 = 10_000;
 
-/// The most memory that the process may have resident then, in KiB.
+/// Limit of resident memory with all requests queued, in KiB.
 const RESIDENT_KIB_MAX: u64 = 300 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_waiting_requests_fit_into_300_mb() {
+async fn ten_thousand_queued_requests_fit_into_300_mb() {
     // A replica with a request in its own queue takes no other.
     let engine = FakeEngine::start(vllm(1)).await;
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ impl Service {
                 break;
             }
         }
-        // Nobody blocks on a pipe that is read to its end.
+        // A pipe that is read to its end blocks no writer.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             process,

@@ -112,7 +112,7 @@ fn traffic(pool: &Arc<Pool>) {
 }
 
 #[tokio::test]
-async fn a_trace_has_the_shape_of_the_traffic_and_ids_that_mean_nothing_elsewhere() {
+async fn a_trace_has_the_shape_of_the_traffic_and_ids_of_its_own() {
     let service = start(ALLOWED).await;
     let pool = pool(&service);
     let mut traces = Vec::new();
@@ -200,7 +200,7 @@ async fn a_trace_has_the_shape_of_the_traffic_and_ids_that_mean_nothing_elsewher
 }
 
 #[tokio::test]
-async fn it_wants_to_be_allowed_and_the_token() {
+async fn a_recording_needs_permission_and_the_token() {
     let service = start(FORBIDDEN).await;
     let post =
         |token: Option<&'static str>| service.request("POST", "/api/recording", token, REQUESTS);
@@ -241,7 +241,7 @@ async fn it_wants_to_be_allowed_and_the_token() {
 }
 
 #[tokio::test]
-async fn it_ends_with_its_time_and_keeps_what_has_ended() {
+async fn a_recording_ends_at_its_time_limit_and_keeps_finished_requests() {
     let service = start(ALLOWED).await;
     let path = service.folder().join("trace.jsonl");
     let child = record(&service, &path, &["--duration", "1"]).await;
@@ -266,13 +266,13 @@ async fn it_ends_with_its_time_and_keeps_what_has_ended() {
 }
 
 #[tokio::test]
-async fn it_ends_when_it_is_not_allowed_any_more_and_says_what_it_could_not_have() {
+async fn a_recording_ends_when_a_reload_forbids_it_and_reports_what_it_lacks() {
     let service = start(ALLOWED).await;
     let path = service.folder().join("trace.jsonl");
     let child = record(&service, &path, &[]).await;
     let pool = pool(&service);
     let (open, _) = pool.submit(&ask("alice", &[1], 300));
-    // The client goes away: nobody tells how long the answer was.
+    // The client disconnects, so the output length is unknown.
     drop(pool.submit(&ask("alice", &[1], 300)));
     let (failed, _) = pool.submit(&ask("alice", &[1], 300));
     failed.finish(&Outcome {
@@ -304,11 +304,11 @@ async fn it_ends_when_it_is_not_allowed_any_more_and_says_what_it_could_not_have
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_it() {
+async fn a_client_that_disconnects_ends_its_recording() {
     let service = start(ALLOWED).await;
     let path = service.folder().join("trace.jsonl");
     let child = record(&service, &path, &[]).await;
     drop(child);
     let pool = pool(&service);
-    wait_until("nobody records", || !pool.recorder().is_on()).await;
+    wait_until("no recording runs", || !pool.recorder().is_on()).await;
 }

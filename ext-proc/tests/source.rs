@@ -43,7 +43,7 @@ async fn a_changed_file_is_applied_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_by_another_is_noticed_too() {
+async fn a_replaced_file_is_applied() {
     let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
     wait_until("it is in", || service.replica_addresses() == [A]).await;
     let next = service.folder().join("next");
@@ -53,7 +53,7 @@ async fn a_file_that_is_replaced_by_another_is_noticed_too() {
 }
 
 #[tokio::test]
-async fn a_bad_file_is_refused_with_every_mistake_and_the_old_one_stays() {
+async fn a_file_with_mistakes_is_refused_and_every_mistake_is_reported() {
     let service = Service::start(&config("'127.0.0.1:1001'", "")).await;
     wait_until("it is in", || service.replica_addresses() == [A]).await;
     service.write(&config("'127.0.0.1:1002', 'nowhere'", "polcy: random"));
@@ -82,7 +82,7 @@ async fn a_bad_file_is_refused_with_every_mistake_and_the_old_one_stays() {
 }
 
 #[tokio::test]
-async fn what_was_changed_by_hand_survives_a_reload() {
+async fn changes_by_an_operator_survive_a_reload() {
     let service = Service::start(&config("'127.0.0.1:1001', '127.0.0.1:1002'", "")).await;
     wait_until("both are in", || service.replica_addresses() == [A, B]).await;
     let new = format!("{{\"address\": \"{C}\"}}");
@@ -117,7 +117,7 @@ async fn what_was_changed_by_hand_survives_a_reload() {
 }
 
 #[tokio::test]
-async fn a_reload_names_what_only_a_restart_applies() {
+async fn a_reload_names_the_options_that_need_a_restart() {
     let service = Service::start(&config("", "")).await;
     let text = format!(
         "listen: ['127.0.0.1:9']\ndrain_ms_max: 1\n{}",
@@ -138,7 +138,7 @@ async fn a_reload_names_what_only_a_restart_applies() {
 }
 
 #[tokio::test]
-async fn a_name_gives_its_addresses() {
+async fn a_dns_name_yields_its_addresses() {
     let dns = "pools: [{ model: llama, replicas: { dns: { name: localhost, port: 1001, interval_ms: 100 } } }]";
     let service = Service::start(dns).await;
     wait_until("resolved", || {
@@ -153,7 +153,7 @@ async fn a_name_gives_its_addresses() {
 }
 
 #[tokio::test]
-async fn pools_come_and_go_with_the_file() {
+async fn pools_are_added_and_removed_with_the_file() {
     let service = Service::start("pools: [{ model: a }]").await;
     service.write("pools: [{ model: b, replicas: { static: ['127.0.0.1:1001'] } }]");
     wait_until("the new pool has its replica", || {

@@ -17,7 +17,7 @@ region: { name: us, plaintext: true, listen: '127.0.0.1:9004', siblings: ['127.0
           peers: [{ name: eu, address: '127.0.0.1:9014' }, { name: asia, address: '127.0.0.1:9024' }] }";
 const POOLS: &str = "pools: [{ model: m, push: outstanding, outstanding_max: 1 }]";
 
-const ROOM: PeerReport = PeerReport {
+const FREE_CAPACITY: PeerReport = PeerReport {
     available: 1,
     replicas: 2,
     free_capacity: 1,
@@ -70,12 +70,12 @@ fn prompt() -> RouteRequest {
 }
 
 #[tokio::test]
-async fn every_pool_knows_the_peers_of_the_configuration_also_after_a_reload() {
+async fn every_pool_knows_the_configured_peers_after_a_reload() {
     let (pool_registry, pool) = pool();
     assert_eq!(names(&pool), ["asia", "eu"]);
     let peer_table = pool.peer_table().unwrap();
     let asia = peer_table.named("asia").unwrap().id;
-    pool.peer_reported(asia, ROOM, pool.clock().now(), Duration::ZERO);
+    pool.peer_reported(asia, FREE_CAPACITY, pool.clock().now(), Duration::ZERO);
 
     let text = "pools: [{ model: m }, { model: other }]
 region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
@@ -93,13 +93,17 @@ region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
     assert_eq!((known.id, &*known.cluster), (asia, "x"));
     let mut peers = pool.peers().into_iter();
     let report = peers.find(|peer| peer.id == asia).unwrap().report;
-    assert_eq!(report, Some(ROOM), "it stayed, and so did what it said");
+    assert_eq!(
+        report,
+        Some(FREE_CAPACITY),
+        "it stayed, and so did what it said"
+    );
     pool_registry.apply(&config::parse(POOLS).unwrap());
     assert_eq!(names(&pool), ["africa", "asia"]);
 }
 
 #[tokio::test]
-async fn a_pool_without_regions_hears_of_nobody() {
+async fn a_pool_without_regions_has_no_peers() {
     let pool_registry = pool_registry(POOLS);
     let pool = pool_registry.pool_for("m").unwrap();
     pool_registry.apply(&config::parse(&format!("{POOLS}{REGION}")).unwrap());
@@ -109,8 +113,8 @@ async fn a_pool_without_regions_hears_of_nobody() {
 }
 
 #[tokio::test]
-async fn what_was_adopted_goes_back_and_what_is_configured_here_stays() {
-    let (_fleet, pool) = pool();
+async fn adopted_replicas_are_released_and_configured_ones_stay() {
+    let (_registry, pool) = pool();
     let peer_table = pool.peer_table().unwrap();
     let [eu, asia] = ["eu", "asia"].map(|name| peer_table.named(name).unwrap().id);
     pool.add_replica(addr(1)).unwrap();
@@ -135,7 +139,7 @@ async fn what_was_adopted_goes_back_and_what_is_configured_here_stays() {
 }
 
 #[tokio::test]
-async fn what_one_sibling_places_the_other_one_knows() {
+async fn a_sibling_learns_of_a_placement_on_a_replica() {
     let ((_a, here), (_b, there)) = (pool(), pool());
     for pool in [&here, &there] {
         for port in [1, 2] {
@@ -167,11 +171,11 @@ async fn what_one_sibling_places_the_other_one_knows() {
 }
 
 #[tokio::test]
-async fn what_one_sibling_forwards_the_other_one_knows() {
+async fn a_sibling_learns_of_a_forwarded_prompt() {
     let ((_a, here), (_b, there)) = (pool(), pool());
     let report = |pool: &Pool, name: &str| {
         let peer = pool.peer_table().unwrap().named(name).unwrap().id;
-        pool.peer_reported(peer, ROOM, pool.clock().now(), Duration::ZERO);
+        pool.peer_reported(peer, FREE_CAPACITY, pool.clock().now(), Duration::ZERO);
     };
     report(&here, "asia");
     let (_running, submission) = here.submit(&prompt());
@@ -190,8 +194,8 @@ async fn what_one_sibling_forwards_the_other_one_knows() {
 }
 
 #[tokio::test]
-async fn a_placement_with_somebody_unknown_is_dropped() {
-    let (_fleet, pool) = pool();
+async fn a_placement_with_an_unknown_target_is_ignored() {
+    let (_registry, pool) = pool();
     let placement = |target| SharedPlacement {
         target,
         parent: None,

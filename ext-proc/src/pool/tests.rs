@@ -63,8 +63,8 @@ fn waiting(submission: Submission) -> tokio::sync::oneshot::Receiver<PoolDecisio
 }
 
 #[tokio::test]
-async fn a_dropped_ticket_gives_its_place_to_the_next() {
-    let (_fleet, pool) = small();
+async fn a_dropped_guard_releases_its_request_for_the_next() {
+    let (_registry, pool) = small();
     let (running, submission) = pool.submit(&RouteRequest::default());
     assert_eq!(dispatched(submission).chosen.addr(), addr(1));
     let (gone, submission) = pool.submit(&RouteRequest::default());
@@ -74,13 +74,16 @@ async fn a_dropped_ticket_gives_its_place_to_the_next() {
     drop(gone);
     drop(running);
     assert!(matches!(answer.await, Ok(PoolDecision::Dispatch(_))));
-    assert!(gone_answer.try_recv().is_err(), "nobody answers who left");
+    assert!(
+        gone_answer.try_recv().is_err(),
+        "a request whose client left gets no decision"
+    );
     assert_eq!(pool.stats().in_flight, 1);
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_took_gives_its_place_back() {
-    let (_fleet, pool) = small();
+async fn a_decision_that_is_not_read_releases_its_request() {
+    let (_registry, pool) = small();
     let (running, _) = pool.submit(&RouteRequest::default());
     let (late, submission) = pool.submit(&RouteRequest::default());
     let answer = waiting(submission);
@@ -91,7 +94,7 @@ async fn an_answer_that_nobody_took_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn time_passes_in_a_pool_by_itself() {
+async fn the_timer_of_a_pool_rejects_a_request_after_its_longest_wait() {
     let pool_registry = pool_registry(&format!(
         "[{{ model: m, {ONE_AT_A_TIME}, queue: {{ wait_ms_max: 50 }} }}]"
     ));
@@ -107,8 +110,8 @@ async fn time_passes_in_a_pool_by_itself() {
 }
 
 #[tokio::test]
-async fn asking_why_changes_nothing() {
-    let (_fleet, pool) = small();
+async fn an_explanation_changes_no_state() {
+    let (_registry, pool) = small();
     for _ in 0..3 {
         assert!(matches!(
             pool.explain(&RouteRequest::default()).choice,
@@ -121,8 +124,8 @@ async fn asking_why_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_load_report_is_as_old_as_the_first_byte() {
-    let (_fleet, pool) = small();
+async fn a_load_report_is_as_old_as_the_first_byte_of_its_response() {
+    let (_registry, pool) = small();
     let (mut guard, submission) = pool.submit(&RouteRequest::default());
     guard.dispatch(&dispatched(submission));
     let report = |ttft_us| Outcome {
@@ -154,8 +157,8 @@ async fn a_load_report_is_as_old_as_the_first_byte() {
 }
 
 #[tokio::test]
-async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load() {
-    let (_fleet, pool) = small();
+async fn the_load_report_of_an_unknown_replica_is_ignored() {
+    let (_registry, pool) = small();
     let (mut guard, submission) = pool.submit(&RouteRequest::default());
     guard.dispatch(&dispatched(submission));
     let before = pool.replicas().remove(0).load;
@@ -174,7 +177,7 @@ async fn what_a_replica_that_left_reports_is_not_taken_for_the_chosen_ones_load(
 }
 
 #[tokio::test]
-async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
+async fn a_reload_keeps_pools_that_stay_and_empties_pools_that_leave() {
     let pool_registry = pool_registry(&format!(
         "[{{ model: a, {ONE_AT_A_TIME} }}, {{ model: b, {ONE_AT_A_TIME} }}]"
     ));
@@ -211,8 +214,8 @@ async fn a_reload_keeps_the_pools_that_stay_and_empties_those_that_go() {
 }
 
 #[tokio::test]
-async fn followers_see_members_come_drain_and_go() {
-    let (_fleet, pool) = small();
+async fn followers_see_members_join_drain_and_leave() {
+    let (_registry, pool) = small();
     let members = pool.members();
     let seen = || members.borrow().clone();
     pool.drain_replica(addr(1)).unwrap();
@@ -229,7 +232,7 @@ async fn followers_see_members_come_drain_and_go() {
 }
 
 #[tokio::test]
-async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
+async fn a_pool_that_opens_during_a_stop_rejects_requests() {
     let pool_registry = pool_registry("[]");
     pool_registry.shut_down();
     pool_registry.apply(&config::parse("pools: [{ model: late }]").unwrap());
@@ -249,9 +252,9 @@ async fn a_pool_that_is_opened_during_a_stop_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
+async fn a_prompt_counts_as_cached_only_after_a_successful_response() {
     for (status, matched_bytes) in [(200, 1024), (400, 0), (429, 0), (503, 0)] {
-        let (_fleet, pool) = small();
+        let (_registry, pool) = small();
         let ask = of_a_kilobyte();
         let (mut guard, submission) = pool.submit(&ask);
         guard.dispatch(&dispatched(submission));
@@ -265,7 +268,7 @@ async fn a_prompt_is_taken_for_cached_only_where_it_was_computed() {
 }
 
 #[tokio::test]
-async fn only_a_stream_teaches_how_long_a_first_token_takes() {
+async fn only_a_streamed_response_trains_the_latency_model() {
     for is_stream in [true, false] {
         let pool_registry = pool_registry("[{ model: m, policy: isotherm }]");
         let pool = pool_registry.pool_for("m").unwrap();

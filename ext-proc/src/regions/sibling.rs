@@ -73,7 +73,11 @@ impl Sibling {
         Some(Ping {
             session,
             seq,
-            record_version: if first { RecordVersion::default() } else { version },
+            record_version: if first {
+                RecordVersion::default()
+            } else {
+                version
+            },
             advertisement: advertisement.clone(),
         })
     }

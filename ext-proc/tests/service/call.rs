@@ -1,4 +1,4 @@
-//! Envoy's side of one request.
+//! Envoy's side of a request.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use super::PATIENCE;
 
-/// One request of Envoy's. Dropping it is what Envoy does when the client goes away.
+/// A request of Envoy. Envoy drops it when the client disconnects.
 pub(crate) struct Call {
     to_service: mpsc::Sender<ProcessingRequest>,
     from_service: Streaming<ProcessingResponse>,

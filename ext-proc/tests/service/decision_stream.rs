@@ -1,4 +1,4 @@
-//! Requests that ask by a decision stream, over real sockets.
+//! Requests on a decision stream, over real sockets.
 
 use isotherm_decision_proto::{
     Action, ClientMessage, DecisionRequest, DecisionResponse, Header, METHOD, RequestEnd, SERVICE,
@@ -11,7 +11,7 @@ use tonic_prost::ProstCodec;
 
 use super::{ONE_AT_A_TIME, PATIENCE, Service, wait_until};
 
-/// One worker's decision stream. Dropping it is what the end of its Envoy is.
+/// The decision stream of an Envoy worker. Dropping it ends the worker.
 struct DecisionStream {
     to_service: mpsc::Sender<ClientMessage>,
     from_service: Streaming<ServerMessage>,
@@ -100,7 +100,7 @@ fn chat(id: u32) -> DecisionRequest {
 }
 
 #[tokio::test]
-async fn requests_are_routed_wait_and_end_on_one_stream() {
+async fn requests_are_routed_queued_and_ended_on_one_stream() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let pool = service.pool();
     let mut stream = DecisionStream::open(&service).await;
@@ -137,8 +137,7 @@ async fn requests_are_routed_wait_and_end_on_one_stream() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_the_queue_of_a_decision_stream_go_and_the_decision_stream_ends_with_its_last_request()
- {
+async fn a_stop_empties_the_queue_of_a_decision_stream_which_ends_with_its_last_request() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut stream = DecisionStream::open(&service).await;
     let mut idle = DecisionStream::open(&service).await;
@@ -171,7 +170,7 @@ async fn a_stop_lets_the_queue_of_a_decision_stream_go_and_the_decision_stream_e
 }
 
 #[tokio::test]
-async fn a_service_among_regions_has_no_decision_streams() {
+async fn a_service_with_regions_serves_no_decision_streams() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     service
         .pool_registry
@@ -184,7 +183,7 @@ async fn a_service_among_regions_has_no_decision_streams() {
 }
 
 #[tokio::test]
-async fn a_thousand_requests_that_come_and_go_on_a_decision_stream_leave_nothing_behind() {
+async fn a_thousand_requests_on_a_decision_stream_leave_no_state() {
     let options = ONE_AT_A_TIME.replace("outstanding_max: 1", "outstanding_max: 1000");
     let service = Service::start(&options, 3).await;
     let mut stream = DecisionStream::open(&service).await;

@@ -1,4 +1,4 @@
-//! What becomes of a request, and what its outcome teaches.
+//! Decisions on requests, and the effects of their outcomes.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_request_goes_to_a_replica_with_fallbacks() {
 }
 
 #[tokio::test]
-async fn an_answer_takes_away_what_leads_elsewhere_and_says_nothing_twice() {
+async fn a_reply_removes_headers_for_other_regions_and_repeats_no_cluster() {
     let service = Service::start(TWO_MODELS, 1).await;
     let mut call = service.call().await;
     call.headers(&[
@@ -71,7 +71,7 @@ async fn an_answer_takes_away_what_leads_elsewhere_and_says_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_unknown_model_is_a_404_in_openais_form() {
+async fn an_unknown_model_is_a_404_in_openais_format() {
     let service = Service::start(TWO_MODELS, 0).await;
     let mut call = service.chat("gpt").await;
     let Answer::Immediate { status, body, .. } = call.answer().await else {
@@ -99,7 +99,7 @@ async fn models_are_listed_with_their_aliases() {
 }
 
 #[tokio::test]
-async fn without_replicas_the_client_may_try_again() {
+async fn a_rejection_without_replicas_tells_when_to_retry() {
     let service = Service::start(TWO_MODELS, 0).await;
     let mut call = service.chat("qwen").await;
     let Answer::Immediate {
@@ -117,7 +117,7 @@ async fn without_replicas_the_client_may_try_again() {
 }
 
 #[tokio::test]
-async fn a_page_of_the_engine_passes_without_taking_a_place() {
+async fn a_page_of_the_engine_passes_through_without_capacity() {
     let service = Service::start(ONE_AT_A_TIME, 0).await;
     let mut call = service.call().await;
     call.headers(&[(":method", "GET"), (":path", "/version")])
@@ -128,7 +128,7 @@ async fn a_page_of_the_engine_passes_without_taking_a_place() {
 }
 
 #[tokio::test]
-async fn the_gateways_subset_is_kept() {
+async fn the_gateways_subset_restricts_the_route() {
     let service = Service::start(TWO_MODELS, 3).await;
     let allowed = service.engines[1].addr.to_string();
     for (subset, expected) in [
@@ -150,7 +150,7 @@ async fn the_gateways_subset_is_kept() {
 }
 
 #[tokio::test]
-async fn the_outcome_is_learned_and_kept_from_the_client() {
+async fn the_outcome_reaches_the_pool_and_not_the_client() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let blocks = vec![BlockHash {
         hash: 7,
@@ -200,7 +200,7 @@ async fn the_outcome_is_learned_and_kept_from_the_client() {
 }
 
 #[tokio::test]
-async fn only_a_stream_tells_when_its_first_token_came() {
+async fn only_a_streamed_response_reports_the_time_to_its_first_token() {
     let service = Service::start(TWO_MODELS, 1).await;
     let pool = service.pool();
     for (ended, is_stream) in [(1, false), (2, true)] {
@@ -225,7 +225,7 @@ async fn only_a_stream_tells_when_its_first_token_came() {
 }
 
 #[tokio::test]
-async fn whatever_else_envoy_sends_passes() {
+async fn other_messages_of_envoy_pass() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut call = service.chat("llama").await;
     call.goes_on().await;

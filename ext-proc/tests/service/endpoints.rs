@@ -50,7 +50,7 @@ async fn state_of_the_world_follows_the_replicas() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_pool_has_no_endpoints_rather_than_no_answer() {
+async fn a_cluster_without_a_pool_gets_a_response_without_endpoints() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let (envoy, mut answers) = sotw(&service).await;
     envoy.send(want(&["l"], "")).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_cluster_without_a_pool_has_no_endpoints_rather_than_no_answer() {
 }
 
 #[tokio::test]
-async fn an_envoy_keeps_its_endpoints_while_nobody_knows_who_is_in_the_pool() {
+async fn an_envoy_keeps_its_endpoints_until_the_pool_has_synced() {
     let unknown =
         "pools: [{ model: llama, cluster: l, replicas: { dns: { name: nowhere.invalid } } }]";
     let service = Service::start(unknown, 0).await;
@@ -86,7 +86,7 @@ async fn an_envoy_keeps_its_endpoints_while_nobody_knows_who_is_in_the_pool() {
 }
 
 #[tokio::test]
-async fn the_first_that_an_envoy_hears_of_a_pool_is_who_is_in_it() {
+async fn the_first_update_of_a_pool_lists_its_replicas() {
     for replicas in [
         "static: [\"127.0.0.1:1001\"]",
         "dns: { name: localhost, port: 1001 }",
@@ -122,7 +122,7 @@ async fn a_refused_update_is_counted_and_not_sent_again() {
 }
 
 #[tokio::test]
-async fn delta_sends_what_changed_and_not_what_envoy_has() {
+async fn incremental_updates_contain_only_changes() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     let (envoy, mut answers) = delta(&service).await;
     envoy.send(subscribe(&["l", "typo"])).await.unwrap();
@@ -164,7 +164,7 @@ async fn delta_sends_what_changed_and_not_what_envoy_has() {
 }
 
 #[tokio::test]
-async fn an_envoy_that_leaves_is_not_counted_any_more() {
+async fn an_envoy_that_disconnects_is_not_counted() {
     let service = Service::start(ONE_AT_A_TIME, 0).await;
     let (envoy, mut answers) = sotw(&service).await;
     envoy.send(want(&["l"], "")).await.unwrap();

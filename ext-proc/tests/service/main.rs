@@ -34,10 +34,10 @@ use tonic::transport::{Channel, Endpoint};
 use call::Call;
 use fake::{FakeEngine, vllm, wait_until};
 
-/// How long anything may take here; every test ends by itself.
+/// Longest time of any wait, after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One pool whose replicas take one request each.
+/// A pool whose replicas take one request each.
 const ONE_AT_A_TIME: &str = "
 pools:
   - model: llama
@@ -47,7 +47,7 @@ pools:
     probe: { interval_ms: 20, timeout_ms: 1000, stale_after_ms: 60000 }
 ";
 
-/// A running service; it stops when it is dropped.
+/// A running service, which stops when it is dropped.
 struct Service {
     pool_registry: Arc<PoolRegistry>,
     channel: Channel,

@@ -6,7 +6,7 @@ use super::call::Answer;
 use super::{ONE_AT_A_TIME, Service, wait_until};
 
 #[tokio::test]
-async fn who_came_first_goes_first() {
+async fn the_queue_dispatches_in_the_order_of_arrival() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut running = service.chat("llama").await;
     running.goes_on().await;
@@ -32,7 +32,7 @@ async fn who_came_first_goes_first() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_the_queue_at_once() {
+async fn a_client_that_disconnects_leaves_the_queue_at_once() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let pool = service.pool();
     let mut running = service.chat("llama").await;
@@ -49,7 +49,7 @@ async fn a_client_that_goes_away_leaves_the_queue_at_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_frees_its_replica_at_once() {
+async fn a_client_that_disconnects_frees_its_replica_at_once() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut running = service.chat("llama").await;
     running.goes_on().await;
@@ -61,7 +61,7 @@ async fn a_client_that_goes_away_frees_its_replica_at_once() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_says_when_to_come_back() {
+async fn a_full_queue_rejects_with_a_retry_delay() {
     let options = format!("{ONE_AT_A_TIME}    queue: {{ length_max: 1 }}\n");
     let service = Service::start(&options, 1).await;
     let mut running = service.chat("llama").await;
@@ -73,7 +73,7 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_ever() {
+async fn a_queued_request_is_rejected_after_the_longest_wait() {
     let options = format!("{ONE_AT_A_TIME}    queue: {{ wait_ms_max: 100 }}\n");
     let service = Service::start(&options, 1).await;
     let mut running = service.chat("llama").await;
@@ -85,7 +85,7 @@ async fn nobody_waits_for_ever() {
 }
 
 #[tokio::test]
-async fn a_replica_that_joins_takes_what_waits() {
+async fn a_new_replica_gets_a_queued_request() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut running = service.chat("llama").await;
     running.goes_on().await;
@@ -104,7 +104,7 @@ async fn a_replica_that_joins_takes_what_waits() {
 }
 
 #[tokio::test]
-async fn what_envoy_sends_to_a_waiting_request_is_answered_after_it() {
+async fn messages_about_a_queued_request_are_answered_after_its_decision() {
     use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
     use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
     use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, ProcessingRequest};

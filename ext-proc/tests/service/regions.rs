@@ -1,4 +1,4 @@
-//! Requests that go to another region, that come back from one, and that another region sends here.
+//! Requests that this region forwards, requests that come back, and requests that another region forwards here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::call::{Answer, Call, GoOn};
 use super::decisions::hint;
 use super::{ONE_AT_A_TIME, Service, wait_until};
 
-/// What a region with free replicas says of itself.
-const ROOM: PeerReport = PeerReport {
+/// Report of a region with free replicas.
+const FREE_CAPACITY: PeerReport = PeerReport {
     available: 3,
     replicas: 4,
     free_capacity: 100,
@@ -22,7 +22,7 @@ const ROOM: PeerReport = PeerReport {
     drain_per_s: 10.0,
 };
 
-/// The region `us`, whose peers `eu` (the nearer one) and `asia` have room for as long as this lives.
+/// The region `us`, whose peers `eu` (the nearer one) and `asia` report free capacity until this is dropped.
 struct Region {
     service: Service,
     heartbeats: JoinHandle<()>,
@@ -91,7 +91,7 @@ fn report(pool: &Pool) {
     for (name, round_trip_ms) in [("eu", 80), ("asia", 150)] {
         let peer = peer_table.named(name).unwrap().id;
         let round_trip = Duration::from_millis(round_trip_ms);
-        pool.peer_reported(peer, ROOM, pool.clock().now(), round_trip);
+        pool.peer_reported(peer, FREE_CAPACITY, pool.clock().now(), round_trip);
     }
 }
 
@@ -108,7 +108,7 @@ fn peer(pool: &Arc<Pool>, name: &str) -> isotherm_router::PeerStatus {
 }
 
 #[tokio::test]
-async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
+async fn a_full_region_forwards_a_request_to_the_nearest_peer_with_free_capacity() {
     let (region, _running) = Region::full().await;
     let mut call = region.chat(None, &[("content-length", "1000")]).await;
     let answer = goes_on(&mut call).await;
@@ -142,14 +142,14 @@ async fn a_full_region_sends_a_request_to_the_nearest_one_that_has_room() {
 }
 
 #[tokio::test]
-async fn what_waits_leaves_when_another_region_has_room() {
+async fn a_queued_request_is_forwarded_when_a_peer_gets_free_capacity() {
     let region = Region::with(1).await;
     region.heartbeats.abort();
     let pool = region.service.pool();
     let full = PeerReport {
         available: 0,
         free_capacity: 0,
-        ..ROOM
+        ..FREE_CAPACITY
     };
     for name in ["eu", "asia"] {
         let id = peer(&pool, name).id;
@@ -165,7 +165,7 @@ async fn what_waits_leaves_when_another_region_has_room() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_where_its_beginning_went() {
+async fn the_next_turn_of_a_session_follows_its_prefix_to_the_peer() {
     let (region, _running) = Region::full().await;
     let pool = region.service.pool();
     let fingerprint = Fingerprint::new(
@@ -184,7 +184,7 @@ async fn a_conversation_goes_on_where_its_beginning_went() {
     let mut first = region.chat(None, &prompt).await;
     // Its last report may have grown old in the meantime.
     let asia = peer(&pool, "asia").id;
-    pool.peer_reported(asia, ROOM, pool.clock().now(), Duration::ZERO);
+    pool.peer_reported(asia, FREE_CAPACITY, pool.clock().now(), Duration::ZERO);
     let answer = goes_on(&mut first).await;
     assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
     first.outcome("v=1;status=200").await;
@@ -201,7 +201,7 @@ async fn a_conversation_goes_on_where_its_beginning_went() {
 }
 
 #[tokio::test]
-async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
+async fn a_request_that_came_back_goes_to_another_peer_or_is_queued() {
     let (region, mut running) = Region::full().await;
     let pool = region.service.pool();
     let mut outer = region.chat(None, &[]).await;
@@ -221,7 +221,7 @@ async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
     let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu,asia")];
     let mut innermost = region.chat(Some("regions"), &back).await;
     innermost.waits().await;
-    assert!(innermost.is_quiet().await, "nobody else is left");
+    assert!(innermost.is_quiet().await, "every peer was tried");
     running.outcome("v=1;status=200").await;
     let answer = innermost.goes_on().await;
     assert!(answer.destination().is_some());
@@ -247,10 +247,10 @@ async fn a_request_that_came_back_goes_to_another_region_or_waits_here() {
 }
 
 #[tokio::test]
-async fn a_guest_gets_a_replica_or_a_place_in_the_queue_and_never_leaves() {
+async fn a_forwarded_request_is_dispatched_or_queued_and_never_forwarded_again() {
     let region = Region::with(1).await;
-    let guest = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
-    let mut first = region.chat(Some("regions"), &guest).await;
+    let forwarded = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
+    let mut first = region.chat(Some("regions"), &forwarded).await;
     let answer = first.goes_on().await;
     assert!(answer.destination().is_some());
     assert!(answer.removed.contains(&"x-isotherm-origin".to_owned()));
@@ -258,7 +258,7 @@ async fn a_guest_gets_a_replica_or_a_place_in_the_queue_and_never_leaves() {
     assert!(decision.starts_with("replica="), "{decision}");
     assert!(decision.ends_with(";origin=eu"), "{decision}");
 
-    let mut second = region.chat(Some("regions"), &guest).await;
+    let mut second = region.chat(Some("regions"), &forwarded).await;
     second.waits().await;
     assert!(
         second.is_quiet().await,
@@ -271,12 +271,12 @@ async fn a_guest_gets_a_replica_or_a_place_in_the_queue_and_never_leaves() {
 }
 
 #[tokio::test]
-async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
+async fn a_forwarded_request_that_would_wait_long_is_rejected_at_once() {
     let region = Region::with(1).await;
-    let guest = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
+    let forwarded = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
     let mut calls = Vec::new();
     let (status, code, why) = loop {
-        let mut call = region.chat(Some("regions"), &guest).await;
+        let mut call = region.chat(Some("regions"), &forwarded).await;
         let first = call.message().await.unwrap();
         if first.override_message_timeout.is_none() && !calls.is_empty() {
             break Call::refusal(first);
@@ -293,12 +293,12 @@ async fn a_guest_that_would_wait_long_is_sent_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_has_it() {
+async fn a_forwarded_request_with_an_unknown_model_is_rejected_to_its_region() {
     let service = Service::start("pools: [{ model: llama }, { model: qwen }]", 0).await;
     service
         .pool_registry
         .set_regions("us", [("eu", "region-eu")]);
-    let guest = [
+    let forwarded = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),
         ("x-isotherm-origin", "eu"),
@@ -308,7 +308,7 @@ async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_ha
         (None, "missing_model", "no_model"),
     ] {
         let model = model.map(|model| ("x-isotherm-model", model));
-        let headers = Vec::from_iter(guest.into_iter().chain(model));
+        let headers = Vec::from_iter(forwarded.into_iter().chain(model));
         let mut call = Call::open(service.channel.clone(), Some("regions")).await;
         call.headers(&headers).await;
         let refused = Call::refusal(call.message().await.unwrap());
@@ -317,9 +317,9 @@ async fn a_guest_whose_model_is_unknown_is_sent_back_and_not_told_that_nobody_ha
 }
 
 #[tokio::test]
-async fn a_client_that_forges_an_origin_is_a_client_like_any_other() {
+async fn a_forged_origin_of_a_client_has_no_effect() {
     let (region, _running) = Region::full().await;
-    // As a guest it would wait here, and as one that came back from eu it would go to asia.
+    // A forwarded request would be queued here, and a request that came back from eu would go to asia.
     for origin in ["eu", "us"] {
         for listener in [None, Some("clients"), Some("")] {
             let forged = [("x-isotherm-origin", origin), ("x-isotherm-tried", "eu")];
@@ -339,7 +339,7 @@ async fn a_client_that_forges_an_origin_is_a_client_like_any_other() {
 }
 
 #[tokio::test]
-async fn what_envoy_cannot_repeat_and_what_the_gateway_restricts_stays_here() {
+async fn a_large_body_and_a_restricted_subset_keep_a_request_in_the_region() {
     let (region, mut running) = Region::full().await;
     let mut large = region.chat(None, &[("content-length", "3145729")]).await;
     large.waits().await;
@@ -356,7 +356,7 @@ async fn what_envoy_cannot_repeat_and_what_the_gateway_restricts_stays_here() {
 }
 
 #[tokio::test]
-async fn without_regions_everything_stays_as_it_is() {
+async fn without_regions_no_request_is_forwarded() {
     let service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut running = service.chat("llama").await;
     running.goes_on().await;

@@ -10,7 +10,7 @@ use super::{ONE_AT_A_TIME, Service, vllm};
 use crate::fake::FakeEngine;
 
 #[tokio::test]
-async fn a_stop_lets_the_queue_go_and_waits_for_what_is_in_flight() {
+async fn a_stop_empties_the_queue_and_waits_for_requests_in_flight() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     let mut running = service.chat("llama").await;
     running.goes_on().await;
@@ -42,7 +42,7 @@ async fn a_stop_is_bounded() {
 }
 
 #[tokio::test]
-async fn who_follows_the_health_hears_of_the_stop_and_does_not_hold_it_up() {
+async fn a_health_watch_reports_the_stop_and_does_not_delay_it() {
     let mut service = Service::start(ONE_AT_A_TIME, 1).await;
     ready(&service).await;
     let mut followed = Vec::new();
@@ -64,7 +64,7 @@ async fn who_follows_the_health_hears_of_the_stop_and_does_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn ready_means_that_every_replica_was_asked() {
+async fn the_service_is_ready_after_a_probe_of_every_replica() {
     let silent = FakeEngine::start(crate::fake::FakeResponse::Hang).await;
     let options = format!(
         "{ONE_AT_A_TIME}    replicas: {{ static: [\"{}\"] }}\n",
@@ -88,7 +88,7 @@ async fn ready_means_that_every_replica_was_asked() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_as_well_and_goes_with_the_service() {
+async fn a_unix_socket_serves_and_its_file_leaves_with_the_service() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("isotherm.sock");
     let listen = format!("unix:{}", path.display());

@@ -144,7 +144,7 @@ fn refused(action: &Action) -> &ImmediateResponse {
 const FIRST: &str = "127.0.0.1:1";
 
 #[tokio::test]
-async fn a_request_is_asked_about_routed_and_ended() {
+async fn a_request_is_routed_and_ended() {
     let mut world = World::with_replicas(1).await;
     assert!(world.is_quiet());
     world.say([7], []);
@@ -168,7 +168,7 @@ async fn a_request_is_asked_about_routed_and_ended() {
 }
 
 #[tokio::test]
-async fn another_cluster_than_the_filters_is_named_and_so_is_the_reason_where_it_is_wanted() {
+async fn a_route_names_a_different_cluster_and_describes_the_decision_if_enabled() {
     let mut world = World::with_replicas(1).await;
     let config = "decision_header: true\npools: [{ model: m, cluster: d }]";
     world
@@ -185,7 +185,7 @@ async fn another_cluster_than_the_filters_is_named_and_so_is_the_reason_where_it
 }
 
 #[tokio::test]
-async fn what_is_asked_together_is_answered_together() {
+async fn requests_that_arrive_together_share_a_response() {
     let mut world = World::with_replicas(3).await;
     world.say([1, 2], []);
     world.say([3], []);
@@ -202,7 +202,7 @@ async fn what_is_asked_together_is_answered_together() {
 }
 
 #[tokio::test]
-async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
+async fn a_queued_request_gets_a_wait_and_then_a_route() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
     let responses = world.responses().await;
@@ -222,7 +222,7 @@ async fn who_waits_hears_so_and_goes_when_a_replica_comes_free() {
 }
 
 #[tokio::test]
-async fn what_ended_makes_room_for_what_is_asked_in_the_same_message() {
+async fn an_end_makes_room_for_a_request_of_the_same_message() {
     let mut world = World::with_replicas(1).await;
     world.say([7], []);
     assert_eq!(world.responses().await, [(7, to(FIRST))]);
@@ -235,7 +235,7 @@ async fn what_ended_makes_room_for_what_is_asked_in_the_same_message() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
+async fn a_queued_request_whose_client_disconnects_leaves_the_queue_without_a_response() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2, 3], []);
     assert_eq!(world.responses().await.len(), 3);
@@ -251,7 +251,7 @@ async fn a_client_that_goes_away_leaves_the_queue_and_nobody_hears_of_it() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
+async fn a_malformed_outcome_ends_the_response() {
     let mut world = World::with_replicas(1).await;
     world.say([1], []);
     assert_eq!(world.responses().await.len(), 1);
@@ -263,7 +263,7 @@ async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() 
 }
 
 #[tokio::test]
-async fn a_decision_stream_that_ends_has_ended_all_its_requests() {
+async fn the_end_of_a_decision_stream_ends_all_its_requests() {
     for filter_says_so in [false, true] {
         let mut world = World::with_replicas(1).await;
         world.say([1, 2], []);
@@ -281,7 +281,7 @@ async fn a_decision_stream_that_ends_has_ended_all_its_requests() {
 }
 
 #[tokio::test]
-async fn ends_that_came_right_before_the_decision_stream_broke_count() {
+async fn ends_that_arrive_right_before_the_stream_breaks_count() {
     let mut world = World::with_replicas(2).await;
     world.say([1, 2], []);
     assert_eq!(world.responses().await.len(), 2);
@@ -289,11 +289,11 @@ async fn ends_that_came_right_before_the_decision_stream_broke_count() {
     drop(world.decision_stream);
     let counters = world.pool.stats().counters;
     assert_eq!((counters.finished_ok, counters.aborted_in_flight), (1, 1));
-    assert_eq!(counters.arrived, 2, "nobody could hear what becomes of it");
+    assert_eq!(counters.arrived, 2, "the stream has ended");
 }
 
 #[tokio::test]
-async fn a_number_that_is_in_use_is_passed_on_and_the_first_request_is_left_alone() {
+async fn a_request_id_in_use_falls_back_to_external_processing() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
     assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
@@ -306,7 +306,7 @@ async fn a_number_that_is_in_use_is_passed_on_and_the_first_request_is_left_alon
 }
 
 #[tokio::test]
-async fn a_number_that_is_used_again_does_not_hear_of_the_request_that_had_it() {
+async fn a_reused_request_id_gets_no_decision_of_the_earlier_request() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
     assert_eq!(world.responses().await.len(), 2);
@@ -323,7 +323,7 @@ async fn a_number_that_is_used_again_does_not_hear_of_the_request_that_had_it() 
 }
 
 #[tokio::test]
-async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
+async fn requests_without_a_pool_fall_back_or_get_an_immediate_response() {
     let mut world = World::with_replicas(1).await;
     let mut other = ask(1);
     other.headers[0].value = "GET".into();
@@ -366,7 +366,7 @@ async fn what_concerns_no_pool_is_passed_on_and_the_rest_answered() {
 }
 
 #[tokio::test]
-async fn a_service_that_stops_says_so_once_and_the_decision_stream_ends_with_its_last_request() {
+async fn a_stop_sends_one_go_away_and_the_stream_ends_with_its_last_request() {
     let mut world = World::with_replicas(1).await;
     world.say([1, 2], []);
     assert_eq!(world.responses().await.len(), 2);
@@ -394,7 +394,7 @@ async fn a_service_that_stops_says_so_once_and_the_decision_stream_ends_with_its
 }
 
 #[tokio::test]
-async fn a_decision_stream_on_which_nothing_is_open_ends_when_the_service_stops() {
+async fn a_stream_without_open_requests_ends_when_the_service_stops() {
     let mut world = World::with_replicas(1).await;
     world.stop.send_replace(true);
     assert!(world.hears().await.go_away.is_some());
@@ -402,7 +402,7 @@ async fn a_decision_stream_on_which_nothing_is_open_ends_when_the_service_stops(
 }
 
 #[tokio::test]
-async fn regions_that_a_reload_brings_make_a_decision_stream_pass_everything_on() {
+async fn after_a_reload_adds_regions_a_stream_falls_back_to_external_processing() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
     assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
@@ -418,7 +418,7 @@ async fn regions_that_a_reload_brings_make_a_decision_stream_pass_everything_on(
 }
 
 #[tokio::test]
-async fn more_messages_than_are_read_at_once_are_read_all_the_same() {
+async fn messages_beyond_the_limit_of_one_poll_are_read_later() {
     let mut world = World::with_replicas(1).await;
     world.say([0], []);
     assert_eq!(world.responses().await.len(), 1);

@@ -59,7 +59,7 @@ fn trailers(value: &str) -> ProcessingRequest {
 }
 
 #[tokio::test]
-async fn an_outcome_that_came_right_before_the_reset_counts() {
+async fn an_outcome_that_arrives_right_before_the_reset_counts() {
     let (pool, envoy, answers) = sent().await;
     envoy.send(trailers("v=1;status=200")).unwrap();
     drop(answers);
@@ -68,7 +68,7 @@ async fn an_outcome_that_came_right_before_the_reset_counts() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_without_an_outcome_is_an_abort_however_it_ends() {
+async fn a_stream_that_ends_without_an_outcome_aborts_its_request() {
     let (pool, _envoy, answers) = sent().await;
     drop(answers);
     assert_eq!(pool.stats().counters.aborted_in_flight, 1);
@@ -81,7 +81,7 @@ async fn a_stream_that_ends_without_an_outcome_is_an_abort_however_it_ends() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_read_is_the_end_of_a_response_all_the_same() {
+async fn a_malformed_outcome_ends_the_response() {
     let (pool, envoy, mut answers) = sent().await;
     envoy.send(trailers("?")).unwrap();
     assert!(answers.next().await.is_some());
