@@ -7,6 +7,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use twox_hash::XxHash3_64;
 
@@ -40,7 +42,7 @@ pub async fn handle(
             Some("input"),
         ));
     }
-    let mut tickets = Vec::with_capacity(inputs.len());
+    let mut guards = Vec::with_capacity(inputs.len());
     for input in inputs {
         let (digest, prompt_tokens) = (input.digest(), input.tokens());
         let blocks = input.blocks(&Reply::new(digest), 0, replica.settings.config.block_tokens);
@@ -51,10 +53,10 @@ pub async fn handle(
             blocks,
             stream_interval_tokens: None,
         });
-        tickets.push((digest, guard));
+        guards.push((digest, guard));
     }
-    let (mut data, mut tokens) = (Vec::with_capacity(tickets.len()), 0_u64);
-    for (index, (digest, mut guard)) in tickets.into_iter().enumerate() {
+    let (mut data, mut tokens) = (Vec::with_capacity(guards.len()), 0_u64);
+    for (index, (digest, mut guard)) in guards.into_iter().enumerate() {
         match guard.after(u32::MAX).await.end {
             Some(End::Finished(usage)) => tokens += u64::from(usage.prompt_tokens),
             Some(End::Rejected(rejection)) => return Err(rejection.into()),
@@ -80,8 +82,8 @@ pub async fn handle(
 fn vector(body: &Value, digest: u64) -> Value {
     let scale = 1.0 / f64::from(u32::try_from(DIMENSIONS).unwrap_or(1)).sqrt();
     let numbers = (0..DIMENSIONS).map(|index| {
-        let draw = XxHash3_64::oneshot_with_seed(digest, &index.to_le_bytes());
-        if draw.is_multiple_of(2) {
+        let random = XxHash3_64::oneshot_with_seed(digest, &index.to_le_bytes());
+        if random.is_multiple_of(2) {
             scale
         } else {
             -scale
@@ -97,36 +99,5 @@ fn vector(body: &Value, digest: u64) -> Value {
     let bytes: Vec<u8> = numbers
         .flat_map(|number| (number as f32).to_le_bytes())
         .collect();
-    Value::String(base64(&bytes))
-}
-
-/// Standard base64. Not worth a dependency for one answer of one API.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let word = (0..3).fold(0_u32, |word, at| {
-            (word << 8) | u32::from(group.get(at).copied().unwrap_or(0))
-        });
-        for place in 0..4 {
-            let index = ((word >> (18 - 6 * place)) & 63) as usize;
-            let letter = if place <= group.len() {
-                ALPHABET.get(index).copied().unwrap_or(b'=')
-            } else {
-                b'='
-            };
-            text.push(char::from(letter));
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn base64_pads() {
-        assert_eq!(super::base64(b"Man"), "TWFu");
-        assert_eq!(super::base64(b"Ma"), "TWE=");
-        assert_eq!(super::base64(b"M"), "TQ==");
-    }
+    Value::String(STANDARD.encode(bytes))
 }

@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    DONE, Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, prompt,
-    single_choice, usage,
+    Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, openai_closing, prompt,
+    render_messages, render_tools, single_choice, usage,
 };
-use super::{render_messages, render_tools};
 use crate::http::api_error::ApiError;
 use crate::text::{RenderedPrompt, Selector};
 
@@ -81,16 +80,7 @@ impl Dialect for Chat {
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
-        let mut closing = String::new();
-        if meta.include_usage {
-            let mut value = frame(meta, json!([]));
-            if let Some(object) = value.as_object_mut() {
-                object.insert("usage".to_owned(), usage(parts));
-            }
-            closing.push_str(&data(&value));
-        }
-        closing.push_str(DONE);
-        closing
+        openai_closing(meta, frame(meta, json!([])), parts)
     }
 }
 

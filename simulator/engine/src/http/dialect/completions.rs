@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    DONE, Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, single_choice, usage,
+    Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, openai_closing,
+    single_choice, with_usage,
 };
 use crate::http::api_error::ApiError;
 use crate::text::{Prompt, RenderedPrompt, Selector};
@@ -33,11 +34,7 @@ impl Dialect for Completions {
             .iter()
             .map(|part| choice(part.index, &part.text, json!(part.finish_reason())))
             .collect();
-        let mut value = frame(meta, json!(choices));
-        if let Some(object) = value.as_object_mut() {
-            object.insert("usage".to_owned(), usage(parts));
-        }
-        value
+        with_usage(frame(meta, json!(choices)), parts)
     }
 
     fn opening(_meta: &Meta) -> String {
@@ -56,16 +53,7 @@ impl Dialect for Completions {
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
-        let mut closing = String::new();
-        if meta.include_usage {
-            let mut value = frame(meta, json!([]));
-            if let Some(object) = value.as_object_mut() {
-                object.insert("usage".to_owned(), usage(parts));
-            }
-            closing.push_str(&data(&value));
-        }
-        closing.push_str(DONE);
-        closing
+        openai_closing(meta, frame(meta, json!([])), parts)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The APIs that generate: each reads its own requests and writes its own answers; running them is common.
+//! The generating APIs: each reads its own requests and writes its own responses; they share the handler that runs them.
 
 mod chat;
 mod completions;
@@ -128,6 +128,20 @@ fn usage(parts: &[Part]) -> Value {
         "completion_tokens": sum.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum.cached_tokens},
     })
+}
+
+/// Adds the usage to a response or a chunk.
+fn with_usage(mut value: Value, parts: &[Part]) -> Value {
+    if let Some(object) = value.as_object_mut() {
+        object.insert("usage".to_owned(), usage(parts));
+    }
+    value
+}
+
+/// The end of OpenAI's streams: a last chunk with the usage, if the client wants it, and the closing line.
+fn openai_closing(meta: &Meta, frame: Value, parts: &[Part]) -> String {
+    let usage = meta.include_usage.then(|| data(&with_usage(frame, parts)));
+    usage.unwrap_or_default() + DONE
 }
 
 /// A member that must be a whole number if it is there.

@@ -24,90 +24,40 @@ pub(super) fn render(settings: &Settings, stats: &Stats, histograms: &Histograms
     let config = &settings.config;
     let totals = &stats.totals;
     let mut page = Page::default();
-    page.gauge(
-        "sglang:num_running_reqs",
-        labels,
-        "The number of running requests.",
-        stats.running as f64,
-    );
-    page.gauge(
-        "sglang:num_queue_reqs",
-        labels,
-        "The number of requests in the waiting queue.",
-        stats.waiting as f64,
-    );
-    page.gauge(
-        "sglang:token_usage",
-        labels,
-        "The token usage.",
-        stats.kv_usage(),
-    );
-    page.gauge(
-        "sglang:num_used_tokens",
-        labels,
-        "The number of used tokens.",
-        f64::from(stats.blocks_held) * f64::from(config.block_tokens),
-    );
-    page.gauge(
-        "sglang:cache_hit_rate",
-        labels,
-        "The prefix cache hit rate.",
-        hit_rate(stats),
-    );
-    page.gauge(
-        "sglang:page_size",
-        labels,
-        "Tokens in a page.",
-        f64::from(config.block_tokens),
-    );
-    page.gauge(
-        "sglang:num_pages",
-        labels,
-        "Pages in the KV cache.",
-        f64::from(config.blocks),
-    );
-    page.gauge(
-        "sglang:max_total_num_tokens",
-        labels,
-        "Maximum total number of tokens in the KV cache pool.",
-        f64::from(config.blocks) * f64::from(config.block_tokens),
-    );
-    page.counter(
-        "sglang:prompt_tokens_total",
-        labels,
-        "Number of prefill tokens processed.",
-        totals.prompt_tokens,
-    );
-    page.counter(
-        "sglang:generation_tokens_total",
-        labels,
-        "Number of generation tokens processed.",
-        totals.generation_tokens,
-    );
-    page.counter(
-        "sglang:cached_tokens_total",
-        labels,
-        "Number of cached prompt tokens.",
-        totals.prefix_hit_tokens,
-    );
-    page.counter(
-        "sglang:num_requests_total",
-        labels,
-        "Number of requests processed.",
-        totals.finished,
-    );
-    page.histogram(
-        "sglang:time_to_first_token_seconds",
-        labels,
-        "Histogram of time to first token in seconds.",
-        &histograms.time_to_first_token,
-    );
-    page.histogram(
-        "sglang:e2e_request_latency_seconds",
-        labels,
-        "Histogram of End-to-end request latency in seconds",
-        &histograms.end_to_end,
-    );
+    let capacity = f64::from(config.blocks) * f64::from(config.block_tokens);
+    let used = f64::from(stats.blocks_held) * f64::from(config.block_tokens);
+    #[rustfmt::skip]
+    let gauges = [
+        ("num_running_reqs", "The number of running requests.", stats.running as f64),
+        ("num_queue_reqs", "The number of requests in the waiting queue.", stats.waiting as f64),
+        ("token_usage", "The token usage.", stats.kv_usage()),
+        ("num_used_tokens", "The number of used tokens.", used),
+        ("cache_hit_rate", "The prefix cache hit rate.", hit_rate(stats)),
+        ("page_size", "Tokens in a page.", f64::from(config.block_tokens)),
+        ("num_pages", "Pages in the KV cache.", f64::from(config.blocks)),
+        ("max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", capacity),
+    ];
+    for (name, help, value) in gauges {
+        page.gauge(&format!("sglang:{name}"), labels, help, value);
+    }
+    #[rustfmt::skip]
+    let counters = [
+        ("prompt_tokens_total", "Number of prefill tokens processed.", totals.prompt_tokens),
+        ("generation_tokens_total", "Number of generation tokens processed.", totals.generation_tokens),
+        ("cached_tokens_total", "Number of cached prompt tokens.", totals.prefix_hit_tokens),
+        ("num_requests_total", "Number of requests processed.", totals.finished),
+    ];
+    for (name, help, value) in counters {
+        page.counter(&format!("sglang:{name}"), labels, help, value);
+    }
+    #[rustfmt::skip]
+    let histograms = [
+        ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", &histograms.time_to_first_token),
+        ("e2e_request_latency_seconds", "Histogram of End-to-end request latency in seconds", &histograms.end_to_end),
+    ];
+    for (name, help, histogram) in histograms {
+        page.histogram(&format!("sglang:{name}"), labels, help, histogram);
+    }
     page.into_text()
 }
 

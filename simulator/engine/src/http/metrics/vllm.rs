@@ -40,36 +40,17 @@ pub(super) fn render(settings: &Settings, stats: &Stats, histograms: &Histograms
         "KV-cache usage. 1 means 100 percent usage.",
         stats.kv_usage(),
     );
-    page.counter(
-        "vllm:prefix_cache_queries_total",
-        labels,
-        "Prefix cache queries, in terms of number of queried tokens.",
-        totals.prefix_query_tokens,
-    );
-    page.counter(
-        "vllm:prefix_cache_hits_total",
-        labels,
-        "Prefix cache hits, in terms of number of cached tokens.",
-        totals.prefix_hit_tokens,
-    );
-    page.counter(
-        "vllm:num_preemptions_total",
-        labels,
-        "Cumulative number of preemption from the engine.",
-        totals.preemptions,
-    );
-    page.counter(
-        "vllm:prompt_tokens_total",
-        labels,
-        "Number of prefill tokens processed.",
-        totals.prompt_tokens,
-    );
-    page.counter(
-        "vllm:generation_tokens_total",
-        labels,
-        "Number of generation tokens processed.",
-        totals.generation_tokens,
-    );
+    #[rustfmt::skip]
+    let counters = [
+        ("prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", totals.prefix_query_tokens),
+        ("prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", totals.prefix_hit_tokens),
+        ("num_preemptions_total", "Cumulative number of preemption from the engine.", totals.preemptions),
+        ("prompt_tokens_total", "Number of prefill tokens processed.", totals.prompt_tokens),
+        ("generation_tokens_total", "Number of generation tokens processed.", totals.generation_tokens),
+    ];
+    for (name, help, value) in counters {
+        page.counter(&format!("vllm:{name}"), labels, help, value);
+    }
     let name = "vllm:request_success_total";
     page.metric(name, "counter", "Count of successfully processed requests.");
     for (reason, count) in [
@@ -83,29 +64,15 @@ pub(super) fn render(settings: &Settings, stats: &Stats, histograms: &Histograms
         );
         page.sample(name, &labels, float(count));
     }
-    for (name, help, histogram) in [
-        (
-            "vllm:time_to_first_token_seconds",
-            "Histogram of time to first token in seconds.",
-            &histograms.time_to_first_token,
-        ),
-        (
-            "vllm:request_time_per_output_token_seconds",
-            "Histogram of time_per_output_token_seconds per request.",
-            &histograms.time_per_output_token,
-        ),
-        (
-            "vllm:e2e_request_latency_seconds",
-            "Histogram of e2e request latency in seconds.",
-            &histograms.end_to_end,
-        ),
-        (
-            "vllm:request_queue_time_seconds",
-            "Histogram of time spent in WAITING phase for request.",
-            &histograms.queue_time,
-        ),
-    ] {
-        page.histogram(name, labels, help, histogram);
+    #[rustfmt::skip]
+    let histograms = [
+        ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", &histograms.time_to_first_token),
+        ("request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.", &histograms.time_per_output_token),
+        ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &histograms.end_to_end),
+        ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", &histograms.queue_time),
+    ];
+    for (name, help, histogram) in histograms {
+        page.histogram(&format!("vllm:{name}"), labels, help, histogram);
     }
     let config = &settings.config;
     let cache = format!(
