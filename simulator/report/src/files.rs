@@ -9,7 +9,7 @@ use anyhow::Context as _;
 ///
 /// # Errors
 /// When the directory cannot be made, or a file cannot be written.
-pub fn write<const N: usize>(
+pub(crate) fn write<const N: usize>(
     directory: &Path,
     files: [(&str, String); N],
 ) -> anyhow::Result<[PathBuf; N]> {

@@ -48,10 +48,9 @@
 
 pub mod chart;
 mod facts;
-pub mod files;
+mod files;
 pub mod number;
-pub mod page;
-pub mod palette;
+mod palette;
 mod render;
 mod report;
 mod table;

@@ -15,19 +15,19 @@ const COLOURS: [RGBColor; 8] = [
 ];
 
 /// Colour of axes.
-pub const GREY: RGBColor = RGBColor(90, 90, 90);
+pub(crate) const GREY: RGBColor = RGBColor(90, 90, 90);
 /// Colour of text.
-pub const TEXT: RGBColor = RGBColor(34, 34, 34);
+pub(crate) const TEXT: RGBColor = RGBColor(34, 34, 34);
 
 /// The colour of a series.
 #[must_use]
-pub fn pick(series: usize) -> RGBColor {
+pub(crate) fn pick(series: usize) -> RGBColor {
     COLOURS.get(series % COLOURS.len()).copied().unwrap_or(GREY)
 }
 
 /// The colour of a series, as CSS.
 #[must_use]
-pub fn css(series: usize) -> String {
+pub(crate) fn css(series: usize) -> String {
     let RGBColor(red, green, blue) = pick(series);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
