@@ -1,8 +1,7 @@
-//! What it costs one service to hear of the others: 50 regions, four pools in each, from 500 to 50,000 replicas in all.
+//! Cost of heartbeats, replies to pings and periodic work for one service: up to 50 regions, four pools, 50,000 replicas.
 //!
-//! A heartbeat is applied to the end: it is believed, taken in, and fed to the router of each pool, which holds its own
-//! region's share of the replicas. Answering a peer's ping, and the decisions that fall due once an interval, are timed
-//! on their own. What is measured grows with the regions; it must not grow with the replicas.
+//! A heartbeat is accepted, applied, and passed to the router of each pool, which holds its own region's share of the
+//! replicas. The cost grows with the regions and must not grow with the replicas.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -35,17 +34,17 @@ fn name(region: u16) -> String {
     format!("region-{region}")
 }
 
-/// One service, region 0, with the routers of its pools.
+/// The service of region 0 with the routers of its pools.
 struct Service {
     regions: Regions,
     routers: BTreeMap<Arc<str>, Router>,
     peers: u16,
     now: Time,
-    /// The newest ping to each peer.
+    /// Newest ping to each peer.
     asked: BTreeMap<PeerId, Ping>,
     records: BTreeMap<PeerId, RecordVersion>,
     seq: u64,
-    /// Whose turn it is.
+    /// Peer whose heartbeat arrives next.
     turn: u16,
 }
 
@@ -100,7 +99,7 @@ impl Service {
         service
     }
 
-    /// Tells the core something and does what it wants: the routers hear of the peers.
+    /// Passes an event to the core and carries out its effects.
     fn tell(&mut self, event: Event) {
         self.regions.handle(self.now, event);
         self.follow();
@@ -143,13 +142,13 @@ impl Service {
         self.follow();
     }
 
-    /// The next peer in turn.
+    /// Returns the next peer in turn.
     fn next(&mut self) -> PeerId {
         self.turn = self.turn % self.peers + 1;
         PeerId(self.turn)
     }
 
-    /// What a peer answers to the newest ping.
+    /// Returns a peer's reply to the newest ping.
     fn heartbeat(&self, peer: PeerId) -> Heartbeat {
         let ping = &self.asked[&peer];
         let report = PeerReport {
@@ -285,7 +284,7 @@ fn heartbeats(c: &mut Criterion) {
                     spent
                 });
             });
-        // All is well at first; then nobody answers any more, and every region is one that might be adopted.
+        // First all peers reply; then none does, and every region is a candidate for adoption.
         for (state, answered) in [("well", true), ("all-lost", false)] {
             c.benchmark_group("tick")
                 .bench_function(BenchmarkId::new(state, &label), |b| {

@@ -16,7 +16,7 @@ const SERVICES_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct PeerServices(BTreeMap<Incarnation, PeerService>);
 
-/// One service of a peer region.
+/// Service of a peer region.
 #[derive(Debug)]
 struct PeerService {
     advertisement: Advertisement,

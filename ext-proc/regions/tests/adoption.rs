@@ -1,4 +1,4 @@
-//! Who adopts whom, one story at a time. Random ones are in `regions.rs`.
+//! Adoption, one scenario per test. `faults.rs` runs random ones.
 #![allow(
     unreachable_pub,
     clippy::indexing_slicing,
@@ -15,12 +15,12 @@ use isotherm_regions::{AdoptionBlocker, Event};
 use world::{Fault, MS, Nanos, World};
 
 const SECOND: Nanos = 1_000 * MS;
-/// Detection (3 intervals), proof (7 intervals, with two attempts to dial), and the round trips between.
+/// Detection (3 intervals), proof (7 intervals with two dials), and the round trips between.
 const SOON: Nanos = 3 * SECOND;
-/// Where the dead one does not even refuse: each attempt to dial takes two seconds.
+/// As `SOON`, where the host of the dead service does not refuse connections, so that each dial takes two seconds.
 const LATER: Nanos = 9 * SECOND;
 
-/// Regions in a row, each 10 ms from the next, that have run for a while.
+/// Regions in a row, each 10 ms from the next, after a warm-up.
 fn row(count: usize) -> World {
     let mut world = World::new(7, count);
     for a in 0..count {
@@ -31,7 +31,7 @@ fn row(count: usize) -> World {
     world.noisy = false;
     world.give_back = core::time::Duration::from_secs(4);
     for at in 0..count {
-        // So that their lists of heirs are of these distances from the start.
+        // A restart orders the successor lists by these distances.
         world.kill(at);
         world.start(at);
     }
@@ -49,7 +49,7 @@ fn service(at: usize) -> Fault {
 }
 
 #[test]
-fn the_nearest_adopts_and_gives_back() {
+fn the_nearest_region_adopts_and_returns_the_replicas() {
     let mut world = row(4);
     world.strike(&service(3));
     wait(&mut world, SOON);
@@ -62,7 +62,7 @@ fn the_nearest_adopts_and_gives_back() {
 }
 
 #[test]
-fn a_region_whose_envoy_died_is_adopted_and_comes_back() {
+fn a_region_without_envoy_is_adopted_until_its_envoy_returns() {
     let mut world = row(3);
     world.strike(&Fault::Gateway { at: 0 });
     wait(&mut world, SOON);
@@ -73,7 +73,7 @@ fn a_region_whose_envoy_died_is_adopted_and_comes_back() {
 }
 
 #[test]
-fn the_next_one_adopts_when_the_nearest_has_no_envoy() {
+fn the_next_region_adopts_when_the_nearest_has_no_envoy() {
     let mut world = row(3);
     world.strike(&Fault::Gateway { at: 1 });
     world.strike(&service(2));
@@ -83,7 +83,7 @@ fn the_next_one_adopts_when_the_nearest_has_no_envoy() {
 }
 
 #[test]
-fn the_last_of_three_adopts_both_others() {
+fn the_last_of_three_regions_adopts_both_others() {
     let mut world = row(3);
     world.strike(&service(0));
     world.strike(&Fault::Both { at: 1 });
@@ -92,7 +92,7 @@ fn the_last_of_three_adopts_both_others() {
 }
 
 #[test]
-fn an_adopter_that_dies_is_succeeded() {
+fn another_region_adopts_when_the_adopter_dies() {
     let mut world = row(3);
     world.strike(&service(2));
     wait(&mut world, SOON);
@@ -100,7 +100,7 @@ fn an_adopter_that_dies_is_succeeded() {
     world.strike(&service(1));
     wait(&mut world, SOON);
     assert_eq!(world.held(0), [1, 2]);
-    // The nearest comes back: what it had is in good hands until the owner is well.
+    // The nearest region returns, and does not take the replicas over from the adopter.
     world.repair(&service(1));
     wait(&mut world, 10 * SECOND);
     assert_eq!(world.held(0), [2]);
@@ -108,9 +108,9 @@ fn an_adopter_that_dies_is_succeeded() {
 }
 
 #[test]
-fn a_region_that_is_gone_with_all_its_replicas_is_not_adopted_and_keeps_nobody_from_it() {
+fn a_region_without_replicas_is_not_adopted_and_blocks_no_adoption() {
     let mut world = row(4);
-    // The farthest heir of region 0 is gone: region 1 need not know whether it lives behind a partition.
+    // The last successor of region 0 is gone. Region 1 is ahead of it and need not know whether it lives.
     world.strike(&Fault::Region { at: 3 });
     wait(&mut world, 2 * SECOND);
     world.strike(&service(0));
@@ -120,7 +120,7 @@ fn a_region_that_is_gone_with_all_its_replicas_is_not_adopted_and_keeps_nobody_f
 }
 
 #[test]
-fn of_two_that_do_not_hear_each_other_only_the_first_heir_adopts() {
+fn of_two_partitioned_regions_only_the_first_successor_adopts() {
     let mut world = row(3);
     world.strike(&Fault::Partition { a: 0, b: 1 });
     world.strike(&service(2));
@@ -137,7 +137,7 @@ fn of_two_that_do_not_hear_each_other_only_the_first_heir_adopts() {
 }
 
 #[test]
-fn a_partition_is_no_death() {
+fn a_partition_proves_no_death() {
     let mut world = row(3);
     world.strike(&Fault::Partition { a: 0, b: 1 });
     world.strike(&Fault::Partition { a: 1, b: 2 });
@@ -146,7 +146,7 @@ fn a_partition_is_no_death() {
 }
 
 #[test]
-fn a_wrong_certificate_is_no_death() {
+fn a_wrong_certificate_proves_no_death() {
     let mut world = row(3);
     world.strike(&Fault::Certificate { at: 2 });
     wait(&mut world, 20 * SECOND);
@@ -154,20 +154,20 @@ fn a_wrong_certificate_is_no_death() {
 }
 
 #[test]
-fn a_region_that_speaks_is_not_dead_though_nobody_can_dial_it() {
+fn a_region_that_sends_pings_is_alive_even_if_no_peer_can_dial_it() {
     let mut world = row(3);
     world.regions[2].filtered = true;
     world.dial_again(2);
     wait(&mut world, 20 * SECOND);
     assert!((0..3).all(|at| world.held(at).is_empty()));
-    // It is, once it is silent too.
+    // It is dead once it is silent too.
     world.strike(&service(2));
     wait(&mut world, SOON);
     assert_eq!(world.held(1), [2]);
 }
 
 #[test]
-fn a_service_that_stands_still_loses_what_it_held_and_knows_it_at_once() {
+fn a_suspended_service_releases_its_adoptions_when_it_resumes() {
     let mut world = row(3);
     world.strike(&service(2));
     wait(&mut world, SOON);
@@ -187,7 +187,7 @@ fn a_service_that_stands_still_loses_what_it_held_and_knows_it_at_once() {
 }
 
 #[test]
-fn a_service_that_starts_again_remembers_the_replicas_of_a_dead_region() {
+fn a_restarted_service_remembers_the_replicas_of_a_dead_region() {
     let mut world = row(3);
     world.strike(&service(2));
     world.strike(&service(1));
@@ -199,9 +199,9 @@ fn a_service_that_starts_again_remembers_the_replicas_of_a_dead_region() {
 }
 
 #[test]
-fn somebody_unknown_in_the_way_is_ruled_out_by_the_operator() {
+fn the_operator_can_declare_an_unaccounted_region_lost() {
     let mut world = row(3);
-    // Region 1 goes with everything that could prove its death, then region 2 dies: region 1 might hold it.
+    // Region 1 disappears with all that could prove its death, then region 2 dies. Region 1 might have adopted it.
     world.strike(&Fault::Region { at: 1 });
     world.strike(&service(2));
     wait(&mut world, LATER);
@@ -232,17 +232,17 @@ fn somebody_unknown_in_the_way_is_ruled_out_by_the_operator() {
 }
 
 #[test]
-fn regions_whose_lists_disagree_ask_each_other() {
+fn regions_whose_successor_lists_disagree_request_the_replicas() {
     let mut world = row(3);
-    // Region 0 comes much nearer to region 2 than region 1 is. The new list of region 2 puts it first; the one before did not.
+    // Region 0 comes much nearer to region 2 than region 1. The new list of region 2 puts it first; the list before did not.
     world.delay[0][2] = MS;
     world.delay[2][0] = MS;
     let name = world.regions[2].name.clone();
-    let unsure = |world: &World, at: usize| {
+    let is_unsettled = |world: &World, at: usize| {
         let record = &world.regions[at].disk[&name];
         record.successors.previous.as_ref() != Some(&record.successors.order)
     };
-    while !(unsure(&world, 0) && unsure(&world, 1)) {
+    while !(is_unsettled(&world, 0) && is_unsettled(&world, 1)) {
         wait(&mut world, 10 * MS);
         assert!(world.now < 120 * SECOND, "region 2 never changes its list");
     }

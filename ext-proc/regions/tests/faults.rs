@@ -1,6 +1,6 @@
-//! Random faults over regions in virtual time: who adopts whom, at every instant.
+//! Random faults over regions in virtual time, with the adoption rule checked at every instant.
 //!
-//! `ISOTHERM_SEED` runs one schedule of each test; `ISOTHERM_SCHEDULES` says how many to run.
+//! `ISOTHERM_SEED` runs one schedule of each test; `ISOTHERM_SCHEDULES` sets their number.
 #![allow(
     unreachable_pub,
     clippy::indexing_slicing,
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use world::{MS, Nanos, Random, World, Worst};
 
-/// Schedules of one test, unless the environment says otherwise.
+/// Schedules per test by default.
 const SCHEDULES: u64 = 500;
 
 fn number(name: &str) -> Option<u64> {
@@ -49,7 +49,7 @@ fn schedules(first: u64, run: impl Fn(&mut World), regions: impl Fn(&mut Random)
     println!("{count} schedules from {first}: {worst:?}");
 }
 
-/// Faults for half a minute, then everything is made good, and must be back to normal within the bound.
+/// Runs faults for half a minute, repairs everything, and expects the normal state within the bound.
 fn breaks_and_heals(world: &mut World) {
     let quiet = world.random.between(0, 6_000) * MS;
     let end = quiet + world.random.between(5_000, 30_000) * MS;
@@ -59,7 +59,7 @@ fn breaks_and_heals(world: &mut World) {
     back_to_normal(world, end);
 }
 
-/// The same, with one region that everybody wants to adopt.
+/// Runs faults around one region that every other region can adopt.
 fn is_contested(world: &mut World) {
     let start = 6_000 * MS;
     let end = start + world.random.between(8_000, 30_000) * MS;

@@ -1,9 +1,9 @@
-//! Regions that die, are cut off and adopt each other, with requests in them: none is lost that had no first byte, none is
-//! forwarded twice, and none comes back to a region that it came from.
+//! Requests in regions that die, are partitioned and adopt each other. No request is lost before its first byte, forwarded
+//! twice, or returned to a peer that returned it.
 //!
-//! The world under the regions is that of `regions.rs`; the pools run the real `Router`, and what Envoy does between them is
-//! played as it is configured: a forwarded request that meets no gateway, or breaks before its first byte, enters its home again.
-//! `ISOTHERM_SEED` runs one schedule; `ISOTHERM_SCHEDULES` says how many to run.
+//! The regions run in the world of `faults.rs`, and the pools run the real `Router`. Envoy is simulated as it is configured:
+//! a forwarded request that meets no gateway, or breaks before its first byte, enters its own region again.
+//! `ISOTHERM_SEED` runs one schedule; `ISOTHERM_SCHEDULES` sets their number.
 #![allow(
     unreachable_pub,
     clippy::indexing_slicing,
@@ -30,16 +30,16 @@ use world::{MS, Nanos, Random, World};
 
 const SCHEDULES: u64 = 400;
 const STEP: Nanos = 5 * MS;
-/// How long Envoy takes to notice that a connection to another region is dead.
+/// Time until Envoy notices a dead connection to another region.
 const KEEPALIVE: Nanos = 1_500 * MS;
-/// What one replica does at a time.
+/// Concurrent requests per replica.
 const SLOTS: u32 = 2;
 
-/// One client's request, through all its stations.
+/// Request of a client with all its stages.
 #[derive(Debug)]
 struct Journey {
     home: usize,
-    /// The life of the home's Envoy through which the client talks.
+    /// Incarnation of the home's Envoy that the client is connected to.
     gateway: u64,
     tried: Vec<usize>,
     at: At,
@@ -49,38 +49,38 @@ struct Journey {
 
 #[derive(Debug, PartialEq)]
 enum At {
-    /// A service has it, as this request, and decides; as a guest or not.
+    /// A service decides about the request.
     Deciding { region: usize, id: u64 },
-    /// On its way to another region.
+    /// The request is on its way to another region.
     Travelling { to: usize, arrives: Nanos },
-    /// On its way back from there.
+    /// The request is on its way back.
     Returning { arrives: Nanos },
-    /// A replica of this region works on it; whoever sent it there is told of the end.
+    /// A replica serves the request.
     Working {
         gateway: usize,
-        /// Whose replica.
+        /// Owner of the replica.
         of: usize,
         first_byte: Nanos,
         done: Nanos,
         told: Option<(usize, u64, u64)>,
     },
-    /// The client has its answer.
+    /// The client has its response.
     ServedBy,
-    /// The home refused it, for a reason that it may have.
+    /// The home region rejected the request.
     Refused,
-    /// What it was on died under it after the first byte, or its client's own Envoy died.
+    /// The stream broke after the first byte, or the client's Envoy died.
     Broken,
 }
 
-/// A service's pool.
+/// Pool of a service.
 struct Pool {
     life: u64,
     router: Router,
-    /// Whose replica each one is, or was.
+    /// Owner of each replica.
     replicas: BTreeMap<ReplicaId, usize>,
-    /// The regions whose replicas it has.
+    /// Owners of the adopted replicas.
     has: BTreeSet<usize>,
-    /// The journeys it has a hand in, and the peer it forwarded them to.
+    /// Requests of the pool, and the peers that got them.
     requests: BTreeMap<u64, (usize, Option<usize>)>,
 }
 
@@ -89,7 +89,7 @@ struct Traffic {
     pools: Vec<Option<Pool>>,
     journeys: Vec<Journey>,
     open: BTreeSet<usize>,
-    /// Lives of the regions' Envoys.
+    /// Incarnations of the regions' Envoys.
     gateways: Vec<u64>,
     gateway_up: Vec<bool>,
     next: u64,
@@ -139,7 +139,7 @@ impl Traffic {
         }
     }
 
-    /// Services and Envoys that died or started since the last step.
+    /// Handles services and Envoys that died or started since the last step.
     fn parts(&mut self) {
         for region in 0..self.pools.len() {
             let life = self.world.regions[region].service.as_ref();
@@ -160,7 +160,7 @@ impl Traffic {
         }
     }
 
-    /// What a service held back when it died, its Envoy sends to a replica by itself.
+    /// Sends the queued requests of a dead service to a replica, as its Envoy does.
     fn orphans(&mut self, region: usize, pool: &Pool) {
         for (id, (journey, _)) in &pool.requests {
             if self.journeys[*journey].at == (At::Deciding { region, id: *id }) {
@@ -193,7 +193,7 @@ impl Traffic {
         pool
     }
 
-    /// What the regions' machines want of their pools.
+    /// Carries out the effects of the regions' cores.
     fn told(&mut self) {
         for (at, effect) in self.world.outbox.replace(Vec::new()).unwrap() {
             let now = self.world.local(at, self.world.now);
@@ -307,7 +307,7 @@ impl Traffic {
         };
     }
 
-    /// What the services decided.
+    /// Carries out the decisions of the services.
     fn decided(&mut self, region: usize) {
         if !self.world.runs(region) {
             return;
@@ -323,7 +323,7 @@ impl Traffic {
             let life = pool.life;
             match effect {
                 Effect::Dispatch { id, decision } => {
-                    // Some have gone since this was decided.
+                    // Replicas may have left since the decision.
                     let Some(&(journey, _)) = pool.requests.get(&id.0) else {
                         continue;
                     };
@@ -340,7 +340,10 @@ impl Traffic {
                     self.forwarded += 1;
                     let at = self.world.now + self.world.delay[region][to];
                     let journey = &mut self.journeys[*journey];
-                    assert_eq!(journey.home, region, "a guest is forwarded: {journey:?}");
+                    assert_eq!(
+                        journey.home, region,
+                        "a forwarded request is forwarded again: {journey:?}"
+                    );
                     assert!(!journey.tried.contains(&to), "again to {to}: {journey:?}");
                     journey.at = At::Travelling { to, arrives: at };
                 }
@@ -366,7 +369,7 @@ impl Traffic {
         self.journeys[journey].at = At::Returning { arrives };
     }
 
-    /// One step of a request's journey.
+    /// Advances a request by one stage.
     fn moves(&mut self, number: usize) {
         let now = self.world.now;
         let (home, gateway) = (self.journeys[number].home, self.journeys[number].gateway);
@@ -428,7 +431,7 @@ impl Traffic {
                     } else if gateway != home {
                         self.back(number, gateway, 0);
                     } else {
-                        // Its home has lost everything but its Envoy.
+                        // The home region has only its Envoy left.
                         self.ends(number, At::Broken);
                     }
                 }
@@ -483,7 +486,7 @@ impl Traffic {
 
     fn ends(&mut self, number: usize, at: At) {
         if at == At::Broken {
-            // Everybody who has a hand in it is told.
+            // Every service that holds the request gets its end.
             for region in 0..self.pools.len() {
                 let now = self.world.local(region, self.world.now);
                 if let Some(pool) = &mut self.pools[region] {
@@ -550,7 +553,7 @@ fn story(traffic: &mut Traffic) {
     let quiet = 1_000 * MS;
     let end = quiet + traffic.random.between(4_000, 15_000) * MS;
     traffic.world.plan(quiet, end);
-    // One region after another has more than it can do.
+    // One region after another is overloaded.
     let mut busy = 0;
     while traffic.world.now < end {
         let rates: Vec<u64> = (0..regions)
@@ -561,7 +564,7 @@ fn story(traffic: &mut Traffic) {
         busy = (busy + 1) % regions;
     }
     traffic.world.heal();
-    // What still waits, waits for 30 s at most.
+    // Queued requests wait for 30 s at most.
     traffic.run_until(end + 45_000 * MS, &vec![0; regions]);
     let left: Vec<&Journey> = traffic.open.iter().map(|n| &traffic.journeys[*n]).collect();
     assert!(left.is_empty(), "lost on the way: {left:#?}");

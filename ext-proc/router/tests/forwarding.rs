@@ -1,4 +1,4 @@
-//! Requests that leave for another region, and those that come from one.
+//! Requests that leave for a peer, and requests that a peer forwards here.
 
 mod support;
 

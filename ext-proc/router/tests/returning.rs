@@ -88,7 +88,7 @@ fn a_peer_that_always_claims_room_and_always_refuses_is_left_alone() {
     }
     // Five refuted reports, then trials after 1, 2, 4, 8, 16 and 16 seconds.
     assert!((9..=12).contains(&believed), "{believed} reports");
-    // Those who had waited between two reports left on the next one.
+    // The requests that waited between two reports left on the next one.
     assert!(went_there <= 5 * 10 + 7, "{went_there} of {id}");
     assert_eq!(script.peer(EU).availability, PeerAvailability::Failing);
 }

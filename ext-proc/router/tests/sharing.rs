@@ -1,4 +1,4 @@
-//! Two services of one region: what one places, the other knows.
+//! Two services of one region share their placements.
 
 mod support;
 
@@ -29,34 +29,34 @@ fn placements(script: &mut Script) -> Vec<Placement> {
     std::iter::from_fn(|| script.router.poll_placement()).collect()
 }
 
-/// Tells one what the other has placed.
-fn tell(from: &mut Script, to: &mut Script) {
+/// Passes the placements of one service to the other.
+fn share(from: &mut Script, to: &mut Script) {
     for placement in placements(from) {
         to.event(Event::Shared(placement));
     }
 }
 
 #[test]
-fn nothing_is_told_unless_the_configuration_says_so() {
+fn placements_are_shared_only_if_configured() {
     let mut script = Script::new(RouterConfig::default(), 2);
     script.arrive(request(1, 1, &[1, 2]));
     assert_eq!(placements(&mut script), []);
 }
 
 #[test]
-fn only_the_new_part_of_a_chain_is_told() {
+fn only_the_new_blocks_of_a_prompt_are_shared() {
     let mut script = Script::new(config(), 1);
     script.arrive(request(1, 1, &[1, 2]));
     script.arrive(request(2, 1, &[1, 2, 3, 4, 5]));
-    let told = placements(&mut script);
-    let lengths: Vec<usize> = told
+    let shared = placements(&mut script);
+    let lengths: Vec<usize> = shared
         .iter()
         .map(|placement| placement.blocks.len())
         .collect();
     assert_eq!(lengths, [2, 3]);
-    assert_eq!(told[0].parent, None);
-    assert_eq!(told[1].parent, told[0].blocks.last().copied());
-    assert_eq!(told[1].target, Target::Replica(ReplicaId(0)));
+    assert_eq!(shared[0].parent, None);
+    assert_eq!(shared[1].parent, shared[0].blocks.last().copied());
+    assert_eq!(shared[1].target, Target::Replica(ReplicaId(0)));
     assert_eq!(script.stats().counters.shared_sent, 2);
 }
 
@@ -77,7 +77,7 @@ fn shared_placements_give_the_same_decisions() {
             let (_, decision) = here.dispatches().remove(0);
             let known = u32::try_from(4 * (turn - 1)).unwrap() * BLOCK_BYTES;
             assert_eq!(decision.matched_bytes, known, "turn {turn} of {session}");
-            tell(here, there);
+            share(here, there);
             here.finish(id);
         }
     }
@@ -88,20 +88,20 @@ fn shared_placements_give_the_same_decisions() {
 }
 
 #[test]
-fn a_prefix_that_another_replica_has_is_completed() {
+fn a_prefix_of_another_replica_is_completed() {
     let [mut a, mut b] = pair(&config(), 2);
     a.arrive(request(1, 1, &[1, 2]));
     let first = a.sent()[0].1;
-    let told = placements(&mut a);
+    let shared = placements(&mut a);
     // The other service heard that the other replica has it, and only then what goes on below.
     let other = Target::Replica(ReplicaId(1 - first));
     b.event(Event::Shared(Placement {
         target: other,
-        ..told[0].clone()
+        ..shared[0].clone()
     }));
     a.arrive(request(2, 1, &[1, 2, 3]));
     assert_eq!(a.sent(), [(2, first)]);
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     b.arrive(request(3, 1, &[1, 2, 3]));
     let (_, decision) = b.dispatches().remove(0);
     assert_eq!(decision.replica, ReplicaId(first));
@@ -110,47 +110,47 @@ fn a_prefix_that_another_replica_has_is_completed() {
 }
 
 #[test]
-fn what_continues_an_unknown_prefix_is_counted_and_left() {
+fn blocks_behind_an_unknown_prefix_are_counted_and_ignored() {
     let [mut a, mut b] = pair(&config(), 1);
     a.arrive(request(1, 1, &[1, 2]));
     drop(placements(&mut a));
     a.arrive(request(2, 1, &[1, 2, 3]));
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     assert_eq!(b.stats().counters.shared_unattached, 1);
     assert_eq!(b.stats().index.nodes, 0);
     b.arrive(request(3, 1, &[1, 2, 3]));
     a.arrive(request(4, 1, &[1, 2, 3, 4]));
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     assert_eq!(b.stats().index.nodes, 4, "its own request brought the rest");
 }
 
 #[test]
-fn a_replica_that_is_not_known_here_is_counted() {
+fn a_placement_on_an_unknown_replica_is_counted() {
     let [mut a, mut b] = pair(&config(), 1);
     a.add(1);
     a.arrive(request(1, 1, &[1]));
     a.arrive(request(2, 2, &[2]));
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     assert_eq!(b.stats().counters.shared_unattached, 1);
 }
 
 #[test]
-fn placements_that_nobody_takes_are_dropped_oldest_first() {
+fn placements_beyond_the_limit_are_dropped_oldest_first() {
     let mut script = Script::new(config(), 1);
     for id in 0..5_000 {
         script.arrive(request(id, id, &[id]));
         script.finish(id);
     }
-    let told = placements(&mut script);
-    assert_eq!(told.len(), 4_096);
+    let shared = placements(&mut script);
+    assert_eq!(shared.len(), 4_096);
     assert_eq!(script.stats().counters.shared_dropped, 5_000 - 4_096);
     script.arrive(request(9_000, 1, &[4_999, 1]));
     let parent = placements(&mut script)[0].parent;
-    assert_eq!(parent, told.last().unwrap().blocks.last().copied());
+    assert_eq!(parent, shared.last().unwrap().blocks.last().copied());
 }
 
 #[test]
-fn what_a_sibling_pushes_counts_until_a_probe_knows_of_it() {
+fn requests_of_a_sibling_count_until_the_next_probe() {
     let pending = RouterConfig {
         push: Push::Pending,
         ..config()
@@ -158,7 +158,7 @@ fn what_a_sibling_pushes_counts_until_a_probe_knows_of_it() {
     let [mut a, mut b] = pair(&pending, 1);
     a.arrive(request(1, 1, &[1]));
     a.arrive(request(2, 2, &[2]));
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     assert_eq!(b.availability(0), Availability::NoHeadroom);
     b.arrive(request(3, 3, &[3]));
     assert_eq!(b.sent(), []);
@@ -186,13 +186,13 @@ fn a_replica_that_a_sibling_keeps_busy_does_not_idle() {
     b.probe(0, 0);
     a.arrive(request(10, 10, &[10]));
     a.arrive(request(11, 11, &[11]));
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     b.effects();
     b.arrive(request(2, 2, &[2]));
     assert_eq!(
         b.sent(),
         [(2, 0)],
-        "nobody idles for whose sake it would wait"
+        "no replica is idle that would throttle this one"
     );
 }
 
@@ -206,8 +206,8 @@ fn two_services_together_do_not_send_a_replica_more_than_it_takes() {
     for i in 0..100 {
         both[i % 2].arrive(request(i as u64, i as u64, &[i as u64]));
         let [a, b] = &mut both;
-        tell(a, b);
-        tell(b, a);
+        share(a, b);
+        share(b, a);
     }
     let [a, b] = &mut both;
     assert_eq!(a.sent().len() + b.sent().len(), 4 * 2, "two each at first");
@@ -232,7 +232,7 @@ fn what_a_sibling_forwards_counts_against_the_peer_s_room_and_leads_there() {
     }
     a.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(a.forwarded(), [(1, 1)]);
-    tell(&mut a, &mut b);
+    share(&mut a, &mut b);
     assert_eq!(b.peer(1).forwarded_since, 1);
     assert_eq!(b.peer(1).outstanding, 0);
     b.arrive(traveller(2, 1, &[1, 2, 3], &[]));

@@ -1,4 +1,4 @@
-//! What a warm cache is worth, against the way to another region: once the pool has measured its speed.
+//! The forwarding cost: a warm cache at a peer against the round trip, once the pool has measured its prefill speed.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::home::{ASIA, EU, region, roomy};
 use support::script::Script;
 use support::traveller;
 
-/// So many blocks of 256 bytes, the same for the same session.
+/// Blocks of 256 bytes, the same for the same session.
 fn turn(session: u64, blocks: u64) -> Vec<u64> {
     (0..blocks).map(|block| session << 8 | block).collect()
 }
@@ -26,7 +26,7 @@ fn measured() -> Script {
     script
 }
 
-/// It had nothing of a prompt of so many blocks, of 64 tokens each.
+/// Ends a request without a cache hit; a block has 64 tokens.
 fn answered(script: &mut Script, id: u64, blocks: u64) {
     script.event(Event::Finished {
         id: RequestId(id),
@@ -45,7 +45,7 @@ fn hear(script: &mut Script) {
     script.peer_at(ASIA, 200, roomy());
 }
 
-/// The same, where session 1 has had a turn of so many blocks in eu, and the replica here is free again.
+/// A measured region where session 1 has had a turn in eu, and the local replica is free again.
 fn after_a_turn_in_eu(blocks: u64) -> Script {
     let mut script = measured();
     script.arrive(traveller(1, 2, &turn(2, 4), &[]));
@@ -58,7 +58,7 @@ fn after_a_turn_in_eu(blocks: u64) -> Script {
 }
 
 #[test]
-fn a_conversation_goes_on_in_the_region_that_has_its_prefix_although_a_replica_is_free_here() {
+fn a_conversation_continues_in_the_region_of_its_prefix_although_a_local_replica_is_free() {
     let mut script = after_a_turn_in_eu(20);
     let next = traveller(3, 1, &turn(1, 22), &[]);
     let told = script.router.explain(script.now, &next).choice;
@@ -76,7 +76,7 @@ fn a_conversation_goes_on_in_the_region_that_has_its_prefix_although_a_replica_i
 }
 
 #[test]
-fn it_stays_here_when_the_way_takes_longer_than_the_computation() {
+fn a_request_stays_when_the_round_trip_exceeds_the_saved_prefill() {
     let mut script = after_a_turn_in_eu(20);
     script.peer_at(EU, 600, roomy());
     script.arrive(traveller(3, 1, &turn(1, 22), &[]));
@@ -87,7 +87,7 @@ fn it_stays_here_when_the_way_takes_longer_than_the_computation() {
 }
 
 #[test]
-fn it_stays_here_before_anything_was_measured() {
+fn a_request_stays_before_prefill_was_measured() {
     let mut script = region(1);
     script.arrive(traveller(1, 2, &turn(2, 4), &[]));
     script.arrive(traveller(2, 1, &turn(1, 20), &[]));
@@ -99,7 +99,7 @@ fn it_stays_here_before_anything_was_measured() {
 }
 
 #[test]
-fn a_request_waits_for_its_warm_cache_but_not_longer_than_computing_it_elsewhere_takes() {
+fn a_request_waits_for_its_warm_cache_no_longer_than_prefill_at_a_peer_takes() {
     let mut script = measured();
     script.arrive(traveller(1, 1, &turn(1, 80), &[]));
     assert_eq!(script.sent(), [(1, 0)]);
@@ -114,7 +114,7 @@ fn a_request_waits_for_its_warm_cache_but_not_longer_than_computing_it_elsewhere
 }
 
 #[test]
-fn what_is_cold_everywhere_leaves_when_the_line_here_is_longer_than_the_way() {
+fn a_cold_request_leaves_when_the_local_wait_exceeds_the_round_trip() {
     let mut script = measured();
     script.arrive(traveller(1, 1, &turn(1, 80), &[]));
     assert_eq!(script.sent(), [(1, 0)]);

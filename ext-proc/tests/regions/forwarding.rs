@@ -1,4 +1,4 @@
-//! What regions tell each other reaches the pools, and stops reaching them.
+//! Reports of peers reach the pools, and stop when a peer is lost.
 
 use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_regions::RegionState;
@@ -7,7 +7,7 @@ use isotherm_router::PeerAvailability;
 use super::world::{Node, connect, connected, place, wait_until};
 
 #[tokio::test]
-async fn a_full_region_forwards_to_one_that_says_it_has_room() {
+async fn a_full_region_forwards_to_a_region_with_free_capacity() {
     let us = Node::start("us", "").await;
     let eu = Node::start("eu", "").await;
     connected(&[&us, &eu]).await;
@@ -35,7 +35,7 @@ async fn a_full_region_forwards_to_one_that_says_it_has_room() {
 }
 
 #[tokio::test]
-async fn a_region_that_is_killed_gets_nothing_more_and_one_that_returns_does() {
+async fn a_killed_region_gets_no_requests_until_it_returns() {
     let us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;
     connected(&[&us, &eu]).await;
@@ -51,7 +51,7 @@ async fn a_region_that_is_killed_gets_nothing_more_and_one_that_returns_does() {
 }
 
 #[tokio::test]
-async fn a_region_that_stops_in_good_order_is_noticed_by_its_link_not_by_its_silence() {
+async fn an_orderly_stop_is_noticed_by_the_link_before_the_silence() {
     // Silence alone would take half a minute.
     let us = Node::start("us", "heartbeat_ms: 10000").await;
     let mut eu = Node::start("eu", "heartbeat_ms: 10000").await;

@@ -1,4 +1,4 @@
-//! Replicas of a region that died: adopted by one region, remembered over restarts, and given back.
+//! Replicas of a dead region: adopted by one region, remembered over restarts, and returned.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use isotherm_regions::RegionState;
 
 use super::world::{Node, connect, connected, throughout, wait_until};
 
-/// Waits until a region would be adopted if it died: everybody has its record, with both lists of heirs.
+/// Waits until every region could be adopted: each other region has its record with two successor lists.
 async fn settled(nodes: &[&Node]) {
     connected(nodes).await;
-    // A list of heirs counts once there is one before it; both are there within a few rounds of heartbeats.
+    // A successor list counts once there is one before it, which takes a few heartbeats.
     for node in nodes {
         for other in nodes.iter().filter(|other| other.name != node.name) {
             let what = format!("{} has the record of {}", node.name, other.name);
@@ -50,7 +50,7 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
 }
 
 #[tokio::test]
-async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
+async fn an_adopted_replica_is_drained_before_it_leaves() {
     let us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
@@ -87,13 +87,13 @@ async fn what_an_adopted_replica_is_doing_ends_before_it_leaves() {
 }
 
 #[tokio::test]
-async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
+async fn one_of_two_live_regions_adopts() {
     let us = Node::start("us", "").await;
     let eu = Node::start("eu", "").await;
     let mut asia = Node::start("asia", "").await;
     settled(&[&us, &eu, &asia]).await;
     asia.kill();
-    wait_until("somebody adopts asia's replica", || {
+    wait_until("a region adopts asia's replica", || {
         us.holds(&asia) || eu.holds(&asia)
     })
     .await;
@@ -101,19 +101,19 @@ async fn of_two_that_live_one_adopts_and_the_other_leaves_it() {
         !(us.holds(&asia) && eu.holds(&asia))
     })
     .await;
-    let (heir, other) = if us.holds(&asia) {
+    let (adopter, other) = if us.holds(&asia) {
         (&us, &eu)
     } else {
         (&eu, &us)
     };
     wait_until("the other one is told", || {
-        other.sees("asia").unwrap().adopted_by == [heir.name]
+        other.sees("asia").unwrap().adopted_by == [adopter.name]
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_region_whose_envoy_dies_is_looked_after_and_gets_its_replica_back() {
+async fn a_region_without_envoy_is_adopted_until_its_envoy_returns() {
     let us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
@@ -125,7 +125,7 @@ async fn a_region_whose_envoy_dies_is_looked_after_and_gets_its_replica_back() {
 }
 
 #[tokio::test]
-async fn a_restart_remembers_whose_replicas_are_where() {
+async fn a_restarted_service_remembers_the_replicas_of_other_regions() {
     let mut us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
@@ -135,7 +135,7 @@ async fn a_restart_remembers_whose_replicas_are_where() {
     let text = std::fs::read_to_string(us.state_file()).unwrap();
     assert!(text.contains(&eu.engines[0].addr.to_string()), "{text}");
 
-    // Started with the old address of its peer, where nobody listens.
+    // The configuration has the old address of the peer, where no service listens.
     us.run_without_envoy(&[("eu", eu_was_at)], &[]);
     us.connect_envoy().await;
     wait_until("the record comes from the file", || {
@@ -146,7 +146,7 @@ async fn a_restart_remembers_whose_replicas_are_where() {
 }
 
 #[tokio::test]
-async fn a_region_with_a_broken_memory_starts_and_learns_anew() {
+async fn a_service_with_a_broken_state_file_starts_and_learns_the_records_again() {
     let mut us = Node::start("us", "").await;
     let eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
@@ -159,11 +159,11 @@ async fn a_region_with_a_broken_memory_starts_and_learns_anew() {
 }
 
 #[tokio::test]
-async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost() {
+async fn without_live_replicas_only_the_operator_can_declare_a_region_lost() {
     let us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;
     settled(&[&us, &eu]).await;
-    assert!(us.handle().declare_lost("nobody", true).is_err());
+    assert!(us.handle().declare_lost("mars", true).is_err());
     eu.kill();
     let engine = eu.engines.remove(0);
     let address = engine.addr;
@@ -182,5 +182,5 @@ async fn where_replicas_died_too_only_an_operator_can_say_that_a_region_is_lost(
     })
     .await;
     let RegionsStatus { peers, .. } = us.status();
-    assert_eq!(peers[0].adopted, 0, "nobody answers at {address}");
+    assert_eq!(peers[0].adopted, 0, "no replica answers at {address}");
 }

@@ -1,4 +1,4 @@
-//! Two services of one region: they share what lies where, and speak for each other.
+//! Two services of one region share placements, queues, the gateway and the record.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn prompt(hash: u64) -> RouteRequest {
     }
 }
 
-/// How much of a prompt a service knows to lie at a replica.
+/// Prompt bytes that a service knows a replica to hold.
 fn known(node: &Node, ask: &RouteRequest, at: &str) -> u32 {
     let candidates = node.pool().explain(ask).candidates;
     let found = candidates.iter().find(|candidate| candidate.name == at);
@@ -68,7 +68,7 @@ fn known(node: &Node, ask: &RouteRequest, at: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn what_one_places_the_other_knows() {
+async fn a_placement_of_one_service_is_known_to_the_other() {
     let (first, second, _engines) = twins().await;
     for (from, to, hash) in [(&first, &second, 1), (&second, &first, 2)] {
         let ask = prompt(hash);
@@ -84,7 +84,7 @@ async fn what_one_places_the_other_knows() {
 }
 
 #[tokio::test]
-async fn queues_add_up_and_one_envoy_is_enough() {
+async fn queues_are_summed_and_one_envoy_suffices() {
     let (mut first, mut second, engines) = twins().await;
     let eu = Node::start("eu", "").await;
     // The other region hears one of the two; the Envoy is connected to the other.
@@ -126,7 +126,7 @@ async fn queues_add_up_and_one_envoy_is_enough() {
     .await;
 }
 
-/// What a node remembers of a region; null when it remembers nothing.
+/// Record of a region in a node's state file, or null.
 fn record(node: &Node, region: &str) -> Value {
     let text = std::fs::read_to_string(node.state_file()).unwrap_or_default();
     let state: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -25,17 +25,17 @@ use tonic::transport::Endpoint;
 use super::authority::{Authority, IssuedCertificate, paths};
 use super::fake::{FakeEngine, vllm};
 
-/// How long anything may take; every test ends by itself.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Longest wait of a test.
+const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// The pool's model.
 pub const MODEL: &str = "m";
 
-/// One service: its file and what it remembers outlive it.
+/// A service whose configuration and state file outlive it.
 pub struct Node {
     pub name: &'static str,
     folder: tempfile::TempDir,
-    /// What else its section says.
+    /// Further options of the section `region`.
     options: String,
     pub engines: Vec<FakeEngine>,
     running: Option<Running>,
@@ -55,7 +55,7 @@ struct Running {
 }
 
 impl Node {
-    /// Starts a service with one replica, an Envoy, and nobody to talk to.
+    /// Starts a service with one replica, an Envoy, and no peers.
     pub async fn start(name: &'static str, options: &str) -> Self {
         let engine = FakeEngine::start(vllm(0)).await;
         let mut node = Self::with(name, options, vec![engine]);
@@ -132,7 +132,7 @@ impl Node {
             server.run(async { drop(stopped.await) }).await.unwrap();
             end.send(())
         });
-        let (pool_registry, handle, links, grpc) = is_ready.recv_timeout(PATIENCE).unwrap();
+        let (pool_registry, handle, links, grpc) = is_ready.recv_timeout(WAIT_MAX).unwrap();
         self.running = Some(Running {
             runtime,
             pool_registry,
@@ -145,7 +145,7 @@ impl Node {
         });
     }
 
-    /// Ends it as if its process was killed: nothing is said to anybody.
+    /// Kills the service without an orderly stop.
     pub fn kill(&mut self) {
         let running = self.running.take().unwrap();
         running.runtime.shutdown_background();
@@ -156,7 +156,7 @@ impl Node {
         let running = self.running.take().unwrap();
         drop(running.envoy);
         running.stop.send(()).unwrap();
-        let ended = tokio::time::timeout(PATIENCE, running.ended).await;
+        let ended = tokio::time::timeout(WAIT_MAX, running.ended).await;
         ended.unwrap().unwrap();
         running.runtime.shutdown_background();
     }
@@ -198,7 +198,7 @@ impl Node {
         self.folder.path().join("isotherm.yaml")
     }
 
-    /// What it remembers of other regions.
+    /// Path of the state file.
     pub fn state_file(&self) -> PathBuf {
         self.folder.path().join("state.json")
     }
@@ -334,7 +334,7 @@ pub fn place(progress: &Submission) -> String {
 pub async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        assert!(start.elapsed() < WAIT_MAX, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,20 +1,19 @@
-//! What must hold at every instant, and how long things took.
+//! Checks of the adoption rule at every instant, and the longest times seen.
 
 use isotherm_regions::{Heartbeat, ReleaseReason};
 
 use super::dial::PAUSE_MAX;
 use super::{INTERVAL_NS, MS, Nanos, Random, World};
 
-/// The longest that a peer's answer may be believed, and a loss go unnoticed, with clocks that differ by 1 %.
+/// Longest age of an accepted heartbeat, and of an unnoticed loss, with clocks that differ by 1 %.
 const SILENCE: Nanos = 3 * INTERVAL_NS + 3 * INTERVAL_NS / 50;
-/// How long it takes at most until two services that can reach each other hear each other: the rest of an attempt that
-/// fails, the pause, and an attempt that succeeds.
+/// Longest time until two services that can reach each other hear each other: the rest of a failing dial, the backoff, and a
+/// successful dial.
 pub const REJOIN: Nanos = 2_000 * MS + PAUSE_MAX + 2_500 * MS;
-/// How long it takes at most until a region that died is adopted, when every other one is well, or dead with replicas
-/// that live.
+/// Longest time until a dead region is adopted when each other region is up, or dead with live replicas.
 pub const ADOPTION: Nanos = 14_000 * MS;
 
-/// The longest times that were seen.
+/// Longest times seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Worst {
     pub adoption: Nanos,
@@ -41,7 +40,7 @@ pub struct Checks {
     clear_since: Vec<Vec<Option<Nanos>>>,
     /// Since when the second could not be heard by the first.
     mute_since: Vec<Vec<Option<Nanos>>>,
-    /// Since when nothing stood in the way of a region's adoption, and what the world was like.
+    /// Time since which nothing prevents a region's adoption, and the fingerprint of the world.
     adoptable: Vec<Option<(Nanos, Vec<u64>)>>,
     pub worst: Worst,
 }
@@ -86,7 +85,7 @@ impl Checks {
         (!kept.is_empty()).then(|| kept[random.index(kept.len())].clone())
     }
 
-    /// A report was believed: it is as old as it is said to be, or younger, and newer than the last one.
+    /// Checks an accepted report: it is not older than its age says, and newer than the last one.
     pub fn reported(&mut self, at: usize, of: usize, asked: Nanos, made: Nanos, now: Nanos) {
         let last = &mut self.hears[at][of];
         assert!(
@@ -133,7 +132,7 @@ impl Checks {
 }
 
 impl World {
-    /// Everything that must hold now.
+    /// Checks everything that must hold now.
     pub fn check(&mut self) {
         let count = self.regions.len();
         for at in 0..count {
@@ -150,7 +149,7 @@ impl World {
         }
     }
 
-    /// What every service believes, for a failure's report.
+    /// Prints the state of every service after a failure.
     pub fn print(&self) {
         for (at, region) in self.regions.iter().enumerate() {
             let Some(service) = &region.service else {
@@ -199,7 +198,7 @@ impl World {
         }
     }
 
-    /// A region that is down is adopted, when every other region is well or plainly dead.
+    /// Checks that a region is adopted in time when each other region is up or provably dead.
     fn check_adopted(&mut self, of: usize, held: bool) {
         let state = self.adoptable(of);
         let entry = &mut self.checks.adoptable[of];
@@ -213,12 +212,12 @@ impl World {
         if let Some((since, _)) = entry {
             let waits = self.now - *since;
             if waits > ADOPTION {
-                panic!("nobody adopts r{of} for {} ms", waits / MS);
+                panic!("no region adopts r{of} for {} ms", waits / MS);
             }
         }
     }
 
-    /// What the world is like, if nothing stands in the way of this region's adoption.
+    /// Returns a fingerprint of the world if nothing prevents the region's adoption.
     fn adoptable(&self, of: usize) -> Option<Vec<u64>> {
         let count = self.regions.len();
         let down = &self.regions[of];
@@ -226,7 +225,7 @@ impl World {
             return None;
         }
         let mut state = Vec::new();
-        let mut anybody = false;
+        let mut has_adopter = false;
         for at in 0..count {
             for other in 0..count {
                 if !self.open(at, other) || self.delay[at][other] > 120 * MS {
@@ -244,7 +243,7 @@ impl World {
             if !well && !dead {
                 return None;
             }
-            anybody |= well;
+            has_adopter |= well;
             for other in (0..count).filter(|other| *other != at && well) {
                 let name = &self.regions[other].name;
                 let record = region.disk.get(name);
@@ -253,6 +252,6 @@ impl World {
                 }
             }
         }
-        anybody.then_some(state)
+        has_adopter.then_some(state)
     }
 }

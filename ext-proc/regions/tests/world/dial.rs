@@ -1,13 +1,13 @@
-//! Dialling, as the driver does it: an attempt that fails is followed by a pause that grows, and a new dial on request.
+//! The driver's dials: a failed attempt is followed by a growing backoff, and a redial starts at once.
 
 use isotherm_regions::{Event, LinkFailure};
 
 use super::links::{Link, LinkId, Way};
 use super::{Due, MS, Nanos, World};
 
-/// How long an attempt lasts at most.
+/// Longest duration of an attempt.
 const ATTEMPT_MAX: Nanos = 2_000 * MS;
-/// When a connection that is not acknowledged is tried again within one attempt.
+/// Time after which an unacknowledged connection is tried again within one attempt.
 const AGAIN_AFTER: Nanos = 1_000 * MS;
 const PAUSE_MIN: Nanos = 400 * MS;
 pub const PAUSE_MAX: Nanos = 2_000 * MS;
@@ -24,10 +24,10 @@ pub struct Dialler {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// The first packet reaches the other side, or not.
-    Knock { again: bool },
+    Connect { again: bool },
     /// The handshake ends.
     Shake,
-    /// Nobody is at home.
+    /// The host refuses the connection.
     Refused,
     /// The attempt has lasted too long.
     Timeout,
@@ -41,11 +41,16 @@ impl World {
         dialler.attempt += 1;
         dialler.began = self.now;
         dialler.dialling = true;
-        self.step(from, to, self.delay[from][to], Step::Knock { again: false });
+        self.step(
+            from,
+            to,
+            self.delay[from][to],
+            Step::Connect { again: false },
+        );
         self.step(from, to, ATTEMPT_MAX, Step::Timeout);
     }
 
-    /// A new dial on request: drops what is there, also an attempt that goes on.
+    /// Drops the link or the attempt in progress, and dials.
     pub fn redial(&mut self, from: usize, to: usize) {
         self.drop_link(from, to);
         self.dials[from][to].pause = PAUSE_MIN;
@@ -105,14 +110,14 @@ impl World {
                     self.failed(from, to, LinkFailure::Unreachable);
                 }
             }
-            Step::Knock { again } => {
+            Step::Connect { again } => {
                 if open && runs {
                     let shake = 3 * self.delay[from][to];
                     self.step(from, to, shake, Step::Shake);
                 } else if open && self.regions[to].host {
                     self.step(from, to, self.delay[to][from], Step::Refused);
                 } else if !again {
-                    self.step(from, to, AGAIN_AFTER, Step::Knock { again: true });
+                    self.step(from, to, AGAIN_AFTER, Step::Connect { again: true });
                 }
             }
             Step::Refused => self.failed(from, to, LinkFailure::Unreachable),

@@ -1,4 +1,4 @@
-//! What breaks, and how it is made good.
+//! Faults and their repair.
 
 use isotherm_regions::Event;
 
@@ -6,17 +6,17 @@ use super::{Due, MS, Nanos, World, members};
 
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// The service dies. With `silent` its host does not say so to those who dial it.
+    /// The service dies. With `silent`, its host does not refuse connections.
     Service { at: usize, silent: bool },
     /// The region's Envoy dies.
     Gateway { at: usize },
     /// The service and the Envoy die.
     Both { at: usize },
-    /// The whole region goes, replicas and all.
+    /// The whole region dies, with its replicas.
     Region { at: usize },
-    /// The service stands still.
+    /// The service is suspended.
     Freeze { at: usize },
-    /// What one region sends to the other does not arrive.
+    /// Messages of one region do not reach the other.
     OneWay { from: usize, to: usize },
     /// Two regions cannot reach each other.
     Partition { a: usize, b: usize },
@@ -24,7 +24,7 @@ pub enum Fault {
     Isolation { at: usize },
     /// A region's certificate is wrong; its links are dialled anew.
     Certificate { at: usize },
-    /// The way between two regions is long.
+    /// The delay between two regions is long.
     Slow { a: usize, b: usize, by: Nanos },
     /// A region's replicas are replaced.
     Members { at: usize },
@@ -51,8 +51,8 @@ impl World {
         }
     }
 
-    /// Region 0 dies and stays dead for most of the time, and those that would adopt it die, freeze, start again and lose each
-    /// other, for about as long as it takes to be taken for dead.
+    /// Kills region 0 for most of the time, while its successors die, freeze, restart and lose each other for about as long as a
+    /// death proof takes.
     pub fn contest(&mut self, start: Nanos, end: Nanos) {
         let first = Fault::Service {
             at: 0,
@@ -63,15 +63,15 @@ impl World {
             let back = self.random.between(start, end);
             self.at(back, Due::Repair(first));
         }
-        let heirs = self.regions.len() - 1;
+        let successors = self.regions.len() - 1;
         let mut at = start;
         loop {
             at += self.random.between(100, 3_000) * MS;
             if at >= end {
                 return;
             }
-            let one = 1 + self.random.index(heirs);
-            let other = 1 + self.random.index(heirs);
+            let one = 1 + self.random.index(successors);
+            let other = 1 + self.random.index(successors);
             let fault = match self.random.below(12) {
                 0..=4 => Fault::Service {
                     at: one,
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Makes everything good.
+    /// Repairs everything.
     pub fn heal(&mut self) {
         self.note("healed".to_owned());
         for at in 0..self.regions.len() {

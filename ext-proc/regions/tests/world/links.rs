@@ -13,16 +13,16 @@ pub enum Message {
     Ping(Ping),
     Heartbeat(Heartbeat),
     Record(RegionRecord),
-    /// The other side has gone.
+    /// The callee has died.
     Closed,
 }
 
-/// What one side dialled to the other.
+/// Link from a caller to a callee.
 #[derive(Debug)]
 pub struct Link {
     pub from: usize,
     pub to: usize,
-    /// Which lives of the two hold it; none when it was dropped.
+    /// Incarnations of both ends; `None` for a dropped end.
     pub from_life: Option<u64>,
     pub to_life: Option<u64>,
     pub began: Nanos,
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Forgets links that nobody holds.
+    /// Removes links without an end.
     pub fn sweep(&mut self) {
         self.links.retain(|_, link| {
             link.from_life.is_some() || (link.to_life.is_some() && !link.asks.queue.is_empty())

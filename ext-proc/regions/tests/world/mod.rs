@@ -1,5 +1,5 @@
-//! A world of regions in virtual time: services that run the real `Regions`, links as TCP and a dialler make them, and
-//! everything that can break. A seed decides all of it.
+//! A simulated world of regions in virtual time: services that run the real `Regions`, links with the properties of TCP, and
+//! faults. A seed decides all of it.
 #![allow(dead_code, unused_imports, reason = "each test uses a part")]
 
 mod checks;
@@ -29,7 +29,7 @@ pub const MS: Nanos = 1_000_000;
 pub const INTERVAL: Duration = Duration::from_millis(200);
 pub const INTERVAL_NS: Nanos = 200 * MS;
 
-/// What is due.
+/// Event of the simulation.
 #[derive(Clone, Debug)]
 enum Due {
     Timer {
@@ -74,13 +74,13 @@ pub struct Region {
     pub replicas: bool,
     /// Whether its certificate is good.
     pub trusted: bool,
-    /// Whether nobody can dial it, though all else passes.
+    /// Whether a filter drops dials to the region and passes everything else.
     pub filtered: bool,
-    /// Whether a dead service's host says so to those who dial it.
+    /// Whether the host refuses connections while the service is dead.
     pub host: bool,
     pub members: Vec<PoolReplicas>,
     pub disk: BTreeMap<RegionName, RegionRecord>,
-    /// Its clock: how much it is ahead, and how fast it runs, in parts of a million.
+    /// Offset of the region's clock and its drift in parts per million.
     clock: (u64, u64),
 }
 
@@ -88,16 +88,16 @@ pub struct World {
     pub seed: u64,
     pub now: Nanos,
     pub regions: Vec<Region>,
-    /// What one sends to the other does not arrive.
+    /// Pairs of regions of which the second gets nothing from the first.
     pub cut: Vec<Vec<u32>>,
-    /// One way, in nanoseconds.
+    /// Delay in one direction, in nanoseconds.
     pub delay: Vec<Vec<Nanos>>,
     pub give_back: Duration,
     /// Whether packets are lost now and then.
     pub noisy: bool,
     pub checks: Checks,
     pub random: Random,
-    /// What services want of their pools, for a driver of those; and what the pools report.
+    /// Effects for a driver of the pools, and the reports of the pools.
     pub outbox: Option<Vec<(usize, Effect)>>,
     pub reports: Vec<PeerReport>,
     links: BTreeMap<LinkId, Link>,
@@ -225,13 +225,13 @@ impl World {
         u64::try_from(ns.div_ceil(u128::from(rate))).unwrap() + 1
     }
 
-    /// Which region a peer of a region is.
+    /// Returns the region of a peer id.
     pub fn peer(region: usize, id: PeerId) -> usize {
         let id = usize::from(id.0);
         if id < region { id } else { id + 1 }
     }
 
-    /// What a region calls another one.
+    /// Returns the peer id of a region.
     pub fn id(region: usize, other: usize) -> PeerId {
         let id = if other < region { other } else { other - 1 };
         PeerId(u16::try_from(id).unwrap())

@@ -1,4 +1,4 @@
-//! Numbers by a seed.
+//! A seeded random number generator.
 
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
@@ -20,7 +20,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many cases of 100.
+    /// True with a probability in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -10,7 +10,7 @@ use super::{Due, INTERVAL, INTERVAL_NS, MS, Nanos, World};
 
 pub struct Service {
     pub regions: Regions,
-    /// Which life it is, of all services.
+    /// Incarnation, unique over all services.
     pub life: u64,
     pub since: Nanos,
     /// The number of the newest watch over each other region.
@@ -73,7 +73,7 @@ impl World {
         self.checks.died(at);
     }
 
-    /// Tells a service something, and does what it wants.
+    /// Passes an event to a service and carries out its effects.
     pub fn call(&mut self, at: usize, event: Event) {
         let now = self.local(at, self.now);
         if let Some(service) = &mut self.regions[at].service {
@@ -98,7 +98,7 @@ impl World {
         self.effects(at);
     }
 
-    /// A service that stood still goes on.
+    /// Resumes a suspended service.
     pub fn wake(&mut self, at: usize) {
         self.regions[at].frozen = false;
         let now = self.local(at, self.now);
@@ -276,7 +276,7 @@ impl World {
         );
     }
 
-    /// Whose replicas a service holds.
+    /// Returns the owners of the replicas that a service has adopted.
     pub fn held(&self, at: usize) -> Vec<usize> {
         let service = self.regions[at].service.as_ref();
         service.map_or_else(Vec::new, |service| {

@@ -1,4 +1,4 @@
-//! One peer: its last report, and the requests forwarded to it that the report does not count.
+//! State of one peer: its last report, and the requests forwarded to it that the report does not count.
 //!
 //! A report counts as of the moment at which it was *asked for*, by this service's clock (`as_of`). Requests forwarded since
 //! then reduce the free capacity of the report, and beyond that lengthen the peer's queue. A report that was asked for
@@ -48,7 +48,7 @@ pub(crate) enum ForwardEnd {
     },
 }
 
-/// One peer.
+/// State of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: PeerId,

@@ -168,7 +168,7 @@ impl PeerTable {
         self.change(id, now, |peer| peer.on_returned(now)).is_some()
     }
 
-    /// Handles a request that is forwarded to the peer at `slot`, which `matched` of its blocks.
+    /// Handles a request that is forwarded to the peer at `slot`, which holds the `matched` blocks.
     pub(crate) fn on_forwarded(
         &mut self,
         slot: ReplicaIndex,
@@ -273,7 +273,7 @@ impl PeerTable {
         self.peers.get(slot.index())?.as_ref()
     }
 
-    /// The available peers without those that were tried; `None` when no peer was tried.
+    /// Returns the available peers except the tried ones; `None` when no peer was tried.
     pub(super) fn untried(&self, available: &ReplicaSet, tried: &[PeerId]) -> Option<ReplicaSet> {
         if tried.is_empty() {
             return None;

@@ -20,7 +20,7 @@ pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Which of those that had this identity in turn.
+    /// Distinguishes peers that had this id in turn.
     life: u64,
     heard: Option<(PeerReport, Time)>,
     lost: bool,
@@ -48,7 +48,7 @@ pub struct Away {
     at: Time,
     pub since: Since,
     request: Request,
-    /// It came back; its end is still to come.
+    /// Whether the request returned and has not ended yet.
     pub refused: bool,
 }
 
@@ -125,7 +125,7 @@ impl Peers {
         Some((id, away))
     }
 
-    /// One that is away is to be refused there; where, and which.
+    /// Returns a forwarded request for its peer to reject.
     pub fn to_refuse(&self, which: usize) -> Option<(PeerId, Request)> {
         let there = || self.away.values().filter(|away| !away.refused);
         let away = there().nth(which % there().count().max(1))?;
@@ -207,7 +207,7 @@ impl Peers {
 }
 
 impl Peer {
-    /// What must hold at least.
+    /// Checks the bounds that must hold.
     fn may_be_forwarded(&self, now: Time, rules: &RegionRules) -> bool {
         let Some((report, as_of)) = self.heard else {
             return false;

@@ -1,4 +1,4 @@
-//! What goes on between regions, and between siblings.
+//! Operations between regions and between siblings.
 
 use isotherm_router::{
     End, Event, Forwarding, PeerId, Placement, Request, RequestId, Scope, ServedBy, Target,
