@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use isotherm_ext_proc::config::{self, ConfigErrors, RegionConfig, Security, TlsFiles};
+use isotherm_ext_proc::config::{self, ConfigErrors, RegionConfig, TlsFiles};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -33,8 +33,8 @@ fn every_option_of_the_section_arrives_and_files_are_relative_to_the_file() {
     assert_eq!(region.name, "us");
     assert_eq!(region.listen, "0.0.0.0:9104".parse().unwrap());
     assert_eq!(
-        region.security,
-        Security::Tls(TlsFiles {
+        region.tls,
+        Some(TlsFiles {
             certificate: data("certs/us.pem"),
             key: data("certs/us.key"),
             ca: "/etc/isotherm/ca.pem".into(),
@@ -163,10 +163,8 @@ fn links_are_protected_or_stay_on_this_machine() {
 
     let peer = "peers: [{ name: eu, address: \"127.0.0.1:2\" }]";
     let fine = format!("{{ name: us, plaintext: true, listen: \"[::1]:1\", {peer} }}");
-    assert_eq!(
-        region(&fine).unwrap().unwrap().security,
-        Security::Plaintext
-    );
+    let region = region(&fine).unwrap().unwrap();
+    assert!(region.plaintext && region.tls.is_none());
 }
 
 #[test]

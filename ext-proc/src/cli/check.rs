@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::output;
 use super::table;
-use crate::config::{self, Config, RegionConfig, Security};
+use crate::config::{self, Config, RegionConfig};
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
@@ -80,9 +80,9 @@ fn regions(region: &RegionConfig) -> String {
         "region         {}, reached at {}",
         region.name, region.listen
     );
-    let links = match &region.security {
-        Security::Plaintext => "without TLS, on this machine only".to_owned(),
-        Security::Tls(files) => match Credentials::load(&region.name, files.clone()) {
+    let links = match &region.tls {
+        None => "without TLS, on this machine only".to_owned(),
+        Some(files) => match Credentials::load(&region.name, files.clone()) {
             Ok(_) => format!("mutual TLS, with {}", files.certificate.display()),
             Err(error) => format!("refused: {error}"),
         },

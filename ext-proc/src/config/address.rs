@@ -20,6 +20,11 @@ enum Host {
 }
 
 impl Address {
+    /// Returns the placeholder of a missing address.
+    pub(super) fn unspecified() -> Self {
+        SocketAddr::from(([0, 0, 0, 0], 0)).into()
+    }
+
     /// Returns the socket address, unless the host is a name.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {

@@ -80,6 +80,8 @@ impl std::error::Error for ConfigErrors {}
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     locations: BTreeMap<String, SourceLocation>,
+    /// Names of the valid entries of each list.
+    entries: BTreeMap<String, Vec<String>>,
     invalid: BTreeSet<String>,
     errors: Vec<ConfigError>,
 }
@@ -88,6 +90,20 @@ impl Reader {
     /// Records that the file gives `option`.
     pub(super) fn found(&mut self, option: &str, location: SourceLocation) {
         self.locations.insert(option.to_owned(), location);
+    }
+
+    /// Records a valid entry of the list `option`.
+    pub(super) fn found_entry(&mut self, option: &str, entry: String) {
+        let entries = self.entries.entry(option.to_owned());
+        entries.or_default().push(entry);
+    }
+
+    /// Returns the values of the list `option`, each with the name of its entry, such as `pools[1]`.
+    pub(super) fn entries<'a, T>(&self, option: &str, values: &'a [T]) -> Vec<(String, &'a T)> {
+        let mut names = self.entries.get(option).into_iter().flatten().cloned();
+        // A default has no entries in the file.
+        let mut name = || names.next().unwrap_or_else(|| option.to_owned());
+        values.iter().map(|value| (name(), value)).collect()
     }
 
     /// Records that the value of `option` is invalid, so that its default stands in for it.

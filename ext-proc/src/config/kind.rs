@@ -46,12 +46,10 @@ pub(super) struct Kind<T> {
     pub(super) is_required: bool,
     parse: Box<Parse<T>>,
     show: Box<dyn Fn(&T) -> String>,
-    /// Adds the rows of the options inside a section, or a list of sections.
+    /// Adds the rows of the options inside a section.
     describe: Option<fn(&str, &mut Vec<Row>)>,
+    is_list: bool,
 }
-
-/// An entry of a list, with its index in the file.
-pub(super) type List<T> = Vec<(usize, T)>;
 
 impl<T: 'static> Kind<T> {
     fn new(
@@ -65,6 +63,7 @@ impl<T: 'static> Kind<T> {
             parse: Box::new(parse),
             show: Box::new(show),
             describe: None,
+            is_list: false,
         }
     }
 
@@ -80,8 +79,9 @@ impl<T: 'static> Kind<T> {
 
     /// Adds the rows of the options inside `option`.
     pub(super) fn describe(&self, option: &str, rows: &mut Vec<Row>) {
+        let entry = if self.is_list { "[]" } else { "" };
         if let Some(describe) = self.describe {
-            describe(option, rows);
+            describe(&format!("{option}{entry}"), rows);
         }
     }
 
@@ -228,7 +228,7 @@ pub(super) fn required<T>(kind: Kind<T>) -> Kind<T> {
 }
 
 /// A list of at most `len_max` values.
-pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<List<T>> {
+pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
     let accepts = match kind.describe {
         Some(_) => "list of sections".to_owned(),
         None => format!("list of {}", kind.accepts),
@@ -244,18 +244,21 @@ pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<List<T>> {
             return None;
         }
         let parsed = items.iter().enumerate().filter_map(|(index, item)| {
-            let option = format!("{option}[{index}]");
-            reader.found(&option, item.location);
-            Some((index, parse(item, &option, reader)?))
+            let entry = format!("{option}[{index}]");
+            reader.found(&entry, item.location);
+            let value = parse(item, &entry, reader)?;
+            reader.found_entry(option, entry);
+            Some(value)
         });
         Some(parsed.collect())
     };
-    let show_all = move |items: &List<T>| match items.as_slice() {
+    let show_all = move |items: &Vec<T>| match items.as_slice() {
         [] => "none".to_owned(),
-        items => Vec::from_iter(items.iter().map(|(_, item)| show(item))).join(", "),
+        items => Vec::from_iter(items.iter().map(&show)).join(", "),
     };
     Kind {
         describe: kind.describe,
+        is_list: true,
         ..Kind::new(accepts, parse_all, show_all)
     }
 }

@@ -20,7 +20,6 @@ mod tree;
 
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,8 +33,11 @@ pub use address::Address;
 pub use engine::Engine;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use listen::Listen;
-pub use options::{AdminConfig, DnsSource, ProbeConfig, RecordingConfig, TlsFiles};
-pub use region::{HEARTBEATS_MISSED_MAX, PeerConfig, RegionConfig, Security};
+pub use options::{
+    AdminConfig, DnsSource, PeerConfig, ProbeConfig, RecordingConfig, RegionConfig, Sources,
+    TlsFiles,
+};
+pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
 
 /// The largest configuration file, in bytes.
@@ -77,15 +79,6 @@ pub struct PoolConfig {
     pub probe: ProbeConfig,
     /// Sources of replicas.
     pub sources: Sources,
-}
-
-/// Sources of a pool's replicas.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sources {
-    /// Fixed addresses; all different.
-    pub fixed: Vec<SocketAddr>,
-    /// A name that the service resolves periodically.
-    pub dns: Option<DnsSource>,
 }
 
 impl Default for Config {

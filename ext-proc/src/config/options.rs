@@ -11,7 +11,7 @@ use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
 use super::address::Address;
 use super::engine::Engine;
 use super::kind::{
-    List, boolean, choice, list, millis, number, optional, path, required, section as section_kind,
+    boolean, choice, list, millis, number, optional, path, required, section as section_kind,
 };
 use super::listen::Listen;
 use super::section::section;
@@ -43,7 +43,7 @@ section! {
     /// A configuration file.
     pub(super) struct RawConfig {
         /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health).
-        listen as "listen": List<Listen> = vec![(0, Listen::default())], list(listen_address(), LISTEN_MAX);
+        listen as "listen": Vec<Listen> = vec![Listen::default()], list(listen_address(), LISTEN_MAX);
         /// The HTTP interface for operators.
         admin as "admin": AdminConfig = AdminConfig::default(), section_kind();
         /// Whether clients get the header `x-isotherm-decision`, which names the selected replica and the reason.
@@ -51,12 +51,12 @@ section! {
         /// How long a stopping service waits for open streams.
         drain_max as "drain_ms_max": Duration = Duration::from_secs(30), millis(0..=3_600_000);
         /// The pools, one for each model.
-        pools as "pools": List<RawPool> = vec![(0, RawPool::default())], list(section_kind(), POOLS_MAX)
+        pools as "pools": Vec<RawPool> = vec![RawPool::default()], list(section_kind(), POOLS_MAX)
             => "one pool for every model; the admin interface adds its replicas";
         /// Recording live traffic as a trace, without any text: `isotherm record`.
         recording as "recording": RecordingConfig = RecordingConfig::default(), section_kind();
         /// This service's place among the services of other regions. Without this section it runs alone.
-        region as "region": RawRegion = RawRegion::default(), section_kind();
+        region as "region": Option<RegionConfig> = None, optional(section_kind());
     }
 }
 
@@ -84,7 +84,7 @@ section! {
         /// The model, as requests name it. `*` takes every model that no other pool names.
         model as "model": String = ANY_MODEL.into(), model_name();
         /// Other names of the same model.
-        aliases as "aliases": List<String> = Vec::new(), list(model_name(), ALIASES_MAX);
+        aliases as "aliases": Vec<String> = Vec::new(), list(model_name(), ALIASES_MAX);
         /// The Envoy cluster of this pool.
         cluster as "cluster": Option<String> = None, optional(cluster_name()) => "the model's name; `default` for `*`";
         /// The policy that selects a replica.
@@ -111,7 +111,7 @@ section! {
         /// The prefix index: which replica has which prefix in its cache.
         index as "index": RawIndex = RawIndex::default(), section_kind();
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
-        replicas as "replicas": RawReplicas = RawReplicas::default(), section_kind();
+        replicas as "replicas": Sources = Sources::default(), section_kind();
     }
 }
 
@@ -152,10 +152,10 @@ section! {
 }
 
 section! {
-    /// `pools[].replicas`.
-    pub(super) struct RawReplicas {
+    /// Sources of a pool's replicas.
+    pub struct Sources {
         /// Fixed addresses.
-        fixed as "static": List<SocketAddr> = Vec::new(), list(socket_address(), REPLICAS_MAX);
+        fixed as "static": Vec<SocketAddr> = Vec::new(), list(socket_address(), REPLICAS_MAX);
         /// A DNS name whose addresses are the replicas.
         dns as "dns": Option<DnsSource> = None, optional(section_kind());
     }
@@ -174,8 +174,8 @@ section! {
 }
 
 section! {
-    /// `region`.
-    pub(super) struct RawRegion {
+    /// The configuration of a service that takes part in several regions.
+    pub struct RegionConfig {
         /// This region's name: a DNS label, which its certificate carries as `NAME.isotherm`.
         name as "name": String = String::new(), required(region_name());
         /// The address on which services of other regions, and siblings, reach the service.
@@ -195,9 +195,9 @@ section! {
         /// A file that keeps the other regions' replica lists over a restart. Relative to the configuration file. Without it, a restarted service learns each list with the region's next heartbeat.
         state_file as "state_file": Option<PathBuf> = None, optional(path());
         /// The other regions.
-        peers as "peers": List<RawPeer> = Vec::new(), list(section_kind(), PEERS_MAX);
+        peers as "peers": Vec<PeerConfig> = Vec::new(), list(section_kind(), PEERS_MAX);
         /// The other services of this region (their `region.listen`), one address each; every service lists all others. Siblings share their prefix index, and answer peers for each other.
-        siblings as "siblings": List<Address> = Vec::new(), list(dial_address(), SIBLINGS_MAX);
+        siblings as "siblings": Vec<Address> = Vec::new(), list(dial_address(), SIBLINGS_MAX);
     }
 }
 
@@ -214,13 +214,13 @@ section! {
 }
 
 section! {
-    /// An entry of `region.peers`.
-    pub(super) struct RawPeer {
+    /// Another region.
+    pub struct PeerConfig {
         /// The name of the other region.
         name as "name": String = String::new(), required(region_name());
         /// The address of its service (its `region.listen`).
-        address as "address": Option<Address> = None, required(optional(dial_address()));
+        address as "address": Address = Address::unspecified(), required(dial_address());
         /// The Envoy cluster that leads to the region.
-        cluster as "cluster": Option<String> = None, optional(cluster_name()) => "`region-` and its name";
+        cluster as "cluster": String = String::new(), cluster_name() => "`region-` and its name";
     }
 }

@@ -168,10 +168,7 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
         ("region", old.region.is_some() != new.region.is_some()),
         ("region.name", region(|old, new| old.name != new.name)),
         ("region.listen", region(|old, new| old.listen != new.listen)),
-        (
-            "region.tls",
-            region(|old, new| old.security != new.security),
-        ),
+        ("region.tls", region(|old, new| old.tls != new.tls)),
         (
             "region.state_file",
             region(|old, new| old.state_file != new.state_file),

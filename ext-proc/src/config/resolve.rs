@@ -2,44 +2,41 @@
 //!
 //! The kind of each option has checked it on its own.
 
-use std::net::SocketAddr;
-
 use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
-use super::kind::List;
-use super::options::{ProbeConfig, RawConfig, RawPool, RawReplicas};
+use super::options::{ProbeConfig, RawConfig, RawPool, Sources};
 use super::text::{ANY_MODEL, is_visible};
-use super::{Config, Listen, PoolConfig, Sources, region};
+use super::{Config, Listen, PoolConfig, region};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
 
 /// Resolves a file. The result is meaningful only if `reader` has no mistakes.
 pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
-    let listen = resolve_listen(&raw, reader);
+    check_listen(&raw, reader);
     let mut models = UniqueNames::new("model");
     let mut clusters = UniqueNames::new("cluster");
     let mut pools = Vec::new();
-    for (index, pool) in raw.pools {
-        let option = format!("pools[{index}]");
-        check_models(&pool, &option, &mut models, reader);
-        let pool = resolve_pool(pool, &option, reader);
+    for (entry, pool) in reader.entries("pools", &raw.pools) {
+        check_models(pool, &entry, &mut models, reader);
+        let pool = resolve_pool(pool.clone(), &entry, reader);
         // An invalid model names no cluster.
-        let (model, cluster) = (format!("{option}.model"), format!("{option}.cluster"));
+        let (model, cluster) = (format!("{entry}.model"), format!("{entry}.cluster"));
         if reader.is_given(&cluster) || reader.is_valid(&model) {
             clusters.claim(&pool.cluster, &cluster, reader);
         }
         pools.push(pool);
     }
-    let region = region::resolve(raw.region, &mut clusters, reader);
-    for pool in &mut pools {
-        if let Some(region) = &region {
+    let mut region = raw.region;
+    if let Some(region) = &mut region {
+        region::resolve(region, &mut clusters, reader);
+        for pool in &mut pools {
             pool.router.region = region.rules();
         }
     }
     Config {
-        listen,
+        listen: raw.listen,
         admin: raw.admin,
         decision_header: raw.decision_header,
         drain_max: raw.drain_max,
@@ -50,34 +47,36 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
 }
 
 /// Checks the listening addresses: each may be used once, except port 0, which takes a free port.
-fn resolve_listen(raw: &RawConfig, reader: &mut Reader) -> Vec<Listen> {
-    if raw.listen.is_empty() && reader.is_valid("listen") {
+fn check_listen(raw: &RawConfig, reader: &mut Reader) {
+    if raw.listen.is_empty() {
         reader.error("listen", "empty: Envoy could not reach the service");
     }
     let mut taken = UniqueNames::new("address");
-    for (index, address) in &raw.listen {
+    for (entry, address) in reader.entries("listen", &raw.listen) {
         if !matches!(address, Listen::Tcp(tcp) if tcp.port() == 0) {
-            taken.claim(address, &format!("listen[{index}]"), reader);
+            taken.claim(address, &entry, reader);
         }
     }
     if raw.admin.listen.port() != 0 {
         taken.claim(raw.admin.listen, "admin.listen", reader);
     }
-    if reader.is_given("region") && raw.region.listen.port() != 0 {
-        taken.claim(raw.region.listen, "region.listen", reader);
+    if let Some(region) = raw
+        .region
+        .as_ref()
+        .filter(|region| region.listen.port() != 0)
+    {
+        taken.claim(region.listen, "region.listen", reader);
     }
-    values(raw.listen.clone())
 }
 
 /// Checks that no other pool has the model or an alias.
 fn check_models(pool: &RawPool, option: &str, models: &mut UniqueNames, reader: &mut Reader) {
     models.claim(&pool.model, &format!("{option}.model"), reader);
-    for (index, alias) in &pool.aliases {
-        let option = format!("{option}.aliases[{index}]");
+    for (entry, alias) in reader.entries(&format!("{option}.aliases"), &pool.aliases) {
         if alias == ANY_MODEL {
-            reader.error(&option, "`*` is no alias: make it the model of a pool");
+            reader.error(&entry, "`*` is no alias: make it the model of a pool");
         } else {
-            models.claim(alias, &option, reader);
+            models.claim(alias, &entry, reader);
         }
     }
 }
@@ -98,9 +97,10 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         }
     };
     check_probe(&raw.probe, option, reader);
+    check_sources(&raw.replicas, option, reader);
     PoolConfig {
         model: raw.model,
-        aliases: values(raw.aliases),
+        aliases: raw.aliases,
         cluster,
         router: RouterConfig {
             policy: raw.policy,
@@ -119,7 +119,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         },
         engine: raw.engine,
         probe: raw.probe,
-        sources: resolve_sources(raw.replicas, &format!("{option}.replicas"), reader),
+        sources: raw.replicas,
     }
 }
 
@@ -163,21 +163,13 @@ fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
     }
 }
 
-fn resolve_sources(raw: RawReplicas, option: &str, reader: &mut Reader) -> Sources {
+fn check_sources(sources: &Sources, option: &str, reader: &mut Reader) {
     let mut addresses = UniqueNames::new("replica");
-    for (index, address) in &raw.fixed {
-        let option = format!("{option}.static[{index}]");
-        addresses.claim(address, &option, reader);
+    let option = format!("{option}.replicas.static");
+    for (entry, address) in reader.entries(&option, &sources.fixed) {
+        addresses.claim(address, &entry, reader);
         if address.port() == 0 {
-            reader.error(&option, "port 0 reaches nothing");
+            reader.error(&entry, "port 0 reaches nothing");
         }
     }
-    Sources {
-        fixed: values::<SocketAddr>(raw.fixed),
-        dns: raw.dns,
-    }
-}
-
-fn values<T>(list: List<T>) -> Vec<T> {
-    list.into_iter().map(|(_, value)| value).collect()
 }

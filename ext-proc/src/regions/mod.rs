@@ -38,7 +38,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{Config, RegionConfig, Security};
+use crate::config::{Config, RegionConfig};
 use crate::peering::{
     Acceptor, Credentials, LinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
 };
@@ -92,9 +92,9 @@ impl RegionsServer {
         drain_max: Duration,
         pool_registry: &Arc<PoolRegistry>,
     ) -> anyhow::Result<Self> {
-        let protection = match &config.security {
-            Security::Plaintext => TransportSecurity::Plaintext,
-            Security::Tls(files) => {
+        let protection = match &config.tls {
+            None => TransportSecurity::Plaintext,
+            Some(files) => {
                 let credentials = Credentials::load(&config.name, files.clone());
                 TransportSecurity::Tls(Arc::new(credentials.context("region.tls")?))
             }

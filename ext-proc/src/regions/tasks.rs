@@ -125,7 +125,8 @@ pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
     let config = RegionConfig {
         name: running.name,
         listen: running.listen,
-        security: running.security,
+        tls: running.tls,
+        plaintext: running.plaintext,
         state_file: running.state_file,
         ..config.clone()
     };
