@@ -85,7 +85,7 @@ pub struct Core {
     pub history: History,
     /// Latencies, for the metrics page.
     pub histograms: Histograms,
-    tickets: HashMap<RequestId, Waiter>,
+    waiters: HashMap<RequestId, Waiter>,
     ids: u64,
 }
 
@@ -112,7 +112,7 @@ impl Replica {
             engine: Engine::new(settings.config),
             history: History::default(),
             histograms: Histograms::default(),
-            tickets: HashMap::new(),
+            waiters: HashMap::new(),
             ids: 0,
         };
         Arc::new(Self {
@@ -136,7 +136,7 @@ impl Replica {
         let now = self.clock.now();
         core.ids += 1;
         let id = RequestId(core.ids);
-        core.tickets.insert(
+        core.waiters.insert(
             id,
             Waiter {
                 progress: sender,
@@ -213,7 +213,7 @@ impl Core {
     }
 
     fn tell(&mut self, event: Event) {
-        let Some(waiter) = self.tickets.get_mut(&event.id) else {
+        let Some(waiter) = self.waiters.get_mut(&event.id) else {
             return;
         };
         match event.kind {
@@ -242,13 +242,13 @@ impl Core {
                         end,
                     }
                 });
-                self.tickets.remove(&event.id);
+                self.waiters.remove(&event.id);
             }
             EventKind::Rejected(rejection) => {
                 waiter
                     .progress
                     .send_modify(|progress| progress.end = Some(End::Rejected(rejection)));
-                self.tickets.remove(&event.id);
+                self.waiters.remove(&event.id);
             }
         }
     }
@@ -278,7 +278,7 @@ impl Drop for InFlightGuard {
             return;
         }
         let mut core = self.replica.lock();
-        if core.tickets.remove(&self.id).is_some() {
+        if core.waiters.remove(&self.id).is_some() {
             let now = self.replica.clock.now();
             core.engine.abort(now, self.id);
             core.dispatch();
