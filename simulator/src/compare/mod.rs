@@ -100,7 +100,7 @@ impl Comparison {
     /// Checks that every run was played to its end.
     ///
     /// # Errors
-    /// Whose runs were not, and what to do.
+    /// When runs were cut: names their systems and the remedy.
     pub fn whole(&self) -> Result<(), String> {
         if self.cut.is_empty() {
             return Ok(());

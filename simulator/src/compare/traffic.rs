@@ -111,7 +111,7 @@ impl Traffic {
     /// The workload with clients in so many regions: all in a single region, or the clients of a single region spread by session.
     ///
     /// # Errors
-    /// It comes from several others.
+    /// When the clients come from several other regions.
     pub fn in_regions(mut self, wanted: usize) -> Result<Self, TrafficError> {
         let has = self.regions.len().max(1);
         if wanted == has || wanted == 0 {

@@ -1,10 +1,10 @@
 //! The oracle: a yardstick that cannot be shipped.
 //!
-//! It sees each engine as it is: what its cache holds, what it computes, what waits in it, and what is on its way there. It sends
+//! The oracle sees the true state of each engine: its cache, its batch, its queue, and the requests on their way to it. It sends
 //! every request at once to the replica from which the client will have its first token first, if nothing else comes; among
 //! equals to the one with the least in it. So it knows all that there is, and nothing that will be.
 //!
-//! It is no bound. Each request is sent where it is best for that request alone: prompts are computed anew to save the
+//! The oracle is no bound. Each request is sent where it is best for that request alone: prompts are computed anew to save the
 //! moment, which costs later requests and all decoding; and a request that goes to another region for a short gain
 //! leaves its cache there, so that the next turn has to choose between the way and computing all of it. A policy that
 //! holds requests back, or keeps sessions in their own region, may be ahead of it.

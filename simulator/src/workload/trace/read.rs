@@ -93,7 +93,7 @@ impl Trace {
     /// Reads a trace, or the first so many requests of it.
     ///
     /// # Errors
-    /// It cannot be read, a line is wrong, there is none, or there are too many.
+    /// When the file cannot be read, a line is invalid, or the trace is empty or too long.
     pub fn read(mut from: impl BufRead, first: Option<usize>) -> Result<Self, TraceError> {
         let mut lines = Vec::new();
         let mut bytes = Vec::new();
