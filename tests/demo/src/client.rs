@@ -1,4 +1,4 @@
-//! One client: sends a chat request, reads the answer as it streams, and measures.
+//! A chat client that reads the streamed response and measures it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub struct Client {
     model: String,
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Clone, Debug, Default)]
 pub struct ChatResponse {
     /// The text.
@@ -32,15 +32,15 @@ pub struct ChatResponse {
     pub ttft: Duration,
     /// From the request to the end of the answer.
     pub e2e: Duration,
-    /// How long the service held the request back, as `x-isotherm-decision` says.
+    /// Time in the service's queue, from `x-isotherm-decision`.
     pub queued: Option<Duration>,
     /// `x-isotherm-decision`, where the request went and why.
     pub decision: Option<String>,
-    /// What the engine counted.
+    /// Token counts of the engine.
     pub usage: Usage,
 }
 
-/// What the engine counted, tokens.
+/// Token counts of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Of the prompt.
@@ -164,7 +164,7 @@ impl Client {
     }
 }
 
-/// What stands behind `name=` in a decision.
+/// The value of `name=` in a decision.
 #[must_use]
 pub fn decision_field<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
     decision

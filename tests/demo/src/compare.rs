@@ -1,4 +1,4 @@
-//! One scheme after the other on the same workload, each with fresh engines, so that nobody inherits a warm cache.
+//! Runs one scheme after the other on the same workload, each with fresh engines and empty caches.
 
 use anyhow::Context as _;
 use isotherm_harness::envoy::show_decisions;
@@ -11,7 +11,7 @@ use crate::progress;
 use crate::report::{Comparison, Run};
 use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 
-/// Runs all of them; says on standard error how each goes.
+/// Runs every scheme; prints the progress on standard error.
 ///
 /// # Errors
 /// When a stack does not start. Requests that fail are counted in the report.

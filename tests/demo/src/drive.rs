@@ -1,4 +1,4 @@
-//! Plays a workload against a system.
+//! Runs a workload against a system.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use crate::workload::{Conversation, LoadModel, Workload, message};
 /// Failures that are kept to be shown; there may be thousands of one cause.
 pub(crate) const FAILURES_SHOWN_MAX: usize = 5;
 
-/// What happened so far; shared with whoever shows the progress.
+/// The measurements so far, shared with the progress display.
 #[derive(Clone, Debug, Default)]
 pub struct SharedMeasurements(Arc<Mutex<Measurements>>);
 
-/// What was measured.
+/// The measurements of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
     /// Requests with a complete answer.
@@ -129,7 +129,7 @@ pub async fn run_workload(
     measured
 }
 
-/// One conversation; it goes on after a failed turn as a person would who asks the next question.
+/// Runs a conversation; after a failed turn it continues with the next question.
 async fn converse(conversation: Conversation, client: Client, tally: SharedMeasurements) {
     let mut messages = conversation.opening();
     for turn in conversation.turns {

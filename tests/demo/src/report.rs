@@ -37,7 +37,7 @@ pub struct ScenarioSummary {
     pub seed: u64,
 }
 
-/// One scheme on the workload.
+/// The run of a scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// Routing policy.

@@ -1,4 +1,4 @@
-//! What a demo runs: a workload, the engines it is meant for, and the schemes to compare.
+//! The scenario of a demo: a workload, its engines, and the schemes to compare.
 
 use std::path::PathBuf;
 
@@ -23,11 +23,11 @@ const TRACE_REQUESTS: usize = 1_000;
 /// A probe every 100 ms is the default of the service; at ten times the speed of life that is a second of life.
 const PROBE_INTERVAL_MS: u64 = 25;
 
-/// SkyLB's own, since it is SkyLB's claim about regions that their demo shows. With `isotherm` regions have more throughput
-/// alone, for they keep their caches warmer, and forwarding gains less (1.13 times against 1.22).
+/// SkyLB's own, since it is SkyLB's claim about regions that their demo shows. With `isotherm` regions keep their
+/// caches warmer, and forwarding gains less.
 const POLICY_OF_REGIONS: PolicyName = PolicyName::PrefixTree;
 
-/// What is asked, on the command line of the demo.
+/// Command-line options of the demo.
 #[derive(Args, Clone, Debug)]
 pub struct DemoOptions {
     /// Replays a trace in Mooncake's format, or of `isotherm record`, instead of the drawn chat
@@ -36,35 +36,35 @@ pub struct DemoOptions {
     /// Requests in each run: the first lines of the trace (default 1000), or so many turns of chat
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "regions")]
     pub requests: Option<u32>,
-    /// How many times faster than life everything goes [default: 10]
+    /// Factor by which everything runs faster than real time [default: 10]
     #[arg(long, value_name = "X", value_parser = speedup)]
     pub speedup: Option<f64>,
-    /// What the chat is drawn from
+    /// Seed of the chat
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions the one of all runs: prefix_tree]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<PolicyName>,
-    /// Who is asked
+    /// Replicas
     #[command(flatten)]
     pub replicas: ReplicaOptions,
 }
 
-/// What `up` leaves running.
+/// Command-line options of `up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpOptions {
-    /// How a replica is chosen
+    /// Routing policy
     #[arg(long, value_name = "NAME", default_value_t = PolicyName::Isotherm)]
     pub policy: PolicyName,
-    /// Who is asked
+    /// Replicas
     #[command(flatten)]
     pub replicas: ReplicaOptions,
-    /// How many times faster than life the engines answer
+    /// Factor by which the engines run faster than real time
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
     pub speedup: f64,
 }
 
-/// Who is asked, and when.
+/// Replicas and push mode.
 #[derive(Args, Clone, Debug)]
 pub struct ReplicaOptions {
     /// The mode of pushing [default: blind for policies that classic balancers have, else pending]
@@ -87,7 +87,7 @@ pub enum Push {
 }
 
 impl Push {
-    /// Its name in the service's configuration.
+    /// Name in the service's configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,21 +108,21 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// How it is called in tables and charts.
+    /// Name in tables and charts.
     #[must_use]
     pub fn label(&self) -> String {
         format!("{} / {}", self.policy, self.push.name())
     }
 }
 
-/// What all runs have in common.
+/// The input of all runs.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What is asked.
+    /// Workload.
     pub workload: Workload,
     /// The replicas that are asked; policy and mode come with each run.
     pub pool: Pool,
-    /// How many times faster than life the engines run.
+    /// Factor by which the engines run faster than real time.
     pub speed: f64,
     /// For the report.
     pub summary: ScenarioSummary,
@@ -231,7 +231,7 @@ impl DemoOptions {
     }
 }
 
-/// How often the service should probe engines that run `speed` times faster than life, ms.
+/// Interval of the service's probes for engines that run `speed` times faster than real time, ms.
 pub(crate) fn probe_interval_ms(speed: f64) -> u64 {
     if speed > 1.0 { PROBE_INTERVAL_MS } else { 100 }
 }

@@ -13,7 +13,7 @@ const DIGITS: u8 = 3;
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Histogram<u64>>);
 
-/// What a report says of a distribution, in milliseconds.
+/// Summary of a distribution, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// The arithmetic mean.

@@ -1,4 +1,4 @@
-//! `up`: the whole thing, running, for someone to play with.
+//! `up`: starts the system and explains how to use it.
 
 use isotherm_harness::{EngineOptions, MODEL, Pool, Stack};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::compare::stack_builder;
 use crate::scenario::UpOptions;
 
-/// Starts it, with recording allowed: whoever plays with it may play it again.
+/// Starts the system with recording enabled.
 ///
 /// # Errors
 /// When it does not become ready.

@@ -121,7 +121,7 @@ impl HttpResponse {
         self.header(crate::scripted_replica::SERVED_BY)
     }
 
-    /// One value of `x-isotherm-decision`, such as `replica`.
+    /// A value of `x-isotherm-decision`, such as `replica`.
     #[must_use]
     pub fn decision(&self, member: &str) -> Option<&str> {
         self.header("x-isotherm-decision")?

@@ -103,7 +103,7 @@ pub fn with_long_timeouts(stack: StackBuilder) -> StackBuilder {
         .envoy(|document| Timeouts::Long.apply_to_service(document))
 }
 
-/// Gives the probes long timeouts, and Envoy those that notice a service which hangs.
+/// Gives the probes long timeouts, and Envoy timeouts that detect a service which hangs.
 #[must_use]
 pub fn with_detecting_timeouts(stack: StackBuilder) -> StackBuilder {
     stack

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// One HTTP/2 connection; it closes when it is dropped.
+/// An HTTP/2 connection; it closes when it is dropped.
 #[derive(Debug)]
 pub struct Http2Client {
     authority: String,

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Capacity of the link in chunks, for each direction of a connection.
 const CHUNKS_IN_FLIGHT_MAX: usize = 1024;
-/// How long a connection stays open when no target listens, so that a client does not retry in a tight loop.
+/// Time for which a connection stays open when no target listens, so that a client does not retry in a tight loop.
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Mode {
 struct State {
     mode: Mode,
     one_way: Duration,
-    /// How often connections were reset.
+    /// Number of resets.
     resets: u64,
 }
 

@@ -229,7 +229,7 @@ impl Regions {
         self.stacks.iter().map(|(name, _)| name.as_str())
     }
 
-    /// One region: its Envoy, services and engines.
+    /// A region: its Envoy, services and engines.
     ///
     /// # Errors
     /// When there is none of this name.
@@ -239,7 +239,7 @@ impl Regions {
         stack.with_context(|| format!("no region {name}"))
     }
 
-    /// One region, to be killed or restarted in part.
+    /// A region, to be killed or restarted in part.
     ///
     /// # Errors
     /// When there is none of this name.

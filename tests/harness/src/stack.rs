@@ -335,7 +335,7 @@ impl Stack {
         self.engines.iter().map(|engine| &engine.engine)
     }
 
-    /// One engine.
+    /// The engine with an index.
     ///
     /// # Errors
     /// When there are fewer.
@@ -344,7 +344,7 @@ impl Stack {
         Ok(&engine.with_context(|| format!("no engine {index}"))?.engine)
     }
 
-    /// One engine, to be killed or restarted.
+    /// The engine with an index, to be killed or restarted.
     ///
     /// # Errors
     /// When there are fewer.

@@ -1,20 +1,19 @@
 //! Keeps the processors from sleeping while it is measured what a request costs.
 //!
 //! A request on its way wakes one process after the other, and a processor that has gone to sleep takes a while to wake, longest
-//! in a virtual machine whose processors halt: the host must wake them. In one such machine that was most of what a light
-//! request cost, plain Envoy's too: awake it carried 27,843 requests of 4 KB a second instead of 10,423, with 35 microseconds of
-//! processor time for each instead of 80. `cyclictest` keeps processors awake for the same reason and in the same way.
+//! in a virtual machine whose processors halt: the host must wake them. There the wake-up can be most of the cost of a
+//! light request. `cyclictest` keeps processors awake for the same reason and in the same way.
 
 use std::fs::File;
 use std::io::Write as _;
 
 use anyhow::Context as _;
 
-/// Linux: how many microseconds a processor may take to wake, by the least that anybody asks for while they have it open.
+/// Linux: bound on the wake-up latency of a CPU in microseconds, as long as the file is open.
 const LATENCY_FILE: &str = "/dev/cpu_dma_latency";
 const NONE_US: i32 = 0;
 
-/// They stay awake until this is dropped.
+/// CPUs stay awake until this is dropped.
 #[derive(Debug)]
 pub struct AwakeGuard(#[expect(dead_code, reason = "its life is what counts")] File);
 

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::prompts::{ConversationState, Prompts};
 use super::workload::Workload;
 
-/// What became of the requests of one window.
+/// Counts of requests in one window.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     /// Answered with status 200, to the end.

@@ -1,4 +1,6 @@
-//! One connection of a client, and one request at a time on it.
+//! A connection of a client, with one request at a time.
+//!
+//! Raw hyper instead of reqwest: the load generator needs a request on a known connection without a copy of its body.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What requests cost: CPU time of every process of a variant, over the requests that it answered in a turn.
+//! CPU time of every process of a variant, over the requests that it completed in a turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::usage::Cpu;
 use super::variant::Variant;
 use super::workload::Workload;
 
-/// One turn of one variant.
+/// A turn of a variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Which variant.
+    /// Variant.
     pub variant: Variant,
-    /// What was asked.
+    /// Name of the workload.
     pub workload: &'static str,
     /// Requests answered.
     pub requests: u64,
@@ -35,16 +35,16 @@ pub struct Sample {
     pub ext_proc_bytes: Option<[f64; 2]>,
 }
 
-/// What a variant uses while nobody asks.
+/// CPU use of a variant without requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct IdleUsage {
-    /// Which variant.
+    /// Variant.
     pub variant: Variant,
     /// CPU time per second of each process, in microseconds.
     pub cpu_micros_per_s: BTreeMap<&'static str, f64>,
 }
 
-/// One turn.
+/// Runs a turn at saturation.
 ///
 /// # Errors
 /// When a process has ended, or nothing is answered.
@@ -77,7 +77,7 @@ pub async fn turn(
     })
 }
 
-/// One turn at a fixed rate. Over one rate, work that is done once a second falls on as many requests in every turn; over
+/// Runs a turn at a fixed rate. Over one rate, work that is done once a second falls on as many requests in every turn; over
 /// what each workload carries it would fall on a tenth as many when answers are long.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ pub async fn turn_at_rate(
     })
 }
 
-/// What is used in this time without a request.
+/// Measures CPU use without requests.
 ///
 /// # Errors
 /// When a process has ended.

@@ -1,6 +1,6 @@
 //! `isotherm-bench-floor`: the least that an external processor can do, for `cargo xtask bench path`.
 //!
-//! It lets every request and every answer pass, and is written as anybody would who follows the documentation of its
+//! It lets every request and every answer pass, and is written by the documentation of its
 //! libraries: generated types, the usual runtime, the usual buffers. What Isotherm's service costs more than this is the price
 //! of what it decides.
 

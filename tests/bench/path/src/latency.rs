@@ -1,4 +1,4 @@
-//! What a variant adds to a request's time at a rate that it carries easily.
+//! Time that a variant adds to a request at a rate well below saturation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::workload::Workload;
 /// The percentiles that are reported.
 pub const PERCENTS: [f64; 3] = [50.0, 90.0, 99.0];
 
-/// One turn of one variant.
+/// A turn of a variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Which variant.
+    /// Variant.
     pub variant: Variant,
-    /// What was asked.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// Which round; all variants meet the same arrivals in it.
+    /// Number of the round; all variants get the same arrivals in it.
     pub round: u32,
     /// Requests that were due each second.
     pub per_second: f64,
@@ -33,7 +33,7 @@ pub struct Latency {
     pub micros: [f64; PERCENTS.len()],
 }
 
-/// One turn.
+/// Runs a turn.
 ///
 /// # Errors
 /// When the generator fails.

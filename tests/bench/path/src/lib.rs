@@ -1,4 +1,4 @@
-//! What a request costs on its way: Envoy alone, with the filter, with all of Isotherm, with the least that could stand in
+//! Cost of a request between client and replica: Envoy alone, with the filter, with all of Isotherm, with the least that could stand in
 //! its place, and SGLang's router.
 //!
 //! Everything is on loopback, against [`upstream`] replicas that answer at once, under clients that send new
@@ -44,32 +44,32 @@ use upstream::Upstream;
 use variant::Variant;
 use workload::{WORKLOADS, Workload};
 
-/// Which part of what Isotherm carries is sent for the latencies.
+/// Rate of the latency measurement over Isotherm's saturation.
 const LATENCY_SHARE: f64 = 1.0 / 3.0;
-/// Which part of what Isotherm carries of the longest streams is sent of streams of every length, to compare them.
+/// Rate of the comparison of streams over Isotherm's saturation with the longest streams.
 const STREAMS_SHARE: f64 = 0.5;
-/// How much longer their turns are: there are few requests a second.
+/// Factor of the length of these turns, which have few requests per second.
 const STREAMS_TIMES: u32 = 2;
 
-/// How long, how often and with what.
+/// Command-line options of the bench.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// How often each variant takes its turn; medians are over these
+    /// Turns of each variant; medians are over these
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
-    /// How long one turn lasts
+    /// Length of a turn
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub seconds: u32,
-    /// How long one turn of the latencies lasts; 0 for none
+    /// Length of a turn of the latency measurement; 0 for none
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3_600))]
     pub latency_seconds: u32,
-    /// How many unique prompts each variant that remembers them gets for its memory; 0 for none
+    /// Unique prompts for the memory measurement; 0 for none
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub memory_prompts: u64,
-    /// How many clients ask at the same time
+    /// Concurrent clients
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub clients: u16,
-    /// How many replicas answer
+    /// Replicas
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub replicas: u16,
     /// These variants only
@@ -275,7 +275,7 @@ async fn subjects(
     Ok(subjects)
 }
 
-/// Which release is compared with, where there is one.
+/// The installed release of `sglang-router`, if any.
 fn sglang_version(options: &Options) -> Option<String> {
     const PROGRAM: &str =
         "import importlib.metadata; print(importlib.metadata.version('sglang-router'))";

@@ -1,4 +1,4 @@
-//! How the memory of a variant grows with prompts that nobody has sent before.
+//! Growth of a variant's memory with unique prompts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::running::RunningVariant;
 use super::variant::Variant;
 use super::workload::Workload;
 
-/// How long prompts are sent between two looks at the memory.
+/// Time between two readings of the memory.
 const STEP: Duration = Duration::from_secs(2);
 
 /// The memory of one variant at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
-    /// Which variant.
+    /// Variant.
     pub variant: Variant,
     /// Prompts that it has seen in measured windows; most of them unlike any other.
     pub prompts: u64,

@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: usize = 512;
 /// Requests of the beginning, which open connections, do not count: this share of the time.
 const WARM_SHARE: u32 = 10;
 
-/// What the requests of one window took.
+/// Latencies of the requests of one window.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// Of each answered request that counts, in microseconds, sorted.
@@ -35,13 +35,13 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// How many of those that count were answered.
+    /// Number of completed requests after the warm-up.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.sorted_us.len()
     }
 
-    /// So many of a hundred were answered within this many microseconds; `None` without any.
+    /// The latency at a percentile in microseconds; `None` without requests.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let last = self.sorted_us.len().checked_sub(1)?;

@@ -5,7 +5,7 @@
 //! symbols, so its own frames carry the name of their module only; the filter is code that V8 compiled, without symbols as
 //! well. Every function of the service has a name.
 //!
-//! `inferno` is an external program and no dependency: its licence (CDDL) is not among those that `deny.toml` allows.
+//! `inferno` is an external program and no dependency: `deny.toml` does not allow its licence (CDDL).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ struct Arguments {
     /// The workload of `cargo xtask bench path`, by its name in the table of that bench
     #[arg(long, value_name = "NAME", default_value = "4 KB", value_parser = Workload::named)]
     workload: Workload,
-    /// How long to sample
+    /// Length of the sampling
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
     /// Concurrent clients

@@ -13,15 +13,15 @@ use super::workload::{PromptKind, Workload};
 use isotherm_harness::MODEL;
 use isotherm_harness::synthetic_text;
 
-/// How much text the prompts are cut from.
+/// Length of the text from which prompts are cut.
 const TEXT_BYTES: usize = 1 << 20;
 /// Pieces begin at a multiple of this, which shares no factor with the room there is.
 const STEP_BYTES: u64 = 7_919;
 /// Spreads consecutive numbers over all 64 bits.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-/// How many turns a conversation has.
+/// Turns of a conversation.
 const TURNS: u32 = 8;
-/// What a turn adds, in shares of the last prompt: the first turn has 25 of 32 of them, so that all turns are about as
+/// Shares of the last prompt, of which each turn adds one: the first turn has 25 of 32 of them, so that all turns are about as
 /// long as the workload says.
 const SHARES: usize = 32;
 

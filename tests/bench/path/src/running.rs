@@ -1,4 +1,4 @@
-//! What is compared: ways from a client to the same replicas.
+//! Running variants: paths from a client to the same replicas.
 //!
 //! All Envoys run `envoy/standalone.yaml` with one worker; those without Isotherm have parts of it taken away. The
 //! access log is off in every one, since its cost depends on where it is written to.
@@ -28,10 +28,10 @@ const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
 /// A Python program that imports what it must and registers its replicas.
 const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 
-/// One way to the replicas, running until it is dropped.
+/// A variant that runs until it is dropped.
 #[derive(Debug)]
 pub struct RunningVariant {
-    /// Which one.
+    /// Variant.
     pub variant: Variant,
     /// Where clients connect.
     pub address: SocketAddr,
@@ -165,7 +165,7 @@ impl RunningVariant {
         }))
     }
 
-    /// Its processes: a label, and the process.
+    /// Processes of the variant, with labels.
     ///
     /// # Errors
     /// When one of them does not run.

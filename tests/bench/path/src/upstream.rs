@@ -32,11 +32,11 @@ const WHOLE: &[u8] = b"{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"c
     \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"word\"},\"finish_reason\":\"stop\"}],\
     \"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1,\"total_tokens\":1001,\
     \"prompt_tokens_details\":{\"cached_tokens\":0}}}";
-/// What the probes of the service read: an engine with nothing to do.
+/// Metrics for the service's probes: an idle engine.
 const METRICS: &[u8] = b"vllm:num_requests_running{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n\
     vllm:num_requests_waiting{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n\
     vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n";
-/// What other routers ask a replica for before they use it.
+/// Model information that other routers request before they use a replica.
 const ABOUT: &[u8] = b"{\"model_path\":\"llama-3.1-8b\",\"served_model_name\":\"llama-3.1-8b\",\
     \"model_id\":\"llama-3.1-8b\",\"is_generation\":true,\"status\":\"ok\",\
     \"data\":[{\"id\":\"llama-3.1-8b\",\"object\":\"model\"}]}";
@@ -123,7 +123,7 @@ async fn answer(request: Request<Incoming>, chunks: u32) -> Result<Response<Answ
     Ok(response)
 }
 
-/// So many chunks, then the last piece.
+/// A response of several chunks and a last one.
 struct Answer {
     chunks: u32,
     last: Option<&'static [u8]>,

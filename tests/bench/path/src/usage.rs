@@ -1,4 +1,4 @@
-//! What a process has used, from the operating system: CPU time rather than wall time, since that is what is paid for
+//! Resource use of a process, from the operating system: CPU time rather than wall time, since that is what is paid for
 //! and what other work on the machine disturbs least.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ impl Cpu {
         })
     }
 
-    /// What was used since an earlier moment: exactly, unless a thread has ended in between.
+    /// CPU time since an earlier moment: exact, unless a thread has ended in between.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         let all_are_there = earlier

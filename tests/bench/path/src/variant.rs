@@ -3,17 +3,17 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// One way from a client to the same replicas.
+/// A path from a client to the same replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// Envoy and nothing else
     Envoy,
-    /// Envoy with both instances of Isotherm's filter, to which nobody listens
+    /// Envoy with both instances of Isotherm's filter, without the service
     Filter,
     /// A filter that copies the body, and an external processor that lets all pass: request headers only
     FloorHeaders,
-    /// The same, and one trailer of the answer: the two messages that Isotherm gets
+    /// The floor with request headers and one response trailer: the two messages that Isotherm gets
     Floor,
     /// Isotherm as delivered
     Isotherm,
@@ -26,7 +26,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Its name in tables.
+    /// Name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

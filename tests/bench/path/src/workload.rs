@@ -1,21 +1,21 @@
-//! What is asked of every row.
+//! Workloads of every variant.
 
 use serde::Serialize;
 
-/// What is asked, and how it is answered.
+/// A workload: prompts and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Workload {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: &'static str,
     /// About how long each prompt is.
     pub prompt_bytes: usize,
-    /// What prompts have in common.
+    /// Relation of the prompts to each other.
     pub prompts: PromptKind,
     /// Chunks of each streamed answer, besides the last; 0 for a whole answer that is not a stream.
     pub chunks: u32,
 }
 
-/// What prompts have in common.
+/// Relation of the prompts to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptKind {

@@ -1,4 +1,4 @@
-//! How many clients each region has, over the time of a run.
+//! Number of clients in each region over the time of a run.
 //!
 //! Two shapes. [`ClientCounts::Skewed`]: SkyLB's section 5.2, 120 clients in one region and 40 in each of the others, all the
 //! time. [`ClientCounts::Day`]: a day in which each region peaks in turn. A region's level follows a raised cosine, cubed: a

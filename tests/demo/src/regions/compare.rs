@@ -1,4 +1,4 @@
-//! One arrangement after the other with the same clients, each with fresh replicas, so that nobody inherits a warm cache.
+//! Runs one arrangement after the other with the same clients, each with fresh replicas and empty caches.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use super::report::{ArrangementRun, RegionMetrics, TrialReport};
 use super::timeline::Timeline;
 use crate::stats::round;
 
-/// How often the progress is told: on a terminal on one line, else in a log.
+/// Interval of progress messages on a terminal; a log has its own.
 const TELL_EACH: Duration = Duration::from_secs(2);
 const LOG_EACH: Duration = Duration::from_secs(20);
 
-/// Runs all of a trial; says on standard error how each goes.
+/// Runs every arrangement of a trial; prints the progress on standard error.
 ///
 /// # Errors
 /// When something does not start. Requests that fail are counted in the report.
@@ -89,7 +89,7 @@ async fn measure(from: Duration, to: Duration, busy: &mut Option<CpuShares>) {
     std::future::pending().await
 }
 
-/// Says what has happened so far, until it is dropped.
+/// Prints the progress until it is dropped.
 async fn tell(length: Duration, log: &RequestLog) {
     let terminal = std::io::stderr().is_terminal();
     let start = Instant::now();

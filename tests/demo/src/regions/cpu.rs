@@ -1,15 +1,15 @@
-//! How busy this machine is: a comparison of simulated GPUs says something only while the real CPUs keep up.
+//! CPU use of this machine: a comparison of simulated GPUs is valid only while the real CPUs keep up.
 
 use std::fs;
 
 /// CPU time at one moment, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuTimes {
-    /// Of all programs, and of nobody.
+    /// Total time, idle time included.
     all: u64,
-    /// Of all programs.
+    /// Time of all programs.
     busy: u64,
-    /// Of this process and its children: Envoys, services, replicas, clients.
+    /// Time of this process and its children: Envoys, services, replicas, clients.
     own: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct CpuShares {
 }
 
 impl CpuTimes {
-    /// Now; nothing on a system without `/proc`.
+    /// The current counters; `None` on a system without `/proc`.
     pub(super) fn now() -> Option<Self> {
         let (all, busy) = whole(&fs::read_to_string("/proc/stat").ok()?)?;
         let this = std::process::id();
@@ -39,7 +39,7 @@ impl CpuTimes {
         Some(Self { all, busy, own })
     }
 
-    /// What was spent since an earlier moment.
+    /// Shares of the time since an earlier moment.
     pub(super) fn since(self, earlier: Self) -> CpuShares {
         let all = self.all.saturating_sub(earlier.all).max(1) as f64;
         CpuShares {

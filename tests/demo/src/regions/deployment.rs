@@ -16,7 +16,7 @@ use super::engines::Engines;
 use crate::client::{Client, decision_field};
 use crate::scenario::{Scheme, probe_interval_ms};
 
-/// Their names, the first one being the one with the central balancer.
+/// Names of the regions; the first has the central balancer.
 pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
 /// Not this machine's two cores, but the replicas, are to be the bottleneck: one thread of Envoy for a region.
 const ENVOY_WORKERS: u16 = 1;
@@ -33,14 +33,14 @@ const HEARD_MAX: Duration = Duration::from_secs(20);
 pub enum Arrangement {
     /// Each region for itself: Envoy, the service and replicas.
     Local,
-    /// The same, and a full region forwards to others.
+    /// Each region has an Envoy, a service and replicas, and forwards to others when it is full.
     Forwarding,
-    /// One Envoy and one service in the first region for all clients and all replicas.
+    /// The first region has one Envoy and one service for all clients and all replicas.
     Central,
 }
 
 impl Arrangement {
-    /// How it is called in tables and charts.
+    /// Name in tables and charts.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -51,14 +51,14 @@ impl Arrangement {
     }
 }
 
-/// What the regions are made of.
+/// Description of a deployment.
 #[derive(Clone, Debug)]
 pub struct DeploymentPlan {
     /// ClientId decides.
     pub arrangement: Arrangement,
     /// Replicas of each region.
     pub replicas: usize,
-    /// What each of them is.
+    /// Options of each replica.
     pub engine: EngineOptions,
     /// How each service chooses among them.
     pub scheme: Scheme,
@@ -94,19 +94,19 @@ impl RegionEndpoint {
 
 /// Regions, running. They end when this is dropped.
 pub struct Deployment {
-    /// One for each region.
+    /// Endpoint of each region.
     pub endpoints: Vec<RegionEndpoint>,
     parts: Parts,
     _engines: Vec<Engines>,
 }
 
-/// What serves.
+/// The running parts of an arrangement.
 enum Parts {
     /// Each region alone.
     Alone { _stacks: Vec<Stack> },
     /// Regions that know each other.
     Together(Box<Regions>),
-    /// One region, and the way to it from others.
+    /// A central region, and the links to it.
     Far {
         _stack: Box<Stack>,
         _wires: Vec<FaultyLink>,

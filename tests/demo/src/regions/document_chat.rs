@@ -1,5 +1,5 @@
-//! What the clients of one region say: conversations without end, each drawn from the numbers of its region, its client
-//! and its place in that client's life alone.
+//! Conversations of the clients of one region. Each is derived from the numbers of its region, its client and its position in
+//! that client's sequence alone.
 //!
 //! A run ends after a fixed time, so how far a client gets depends on how it is served; what it says first, second and
 //! so on does not. Hence every run meets the same clients.
@@ -117,11 +117,11 @@ impl DocumentChat {
 /// A client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientId<'a> {
-    /// Its region's name.
+    /// Name of the region.
     pub name: &'a str,
-    /// Its region's number.
+    /// Number of the region.
     pub region: u32,
-    /// Its own number there.
+    /// Number of the client in the region.
     pub client: u32,
 }
 

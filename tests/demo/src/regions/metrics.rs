@@ -1,4 +1,4 @@
-//! What a report says of the requests of one region, or of all.
+//! Metrics of the requests of one region, or of all regions.
 //!
 //! All times and rates are the engines' own: with engines ten times faster than life, a measured second counts as ten,
 //! as does the injected delay between regions. Whatever else takes time (Envoy, the service, this machine) counts ten
@@ -36,17 +36,17 @@ pub struct RequestMetrics {
 /// Cache hits of turns after the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FollowUps {
-    /// Such turns that were answered at region.
+    /// Later turns that the client's own region served.
     pub local: usize,
-    /// Their cached tokens over prompt tokens.
+    /// Cached tokens over prompt tokens of local turns.
     pub local_hit_ratio: f64,
-    /// Such turns that were answered by another region.
+    /// Later turns that another region served.
     pub forwarded: usize,
-    /// Their cached tokens over prompt tokens.
+    /// Cached tokens over prompt tokens of forwarded turns.
     pub forwarded_hit_ratio: f64,
     /// Of the forwarded ones, those whose turn before was forwarded as well.
     pub stayed: usize,
-    /// Their cached tokens over prompt tokens.
+    /// Cached tokens over prompt tokens of these turns.
     pub stayed_hit_ratio: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked on the command line.
+//! Command-line options of the demo with several regions.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const PRESET: &str = "llama-3.1-8b-l4";
 /// Requests that run at once at most (vLLM: `max_num_seqs`), within the 20 to 50 that SkyLB saw on this replica. More
 /// would run, and throw each other's prefixes out of the cache.
 const SEQUENCES_MAX: &str = "20";
-/// What is left of the replicas when regions share them, in the day of turning peaks.
+/// Fraction of the replicas when regions share them, for the clients `day`.
 const SHARED: (usize, usize) = (3, 4);
 /// Measurements time of a run, s, and how much of it is to fill the caches.
 const SKEWED_S: (u32, u32) = (32, 7);
@@ -65,7 +65,7 @@ impl Topology {
 /// Region-local, forwarding and one central balancer are compared.
 #[derive(Args, Clone, Debug)]
 pub struct RegionOptions {
-    /// How many, and how far apart.
+    /// Number and distance of the regions.
     #[command(flatten)]
     pub topology: Topology,
     /// Clients of the regions (repeatable, or with commas) [default: skewed,day]
@@ -79,7 +79,7 @@ pub struct RegionOptions {
     pub seconds: Option<u32>,
 }
 
-/// How many clients there are.
+/// Number of clients over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Clients {
@@ -89,19 +89,19 @@ pub enum Clients {
     Day,
 }
 
-/// One set of clients, and who serves them with what.
+/// A set of clients, and the deployments that serve them.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Which clients.
+    /// Number of clients over time.
     pub clients: Clients,
-    /// The same for all runs.
+    /// Clients of every run.
     pub population: ClientPopulation,
-    /// One run each.
+    /// Deployments, one for each run.
     pub plans: Vec<DeploymentPlan>,
 }
 
 impl RegionOptions {
-    /// What is to be run: `plan` in every arrangement, with fewer replicas where regions share them.
+    /// The trials: `plan` in every arrangement, with fewer replicas where regions share them.
     #[must_use]
     pub fn trials(&self, plan: &DeploymentPlan, seed: u64) -> Vec<Trial> {
         let clients = match &self.clients[..] {
@@ -137,7 +137,7 @@ impl RegionOptions {
         clients.iter().map(trial).collect()
     }
 
-    /// For the report.
+    /// The circumstances for the report.
     #[must_use]
     pub fn setup(&self, plan: &DeploymentPlan, seed: u64) -> Setup {
         let speed = plan.engine.speed;

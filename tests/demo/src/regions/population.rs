@@ -18,13 +18,13 @@ use crate::workload::{Conversation, message};
 pub struct ClientPopulation {
     /// Clients of each region over time.
     pub counts: ClientCounts,
-    /// What they say.
+    /// Conversations of the clients.
     pub chat: DocumentChat,
-    /// How many times faster than life everything goes.
+    /// Factor by which everything runs faster than real time.
     pub speed: f64,
-    /// How long a client begins new requests.
+    /// Time in which clients start requests.
     pub length: Duration,
-    /// How much of that is to fill the caches.
+    /// Part of that time that fills the caches.
     pub warm_up: Duration,
 }
 
@@ -39,7 +39,7 @@ impl ClientPopulation {
     }
 }
 
-/// What happened so far; shared with whoever shows the progress.
+/// The requests so far, shared with the progress display.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLog(Arc<Mutex<LogEntries>>);
 
@@ -93,7 +93,7 @@ pub async fn run_workload(
     while clients.join_next().await.is_some() {}
 }
 
-/// One client.
+/// The task of a client.
 struct ClientTask {
     population: ClientPopulation,
     endpoint: RegionEndpoint,
@@ -138,7 +138,7 @@ impl ClientTask {
         until < end
     }
 
-    /// One conversation; it goes on after a failed turn as a person would who asks the next question.
+    /// Runs a conversation; after a failed turn it continues with the next question.
     async fn converse(&self, conversation: Conversation) {
         let mut messages = conversation.opening();
         let mut last_served = None;

@@ -1,25 +1,25 @@
-//! What is known of each request once it has ended; everything a report says is computed from these.
+//! Records of requests, from which the report is computed.
 
 use std::time::Duration;
 
 use crate::client::Usage;
 
-/// One request.
+/// The record of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRecord {
     /// The number of the client's region.
     pub region: usize,
     /// The number of the region whose replica answered; nothing when that was not said.
     pub served: Option<usize>,
-    /// When it was sent, since the beginning of the run.
+    /// Time of sending since the start of the run.
     pub sent: Duration,
-    /// When it ended.
+    /// Time of its end since the start of the run.
     pub ended: Duration,
     /// Whether an earlier turn of the conversation was answered.
     pub follow_up: bool,
     /// Whether the last answer before came from another region than the client's.
     pub after_forwarded: bool,
-    /// What came of it.
+    /// Outcome; `None` without a complete response.
     pub outcome: Option<Outcome>,
 }
 
@@ -28,7 +28,7 @@ pub struct RequestRecord {
 pub struct Outcome {
     /// From the request to the first piece of text.
     pub ttft: Duration,
-    /// What the engine counted.
+    /// Token counts of the engine.
     pub usage: Usage,
 }
 
@@ -43,14 +43,14 @@ impl RequestRecord {
 /// The part of a run that counts: caches are filled before it, and it ends while all clients are still busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its beginning.
+    /// Start.
     pub from: Duration,
-    /// Its end.
+    /// End.
     pub to: Duration,
 }
 
 impl Window {
-    /// Its length, s.
+    /// Length in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.to.saturating_sub(self.from).as_secs_f64()

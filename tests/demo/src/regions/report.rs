@@ -52,7 +52,7 @@ pub struct TrialReport {
     pub runs: Vec<ArrangementRun>,
 }
 
-/// One arrangement.
+/// The run of an arrangement.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArrangementRun {
     /// Arrangement of the regions.

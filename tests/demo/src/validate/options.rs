@@ -7,7 +7,7 @@ use isotherm_engine::fit::fits;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::conversation::Conversation;
-use isotherm_simulator::workload::replay::{Replay, PlaybackRate};
+use isotherm_simulator::workload::replay::{PlaybackRate, Replay};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{self};
 
@@ -137,7 +137,7 @@ impl ValidateOptions {
         })
     }
 
-    /// One line for each preset that can be compared with measurements, or the reason why none can.
+    /// A line for each preset that can be compared with measurements, or the reason why none can.
     pub(super) fn fits(&self) -> Vec<String> {
         let fits = match &self.timings {
             Some(directory) => fits(directory),

@@ -1,4 +1,4 @@
-//! What clients ask, and when: known in full before the first request, so that every policy meets the same.
+//! Workloads, generated in full before the first request, so that every policy gets the same requests.
 
 mod multi_turn;
 pub(crate) mod random;
@@ -18,7 +18,7 @@ use isotherm_harness::synthetic_text;
 pub struct Workload {
     /// A short name for reports.
     pub name: String,
-    /// One sentence for people.
+    /// Description in a sentence.
     pub description: String,
     /// When the next conversation begins.
     pub load_model: LoadModel,
@@ -26,7 +26,7 @@ pub struct Workload {
     pub conversations: Vec<Conversation>,
 }
 
-/// What makes the next conversation begin.
+/// Condition for the start of the next conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadModel {
     /// This many users; each begins the next conversation when its last one is over. A slow system gets less load.
@@ -38,7 +38,7 @@ pub enum LoadModel {
     Open,
 }
 
-/// One user with one system prompt, and what is said.
+/// A conversation of a user with one system prompt.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// Names the conversation to consistent hashing.
@@ -51,14 +51,14 @@ pub struct Conversation {
     pub turns: Vec<Turn>,
 }
 
-/// One question.
+/// A question of the user.
 #[derive(Clone, Debug)]
 pub struct Turn {
     /// Time since the answer before this was complete.
     pub think: Duration,
-    /// What is asked.
+    /// Text of the question.
     pub content: Content,
-    /// How long the answer may be.
+    /// Length of the response.
     pub answer: OutputLength,
 }
 
@@ -74,11 +74,11 @@ pub enum OutputLength {
 /// Text that is made when it is needed: a trace of a thousand prompts is 55 MB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// So many tokens from one seed.
+    /// Text from a seed.
     Seeded {
         /// Equal seeds give equal text.
         seed: u64,
-        /// Its length.
+        /// Length in tokens.
         tokens: u32,
     },
     /// Pieces, each from its own id, with their lengths in tokens; a shorter one is the beginning of a longer one.
@@ -118,7 +118,7 @@ impl Content {
 }
 
 impl Workload {
-    /// How many requests it will send.
+    /// Number of requests.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.conversations

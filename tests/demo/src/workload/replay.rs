@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use isotherm_simulator::workload::replay::{Replay, PlaybackRate};
+use isotherm_simulator::workload::replay::{PlaybackRate, Replay};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Session, Step};
 

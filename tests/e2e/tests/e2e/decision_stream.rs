@@ -4,7 +4,7 @@ use isotherm_e2e::{Action, Client, ScriptedReplica, WAIT_MAX, admin, chat, permi
 use isotherm_harness::{Stack, StackBuilder, envoy, wait_until};
 
 const WORKERS: u16 = 2;
-/// One decision stream for each worker, and one for Envoy's main thread, which handles no requests.
+/// Number of streams: one for each worker, and one for Envoy's main thread, which handles no requests.
 const STREAMS: f64 = 3.0;
 
 async fn start(stack: StackBuilder) -> anyhow::Result<Stack> {

@@ -16,7 +16,7 @@ const CLIENTS: usize = 6;
 /// Enough requests for every client to send several.
 const REQUESTS: usize = 60;
 
-/// What happens to the service.
+/// A fault of the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     Kill,

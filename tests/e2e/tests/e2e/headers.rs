@@ -1,4 +1,4 @@
-//! Which headers pass in which direction.
+//! Headers that pass, and headers that must not, in each direction.
 
 use isotherm_e2e::scripted_replica::PROMPT_TOKENS;
 use isotherm_e2e::{

@@ -1,4 +1,4 @@
-//! One region on a real Envoy: behaviour towards clients, operators and faults.
+//! A single region on a real Envoy: behaviour towards clients, operators and faults.
 #![expect(
     clippy::indexing_slicing,
     reason = "an index out of range fails the test"
