@@ -50,7 +50,7 @@ pub mod chart;
 mod facts;
 mod files;
 pub mod number;
-mod palette;
+pub mod palette;
 mod render;
 mod report;
 mod table;

@@ -27,7 +27,7 @@ pub(crate) fn pick(series: usize) -> RGBColor {
 
 /// The colour of a series, as CSS.
 #[must_use]
-pub(crate) fn css(series: usize) -> String {
+pub fn css(series: usize) -> String {
     let RGBColor(red, green, blue) = pick(series);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
