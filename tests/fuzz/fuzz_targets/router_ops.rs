@@ -1,6 +1,6 @@
-//! Any operations on the router in any order, under every policy, watched by the naive model of its own tests: nothing
-//! is lost or sent twice, order and bounds are kept, and nobody waits while a replica or a peer region would take him; or
-//! waits no longer than he may, under policies that let requests wait for warm replicas.
+//! Applies any operations to the router in any order, under every policy, and checks it against the naive model of its tests.
+//! The model asserts that no request is lost or sent twice, that order and bounds hold, and that no request waits while a
+//! replica or a peer region would take it, or waits no longer than the policy allows.
 #![no_main]
 
 #[path = "../../../ext-proc/router/tests/support/mod.rs"]
@@ -167,12 +167,12 @@ fn blocks(input: &mut Unstructured<'_>) -> Result<Vec<u64>> {
     (0..length).map(|_| input.int_in_range(0..=2)).collect()
 }
 
-/// One of the four regions that there can be.
+/// A region, of at most four.
 fn peer(input: &mut Unstructured<'_>) -> Result<u16> {
     input.int_in_range(0..=3)
 }
 
-/// Which of a few.
+/// A small index.
 fn small(input: &mut Unstructured<'_>) -> Result<usize> {
     input.int_in_range(0..=255)
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use wasmi::{Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults};
 
-use crate::host::{Headers, Host};
+use crate::host::{Headers, Host, REQUEST, ROOT};
 use crate::{imports, module_path};
 
-/// What the filter answers to a callback.
+/// The filter's response to a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request or response goes on.
@@ -17,10 +17,7 @@ pub enum Action {
     Pause,
 }
 
-pub(crate) const ROOT: u32 = 1;
-pub(crate) const REQUEST: u32 = 2;
-
-/// One plugin instance with one request in it.
+/// A plugin instance with one request.
 #[derive(Debug)]
 pub struct Filter {
     store: Store<Host>,
@@ -37,7 +34,7 @@ impl Filter {
         Self::load(&module_path(), configuration, false)
     }
 
-    /// The same for any module, with an account of the instructions that it executes: see [`Filter::executed`].
+    /// Loads any module and counts the instructions that it executes: see [`Filter::executed`].
     ///
     /// # Errors
     /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
@@ -85,8 +82,8 @@ impl Filter {
         Ok(filter)
     }
 
-    /// What the module has executed since this was last asked, or since its start: the interpreter's own measure, about one
-    /// for each instruction, and the same on every machine.
+    /// The instructions that the module executed since the last call, by the interpreter's measure: about one unit per
+    /// instruction, and equal on every machine.
     ///
     /// # Errors
     /// When nothing is counted.
@@ -125,13 +122,13 @@ impl Filter {
         self.call("proxy_on_grpc_close", (ROOT, stream, UNAVAILABLE))
     }
 
-    /// What the host knows.
+    /// The state of the host.
     #[must_use]
     pub fn host(&self) -> &Host {
         self.store.data()
     }
 
-    /// What the host knows, to be changed.
+    /// The mutable state of the host.
     pub fn host_mut(&mut self) -> &mut Host {
         self.store.data_mut()
     }

@@ -1,9 +1,14 @@
-//! What Envoy knows of one request while it goes through the filter.
+//! The state of the host: one plugin instance and one request.
 
 use std::collections::BTreeMap;
 
 /// Header names and values, in the order of the wire.
 pub type Headers = Vec<(String, Vec<u8>)>;
+
+/// The id of the plugin's root context.
+pub(crate) const ROOT: u32 = 1;
+/// The id of the request's context.
+pub(crate) const REQUEST: u32 = 2;
 
 /// The host's side of one plugin instance and one request.
 #[derive(Debug, Default)]
@@ -18,13 +23,13 @@ pub struct Host {
     pub response_headers: Headers,
     /// The piece of the response's body that passes.
     pub response_body: Vec<u8>,
-    /// The response's trailers, once it has any; `None` before its end, when nobody may add one.
+    /// The response's trailers; `None` before the end of the response, when the filter must not add one.
     pub response_trailers: Option<Headers>,
     /// Properties by their path, the parts joined by dots.
     pub properties: BTreeMap<String, String>,
     /// The time of the host's clock, in nanoseconds.
     pub now_ns: u64,
-    /// How many bytes of bodies the filter has asked for.
+    /// The bytes of bodies that the filter has read.
     pub body_bytes_read: usize,
     /// The context that a callback is for.
     pub(crate) current: u32,
@@ -32,17 +37,17 @@ pub struct Host {
     pub(crate) effective: Option<u32>,
     /// The streams that the filter has opened, as `cluster/service/method`; their numbers are their places here.
     pub streams: Vec<String>,
-    /// What it has sent on them.
+    /// The messages that the filter has sent on its streams.
     pub sent: Vec<Vec<u8>>,
     /// The message that has come on one.
     pub stream_message: Vec<u8>,
-    /// How often the filter has let the request go after holding it back.
+    /// The number of times that the filter has resumed the request.
     pub resumed: usize,
-    /// What it has answered the client itself: status and body.
+    /// The status and body of the filter's own response.
     pub replied: Option<(u32, Vec<u8>)>,
-    /// How often the filter wants to be woken, in milliseconds; 0 for never.
+    /// The period of the filter's timer in milliseconds; 0 when it is off.
     pub tick_ms: u32,
-    /// What the filter has logged.
+    /// The log lines of the filter.
     pub log: Vec<String>,
     /// Metrics in the order of their definition: a counter's value, or the sum of a histogram's.
     pub metrics: Vec<(String, u64)>,

@@ -103,7 +103,7 @@ fn a_request_is_held_back_until_the_service_says_where_it_goes() {
     assert_eq!(
         value("x-isotherm-fingerprint"),
         None,
-        "nobody reads it any more"
+        "only the service reads it"
     );
 }
 

@@ -25,11 +25,11 @@ struct Case {
     name: String,
     path: String,
     body: Vec<(String, usize)>,
-    expected: Expected,
+    expected: Expectation,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Expected {
+struct Expectation {
     fingerprint: String,
     model: Option<String>,
     session: Option<String>,
@@ -145,14 +145,14 @@ fn leaves_of_every_length_hash_alike() {
                 ),
                 1,
             )],
-            expected: Expected::default(),
+            expected: Expectation::default(),
         };
         assert_eq!(in_wasm(&case, usize::MAX), natively(&case).0, "{length}");
     }
 }
 
 #[test]
-fn every_case_comes_to_what_it_came_to_before() {
+fn every_case_has_its_golden_result() {
     for case in cases() {
         let headers = in_wasm(&case, 16_384);
         let (_, coverage) = natively(&case);
@@ -160,7 +160,7 @@ fn every_case_comes_to_what_it_came_to_before() {
             let found = headers.iter().find(|(candidate, _)| candidate == name);
             found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
         };
-        let Expected {
+        let Expectation {
             fingerprint,
             model,
             session,

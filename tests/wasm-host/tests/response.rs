@@ -50,7 +50,7 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
     assert_eq!(
         filter.host().response_headers,
         response,
-        "the decision is not for everybody"
+        "the decision is hidden by default"
     );
 
     filter.host_mut().now_ns = 17 * MS;

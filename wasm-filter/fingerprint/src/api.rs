@@ -1,6 +1,6 @@
-//! Which request shape a path takes.
+//! The inference APIs and their paths.
 
-/// A request shape.
+/// An inference API, which determines the shape of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Api {
     /// OpenAI `/v1/chat/completions`.
@@ -13,11 +13,11 @@ pub enum Api {
     Embeddings,
     /// Anthropic `/v1/messages`.
     Messages,
-    /// SGLang's `/generate`, and text-generation-inference's, which also has `/generate_stream`.
+    /// `/generate` of SGLang and of text-generation-inference, which also has `/generate_stream`.
     Generate,
 }
 
-/// How the paths end. `/v1` is part of the OpenAI ones, so that `/batch/completions` is not taken for one of them.
+/// The ends of the paths. OpenAI's include `/v1`, so that `/batch/completions` does not match.
 const ENDINGS: [(&str, Api); 7] = [
     ("/v1/chat/completions", Api::ChatCompletions),
     ("/v1/completions", Api::Completions),
@@ -29,9 +29,9 @@ const ENDINGS: [(&str, Api); 7] = [
 ];
 
 impl Api {
-    /// The shape that a request to this path has; `None` where its body holds no prompt that is known here.
+    /// The API of a path; `None` for a path without a known prompt.
     ///
-    /// A query and a trailing slash are ignored, and anything may stand in front: gateways publish these under prefixes.
+    /// A query, a trailing slash and any prefix are ignored: gateways publish the APIs under prefixes.
     #[must_use]
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split(['?', '#']).next().unwrap_or(path);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_have_no_shape() {
+    fn other_paths_belong_to_no_api() {
         for path in [
             "",
             "/",

@@ -1,21 +1,21 @@
-//! The chain of prefix hashes that stands for one prompt.
+//! The fingerprint of a prompt: a chain of prefix hashes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The hash of a prompt's prefix that ends with one block, and where that block ends.
+/// The hash of a prefix of the prompt that ends with a block, and the end of that block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHash {
-    /// Hash of the whole prefix up to the end of this block, what selects the cache (model, adapter, salt) included.
+    /// Hash of the whole prefix up to the end of this block, including the cache key (model, adapter, salt).
     pub hash: u64,
-    /// Where the block ends, in bytes of rendered prompt.
+    /// End of the block, in bytes of the rendered prompt.
     pub end_bytes: u32,
 }
 
 /// A prompt as a chain of prefix hashes, shallowest first.
 ///
-/// Two prompts share a prefix up to (about) the deepest block whose hash they share; since each hash stands
-/// for the whole prefix, equality at one depth implies equality at every shallower one.
+/// Two prompts share a prefix up to about the deepest block whose hash they share. Each hash covers the whole prefix, so
+/// equality at one depth implies equality at every shallower one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint {
     blocks: Box<[BlockHash]>,
@@ -23,9 +23,7 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// A chain from its blocks, which must be in strictly increasing order of `end_bytes`, none past `total_bytes`.
-    ///
-    /// Returns `None` when they are not.
+    /// A chain of blocks; `None` unless their `end_bytes` increase strictly and stay within `total_bytes`.
     #[must_use]
     pub fn new(blocks: Vec<BlockHash>, total_bytes: u32) -> Option<Self> {
         let mut previous = 0;
@@ -47,13 +45,13 @@ impl Fingerprint {
         &self.blocks
     }
 
-    /// The length of the whole rendered prompt in bytes, what lies past the last block included.
+    /// The length of the whole rendered prompt in bytes, past the last block too.
     #[must_use]
     pub fn total_bytes(&self) -> u32 {
         self.total_bytes
     }
 
-    /// How many bytes the first `depth` blocks cover.
+    /// The bytes that the first `depth` blocks cover.
     #[must_use]
     pub fn bytes_at(&self, depth: usize) -> u32 {
         depth
@@ -62,7 +60,7 @@ impl Fingerprint {
             .map_or(0, |block| block.end_bytes)
     }
 
-    /// Which share of the prompt the first `depth` blocks cover, from 0 to 1.
+    /// The share of the prompt that the first `depth` blocks cover, from 0 to 1.
     #[must_use]
     pub fn share_at(&self, depth: usize) -> f64 {
         if self.total_bytes == 0 {

@@ -1,12 +1,12 @@
-//! The fingerprint as a header value, and back.
+//! The encoding of a fingerprint as a header value.
 //!
-//! Layout, all of it base64url without padding:
+//! Layout, in base64url without padding:
 //! `version (1 byte) | total_bytes (varint) | blocks (varint) | per block: gap (varint), hash (8 bytes, little endian)`.
-//! A gap is the distance from the block before, in blocks of [`BLOCK_BYTES`] shifted left by one where it is a whole number
-//! of blocks, else in bytes shifted left by one with the lowest bit set. On the grid that is one byte for most blocks.
+//! A gap is the distance from the end of the block before: in units of [`BLOCK_BYTES`] shifted left by one, or in bytes
+//! shifted left by one with the lowest bit set. On the grid a gap takes one byte for most blocks.
 //!
-//! Carrying gaps rather than the section lengths that would let the reader rebuild them costs about 150 bytes, and buys a
-//! decoder that knows nothing of the grid: a filter and a service of different versions keep understanding each other.
+//! Section lengths would save about 150 bytes, but a decoder would need the grid to derive the gaps from them. With gaps, a
+//! filter and a service of different versions understand each other.
 //!
 //! The decoder treats every byte as hostile: it reads at most [`HEADER_BYTES_MAX`], allocates no more than the input can
 //! fill, and returns only chains that [`Fingerprint::new`] accepts.
@@ -23,26 +23,26 @@ use crate::{BlockHash, Fingerprint};
 
 /// The version that [`Fingerprint::encode`] writes.
 pub(crate) const VERSION: u8 = 1;
-/// The longest header value that is read, in bytes. A prompt of 1 MB needs less than 2,048, one of 64 MiB less than 4,096.
+/// The longest header value that the decoder accepts, in bytes. A prompt of 1 MB needs less than 2,048, one of 64 MiB less than 4,096.
 pub const HEADER_BYTES_MAX: usize = 6144;
 
-/// The longest varint of a `u32` that carries one more bit.
+/// The longest varint, of a `u32` and one more bit.
 const VARINT_BYTES_MAX: u32 = 5;
 
-/// Why a header value is not a fingerprint.
+/// The reason why a header value is not a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DecodeError {
-    /// It is longer than [`HEADER_BYTES_MAX`].
+    /// The value is longer than [`HEADER_BYTES_MAX`].
     TooLong,
-    /// It is not base64url without padding.
+    /// The value is not base64url without padding.
     NotBase64,
-    /// It has a version that this build does not read.
+    /// This build does not read the version.
     UnknownVersion(u8),
-    /// It ends too early, or a number in it is too large.
+    /// The value ends too early, or a number is too large.
     Truncated,
-    /// Something follows the last block.
+    /// Bytes follow the last block.
     TrailingBytes,
-    /// Its blocks do not increase, lie past the end, or are too many.
+    /// The blocks do not increase, lie past the end, or are too many.
     BadBlocks,
 }
 
@@ -87,10 +87,10 @@ impl Fingerprint {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads what [`Fingerprint::encode`] wrote; safe on any bytes.
+    /// Decodes a value of [`Fingerprint::encode`]. Any bytes are safe.
     ///
     /// # Errors
-    /// When the value is not one that this version writes.
+    /// When the value is not a fingerprint of this version.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         if value.len() > HEADER_BYTES_MAX {
             return Err(DecodeError::TooLong);
@@ -134,7 +134,7 @@ fn pack_gap(gap_bytes: u32) -> u64 {
 fn unpack_gap(packed: u64) -> Option<u32> {
     let value = u32::try_from(packed >> 1).ok()?;
     if packed & 1 == 1 {
-        // One gap has one spelling, so that a header has one too.
+        // A gap has one encoding, so that a header has one too.
         (!value.is_multiple_of(BLOCK_BYTES)).then_some(value)
     } else {
         value.checked_mul(BLOCK_BYTES)
@@ -149,7 +149,7 @@ fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -171,7 +171,7 @@ impl Reader<'_> {
             let byte = self.byte()?;
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
-                // A leading zero would be a second spelling of the same number.
+                // A leading zero would be a second encoding of the same number.
                 return if byte == 0 && index > 0 {
                     Err(DecodeError::Truncated)
                 } else {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_to_the_same_chain() {
+    fn an_encoded_chain_decodes_to_the_same_chain() {
         for fingerprint in [
             Fingerprint::default(),
             chain(&[], 17),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_flipped_byte_is_refused_or_is_another_valid_chain() {
+    fn truncated_and_corrupted_values_are_refused_or_decode_to_another_chain() {
         let header = chain(&[256, 512, 700], 1030).encode().into_bytes();
         for length in 0..header.len() {
             assert!(
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_says_what_to_do() {
+    fn the_error_of_another_version_names_the_remedy() {
         let header = URL_SAFE_NO_PAD.encode([9, 0, 0]);
         let error = Fingerprint::decode(header.as_bytes()).unwrap_err();
         assert_eq!(error, DecodeError::UnknownVersion(9));

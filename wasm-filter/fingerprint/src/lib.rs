@@ -1,11 +1,11 @@
-//! From a prompt to a compact chain of prefix hashes, and the headers that carry it.
+//! Computes the fingerprint of a prompt, a chain of block hashes, and encodes it in headers.
 //!
-//! The filter and the external processor share this crate: the filter extracts, the service reads.
-//! It has no clock, no I/O and no randomness, and it runs natively and inside Envoy's WASM sandbox.
+//! The filter extracts fingerprints; the service reads them with the same crate. The crate has no clock, no I/O and no
+//! randomness, and it runs natively and inside Envoy's WASM sandbox.
 //!
-//! A body goes through it in one pass: the scanner finds members and strings, the walk knows from the shape's tables what
-//! each of them is, the prompt is hashed section by section in blocks on a grid, and the blocks are folded into a chain in
-//! the order in which engines render. [`Extractor`] is the entrance, [`Fingerprint::encode`] the exit.
+//! A body passes through in one pass. The scanner finds members and strings, and the tables of the API say what each of them
+//! is. The prompt is hashed section by section in blocks on a grid, and the blocks are folded into a chain in the order in
+//! which engines render. [`Extractor`] is the entry point, [`Fingerprint::encode`] the exit.
 #![no_std]
 extern crate alloc;
 

@@ -1,4 +1,4 @@
-//! What the extractor finds in requests as clients send them.
+//! The extractor on requests as clients send them.
 #![allow(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -55,7 +55,7 @@ fn text(seed: usize, bytes: usize) -> String {
     text
 }
 
-/// How many blocks two requests share.
+/// The number of blocks that two requests share.
 fn shared(one: &Extraction, other: &Extraction) -> usize {
     let pairs = one
         .fingerprint
@@ -66,7 +66,7 @@ fn shared(one: &Extraction, other: &Extraction) -> usize {
 }
 
 #[test]
-fn finds_what_a_chat_request_says() {
+fn a_chat_request_is_extracted() {
     let found = chat(
         r#"{"model":"llama","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":100,
             "user":"u1","metadata":{"session_id":"s1","tier":"non-interactive"}}"#,
@@ -84,7 +84,7 @@ fn finds_what_a_chat_request_says() {
 }
 
 #[test]
-fn the_best_session_key_wins_wherever_it_stands() {
+fn the_best_session_key_wins_in_any_position() {
     let forth = chat(r#"{"user":"u","session_id":"s","messages":[]}"#);
     let back = chat(r#"{"session_id":"s","user":"u","messages":[]}"#);
     assert_eq!(forth.session, Some((0, "s".into())));
@@ -151,7 +151,7 @@ fn the_next_turn_of_a_conversation_continues_the_chain() {
 }
 
 #[test]
-fn a_cache_breakpoint_that_moves_leaves_no_trace() {
+fn cache_breakpoints_do_not_change_the_fingerprint() {
     let text = text(4, 3000);
     let with = format!(
         r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}","cache_control":{{"type":"ephemeral"}}}}]}}]}}"#
@@ -164,7 +164,7 @@ fn a_cache_breakpoint_that_moves_leaves_no_trace() {
 }
 
 #[test]
-fn what_selects_the_cache_keeps_everything_apart() {
+fn requests_with_different_cache_keys_share_no_block() {
     let text = text(5, 4000);
     let body = |extra: &str| {
         chat(&format!(
@@ -191,7 +191,7 @@ fn what_selects_the_cache_keeps_everything_apart() {
 }
 
 #[test]
-fn tools_come_first_wherever_they_stand() {
+fn tools_precede_the_messages_in_any_position() {
     let tools = format!(
         r#""tools":[{{"type":"function","function":{{"name":"f","description":"{}"}}}}]"#,
         text(6, 2000)
@@ -248,7 +248,7 @@ fn token_ids_count_four_bytes_and_one_token_each() {
 }
 
 #[test]
-fn a_string_is_a_list_of_one() {
+fn a_string_equals_a_list_of_one() {
     let text = text(10, 1000);
     let string = extract(Api::Completions, &format!(r#"{{"prompt":"{text}"}}"#));
     let list = extract(Api::Completions, &format!(r#"{{"prompt":["{text}"]}}"#));
@@ -264,7 +264,7 @@ fn a_string_is_a_list_of_one() {
 }
 
 #[test]
-fn a_body_that_is_cut_yields_what_was_read() {
+fn a_truncated_body_yields_its_beginning() {
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#,
         text(11, 8000)
@@ -278,7 +278,7 @@ fn a_body_that_is_cut_yields_what_was_read() {
 }
 
 #[test]
-fn a_broken_body_yields_what_was_read_and_says_why() {
+fn a_malformed_body_yields_its_beginning_and_the_error() {
     for (body, problem) in [
         ("", None),
         ("   ", None),
@@ -301,7 +301,7 @@ fn a_broken_body_yields_what_was_read_and_says_why() {
 }
 
 #[test]
-fn the_first_of_two_members_counts() {
+fn the_first_of_two_members_with_one_name_counts() {
     let found = chat(
         r#"{"model":"a","model":"b","stream":true,"stream":false,"max_tokens":5,"max_completion_tokens":9}"#,
     );
@@ -315,7 +315,7 @@ fn the_first_of_two_members_counts() {
 }
 
 #[test]
-fn member_names_of_any_length_stay_apart() {
+fn member_names_of_any_length_differ() {
     let tools = |name: &str| {
         chat(&format!(
             r#"{{"tools":[{{"{name}":"{}"}}]}}"#,
@@ -349,7 +349,7 @@ fn the_header_of_a_prompt_of_one_megabyte_fits_into_two_kilobytes() {
 }
 
 #[test]
-fn token_ids_are_read_however_they_are_spaced() {
+fn white_space_between_token_ids_does_not_matter() {
     let tight = extract(Api::Completions, r#"{"prompt":[1,22,333],"user":7}"#);
     let pretty = extract(
         Api::Completions,
@@ -361,7 +361,7 @@ fn token_ids_are_read_however_they_are_spaced() {
 }
 
 #[test]
-fn members_that_are_null_are_as_good_as_absent() {
+fn null_members_count_as_absent() {
     let text = text(5, 2000);
     let plain = chat(&format!(
         r#"{{"messages":[{{"role":"user","content":"{text}"}}],"tools":[{{"name":"add"}}]}}"#

@@ -1,10 +1,10 @@
-//! Golden vectors: what a request comes to must not change by accident, here or in the module that Envoy loads.
+//! Golden vectors: the result of a request must not change by accident, here or in the module that Envoy loads.
 //!
 //! `tests/data/golden.json` holds a list of cases. `body` is a list of `[text, times]`, to be repeated and put together.
 //! `expected` has the header values that the filter sets with the sources of [`wanted`]; `session` is null where the body has
 //! no session key, `complete` says whether the body ends where its JSON does. The tests of the built module run the same file.
 //!
-//! After a change that is meant, `cargo test -p isotherm-fingerprint --test golden -- --ignored` writes the file anew. Raise
+//! After an intended change, `cargo test -p isotherm-fingerprint --test golden -- --ignored` rewrites the file. Raise
 //! the fingerprint's version with it if fingerprints of old and new builds would meet.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -21,12 +21,12 @@ struct Case {
     name: String,
     path: String,
     body: Vec<(String, usize)>,
-    expected: Expected,
+    expected: Expectation,
 }
 
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Expected {
+struct Expectation {
     fingerprint: String,
     model: Option<String>,
     session: Option<String>,
@@ -66,14 +66,14 @@ impl Case {
             .collect()
     }
 
-    /// What the body comes to when it arrives in pieces of this size.
-    fn extract(&self, piece_bytes: usize) -> Expected {
+    /// The result for a body that arrives in pieces of this size.
+    fn extract(&self, piece_bytes: usize) -> Expectation {
         let mut extractor = Extractor::new(Api::from_path(&self.path).unwrap(), &wanted());
         for piece in self.body().as_bytes().chunks(piece_bytes) {
             extractor.feed(piece);
         }
         let found = extractor.finish();
-        Expected {
+        Expectation {
             fingerprint: found.fingerprint.encode(),
             model: found.model,
             session: found
@@ -90,7 +90,7 @@ impl Case {
 }
 
 #[test]
-fn every_case_comes_to_what_it_came_to_before() {
+fn every_case_has_its_golden_result() {
     for case in cases() {
         for piece_bytes in [1, 7, 16_384, usize::MAX] {
             assert_eq!(
@@ -104,7 +104,7 @@ fn every_case_comes_to_what_it_came_to_before() {
 }
 
 #[test]
-fn every_header_is_read_back() {
+fn every_golden_header_decodes() {
     for case in cases() {
         let fingerprint = Fingerprint::decode(case.expected.fingerprint.as_bytes()).unwrap();
         assert_eq!(
@@ -118,7 +118,7 @@ fn every_header_is_read_back() {
 
 #[test]
 #[ignore = "writes the golden file anew"]
-fn write_the_golden_file_anew() {
+fn write_the_golden_file() {
     let mut cases = cases();
     for case in &mut cases {
         case.expected = case.extract(usize::MAX);

@@ -1,4 +1,4 @@
-//! What was counted when it was last accepted, and whether it is more now.
+//! The accepted counts, and their comparison with new counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 /// Instructions of each unit.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
-/// How much more than the baseline is still the same, for the compiler that the baseline is of.
+/// The tolerated growth, for the compiler of the baseline.
 const TOLERANCE: f64 = 0.05;
-/// The same on another processor, for which libraries may choose other code of their own.
+/// The tolerated growth of native code, because libraries choose code by processor.
 const TOLERANCE_NATIVE: f64 = 0.10;
-/// The same for another compiler.
+/// The tolerated growth for another compiler.
 const TOLERANCE_OTHER_COMPILER: f64 = 0.40;
 
-/// What counts.
+/// The counter of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Counter {

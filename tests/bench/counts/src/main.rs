@@ -38,13 +38,13 @@ struct Arguments {
     /// The benches' module
     #[arg(long, value_name = "FILE")]
     bench_filter: PathBuf,
-    /// Which compiler made these two
+    /// The compiler of the two modules
     #[arg(long, value_name = "NAME")]
     wasm_compiler: String,
     /// The native program that runs one unit
     #[arg(long, value_name = "FILE")]
     unit: PathBuf,
-    /// Which compiler made it
+    /// The compiler of the native program
     #[arg(long, value_name = "NAME")]
     compiler: String,
 }

@@ -62,7 +62,7 @@ fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     filter.executed()
 }
 
-/// The same, asked about on the decision stream; its answer, and its end, which the timer tells.
+/// A chat request on the decision stream: its decision, its response, and its end, which the timer sends.
 fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     let configuration =
         REQUEST.replacen('{', r#"{ "decision_stream": { "cluster": "isotherm" },"#, 1);

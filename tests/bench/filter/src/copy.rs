@@ -5,7 +5,7 @@ use std::hint::black_box;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-/// One request, held back until its body has come.
+/// A request, held until its body has arrived.
 #[derive(Default)]
 pub(crate) struct Copy {
     copied_bytes: usize,

@@ -1,4 +1,4 @@
-//! What the benches run in Isotherm's place, and the core inside a sandbox.
+//! A minimal filter in Isotherm's place for the benches, and the core inside a sandbox.
 //!
 //! A role is named by the configuration's text.
 //! - `copy` stands in front of an external processor: it holds a request back until its body is there, as the filter must,
@@ -30,7 +30,7 @@ use proxy_wasm::types::{ContextType, LogLevel};
 use crate::copy::Copy;
 use crate::trailer::Trailer;
 
-/// What this instance is for.
+/// The role of the instance.
 #[derive(Default)]
 enum Root {
     #[default]

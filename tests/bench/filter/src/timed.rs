@@ -9,7 +9,7 @@ use proxy_wasm::types::LogLevel;
 
 /// The host's compiler makes fast code of what has run often; it does that beside, in a thread of its own.
 const WARM: Duration = Duration::from_secs(2);
-/// How long runs are timed, one by one: other work on the machine interrupts some of them, and not the middle one.
+/// The duration of the measurement. The median run is one that no other work has interrupted.
 const TIMED: Duration = Duration::from_secs(3);
 
 /// Does it, and logs `isotherm-bench UNIT BYTES NANOSECONDS`: what one run reads, and the median of how long one took.

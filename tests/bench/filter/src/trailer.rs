@@ -3,7 +3,7 @@
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-/// One answer, which passes without delay.
+/// A response, which passes without delay.
 pub(crate) struct Trailer;
 
 impl Context for Trailer {}

@@ -5,10 +5,9 @@
 use wasmi::{Caller, Linker};
 
 use super::{BAD_ARGUMENT, NOT_FOUND, OK, Result, read, read_text, write};
-use crate::filter::{REQUEST, ROOT};
-use crate::host::Host;
+use crate::host::{Host, REQUEST, ROOT};
 
-/// What the ABI calls a request's direction.
+/// The ABI's number of the direction of requests.
 const HTTP_REQUEST: u32 = 0;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> anyhow::Result<()> {

@@ -57,7 +57,7 @@ impl From<ScanError> for BodyError {
     }
 }
 
-/// What routing needs of a request.
+/// The parts of a request that routing needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extraction {
     /// The fingerprint of the prompt, as far as it was read.

@@ -36,7 +36,7 @@ impl<const SIZE: usize> FixedBuffer<SIZE> {
         self.len = 0;
     }
 
-    /// Appends bytes and returns those that do not fit.
+    /// Appends bytes and returns the rest that does not fit.
     pub(super) fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let free = self.bytes.get_mut(self.len..).unwrap_or_default();
         let (head, rest) = bytes.split_at(free.len().min(bytes.len()));

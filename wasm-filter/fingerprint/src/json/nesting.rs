@@ -7,12 +7,12 @@ pub(crate) const DEPTH_MAX: u32 = 128;
 
 /// The open objects and arrays, innermost in the lowest bit; a set bit is an object.
 #[derive(Debug, Default)]
-pub(super) struct Nesting {
+pub(super) struct ContainerStack {
     objects: u128,
     depth: u32,
 }
 
-impl Nesting {
+impl ContainerStack {
     /// Opens a container. Returns `false` when [`DEPTH_MAX`] are open already.
     pub(super) fn push(&mut self, kind: Container) -> bool {
         if self.depth == DEPTH_MAX {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn nesting_keeps_each_level_and_refuses_one_past_the_limit() {
-        let mut nesting = Nesting::default();
+        let mut nesting = ContainerStack::default();
         assert_eq!(nesting.innermost(), None);
         let kinds = |level: u32| {
             if level.is_multiple_of(3) {

@@ -4,7 +4,7 @@ use memchr::memchr2;
 
 use super::escape::{EscapeDecoder, Step, single_letter};
 use super::fixed_buffer::{FixedBuffer, KEY_BYTES_MAX, LITERAL_BYTES_MAX};
-use super::nesting::Nesting;
+use super::nesting::ContainerStack;
 use super::{Container, Visitor};
 
 /// The reason why the scanner has stopped.
@@ -18,7 +18,7 @@ pub(crate) enum ScanError {
     Depth,
 }
 
-/// What the scanner expects next.
+/// The next thing that the scanner expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The object that is the whole text.
@@ -56,7 +56,7 @@ enum StringKind {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     state: State,
-    nesting: Nesting,
+    nesting: ContainerStack,
     escape: EscapeDecoder,
     key: FixedBuffer<KEY_BYTES_MAX>,
     literal: FixedBuffer<LITERAL_BYTES_MAX>,
@@ -70,7 +70,7 @@ impl Scanner {
     pub(crate) fn new() -> Self {
         Self {
             state: State::Start,
-            nesting: Nesting::default(),
+            nesting: ContainerStack::default(),
             escape: EscapeDecoder::default(),
             key: FixedBuffer::new(),
             literal: FixedBuffer::new(),

@@ -18,7 +18,7 @@ pub(crate) enum Mode {
     Parts,
     /// A list of messages, or the text of one message.
     Messages,
-    /// One message.
+    /// A message.
     Message,
     /// Text, token ids, or a list of either.
     Texts,

@@ -1,4 +1,4 @@
-//! JSON with its members in order, and a writer that spells it in as many ways as clients do.
+//! JSON with its members in order, and a writer that varies the spelling as clients do.
 
 use std::fmt;
 
@@ -88,13 +88,13 @@ impl<'de> Visitor<'de> for InOrder {
     }
 }
 
-/// How to spell: each choice takes the next of these bytes, round and round.
-pub struct Spelling<'a> {
+/// Writes JSON; each choice of spelling takes the next of these bytes, in a cycle.
+pub struct Writer<'a> {
     choices: &'a [u8],
     next: usize,
 }
 
-impl<'a> Spelling<'a> {
+impl<'a> Writer<'a> {
     pub fn new(choices: &'a [u8]) -> Self {
         Self { choices, next: 0 }
     }

@@ -15,8 +15,8 @@ use isotherm_fingerprint::{Api, Extraction, Extractor, Fingerprint, MemberPaths}
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::json::{Spelling, Value};
-use crate::model::Rendered;
+use crate::json::{Value, Writer};
+use crate::model::Rendering;
 
 fn wanted() -> MemberPaths {
     MemberPaths {
@@ -45,7 +45,7 @@ fn extract(api: Api, body: &str, sizes: &[usize]) -> Extraction {
 }
 
 fn plain(value: &Value) -> String {
-    Spelling::new(&[99]).write(value)
+    Writer::new(&[99]).write(value)
 }
 
 fn whole(api: Api, request: &Value) -> Extraction {
@@ -53,14 +53,14 @@ fn whole(api: Api, request: &Value) -> Extraction {
 }
 
 /// Renders what a full parser reads in this body.
-fn parse_and_render(api: Api, body: &str) -> Rendered {
+fn parse_and_render(api: Api, body: &str) -> Rendering {
     model::render(api, &serde_json::from_str(body).unwrap())
 }
 
 /// Asserts that two chains agree exactly as far as their prompts do.
 fn agree_up_to_the_first_difference(
-    one: (&Rendered, &Fingerprint),
-    other: (&Rendered, &Fingerprint),
+    one: (&Rendering, &Fingerprint),
+    other: (&Rendering, &Fingerprint),
 ) {
     let (one_bytes, other_bytes) = (one.0.bytes(), other.0.bytes());
     let common = one_bytes
@@ -108,7 +108,7 @@ proptest! {
         choices in vec(any::<u8>(), 1..64),
         sizes in vec(prop_oneof![1..4usize, 1..400usize], 1..16),
     ) {
-        let body = Spelling::new(&choices).write(&request);
+        let body = Writer::new(&choices).write(&request);
         let found = extract(api, &body, &sizes);
         let rendered = parse_and_render(api, &body);
         prop_assert_eq!(found.error, None);
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_members_does_not_matter((api, request) in bodies::request()) {
+    fn the_fingerprint_does_not_depend_on_the_order_of_members((api, request) in bodies::request()) {
         let mut reversed = request.members().to_vec();
         reversed.reverse();
         prop_assert_eq!(whole(api, &Value::Object(reversed)), whole(api, &request));
@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_whatever_are_too_much(body in vec(any::<u8>(), 0..600), sizes in vec(1..40usize, 1..8)) {
+    fn any_bytes_are_survived(body in vec(any::<u8>(), 0..600), sizes in vec(1..40usize, 1..8)) {
         let text = format!("{{\"messages\":[{{\"content\":\"{}", String::from_utf8_lossy(&body));
         let one = extract(Api::ChatCompletions, &text, &[usize::MAX]);
         prop_assert_eq!(extract(Api::ChatCompletions, &text, &sizes), one);

@@ -7,9 +7,9 @@ use twox_hash::XxHash3_64;
 
 use crate::json::Value;
 
-/// What a request renders to.
+/// The rendering of a request.
 #[derive(Debug, Default)]
-pub struct Rendered {
+pub struct Rendering {
     /// The sections in the order of rendering, each as it is hashed.
     pub sections: [Vec<u8>; 7],
     /// Model, adapter, salt, previous, template.
@@ -18,7 +18,7 @@ pub struct Rendered {
     pub media: u64,
 }
 
-impl Rendered {
+impl Rendering {
     /// Each byte of the prompt with the section that it is in.
     pub fn bytes(&self) -> Vec<(usize, u8)> {
         let sections = self.sections.iter().enumerate();
@@ -98,15 +98,15 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// Renders a request whose members do not repeat.
-pub fn render(api: Api, request: &Value) -> Rendered {
-    let mut rendered = Rendered::default();
+pub fn render(api: Api, request: &Value) -> Rendering {
+    let mut rendered = Rendering::default();
     for (name, value) in request.members() {
         member(api, name, value, &mut rendered);
     }
     rendered
 }
 
-fn member(api: Api, name: &str, value: &Value, rendered: &mut Rendered) {
+fn member(api: Api, name: &str, value: &Value, rendered: &mut Rendering) {
     use Api::{ChatCompletions, Completions, Embeddings, Generate, Messages, Responses};
     if matches!(value, Value::Null) {
         return;
