@@ -6,7 +6,7 @@ use isotherm_fingerprint::names;
 use crate::headers::HeaderEdit;
 use crate::response::orca;
 
-/// The headers of a request that needs no further decision, without those that only the service reads.
+/// The headers of a request that needs no further decision, without the headers that only the service reads.
 pub(super) fn without_decision(id: u32, mut edits: Vec<HeaderEdit>) -> Vec<HeaderEdit> {
     edits.retain(|edit| match edit {
         HeaderEdit::Remove(_) => true,

@@ -16,7 +16,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::json::{Value, Writer};
-use crate::model::Rendering;
+use crate::model::RenderedPrompt;
 
 fn wanted() -> MemberPaths {
     MemberPaths {
@@ -53,14 +53,14 @@ fn whole(api: Api, request: &Value) -> Extraction {
 }
 
 /// Renders what a full parser reads in this body.
-fn parse_and_render(api: Api, body: &str) -> Rendering {
+fn parse_and_render(api: Api, body: &str) -> RenderedPrompt {
     model::render(api, &serde_json::from_str(body).unwrap())
 }
 
 /// Asserts that two chains agree exactly as far as their prompts do.
 fn agree_up_to_the_first_difference(
-    one: (&Rendering, &Fingerprint),
-    other: (&Rendering, &Fingerprint),
+    one: (&RenderedPrompt, &Fingerprint),
+    other: (&RenderedPrompt, &Fingerprint),
 ) {
     let (one_bytes, other_bytes) = (one.0.bytes(), other.0.bytes());
     let common = one_bytes

@@ -9,7 +9,7 @@ use crate::json::Value;
 
 /// The rendering of a request.
 #[derive(Debug, Default)]
-pub struct Rendering {
+pub struct RenderedPrompt {
     /// The sections in the order of rendering, each as it is hashed.
     pub sections: [Vec<u8>; 7],
     /// Model, adapter, salt, previous, template.
@@ -18,7 +18,7 @@ pub struct Rendering {
     pub media: u64,
 }
 
-impl Rendering {
+impl RenderedPrompt {
     /// Each byte of the prompt with the section that it is in.
     pub fn bytes(&self) -> Vec<(usize, u8)> {
         let sections = self.sections.iter().enumerate();
@@ -98,15 +98,15 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// Renders a request whose members do not repeat.
-pub fn render(api: Api, request: &Value) -> Rendering {
-    let mut rendered = Rendering::default();
+pub fn render(api: Api, request: &Value) -> RenderedPrompt {
+    let mut rendered = RenderedPrompt::default();
     for (name, value) in request.members() {
         member(api, name, value, &mut rendered);
     }
     rendered
 }
 
-fn member(api: Api, name: &str, value: &Value, rendered: &mut Rendering) {
+fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
     use Api::{ChatCompletions, Completions, Embeddings, Generate, Messages, Responses};
     if matches!(value, Value::Null) {
         return;
