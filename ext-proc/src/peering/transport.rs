@@ -6,24 +6,20 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsStream;
 
 use super::link_error::tls_error;
 
 /// A connection, with a value of its owner.
-#[derive(Debug)]
 pub(super) struct Transport<T> {
-    socket: Socket,
+    socket: Box<dyn Socket>,
     tls_fault: TlsFault,
     pub(super) context: T,
 }
 
-#[derive(Debug)]
-enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A TCP socket, or a TLS session on one.
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// The first TLS error of a connection; clones share it.
 ///
@@ -49,17 +45,12 @@ impl TlsFault {
 }
 
 impl<T> Transport<T> {
-    pub(super) fn plain(socket: TcpStream, context: T) -> Self {
+    pub(super) fn new(
+        socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        context: T,
+    ) -> Self {
         Self {
-            socket: Socket::Plain(socket),
-            tls_fault: TlsFault::default(),
-            context,
-        }
-    }
-
-    pub(super) fn tls(socket: impl Into<TlsStream<TcpStream>>, context: T) -> Self {
-        Self {
-            socket: Socket::Tls(Box::new(socket.into())),
+            socket: Box::new(socket),
             tls_fault: TlsFault::default(),
             context,
         }
@@ -70,42 +61,34 @@ impl<T> Transport<T> {
     }
 }
 
-/// Calls a method of the socket, and keeps its first TLS error.
-macro_rules! delegate {
-    ($self:ident . $method:ident ( $($argument:expr),* )) => {{
-        let this = $self.get_mut();
-        let result = match &mut this.socket {
-            Socket::Plain(socket) => Pin::new(socket).$method($($argument),*),
-            Socket::Tls(socket) => Pin::new(socket.as_mut()).$method($($argument),*),
-        };
-        this.tls_fault.record(result)
-    }};
-}
-
 impl<T: Unpin> AsyncRead for Transport<T> {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        delegate!(self.poll_read(cx, buffer))
+        let result = Pin::new(&mut self.socket).poll_read(cx, buffer);
+        self.tls_fault.record(result)
     }
 }
 
 impl<T: Unpin> AsyncWrite for Transport<T> {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        delegate!(self.poll_write(cx, bytes))
+        let result = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        self.tls_fault.record(result)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(self.poll_flush(cx))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_flush(cx);
+        self.tls_fault.record(result)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(self.poll_shutdown(cx))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.tls_fault.record(result)
     }
 }

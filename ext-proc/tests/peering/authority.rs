@@ -39,7 +39,7 @@ impl Authority {
         }
     }
 
-    /// For a DNS name.
+    /// A certificate for one DNS name.
     pub(crate) fn issue(&self, name: &str) -> IssuedCertificate {
         self.issue_for(&[name])
     }
@@ -63,13 +63,13 @@ impl Authority {
         }
     }
 
-    /// Files of a region, as they should be.
+    /// The valid files of a region.
     pub(crate) fn files(&self, region: &str) -> Files {
         Files::new(&self.issue(&format!("{region}.isotherm")), &self.pem)
     }
 }
 
-/// When certificates expire that have not expired yet: the start of the year 2100.
+/// Expiry of the valid certificates: the start of the year 2100.
 pub(crate) fn expires() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_800)
 }
@@ -85,7 +85,7 @@ fn params(names: &[&str]) -> CertificateParams {
     params
 }
 
-/// The three files, in a folder that goes with them.
+/// The three files, in a temporary folder.
 pub(crate) struct Files {
     folder: TempDir,
 }

@@ -110,7 +110,7 @@ impl<H: MessageHandler> ConnectionListener<H> {
         let _ = socket.set_nodelay(true);
         let TransportSecurity::Tls(credentials) = self.identity.security() else {
             let permit = self.limiter.acquire(None, from)?;
-            return Ok(Some(Transport::plain(socket, permit)));
+            return Ok(Some(Transport::new(socket, permit)));
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.current().server));
         let tls = match acceptor.accept(socket).into_fallible().await {
@@ -126,7 +126,7 @@ impl<H: MessageHandler> ConnectionListener<H> {
         let region = region_of(certificate, self.identity.allowed());
         let region = region.map_err(|error| error.to_string())?;
         let permit = self.limiter.acquire(Some(region), from)?;
-        Ok(Some(Transport::tls(tls, permit)))
+        Ok(Some(Transport::new(tls, permit)))
     }
 
     fn reject(&self, from: SocketAddr, why: &str) {

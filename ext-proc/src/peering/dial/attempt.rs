@@ -109,7 +109,7 @@ impl Connector {
         // The option only reduces latency.
         let _ = socket.set_nodelay(true);
         let TransportSecurity::Tls(credentials) = security else {
-            return Ok(Transport::plain(socket, ()));
+            return Ok(Transport::new(socket, ()));
         };
         let name = region_dns_name(&self.peer.region)
             .map_err(|error| LinkError::Local(LocalError::Name(error)))?;
@@ -118,7 +118,7 @@ impl Connector {
             .await
             .map_err(|_| self.timeout(ConnectPhase::Tls))?
             .map_err(|error| LinkError::tls(&error))?;
-        Ok(Transport::tls(tls, ()))
+        Ok(Transport::new(tls, ()))
     }
 
     fn timeout(&self, phase: ConnectPhase) -> LinkError {
