@@ -51,7 +51,7 @@ fn a_conversation_stays_where_it_began() {
 }
 
 #[test]
-fn a_short_match_does_not_draw_a_crowd() {
+fn a_short_match_makes_no_hot_spot() {
     let mut script = blind_tree(4);
     let mut count = [0; 4];
     for id in 0..40 {
@@ -77,7 +77,7 @@ fn the_best_available_match_is_taken_when_the_best_one_is_busy() {
 }
 
 #[test]
-fn a_session_stays_on_its_place_of_the_ring_and_comes_back_to_it() {
+fn a_session_stays_on_its_replica_of_the_ring_and_returns_to_it() {
     let mut script = script(PolicyName::ConsistentHash, Push::Outstanding { max: 1 }, 5);
     let go = |script: &mut Script, id| {
         script.arrive(request(id, 42, &[id]));
@@ -117,7 +117,7 @@ fn only_the_sessions_of_a_replica_that_leaves_move() {
 }
 
 #[test]
-fn a_request_that_failed_leaves_no_trace() {
+fn a_failed_request_is_retracted_from_the_index() {
     let mut script = blind_tree(2);
     let (replica, _) = send(&mut script, 0, &[1, 2, 3]);
     script.finish_as(0, End::Failed, ServedBy::Unreported, None);
@@ -125,7 +125,7 @@ fn a_request_that_failed_leaves_no_trace() {
 }
 
 #[test]
-fn a_retry_teaches_who_really_served() {
+fn a_retry_moves_the_prompt_to_the_replica_that_served_it() {
     let mut script = blind_tree(3);
     let (first, _) = send(&mut script, 0, &[1, 2, 3]);
     let served = (first + 1) % 3;
@@ -140,7 +140,7 @@ fn a_retry_teaches_who_really_served() {
 }
 
 #[test]
-fn predictions_are_held_against_what_engines_measured() {
+fn predictions_are_compared_with_measured_cache_hits() {
     let mut script = blind_tree(1);
     send(&mut script, 0, &[1, 2, 3]);
     script.finish_as(0, End::Answered, ServedBy::Unreported, Some((300, 0)));
@@ -155,7 +155,7 @@ fn predictions_are_held_against_what_engines_measured() {
 }
 
 #[test]
-fn a_hit_that_did_not_happen_removes_what_is_as_old() {
+fn a_false_hit_evicts_entries_of_the_same_age() {
     let mut script = blind_tree(1);
     send(&mut script, 0, &[1, 2, 3]);
     send(&mut script, 1, &[10, 20, 30]);
@@ -174,7 +174,7 @@ fn a_hit_that_did_not_happen_removes_what_is_as_old() {
 }
 
 #[test]
-fn an_engine_that_never_hits_is_not_believed_to() {
+fn an_engine_without_cache_hits_loses_its_predictions() {
     let mut script = blind_tree(2);
     for id in 0..8 {
         let blocks: Vec<u64> = (0..4).collect();

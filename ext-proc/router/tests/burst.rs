@@ -1,4 +1,4 @@
-//! Selective pushing under a burst: nobody waits inside a busy engine while another one idles, and no engine is
+//! Selective pushing under a burst: no request waits inside a busy engine while another one idles, and no engine is
 //! left half empty for that.
 
 mod support;
@@ -79,7 +79,7 @@ fn go(policy: PolicyName, push: Push, shape: Shape, replicas: usize, tasks: Vec<
 }
 
 #[test]
-fn with_pending_nobody_waits_inside_a_busy_engine_while_another_idles() {
+fn with_pending_no_request_waits_inside_a_busy_engine_while_another_idles() {
     for (name, shape) in shapes() {
         for policy in PolicyName::ALL {
             if policy == PolicyName::DualMap {
@@ -102,7 +102,7 @@ fn with_pending_nobody_waits_inside_a_busy_engine_while_another_idles() {
 }
 
 #[test]
-fn with_blind_somebody_does() {
+fn with_blind_requests_wait_inside_busy_engines() {
     let report = go(
         PolicyName::PrefixTree,
         Push::Blind,

@@ -41,7 +41,7 @@ fn more_than_half_of_the_prompt_decides_and_half_does_not() {
 }
 
 #[test]
-fn a_prompt_that_nobody_has_goes_to_the_least_cached_not_to_the_least_loaded() {
+fn an_unknown_prompt_goes_to_the_least_cached_replica_not_the_least_loaded() {
     let mut script = script(2);
     let (large, _) = send(&mut script, 0, &[1, 2, 3, 4, 5, 6, 7, 8]);
     script.finish(0);

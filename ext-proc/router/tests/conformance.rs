@@ -48,7 +48,7 @@ fn single(id: u64) -> Request {
 }
 
 #[test]
-fn an_idle_fleet_takes_a_request_at_once() {
+fn an_idle_pool_takes_a_request_at_once() {
     everywhere(4, |name, _, mut script| {
         script.arrive(single(1));
         let sent = script.dispatches();
@@ -58,7 +58,7 @@ fn an_idle_fleet_takes_a_request_at_once() {
 }
 
 #[test]
-fn a_fleet_of_one_works() {
+fn a_pool_of_one_replica_works() {
     everywhere(1, |name, _, mut script| {
         for id in 0..3 {
             script.sleep(100);
@@ -71,7 +71,7 @@ fn a_fleet_of_one_works() {
 }
 
 #[test]
-fn everybody_gets_work() {
+fn every_replica_gets_work() {
     everywhere(4, |name, _, mut script| {
         let mut used = BTreeSet::new();
         for id in 0..400 {
@@ -156,7 +156,7 @@ fn a_subset_is_kept_to() {
 }
 
 #[test]
-fn whoever_waits_for_a_subset_holds_up_nobody_else() {
+fn a_request_that_waits_for_a_subset_does_not_block_others() {
     where_requests_wait(2, |name, policy, mut script| {
         let pinned = |id| Request {
             subset: Some(Box::new([ReplicaId(0)])),
@@ -199,7 +199,7 @@ fn full_replicas_are_spared_and_the_queue_is_served_in_order() {
 }
 
 #[test]
-fn a_new_replica_serves_those_that_wait() {
+fn a_new_replica_serves_queued_requests() {
     where_requests_wait(1, |name, policy, mut script| {
         for id in 0..10 {
             script.arrive(single(id));
@@ -224,7 +224,7 @@ fn of_kind(kind: u64, id: u64) -> Request {
 }
 
 #[test]
-fn nobody_is_passed_over_for_ever_by_those_whose_prefix_is_warm() {
+fn requests_with_a_warm_prefix_overtake_only_within_the_bound() {
     where_requests_wait(2, |name, policy, mut script| {
         let mut running = Vec::new();
         for id in 0..4 {
@@ -287,7 +287,7 @@ fn a_request_whose_warm_replica_leaves_goes_to_another_one() {
 }
 
 #[test]
-fn nobody_waits_longer_than_allowed_and_nobody_is_refused_before() {
+fn a_request_is_rejected_at_the_wait_limit_and_not_before() {
     where_requests_wait(2, |name, _, mut script| {
         let wait_max = RouterConfig::default().queue.wait_max;
         for id in 0..20 {
@@ -389,7 +389,7 @@ fn free(id: u64) -> Request {
 }
 
 #[test]
-fn what_finds_no_room_here_leaves_and_nothing_else_does() {
+fn only_requests_without_a_free_local_replica_are_forwarded() {
     everywhere(2, |name, push, mut script| {
         with_peers(&mut script);
         for id in 0..12 {
@@ -410,7 +410,7 @@ fn what_finds_no_room_here_leaves_and_nothing_else_does() {
 }
 
 #[test]
-fn without_replicas_all_leave_until_the_peers_are_full_too() {
+fn a_pool_without_replicas_forwards_until_the_peers_are_full() {
     everywhere(0, |name, _, mut script| {
         with_peers(&mut script);
         let mut used = BTreeSet::new();
@@ -471,7 +471,7 @@ fn an_explanation_is_what_happens_between_regions_too() {
 }
 
 #[test]
-fn who_gives_up_is_not_sent() {
+fn an_aborted_request_is_not_sent() {
     where_requests_wait(1, |name, _, mut script| {
         for id in 0..5 {
             script.arrive(single(id));

@@ -59,7 +59,7 @@ fn a_black_hole_gets_a_few_requests_and_then_one_at_a_time() {
 }
 
 #[test]
-fn a_success_brings_it_back_whole() {
+fn a_success_closes_the_circuit_breaker() {
     let mut script = script();
     feed(&mut script, 0..MANY);
     probed_for(&mut script, 1_000);
@@ -71,7 +71,7 @@ fn a_success_brings_it_back_whole() {
 }
 
 #[test]
-fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
+fn bad_requests_and_aborted_requests_are_no_failures() {
     let mut script = script();
     for id in 0..MANY {
         script.arrive(request(id, 0, &[]));
@@ -87,7 +87,7 @@ fn neither_bad_requests_nor_clients_that_leave_are_its_failure() {
 }
 
 #[test]
-fn what_others_had_to_serve_in_its_place_is_its_failure_whoever_they_are() {
+fn a_request_served_elsewhere_is_a_failure_of_the_chosen_replica() {
     for served in [ServedBy::Replica(ReplicaId(1)), ServedBy::UnknownHost] {
         let mut script = script();
         for id in 0..MANY {
@@ -104,11 +104,11 @@ fn what_others_had_to_serve_in_its_place_is_its_failure_whoever_they_are() {
 }
 
 #[test]
-fn it_is_nobodys_fallback() {
+fn a_failing_replica_is_no_fallback() {
     let mut script = script();
     feed(&mut script, 0..MANY);
     probed_for(&mut script, 1_000);
-    // Due for a trial, which it only gets as somebody's first choice.
+    // Due for a trial, which it only gets as a request's first choice.
     script.arrive(request(MANY, 0, &[]));
     script.arrive(request(MANY + 1, 0, &[]));
     let dispatches = script.dispatches();
@@ -118,7 +118,7 @@ fn it_is_nobodys_fallback() {
 }
 
 #[test]
-fn when_all_fail_all_are_used_and_the_first_success_has_the_others_tried_at_once() {
+fn in_panic_mode_all_replicas_are_used_and_a_success_tries_the_others_at_once() {
     let mut script = script();
     for id in 0..MANY {
         script.arrive(request(id, 0, &[]));

@@ -44,7 +44,7 @@ fn answered(script: &mut Script, id: u64, tokens: (u32, u32), ttft_us: u64) {
 }
 
 #[test]
-fn a_prompt_asked_again_goes_where_it_is_cached_however_little_is_known_of_the_pool() {
+fn a_repeated_prompt_goes_to_its_cache_before_anything_is_measured() {
     for first_ms in [5, 50, 500, 5_000] {
         let mut script = script(Push::Blind, 4);
         script.arrive(asked(0, &long(0, 16)));
@@ -88,7 +88,7 @@ fn a_long_prompt_waits_for_its_cache_and_a_short_one_does_not() {
 }
 
 #[test]
-fn who_is_restricted_waits_for_the_cache_that_it_may_use_not_for_the_longest() {
+fn a_restricted_request_waits_for_a_cache_that_it_may_use() {
     let whole = long(0, 250);
     let of = |id, blocks: &[u64], replicas: &[u32]| Request {
         subset: Some(replicas.iter().copied().map(ReplicaId).collect()),
@@ -115,7 +115,7 @@ fn who_is_restricted_waits_for_the_cache_that_it_may_use_not_for_the_longest() {
 }
 
 #[test]
-fn a_freed_replica_goes_to_whoever_loses_most_elsewhere() {
+fn a_freed_replica_serves_the_request_that_loses_most_elsewhere() {
     let (hot, own) = (long(1, 200), long(2, 200));
     let mut script = script(Push::Pending, 2);
     // Both have the hot prompt.

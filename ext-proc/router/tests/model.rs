@@ -1,5 +1,5 @@
 //! Random operations on the router and on a naive model of it, which checks after each of them what must hold
-//! whatever happens, under every policy: nothing lost, nothing sent twice, order, bounds, and nobody idle while somebody
+//! whatever happens, under every policy: nothing lost, nothing sent twice, order, bounds, and no idle replica while a request
 //! waits. Policies that let requests wait for warm replicas, and so take them out of order, owe weaker forms of the last
 //! ones: see `support::serves_in_order`.
 
@@ -152,7 +152,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_router_keeps_its_promises(start in start(), ops in ops(250)) {
+    fn the_router_agrees_with_a_naive_model(start in start(), ops in ops(250)) {
         run(start, &ops);
     }
 

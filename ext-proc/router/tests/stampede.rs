@@ -1,4 +1,4 @@
-//! Several regions at once, in virtual time: full ones share the room of the others, and nobody runs it over.
+//! Several regions at once, in virtual time: full regions share the free capacity of the others without a stampede.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn two_full_regions_do_not_stampede_a_third() {
         let most = usize::try_from(TAU + 1).unwrap();
         assert!(
             outcome.longest_queue[2] <= most,
-            "guests wait in a short queue"
+            "forwarded requests wait in a short queue"
         );
         assert!(
             returned * 100 <= returned_percent * forwarded,
@@ -56,7 +56,7 @@ fn two_full_regions_do_not_stampede_a_third() {
 }
 
 #[test]
-fn forwarding_uses_the_room_of_others() {
+fn forwarding_uses_the_free_capacity_of_other_regions() {
     let shapes = [of(30), of(30), of(30)];
     let together = run(&shapes, &[1_200, 400, 400], 30_000);
     let alone = run(&shapes[..1], &[1_200], 30_000);
@@ -68,7 +68,7 @@ fn forwarding_uses_the_room_of_others() {
 }
 
 #[test]
-fn a_region_with_room_forwards_nothing() {
+fn a_region_with_free_capacity_forwards_nothing() {
     let shapes = [of(30), of(30)];
     let outcome = run(&shapes, &[300, 10], 30_000);
     assert_eq!(outcome.forwarded, [0, 0]);
@@ -76,7 +76,7 @@ fn a_region_with_room_forwards_nothing() {
 }
 
 #[test]
-fn everybody_full_is_everybody_for_himself() {
+fn full_regions_keep_their_requests() {
     let shapes = [of(20), of(20), of(20)];
     let outcome = run(&shapes, &[600, 600, 600], 30_000);
     println!("{outcome:?}");
@@ -91,7 +91,7 @@ fn everybody_full_is_everybody_for_himself() {
 }
 
 #[test]
-fn a_liar_costs_a_few_detours_and_no_request() {
+fn a_misbehaving_peer_costs_a_few_detours_and_no_request() {
     let liar = Shape {
         lies: true,
         ..of(30)

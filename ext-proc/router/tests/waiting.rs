@@ -26,7 +26,7 @@ fn single(id: u64) -> Request {
 }
 
 #[test]
-fn a_full_queue_refuses_and_says_when_to_come_back() {
+fn a_full_queue_rejects_with_a_retry_time() {
     let mut script = Script::new(config(2), 1);
     for id in 0..3 {
         script.arrive(single(id));
@@ -51,7 +51,7 @@ fn a_full_queue_refuses_and_says_when_to_come_back() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_limit() {
+fn no_request_waits_longer_than_the_limit() {
     let mut script = Script::new(config(10), 1);
     script.arrive(single(0));
     script.arrive(single(1));
@@ -72,7 +72,7 @@ fn nobody_waits_longer_than_the_limit() {
 }
 
 #[test]
-fn a_pool_that_no_probe_reaches_says_so() {
+fn a_pool_without_good_probes_rejects_with_that_reason() {
     let mut script = Script::new(
         RouterConfig {
             push: Push::Pending,
@@ -90,7 +90,7 @@ fn a_pool_that_no_probe_reaches_says_so() {
 }
 
 #[test]
-fn an_empty_pool_refuses_at_once_but_keeps_those_that_wait_already() {
+fn an_empty_pool_rejects_new_requests_and_keeps_queued_ones() {
     let mut script = Script::new(config(10), 1);
     script.arrive(single(0));
     script.arrive(single(1));
@@ -105,7 +105,7 @@ fn an_empty_pool_refuses_at_once_but_keeps_those_that_wait_already() {
 }
 
 #[test]
-fn a_shutdown_answers_everybody() {
+fn a_shutdown_rejects_every_queued_request() {
     let mut script = Script::new(config(10), 1);
     for id in 0..3 {
         script.arrive(single(id));
@@ -121,7 +121,7 @@ fn a_shutdown_answers_everybody() {
 }
 
 #[test]
-fn losing_the_only_replica_of_a_subset_is_told_at_once() {
+fn losing_the_only_replica_of_a_subset_rejects_at_once() {
     let mut script = Script::new(config(10), 2);
     let pinned = |id| Request {
         subset: Some(Box::new([ReplicaId(0)])),
@@ -137,7 +137,7 @@ fn losing_the_only_replica_of_a_subset_is_told_at_once() {
 }
 
 #[test]
-fn blind_pushing_uses_sick_replicas_only_when_all_are() {
+fn blind_pushing_uses_unhealthy_replicas_only_in_panic_mode() {
     let blind = RouterConfig {
         push: Push::Blind,
         ..config(10)
@@ -155,7 +155,7 @@ fn blind_pushing_uses_sick_replicas_only_when_all_are() {
 }
 
 #[test]
-fn time_that_goes_backwards_is_read_as_standing_still() {
+fn a_time_before_the_last_one_counts_as_the_last_one() {
     let mut script = Script::new(config(10), 1);
     script.sleep(1_000);
     script.probe(0, 0);
@@ -170,7 +170,7 @@ fn time_that_goes_backwards_is_read_as_standing_still() {
 }
 
 #[test]
-fn an_old_answer_does_not_replace_a_newer_one() {
+fn an_old_probe_does_not_replace_a_newer_one() {
     let pending = RouterConfig {
         push: Push::Pending,
         ..config(10)

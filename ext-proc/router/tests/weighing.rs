@@ -41,7 +41,7 @@ fn grown(name: u64, kept: u64, with: u64, blocks: u64) -> Vec<u64> {
     both
 }
 
-/// Sends prompts that nobody has, until this replica has been sent one; they stay.
+/// Sends unknown prompts, until this replica has been sent one; they stay.
 fn occupy(script: &mut Script, from: u64, replica: u32, blocks: u64) {
     for id in from..from + 100 {
         if send(script, id, &long(id, blocks)).0 == replica {
@@ -70,7 +70,7 @@ fn preble_follows_a_match_of_more_than_half_and_weighs_half_of_one() {
 }
 
 #[test]
-fn preble_sends_a_short_match_home_while_that_saves_work() {
+fn preble_follows_a_short_match_while_that_saves_work() {
     let mut script = script(PolicyName::Preble, 3);
     let (home, _) = serve(&mut script, 0, &long(0, 40));
     for id in 1..4 {
@@ -103,7 +103,7 @@ fn preble_takes_the_less_loaded_of_equal_matches() {
 }
 
 #[test]
-fn min_ttft_goes_home_until_the_queue_there_costs_more_than_the_cache_saves() {
+fn min_ttft_follows_the_cache_until_the_queue_costs_more_than_it_saves() {
     for (later_ms, is_worth_it) in [(0, false), (1_000, true)] {
         let mut script = script(PolicyName::MinTtft, 2);
         let (home, reason) = serve(&mut script, 0, &long(0, 60));

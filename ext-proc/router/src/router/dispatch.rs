@@ -92,8 +92,8 @@ impl Router {
         );
     }
 
-    /// PeerHandle to try when the chosen one fails: others that are available, best first, then trusted ones that are
-    /// busy, because a replica that queues is better than an error. None that fails itself, and no trials.
+    /// The replicas to try when the chosen one fails: available ones, best first, then busy ones, since a replica that queues
+    /// is better than an error. Failing replicas and replicas on trial are left out.
     fn fallbacks(
         &self,
         request: &Request,

@@ -22,23 +22,22 @@ use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
 
 /// How often a waiting request may see a later one go first to a replica that could have served it.
-const PASSED_OVER_MAX: u32 = 64;
+const OVERTAKES_MAX: u32 = 64;
 
-/// The same where replicas have lines of their own.
-const PASSED_OVER_IN_LINES_MAX: u32 = 256;
+/// How often a request may be overtaken where replicas have queues of their own.
+const OVERTAKES_IN_OWN_QUEUES_MAX: u32 = 256;
 
-/// How often a request may be passed over under this policy.
+/// How often a request may be overtaken under this policy.
 pub const fn overtakes_max(policy: PolicyName) -> u32 {
     match policy {
-        PolicyName::DualMap => PASSED_OVER_IN_LINES_MAX,
-        _ => PASSED_OVER_MAX,
+        PolicyName::DualMap => OVERTAKES_IN_OWN_QUEUES_MAX,
+        _ => OVERTAKES_MAX,
     }
 }
 
-/// Whether under this policy a free replica takes the oldest request that it may serve, so that nobody waits beside a
-/// free replica. The others may let a request wait for a warm one, and take another first, within bounds: nobody
-/// is passed over more often than [`overtakes_max`] times, whoever waits beside a free replica is asked again soon,
-/// and where all are idle nobody waits.
+/// Whether a free replica takes the oldest request that it may serve under this policy, so that no request waits beside a
+/// free replica. Other policies let a request wait for a warm replica, within bounds: no request is overtaken more often
+/// than [`overtakes_max`] times, and none waits while all replicas are idle.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {
         PolicyName::Isotherm | PolicyName::DualMap => false,

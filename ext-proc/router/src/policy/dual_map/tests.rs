@@ -1,4 +1,4 @@
-//! What the policy as a whole does, in a router: which of two candidates, who waits for whom, and who moves.
+//! The policy as a whole, in a router: the choice of two candidates, the queues, and the moves between them.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -163,7 +163,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
     }
 }
 
-/// A prompt that nobody else has, with this many blocks behind its first one.
+/// A prompt of its own, with this many blocks behind its first one.
 fn long(first: u64, blocks: u64) -> Vec<u64> {
     core::iter::once(first)
         .chain((0..blocks).map(|i| 1_000 * first + i))
@@ -214,7 +214,7 @@ fn a_warm_cache_is_followed_until_it_has_more_to_compute_than_the_time_allows() 
 }
 
 #[test]
-fn nobody_goes_to_a_third_replica_however_idle() {
+fn no_request_goes_to_a_third_replica_however_idle() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 8);
     let candidates = pool.candidates(&long(1, 3));
     let mut at = BTreeSet::new();
@@ -227,7 +227,7 @@ fn nobody_goes_to_a_third_replica_however_idle() {
 }
 
 #[test]
-fn whoever_waits_goes_to_the_replica_that_it_waits_for_in_order() {
+fn queued_requests_go_to_their_replica_in_order() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 8);
     let ids: Vec<u64> = (0..6).map(|_| pool.ask(&long(1, 3))).collect();
     let mut order = Vec::new();
@@ -250,7 +250,7 @@ fn whoever_waits_goes_to_the_replica_that_it_waits_for_in_order() {
 }
 
 #[test]
-fn one_that_waits_for_a_replica_which_leaves_is_given_another() {
+fn a_request_whose_replica_leaves_gets_another_one() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 3);
     for session in 0..12 {
         pool.ask(&long(session, 3));
@@ -283,7 +283,7 @@ fn sessions_of(pool: &Pool, a: u32, b: u32) -> impl Iterator<Item = u64> + use<>
 }
 
 #[test]
-fn when_both_candidates_of_an_arrival_are_overloaded_those_who_wait_there_move() {
+fn queued_requests_move_when_both_candidates_of_an_arrival_are_overloaded() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 3);
     let moves = 1;
     let pair = pool.candidates(&long(moves, 3));
@@ -312,7 +312,7 @@ fn when_both_candidates_of_an_arrival_are_overloaded_those_who_wait_there_move()
 }
 
 #[test]
-fn whoever_waits_for_a_stalled_replica_is_taken_by_the_other_candidate() {
+fn a_request_for_a_stalled_replica_goes_to_the_other_candidate() {
     let mut pool = Pool::with_slo(Push::Pending, 2, 5);
     let warm = pool.answered_by(&long(1, 3));
     let cold = 1 - warm;
@@ -353,7 +353,7 @@ fn a_stalled_replica_counts_as_overloaded() {
 }
 
 #[test]
-fn a_new_policy_knows_who_waits() {
+fn a_new_policy_knows_the_queued_requests() {
     let mut pool = Pool::new(Push::Outstanding { max: 1 }, 3);
     let config = RouterConfig {
         policy: PolicyName::RoundRobin,
