@@ -21,7 +21,7 @@ pub enum Effect {
         /// The request.
         id: RequestId,
         /// The selected peer.
-        forwarding: Forwarding,
+        forwarding: ForwardDecision,
     },
     /// Rejects a request.
     Reject {
@@ -53,7 +53,7 @@ pub struct Decision {
 
 /// The decision to forward a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forwarding {
+pub struct ForwardDecision {
     /// The chosen peer region.
     pub peer: PeerId,
     /// The reason for this peer.
@@ -71,19 +71,19 @@ pub struct Forwarding {
 /// The reason for a replica or a peer region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Its cache holds the longest prefix.
+    /// The cache holds the longest prefix.
     Prefix,
     /// The hash ring selected it.
     Ring,
-    /// Its load is the least.
+    /// The load is the least.
     LeastLoaded,
     /// The match is short, so the load is spread.
     Spread,
-    /// Its turn came.
+    /// Round robin.
     Turn,
     /// The policy chose it at random.
     Random,
-    /// Its estimated time to first token is the lowest, the round trip included.
+    /// The estimated time to first token is the lowest, the round trip included.
     Soonest,
 }
 

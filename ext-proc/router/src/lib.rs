@@ -21,7 +21,7 @@ mod status;
 mod time;
 
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
-pub use effect::{Decision, Effect, Forwarding, Reason, RejectReason};
+pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use event::{
     End, Event, Load, Placement, ReplicaId, ReplicaSpec, Request, RequestId, Scope, ServedBy,
     SessionKey, Target, Tier,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::{Decision, Forwarding, RejectReason};
+use isotherm_router::{Decision, ForwardDecision, RejectReason};
 use tokio::sync::oneshot;
 
 use super::endpoint::Endpoint;
@@ -53,5 +53,5 @@ pub struct ForwardRoute {
     /// The table that the region's id belongs to.
     pub peer_table: Arc<PeerTable>,
     /// The router's decision.
-    pub forwarding: Forwarding,
+    pub forwarding: ForwardDecision,
 }

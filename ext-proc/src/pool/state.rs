@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, Forwarding, PeerId, RejectReason, ReplicaId, ReplicaSpec, Request,
-    RequestId, Router, Time,
+    Decision, Effect, Event, ForwardDecision, PeerId, RejectReason, ReplicaId, ReplicaSpec,
+    Request, RequestId, Router, Time,
 };
 use tokio::sync::oneshot;
 
@@ -186,7 +186,7 @@ impl PoolState {
         })
     }
 
-    fn forward_route(&self, forwarding: Forwarding) -> Option<ForwardRoute> {
+    fn forward_route(&self, forwarding: ForwardDecision) -> Option<ForwardRoute> {
         let peer_table = self.peer_table.as_ref()?;
         Some(ForwardRoute {
             peer: peer_table.get(forwarding.peer)?.clone(),

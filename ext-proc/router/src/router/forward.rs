@@ -12,8 +12,8 @@ use super::pool_state::InFlightRequest;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::{
-    Effect, End, Forwarding, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId, Scope,
-    ServedBy, Target, Time,
+    Effect, End, ForwardDecision, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId,
+    Scope, ServedBy, Target, Time,
 };
 
 /// Weight of a finished request in the learned service time.
@@ -214,7 +214,7 @@ impl Router {
         self.share(Target::Peer(handle.id), blocks, matched.depth);
         self.effects.push_back(Effect::Forward {
             id: request.id,
-            forwarding: Forwarding {
+            forwarding: ForwardDecision {
                 peer: handle.id,
                 reason: target.reason,
                 matched_bytes,

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 
 use isotherm_router::{Load, RequestId};
 
-/// What an engine can do.
+/// Capabilities of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Prompt and output tokens that its cache holds.
     pub kv_tokens: u32,
     /// Tokens that it computes in a step.
     pub step_tokens_max: u32,
-    /// How long a step takes beside its tokens.
+    /// Duration of a step without its tokens.
     pub step_ms: u64,
-    /// How many prompt tokens it computes in a millisecond.
+    /// Prompt tokens computed in a millisecond.
     pub tokens_per_ms: u32,
     /// Whether it tells how many requests run, and how full its cache is.
     pub tells_all: bool,

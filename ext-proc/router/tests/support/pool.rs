@@ -27,7 +27,7 @@ pub struct Task {
     pub output: u32,
 }
 
-/// What a run has shown.
+/// Observations of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     /// When the last request finished.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    Availability, Decision, Effect, End, Event, Forwarding, Load, PeerId, PeerReport, PeerSpec,
-    PeerStatus, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig,
-    ServedBy, Stats, Time,
+    Availability, Decision, Effect, End, Event, ForwardDecision, Load, PeerId, PeerReport,
+    PeerSpec, PeerStatus, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
+    RouterConfig, ServedBy, Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -88,7 +88,7 @@ impl Script {
         self.peer_at(id, 100, report);
     }
 
-    /// The same, from so far away.
+    /// Reports a peer at a round trip of its own.
     pub fn peer_at(&mut self, id: u16, round_trip_ms: u64, report: PeerReport) {
         self.event(Event::PeerReported {
             peer: PeerId(id),
@@ -103,8 +103,8 @@ impl Script {
         all.find(|peer| peer.id == PeerId(id)).unwrap()
     }
 
-    /// What was forwarded since the last time, in order.
-    pub fn forwardings(&mut self) -> Vec<(u64, Forwarding)> {
+    /// Requests forwarded since the last call, in order.
+    pub fn forwardings(&mut self) -> Vec<(u64, ForwardDecision)> {
         self.effects()
             .into_iter()
             .filter_map(|effect| match effect {
@@ -114,7 +114,7 @@ impl Script {
             .collect()
     }
 
-    /// The same: which request, and where to.
+    /// Forwarded requests since the last call: id and peer.
     pub fn forwarded(&mut self) -> Vec<(u64, u16)> {
         self.forwardings()
             .into_iter()
@@ -154,7 +154,7 @@ impl Script {
         });
     }
 
-    /// What was dispatched since the last time, in order.
+    /// Requests dispatched since the last call, in order.
     pub fn dispatches(&mut self) -> Vec<(u64, Decision)> {
         self.effects()
             .into_iter()
@@ -165,7 +165,7 @@ impl Script {
             .collect()
     }
 
-    /// The same: which request, and where to.
+    /// Dispatched requests since the last call: id and replica.
     pub fn sent(&mut self) -> Vec<(u64, u32)> {
         self.dispatches()
             .into_iter()

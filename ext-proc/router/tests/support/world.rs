@@ -1,5 +1,5 @@
 //! Several regions in virtual milliseconds: a router each, replicas that take a fixed time, heartbeats and requests that
-//! take time on the way, refused guests that come back.
+//! take time on the way, rejected requests that return.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ pub const HEARTBEAT_MS: u64 = 200;
 /// SkyLB's tau.
 pub const TAU: u32 = 4;
 
-/// What a region is like.
+/// Description of a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub replicas: u32,
-    /// How many requests each of them takes at a time.
+    /// Requests that each replica holds at a time.
     pub slots: u32,
-    /// Whether it claims room that it does not have, and refuses all guests.
+    /// Whether it misbehaves: reports free capacity that it does not have, and rejects all requests.
     pub lies: bool,
 }
 
@@ -35,12 +35,12 @@ struct Journey {
     home: usize,
     blocks: Vec<u64>,
     tried: Vec<PeerId>,
-    /// Its identities at home that left and came back, or have not ended yet.
+    /// Ids in the origin region that left and returned, or have not ended.
     left_as: Vec<RequestId>,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum WorldEvent {
     Arrives {
         journey: usize,
         at: usize,
@@ -65,13 +65,13 @@ enum What {
     },
 }
 
-/// What a run has shown, by region.
+/// Observations of a run, by region.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub served: Vec<usize>,
     pub forwarded: Vec<u64>,
     pub returned: Vec<u64>,
-    pub refused_guests: Vec<u64>,
+    pub rejected_requests: Vec<u64>,
     pub longest_queue: Vec<usize>,
     pub answered: usize,
     pub rejected: usize,
@@ -86,11 +86,11 @@ pub struct World {
     shapes: Vec<Shape>,
     service_ms: u64,
     now_ms: u64,
-    agenda: BTreeMap<(u64, u64), What>,
+    agenda: BTreeMap<(u64, u64), WorldEvent>,
     next: u64,
     next_request: u64,
     journeys: Vec<Journey>,
-    /// Which journey a request at a region belongs to.
+    /// The client's request of a request at a region.
     of: BTreeMap<(usize, RequestId), usize>,
     pub outcome: Outcome,
 }
@@ -139,7 +139,7 @@ impl World {
                 let peer = peer(of);
                 router.handle(Time::ZERO, Event::PeerAdded { peer, spec });
                 let phase = 37 * (here + 3 * of) as u64 % HEARTBEAT_MS;
-                world.at(phase, What::Asks { asker: here, of });
+                world.at(phase, WorldEvent::Asks { asker: here, of });
             }
             world.routers.push(router);
         }
@@ -155,7 +155,7 @@ impl World {
             tried: Vec::new(),
             left_as: Vec::new(),
         });
-        self.at(at_ms, What::Arrives { journey, at: home });
+        self.at(at_ms, WorldEvent::Arrives { journey, at: home });
     }
 
     /// Runs until every client has an answer.
@@ -178,22 +178,22 @@ impl World {
             self.outcome.forwarded.push(stats.counters.forwarded);
             self.outcome.returned.push(stats.counters.returned);
             let refused = stats.counters.forwarded_in_rejected;
-            self.outcome.refused_guests.push(refused);
+            self.outcome.rejected_requests.push(refused);
         }
         self.outcome.ended_ms = self.now_ms;
         self.outcome
     }
 
-    fn at(&mut self, at_ms: u64, what: What) {
+    fn at(&mut self, at_ms: u64, what: WorldEvent) {
         self.agenda.insert((at_ms, self.next), what);
         self.next += 1;
     }
 
-    fn happens(&mut self, what: What) {
+    fn happens(&mut self, what: WorldEvent) {
         let now = ms(self.now_ms);
         match what {
-            What::Arrives { journey, at } => self.arrives(journey, at),
-            What::Ends { at, id, journey } => {
+            WorldEvent::Arrives { journey, at } => self.arrives(journey, at),
+            WorldEvent::Ends { at, id, journey } => {
                 self.routers[at].handle(now, finished(id, ServedBy::Unreported));
                 self.outcome.served[at] += 1;
                 let way = if at == self.journeys[journey].home {
@@ -201,9 +201,9 @@ impl World {
                 } else {
                     WAY_MS
                 };
-                self.at(self.now_ms + way, What::Answered { journey });
+                self.at(self.now_ms + way, WorldEvent::Answered { journey });
             }
-            What::Answered { journey } => {
+            WorldEvent::Answered { journey } => {
                 let Journey { home, left_as, .. } = self.journeys[journey].clone();
                 let returned = self.journeys[journey].tried.len();
                 for (i, id) in left_as.into_iter().enumerate() {
@@ -217,7 +217,7 @@ impl World {
                 self.outcome.answered += 1;
                 self.outcome.detours_max = self.outcome.detours_max.max(returned);
             }
-            What::Asks { asker, of } => {
+            WorldEvent::Asks { asker, of } => {
                 let report = if self.shapes[of].lies {
                     PeerReport {
                         available: 10,
@@ -231,16 +231,16 @@ impl World {
                 };
                 let asked_ms = self.now_ms;
                 // The answer is made half way; nothing that happens there meanwhile is in it.
-                let hears = What::Hears {
+                let hears = WorldEvent::Hears {
                     asker,
                     of,
                     report,
                     asked_ms,
                 };
                 self.at(asked_ms + 2 * WAY_MS, hears);
-                self.at(asked_ms + HEARTBEAT_MS, What::Asks { asker, of });
+                self.at(asked_ms + HEARTBEAT_MS, WorldEvent::Asks { asker, of });
             }
-            What::Hears {
+            WorldEvent::Hears {
                 asker,
                 of,
                 report,
@@ -291,7 +291,7 @@ impl World {
         assert!(!travels.tried.contains(&from), "twice to the same region");
         travels.tried.push(from);
         let at = travels.home;
-        self.at(self.now_ms + WAY_MS, What::Arrives { journey, at });
+        self.at(self.now_ms + WAY_MS, WorldEvent::Arrives { journey, at });
     }
 
     fn take_effects(&mut self, here: usize) {
@@ -299,7 +299,7 @@ impl World {
             match effect {
                 Effect::Dispatch { id, .. } => {
                     let journey = self.of[&(here, id)];
-                    let ends = What::Ends {
+                    let ends = WorldEvent::Ends {
                         at: here,
                         id,
                         journey,
@@ -309,10 +309,13 @@ impl World {
                 Effect::Forward { id, forwarding } => {
                     let journey = self.of[&(here, id)];
                     let travels = &mut self.journeys[journey];
-                    assert_eq!(travels.home, here, "a guest is never forwarded");
+                    assert_eq!(
+                        travels.home, here,
+                        "a forwarded request is never forwarded again"
+                    );
                     travels.left_as.push(id);
                     let at = usize::from(forwarding.peer.0);
-                    self.at(self.now_ms + WAY_MS, What::Arrives { journey, at });
+                    self.at(self.now_ms + WAY_MS, WorldEvent::Arrives { journey, at });
                 }
                 Effect::Reject { id, .. } => {
                     let journey = self.of[&(here, id)];

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use core::time::Duration;
 use isotherm_engine::model as engine;
 use isotherm_router::{
-    Decision, End, Event, Forwarding, PeerId, RejectReason, Request, RequestId, Scope, SessionKey,
-    Tier,
+    Decision, End, Event, ForwardDecision, PeerId, RejectReason, Request, RequestId, Scope,
+    SessionKey, Tier,
 };
 
 use super::super::event_queue::SimEvent;
@@ -146,7 +146,7 @@ impl Simulation<'_> {
         balancer: u32,
         number: u32,
         id: RequestId,
-        forwarding: &Forwarding,
+        forwarding: &ForwardDecision,
     ) {
         let at = u32::from(forwarding.peer.0);
         let way = self.between(balancer, at);

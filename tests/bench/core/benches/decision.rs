@@ -1,5 +1,5 @@
-//! What a decision costs: the lookup, the choice, the fallbacks and the insertion, over indexes and fleets of all sizes,
-//! and what the length of a prompt costs. `cargo xtask bench core`.
+//! Times a decision (lookup, selection, fallbacks, insertion) over indexes and pools of all sizes, and by prompt length:
+//! `cargo xtask bench core`.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -62,7 +62,7 @@ fn measure(
         });
 }
 
-/// What so many would take if each took as long as the median of them.
+/// Time of `iterations` runs if each took the median time.
 fn median(iterations: u64, mut one: impl FnMut() -> Duration) -> Duration {
     let mut times: Vec<Duration> = (0..iterations).map(|_| one()).collect();
     times.sort_unstable();

@@ -1,4 +1,4 @@
-//! How fast prompts are read, and their headers written and read: `cargo xtask bench core`.
+//! Times the extractor, and writing and reading fingerprint headers: `cargo xtask bench core`.
 #![allow(missing_docs, reason = "criterion's macros make functions without")]
 
 use std::hint::black_box;

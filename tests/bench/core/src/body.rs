@@ -11,7 +11,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 const MESSAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 80;
 
-/// What `envoy/standalone.yaml` makes the filter look for.
+/// Members that `envoy/standalone.yaml` makes the filter look for.
 #[must_use]
 pub fn wanted() -> MemberPaths {
     MemberPaths {

@@ -1,7 +1,7 @@
-//! What the benches of the core do: bodies to read, a router with a full index, and units of work.
+//! Work that the benches of the core share: bodies to read, a router with a full index, units of work.
 //!
-//! The same code is timed by Criterion, counted instruction by instruction by callgrind, and run inside a sandbox, so that
-//! all three speak of the same work. Nothing here reads a clock or draws what another run would not draw.
+//! Criterion times this code, callgrind counts its instructions, and Envoy's V8 runs it, so all three measure the same work.
+//! No function reads a clock, and all random numbers are seeded.
 
 pub mod body;
 pub mod load;

@@ -31,7 +31,7 @@ const UNDER_WAY: usize = 8;
 /// Longer than any bench.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// Which requests to make.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Another turn of a conversation: most of it is known.
@@ -45,7 +45,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Conversation {
     id: u64,
-    /// How long its last prompt was.
+    /// Length of its last prompt, in blocks.
     blocks: u32,
 }
 
@@ -181,7 +181,7 @@ impl Load {
         });
     }
 
-    /// So many nanoseconds pass.
+    /// Advances the clock.
     pub fn pass(&mut self, nanoseconds: u64) {
         self.now += nanoseconds;
     }
@@ -203,7 +203,7 @@ impl Load {
         self.ask(conversation)
     }
 
-    /// Which conversation goes on, and how long it is then.
+    /// Selects the conversation of the next request and its new length.
     fn draw(&mut self, kind: Kind) -> (usize, Conversation) {
         let draw = self.numbers.draw();
         let known = self.conversations.len();
@@ -257,7 +257,7 @@ impl Load {
         }
     }
 
-    /// What is measured: the lookup, the choice, the fallbacks and the insertion.
+    /// The measured work: lookup, selection, fallbacks and insertion.
     pub fn decide(&mut self, request: Request) -> Option<Effect> {
         self.event(Event::Arrived(request));
         let effect = self.router.poll_effect();
@@ -272,7 +272,7 @@ impl Load {
         self.settle_by(End::Answered);
     }
 
-    /// The same, but it was refused: so the index forgets it.
+    /// Finishes the request as rejected, so the index forgets it.
     pub fn settle_without_trace(&mut self) {
         self.settle_by(End::Refused);
     }
@@ -326,7 +326,7 @@ impl Load {
     }
 }
 
-/// What the service's configuration would say; probes are good for ever, since nobody sends any.
+/// Configuration of the benches. Probes never become stale, because none are sent.
 #[must_use]
 pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
     RouterConfig {

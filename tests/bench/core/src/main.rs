@@ -35,7 +35,7 @@ fn counted(mut work: Work) {
     work();
 }
 
-/// What the index says that it takes, and what the process has grown by, the rest of the router included.
+/// Prints the accounted memory of the index, and the growth of the process.
 #[expect(clippy::cast_precision_loss, reason = "bytes, for people")]
 fn tell_memory(nodes: usize) -> ExitCode {
     let before = resident_bytes();

@@ -11,7 +11,7 @@ use isotherm_router::{PolicyName, Request};
 use crate::body;
 use crate::load::{Kind, Load, config};
 
-/// How often a unit that is one decision is repeated, to even out where the hash table happens to look.
+/// Repetitions of a unit that is one decision: they average over positions in the hash table.
 const DECISIONS: usize = 200;
 
 /// Something to be run again and again.
@@ -20,9 +20,9 @@ pub type Work = Box<dyn FnMut()>;
 /// One unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    /// Its name in tables and on command lines.
+    /// Name in tables and on command lines.
     pub name: &'static str,
-    /// How long the body that one run reads is asked to be.
+    /// Length of the body that one run reads, in bytes.
     bytes: Option<usize>,
     prepare: fn() -> Work,
 }
@@ -84,7 +84,7 @@ impl Unit {
         UNITS.into_iter().find(|unit| unit.name == name)
     }
 
-    /// How many bytes one run reads, where that is what it does.
+    /// Bytes that one run reads, if it reads any.
     #[must_use]
     pub fn bytes(&self) -> Option<usize> {
         self.bytes.map(|bytes| body::chat(bytes).len())
@@ -136,7 +136,7 @@ fn decide(load: &mut Load, request: Request) {
     load.settle();
 }
 
-/// The same for many requests, which are made beforehand: enough for the first run and for the one that counts.
+/// A unit of many requests, which are made before it runs: enough for the first run and for the counted one.
 fn repeated(mut load: Load, kind: Kind, each: fn(&mut Load, Request)) -> Work {
     let mut requests: VecDeque<Request> = (0..2 * DECISIONS).map(|_| load.request(kind)).collect();
     Box::new(move || {

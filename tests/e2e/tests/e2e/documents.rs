@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use isotherm_e2e::fixture::with_long_timeouts;
 use isotherm_e2e::permit;
 use isotherm_harness::{MODEL, Pool, Stack, Tools};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
@@ -85,7 +86,7 @@ async fn python_of_the_documents_works() -> anyhow::Result<()> {
 async fn stack() -> anyhow::Result<Stack> {
     let recording = serde_json::json!({ "enabled": true });
     let stack = Stack::builder("documents").pool(Pool::new(MODEL).replicas(2));
-    stack
+    with_long_timeouts(stack)
         .service(|config| config.set("recording", recording))
         .start()
         .await

@@ -1,4 +1,4 @@
-//! What must hold at every moment.
+//! Invariants that hold after every event.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Naive;
 use super::peers;
 use super::replica::Replica;
 
-/// Whoever waits beside a free replica is asked again within this time.
+/// Bound on the time until a request that waits beside a free replica is offered again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Naive {
@@ -55,9 +55,9 @@ impl Naive {
         let replica = &self.replicas[&id];
         match self.config.push {
             Push::Blind => {
-                let anybody = self.replicas.values().any(|r| self.is_healthy(r));
+                let has_healthy = self.replicas.values().any(|r| self.is_healthy(r));
                 !replica.draining
-                    && (!anybody || self.is_healthy(replica) && self.may_be_tried(replica))
+                    && (!has_healthy || self.is_healthy(replica) && self.may_be_tried(replica))
             }
             Push::Outstanding { max } => {
                 self.is_healthy(replica)
@@ -76,7 +76,7 @@ impl Naive {
         }
     }
 
-    /// What peers are told is what the replicas' own figures add up to.
+    /// The pool's report equals the sum of its replicas' figures.
     fn check_report(&self, statuses: &[ReplicaStatus]) {
         let report = self.router.report(self.now);
         let open = || {
@@ -106,7 +106,7 @@ impl Naive {
         assert!(report.drain_per_s >= 0.0, "{report:?}");
     }
 
-    /// Nobody waits for nothing.
+    /// No request waits without a reason.
     fn check_liveness(&mut self, statuses: &[ReplicaStatus]) {
         let is_open = |status: &&ReplicaStatus| status.availability == Availability::Available;
         let beside = statuses.iter().filter(is_open).find_map(|status| {

@@ -1,4 +1,4 @@
-//! What the router does, and whether it may.
+//! Checks each effect of the router against the naive model.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::Naive;
 use super::peers::Since;
 use super::replica::InFlightRequest;
 
-/// How many of those that wait the router looks at for one replica.
+/// Waiting requests that the router looks at for one replica.
 const LOOKED_AT_MAX: usize = 64;
 
 impl Naive {
@@ -41,7 +41,7 @@ impl Naive {
                     }
                     placed += 1;
                     self.dispatched(id, &decision);
-                    // One that must not be passed over any more goes before the one that arrives, and changes its lot.
+                    // A request at its overtake limit goes before the arriving one, and changes the outcome for it.
                     foretold.take_if(|_| !serves_in_order(self.config.policy));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
@@ -70,7 +70,7 @@ impl Naive {
         matches!(choice, Choice::Wait { .. }) && !serves_in_order(self.config.policy)
     }
 
-    /// Takes one that waits; with those who came before and could have gone instead.
+    /// Removes a waiting request; returns the earlier ones that could have been dispatched instead.
     pub(super) fn take_waiting(
         &mut self,
         id: RequestId,
@@ -99,7 +99,7 @@ impl Naive {
         for older in older.iter().take(LOOKED_AT_MAX) {
             let times = self.passed_over.entry(*older).or_default();
             *times += 1;
-            assert!(*times <= most, "{older:?} was passed over");
+            assert!(*times <= most, "{older:?} was overtaken");
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Naive {
     now: Time,
     replicas: BTreeMap<ReplicaId, Replica>,
     waiting: Vec<(Request, Since)>,
-    /// How often each of them has seen a later one go first.
+    /// Number of times that each waiting request was overtaken.
     passed_over: BTreeMap<RequestId, u32>,
     /// Since when every replica that gets new requests is available and has none.
     idle_since: Option<Time>,
@@ -74,7 +74,7 @@ impl Naive {
         naive
     }
 
-    /// Nothing more comes: everybody who waits must be answered by the passing of time alone.
+    /// No more events: time alone must answer every waiting request.
     pub fn finish(&mut self) {
         for _ in 0..10_000 {
             if self.waiting.is_empty() {

@@ -10,7 +10,7 @@ use isotherm_router::{
 use super::Naive;
 use super::replica::Replica;
 
-/// How far a request may go.
+/// Scope of a request.
 #[derive(Clone, Debug)]
 pub enum Reach {
     Home,
@@ -19,7 +19,7 @@ pub enum Reach {
     Guest,
 }
 
-/// Who is said to have served.
+/// Host that is reported to have served.
 #[derive(Clone, Copy, Debug)]
 pub enum Server {
     Unsaid,
@@ -27,9 +27,9 @@ pub enum Server {
     Stranger,
 }
 
-/// What a response says at its end.
+/// Outcome of a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct ReportedOutcome {
     pub cached_percent: Option<u32>,
     pub ttft_ms: Option<u64>,
     pub output_tokens: Option<u32>,
@@ -125,7 +125,7 @@ impl Naive {
                 ttft_ms,
                 output_tokens,
             } => {
-                let told = Told {
+                let told = ReportedOutcome {
                     cached_percent: *cached_percent,
                     ttft_ms: ttft_ms.filter(|_| self.tells_times),
                     output_tokens: output_tokens.filter(|_| self.tells_times),

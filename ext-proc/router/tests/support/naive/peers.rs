@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_router::{
-    Forwarding, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Request, RequestId,
-    Scope, Time,
+    ForwardDecision, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Request,
+    RequestId, Scope, Time,
 };
 
 use super::super::prompt;
@@ -42,7 +42,7 @@ pub struct Since {
 
 /// A request at a peer.
 #[derive(Clone, Debug)]
-pub struct Away {
+pub struct ForwardedCopy {
     peer: PeerId,
     life: u64,
     at: Time,
@@ -56,7 +56,7 @@ pub struct Away {
 #[derive(Debug, Default)]
 pub struct Peers {
     peers: BTreeMap<PeerId, Peer>,
-    away: BTreeMap<RequestId, Away>,
+    away: BTreeMap<RequestId, ForwardedCopy>,
     lives: u64,
 }
 
@@ -98,7 +98,7 @@ impl Peers {
         }
     }
 
-    pub fn ended_elsewhere(&mut self, away: &Away, now: Time) {
+    pub fn ended_elsewhere(&mut self, away: &ForwardedCopy, now: Time) {
         if let Some(peer) = self.peers.get_mut(&away.peer)
             && peer.life == away.life
             && peer.returned.is_none_or(|at| at < away.at)
@@ -119,7 +119,7 @@ impl Peers {
     }
 
     /// Takes one that is away, or came back and has not ended.
-    pub fn take_away(&mut self, which: usize) -> Option<(RequestId, Away)> {
+    pub fn take_away(&mut self, which: usize) -> Option<(RequestId, ForwardedCopy)> {
         let id = *self.away.keys().nth(which % self.away.len().max(1))?;
         let away = self.away.remove(&id)?;
         Some((id, away))
@@ -134,7 +134,7 @@ impl Peers {
 
     /// A request came back from a peer: since when it had been on its way, when one like it left from here.
     pub fn takes_back(&mut self, from: PeerId, request: &Request) -> Option<Since> {
-        let alike = |away: &&mut Away| {
+        let alike = |away: &&mut ForwardedCopy| {
             let same = away.request.fingerprint == request.fingerprint;
             !away.refused && away.peer == from && same && away.request.session == request.session
         };
@@ -160,7 +160,7 @@ impl Peers {
         &mut self,
         request: Request,
         since: Since,
-        forwarding: &Forwarding,
+        forwarding: &ForwardDecision,
         now: Time,
         rules: &RegionRules,
     ) {
@@ -177,7 +177,7 @@ impl Peers {
         assert!(forwarding.matched_bytes <= request.fingerprint.total_bytes());
         peer.pushes.push(now);
         peer.sent.extend(blocks.iter().map(|block| block.hash));
-        let away = Away {
+        let away = ForwardedCopy {
             peer: forwarding.peer,
             life: peer.life,
             at: now,

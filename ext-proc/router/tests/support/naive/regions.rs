@@ -1,7 +1,7 @@
 //! Operations between regions and between siblings.
 
 use isotherm_router::{
-    End, Event, Forwarding, PeerId, Placement, Request, RequestId, Scope, ServedBy, Target,
+    End, Event, ForwardDecision, PeerId, Placement, Request, RequestId, Scope, ServedBy, Target,
 };
 
 use super::super::prompt;
@@ -74,7 +74,7 @@ impl Naive {
         }));
     }
 
-    pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &Forwarding) {
+    pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &ForwardDecision) {
         let peer = forwarding.peer;
         let may_go = |request: &Request| peers::may_leave_for(request, peer);
         let (request, since, older) = self.take_waiting(id, |_, older| may_go(older));

@@ -9,7 +9,7 @@ use isotherm_router::{ReplicaId, Request, Time};
 pub(super) const FAILURES_MAX: u32 = 5;
 /// For how long at first, and at most.
 pub(super) const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
-/// How long one trial keeps the next away.
+/// Time for which a trial excludes the next one.
 pub(super) const TRIAL_MS: u64 = 10_000;
 /// Enough to break any replica that takes requests.
 pub(super) const BREAKS: u32 = 2 * FAILURES_MAX;
@@ -27,14 +27,14 @@ pub(super) struct Replica {
     /// When the last probe without a pending request was sent, and the largest number pushed between two such.
     pub(super) clear: Option<Time>,
     pub(super) largest_round: usize,
-    pub(super) failing: Failing,
+    pub(super) failing: FailureCount,
     /// The hashes of all prefixes that it was ever sent.
     pub(super) sent: BTreeSet<u64>,
 }
 
 /// How its requests end.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Failing {
+pub(super) struct FailureCount {
     pub(super) in_a_row: u32,
     /// Since the last change of `left_out` from or to `None`, or of its back-off.
     pub(super) epoch: u64,
@@ -57,10 +57,10 @@ pub(super) struct InFlightRequest {
     pub(super) is_trial: bool,
 }
 
-/// What the end of a request says of a replica: whether it failed, where it says anything.
+/// Verdict of a finished request: whether it failed, if it has one.
 pub(super) type Evidence = Option<bool>;
 
-impl Failing {
+impl FailureCount {
     pub(super) fn count(&mut self, now: Time, failed: Evidence) {
         self.in_a_row = match failed {
             Some(true) => self.in_a_row + 1,

@@ -9,8 +9,8 @@ use isotherm_router::{
 use super::super::{request, serves_in_order};
 use super::Naive;
 use super::ops::Reach;
+use super::ops::ReportedOutcome;
 use super::ops::Server;
-use super::ops::Told;
 use super::peers::Since;
 use super::replica::BREAKS;
 use super::replica::Evidence;
@@ -72,7 +72,13 @@ impl Naive {
         self.event_foretold(Event::Arrived(request), choice);
     }
 
-    pub(super) fn finish_one(&mut self, which: usize, end: End, server: Server, told: Told) {
+    pub(super) fn finish_one(
+        &mut self,
+        which: usize,
+        end: End,
+        server: Server,
+        told: ReportedOutcome,
+    ) {
         let n = self.in_flight.len().max(1);
         if let Some(id) = self.in_flight.keys().nth(which % n).copied() {
             self.finish_this(id, end, server, told);
@@ -88,12 +94,18 @@ impl Naive {
             let at_it = |(_, flight): &(&RequestId, &InFlightRequest)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {
-                self.finish_this(id, End::Failed, Server::Unsaid, Told::default());
+                self.finish_this(id, End::Failed, Server::Unsaid, ReportedOutcome::default());
             }
         }
     }
 
-    pub(super) fn finish_this(&mut self, id: RequestId, end: End, server: Server, told: Told) {
+    pub(super) fn finish_this(
+        &mut self,
+        id: RequestId,
+        end: End,
+        server: Server,
+        told: ReportedOutcome,
+    ) {
         let member = match server {
             Server::Member(which) => self.replica(which),
             Server::Unsaid | Server::Stranger => None,
