@@ -1,4 +1,4 @@
-//! What each engine calls its load.
+//! The metrics of each engine, by their exact names.
 //!
 //! One table an engine, exact names. What the tables cannot say is how series add up:
 //! - vLLM with data parallelism has one series for each `engine`; they are summed.
@@ -9,7 +9,7 @@
 
 use crate::config::Engine;
 
-/// What a series tells.
+/// The meaning of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Requests accepted but not yet in the batch.
@@ -40,16 +40,16 @@ pub(super) struct Series {
 /// How series of the same rank and role become one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merge {
-    /// They are parts.
+    /// The series are parts of a total.
     Sum,
-    /// They repeat each other.
+    /// The series repeat one value.
     Max,
 }
 
-/// What is known of an engine's page.
+/// The metrics page of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
-    /// Where the page is.
+    /// Path of the page.
     pub(super) path: &'static str,
     pub(super) series: &'static [Series],
     /// The label that tells data-parallel ranks (or models, or versions) apart.
@@ -192,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// The metric without which a page says nothing, for messages.
+    /// Name of the metric that each page must have, for messages.
     pub(super) fn waiting_name(self) -> &'static str {
         let waiting = self
             .table()
@@ -202,7 +202,7 @@ impl Engine {
         waiting.map_or("", |series| series.name)
     }
 
-    /// Whose metric this is, where it is one that tells how many requests wait.
+    /// The engine whose number of waiting requests has this name.
     pub(super) fn of_metric(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|engine| {
             engine

@@ -21,30 +21,30 @@ const IDLE_MAX: Duration = Duration::from_secs(90);
 /// Why a probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// It took too long.
+    /// The replica did not answer in time.
     #[error("no answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// The replica cannot be reached, or the connection broke.
     #[error("{0}")]
     Connection(String),
-    /// The replica refused.
+    /// The replica answered with an error status.
     #[error("GET {path} was answered with status {status}")]
     Status {
-        /// What was asked for.
+        /// Path of the page.
         path: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
     },
     /// The page is too large.
     #[error("its metrics page has more than {PAGE_BYTES_MAX} bytes")]
     TooLarge,
-    /// The page says nothing.
+    /// The page has no load.
     #[error(transparent)]
     Page(#[from] PageError),
 }
 
 impl ProbeError {
-    /// Every short name.
+    /// All values of [`Self::as_str`].
     pub(crate) const REASONS: [&str; 5] = ["timeout", "connection", "status", "too_large", "page"];
 
     /// A short name for metrics.
@@ -61,7 +61,7 @@ impl ProbeError {
     }
 }
 
-/// The client that probes share.
+/// The HTTP client of all probes.
 #[derive(Clone, Debug)]
 pub(super) struct Fetcher(Client<HttpConnector, Empty<Bytes>>);
 
@@ -117,7 +117,7 @@ impl Fetcher {
     }
 }
 
-/// The cause says more than what the client wraps it into ("client error").
+/// The innermost cause: the client wraps it into less specific errors ("client error").
 fn connection(error: &(dyn std::error::Error + 'static)) -> ProbeError {
     let mut cause = error;
     while let Some(source) = cause.source() {

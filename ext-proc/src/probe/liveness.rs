@@ -1,14 +1,14 @@
-//! Asks whether anybody is there at all, whatever the answer.
+//! Checks whether a replica answers at all, with any status.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::fetch::{Fetcher, ProbeError};
 
-/// A page that most engines have. One that has not answers as well, and that is all that is asked for.
+/// A page that most engines have. An engine without it answers with a status, which proves that it is alive.
 const PATH: &str = "/metrics";
 
-/// Knocks at replicas. Clones share their connections.
+/// Probes the liveness of replicas. Clones share their connections.
 #[derive(Clone, Debug)]
 pub(crate) struct LivenessProbe(Fetcher);
 

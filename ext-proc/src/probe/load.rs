@@ -1,4 +1,4 @@
-//! From a metrics page to a [`Load`].
+//! Parses a metrics page into a [`Load`].
 
 use std::collections::BTreeMap;
 
@@ -8,47 +8,47 @@ use super::engine::{Merge, Role, Table};
 use super::exposition::{Labels, Sample, samples};
 use crate::config::Engine;
 
-/// How many data-parallel ranks one replica may have.
+/// The most data-parallel ranks of one replica.
 const RANKS_MAX: usize = 1_024;
 
-/// Why a page says nothing.
+/// Why a page has no load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// No engine's metrics are on it.
+    /// The page has no metrics of a known engine.
     #[error(
         "no metrics of an engine that is known here: are its metrics switched on? Set the pool's `engine`"
     )]
     Unknown,
-    /// The engine's are not on it.
+    /// The page lacks a metric of the engine.
     #[error(
         "no usable value of {}: is it {engine}, are its metrics switched on?",
         engine.waiting_name()
     )]
     Missing {
-        /// Whose are missing.
+        /// The engine.
         engine: Engine,
     },
-    /// It is not a page of one replica.
+    /// The page is not that of one replica.
     #[error("more than {RANKS_MAX} data-parallel ranks: is this the page of one replica?")]
     TooManyRanks,
 }
 
-/// Whose page this is.
+/// Detects the engine of a page.
 ///
 /// # Errors
 ///
-/// When it has the metrics of no engine that is known.
+/// When the page has no metrics of a known engine.
 pub fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
     samples(page)
         .find_map(|sample| Engine::of_metric(sample.name))
         .ok_or(PageError::Unknown)
 }
 
-/// What the page of a replica says of its load.
+/// Parses the load of a replica.
 ///
 /// # Errors
 ///
-/// When it does not say how many requests wait.
+/// When the page does not have the number of waiting requests.
 pub fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
     let table = engine.table();
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn of_interest<'a>(table: &Table, sample: Sample<'a>) -> Option<(Role, Labels<'a
     (value.is_finite() && value >= 0.0).then_some((series.role, labels, value))
 }
 
-/// What one rank said.
+/// The metrics of one data-parallel rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     waiting: Option<f64>,

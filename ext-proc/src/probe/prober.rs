@@ -1,4 +1,4 @@
-//! Keeps asking every replica of a pool for its load.
+//! Probes every replica of a pool, one task for each.
 //!
 //! One task a replica: a loop over all replicas was rejected, since one that hangs would delay the news of all
 //! others by its timeout. A report carries the time at which the probe was *sent*: what was pushed after that is
@@ -27,7 +27,7 @@ use crate::tasks::KeyedTasks;
 /// How far pauses are spread around the interval.
 const JITTER: std::ops::Range<f64> = 0.9..1.1;
 
-/// Probes whoever is in the pool, until the pool is gone.
+/// Probes the replicas of a pool, until the pool is gone.
 pub(super) async fn follow(
     pool: Weak<Pool>,
     fetcher: Fetcher,

@@ -1,4 +1,4 @@
-//! One replica as probes see it: where its page is, and whose it is.
+//! The probe of one replica, which detects the engine and the path of its page.
 
 use std::net::SocketAddr;
 
@@ -8,11 +8,11 @@ use super::fetch::{Fetcher, ProbeError};
 use super::load::{PageError, detect_engine, parse_load};
 use crate::config::{Engine, PoolConfig};
 
-/// One replica, and what was found out about it.
+/// The probe of one replica.
 #[derive(Debug)]
 pub(super) struct ReplicaProbe {
     addr: SocketAddr,
-    /// What it was recognised as, and at which path.
+    /// The detected engine and its path.
     found: Option<(Engine, String)>,
 }
 
@@ -21,7 +21,7 @@ impl ReplicaProbe {
         Self { addr, found: None }
     }
 
-    /// Asks the replica for its load.
+    /// Fetches the load of the replica.
     pub(super) async fn probe(
         &mut self,
         fetcher: &Fetcher,
@@ -47,12 +47,12 @@ impl ReplicaProbe {
         read
     }
 
-    /// Forgets what was found out: the configuration has changed.
+    /// Forgets the detected engine: the configuration has changed.
     pub(super) fn forget(&mut self) {
         self.found = None;
     }
 
-    /// Tries the paths that engines use until one has metrics that are known.
+    /// Tries the paths of all engines until a page has known metrics.
     async fn detect(&mut self, fetcher: &Fetcher, config: &PoolConfig) -> Result<Load, ProbeError> {
         let mut paths = vec![];
         match &config.probe.path {

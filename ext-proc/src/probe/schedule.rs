@@ -1,4 +1,4 @@
-//! When to probe next.
+//! Schedules the probes of a replica.
 //!
 //! Probes of many replicas must not fall into step, so every pause is jittered. A probe costs the engine time of
 //! its own, so one that takes longer than the interval is followed by a rest, and a dead replica is asked less
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 /// The longest pause between two probes of a replica that does not answer, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How many failures in a row it takes before the pauses grow.
+/// Failures in a row before the pauses grow.
 const FAILURES_FREE: u32 = 3;
 /// The shortest pause between two probes, as a part of the interval: what a slow engine is spared.
 const REST_SHARE: u32 = 2;
 
-/// The rhythm of one replica's probes.
+/// The schedule of one replica's probes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProbeSchedule {
     failures: u32,
 }
 
 impl ProbeSchedule {
-    /// A probe succeeded. Says whether it was the first one to do so after others had failed.
+    /// Notes a success; true for the first one after failures.
     pub(super) fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
     }
 
-    /// A probe failed. Says whether it was the first one to do so after others had succeeded.
+    /// Notes a failure; true for the first one after successes.
     pub(super) fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.failures == 1

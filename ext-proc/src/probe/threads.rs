@@ -1,4 +1,4 @@
-//! Threads that probe, each replica always by the same one.
+//! Threads for probes; each replica stays on one thread.
 //!
 //! A probe is a timer, a short request and a page, and waits in between. On a runtime whose threads share their work nearly
 //! every one of these steps wakes another thread that sleeps: that was three quarters of what a probe cost, and while
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// The most threads: thousands of replicas, asked ten times a second each.
 const THREADS_MAX: usize = 8;
 
-/// The threads; they end with this, and what runs on them as well.
+/// The threads. Dropping this ends them and their tasks.
 #[derive(Debug)]
 pub(super) struct Threads(Vec<Thread>);
 
@@ -28,14 +28,14 @@ struct Thread {
 }
 
 impl Threads {
-    /// Half as many as there are processors: the others are for requests.
+    /// Starts a thread for every second processor; the other processors serve requests.
     pub(super) fn start() -> io::Result<Self> {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         let count = (processors / 2).clamp(1, THREADS_MAX);
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Runs what is to be done for a replica on the replica's thread.
+    /// Spawns the task of a replica on the replica's thread.
     pub(super) fn spawn<F>(&self, replica: ReplicaId, work: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
