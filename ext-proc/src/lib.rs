@@ -11,7 +11,7 @@
 //! | [`regions`], [`peering`] | this region among the others, and the links between them |
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
-//! | [`clock`], `sans_io`, `tasks`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, signals |
+//! | [`clock`], `sans_io`, `tasks`, `http_client`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, HTTP, signals |
 
 pub mod admin;
 pub mod cli;
@@ -22,6 +22,7 @@ mod file_watcher;
 mod frontends;
 #[cfg(test)]
 mod generated;
+mod http_client;
 pub mod log;
 pub mod metrics;
 pub mod peering;

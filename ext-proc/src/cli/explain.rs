@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::client::{Client, Connection};
+use super::client::{AdminClient, Connection};
 use super::output;
 use super::table::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, Explained, OutcomeView};
@@ -38,7 +38,7 @@ pub(super) struct Explain {
 }
 
 pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection)?;
+    let client = AdminClient::new(&args.connection)?;
     let body = body(&args.body)?;
     let filter = match &args.filter_config {
         Some(file) => {

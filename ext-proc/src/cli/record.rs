@@ -16,7 +16,7 @@ use clap::Args;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::client::{Client, Connection};
+use super::client::{AdminClient, Connection};
 use crate::admin::view::NewRecording;
 use crate::recorder::event::{RecordedRequest, RecordingEvent, RecordingSummary};
 use crate::recorder::trace::{Totals, TraceBuilder};
@@ -45,7 +45,7 @@ pub(super) struct Record {
 }
 
 pub(super) async fn run(args: Record) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection)?;
+    let client = AdminClient::new(&args.connection)?;
     let new = NewRecording {
         pool: args.pool,
         requests: args.requests,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
 
-use super::client::{Client, Connection, percent_encode};
+use super::client::{AdminClient, Connection, percent_encode};
 use super::output;
 use super::table::{self, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView, SiblingView};
@@ -41,7 +41,7 @@ enum Action {
 }
 
 pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection)?;
+    let client = AdminClient::new(&args.connection)?;
     match args.action.unwrap_or(Action::List) {
         Action::List => output::print(&list(&client.get(PATH).await?))?,
         Action::Lost { name } => {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
 
-use super::client::{Client, Connection, percent_encode};
+use super::client::{AdminClient, Connection, percent_encode};
 use super::output;
 use super::table::{self, or_dash, percent};
 use crate::admin::view;
@@ -48,7 +48,7 @@ enum Action {
 }
 
 pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection)?;
+    let client = AdminClient::new(&args.connection)?;
     let query = args.pool.as_ref().map_or_else(String::new, |pool| {
         format!("?pool={}", percent_encode(pool))
     });

@@ -1,17 +1,17 @@
-//! The metrics of each engine, by their exact names.
+//! The metrics by which each engine reports its load.
 //!
-//! One table an engine, exact names. What the tables cannot say is how series add up:
-//! - vLLM with data parallelism has one series for each `engine`; they are summed.
-//! - SGLang has one for each `dp_rank`, and with metrics of all schedulers one more for each tensor and pipeline
-//!   rank, which repeat the same load; so the largest of a `dp_rank` counts, and ranks are summed. With priorities
-//!   it adds series whose `priority` label is not empty; the empty one is their total.
-//! - Usage is a share, so it is averaged over ranks.
+//! One table per engine, with exact names. The tables do not show how series add up:
+//! - vLLM with data parallelism has one series for each `engine`; the service sums them.
+//! - SGLang has one for each `dp_rank`. With metrics of all schedulers it has one more for each tensor and pipeline rank,
+//!   which repeat the same load; so the largest of a `dp_rank` counts, and the service sums the ranks. With priorities
+//!   SGLang adds series with a `priority` label that is not empty; the empty one is their total.
+//! - Usage is a share, so the service averages it over ranks.
 
 use crate::config::Engine;
 
-/// The meaning of a series.
+/// The quantity that a series reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum Quantity {
     /// Requests accepted but not yet in the batch.
     Waiting,
     /// Requests in the batch.
@@ -28,42 +28,42 @@ pub(super) enum Role {
     CacheInfo,
 }
 
-/// One series of interest.
+/// A series of a metrics page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Series {
     pub(super) name: &'static str,
-    /// The label and value that tell it from others of its name.
+    /// The label and value that distinguish it from other series of the name.
     pub(super) only: Option<(&'static str, &'static str)>,
-    pub(super) role: Role,
+    pub(super) quantity: Quantity,
 }
 
-/// How series of the same rank and role become one number.
+/// How series of the same rank and quantity become one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merge {
-    /// The series are parts of a total.
+    /// The series are parts: their sum.
     Sum,
-    /// The series repeat one value.
+    /// The series repeat each other: the largest.
     Max,
 }
 
-/// The metrics page of an engine.
+/// The metrics of an engine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table {
-    /// Path of the page.
+pub(super) struct MetricTable {
+    /// The path of the metrics page.
     pub(super) path: &'static str,
     pub(super) series: &'static [Series],
-    /// The label that tells data-parallel ranks (or models, or versions) apart.
+    /// The label that distinguishes data-parallel ranks (or models, or versions).
     pub(super) rank: &'static str,
     pub(super) merge: Merge,
     /// A label that must be absent or empty, because series that have it are parts of the one that has not.
     pub(super) total_only: Option<&'static str>,
 }
 
-const fn series(name: &'static str, role: Role) -> Series {
+const fn series(name: &'static str, quantity: Quantity) -> Series {
     Series {
         name,
         only: None,
-        role,
+        quantity,
     }
 }
 
@@ -71,117 +71,121 @@ const fn labelled(
     name: &'static str,
     label: &'static str,
     value: &'static str,
-    role: Role,
+    quantity: Quantity,
 ) -> Series {
     Series {
         name,
         only: Some((label, value)),
-        role,
+        quantity,
     }
 }
 
-const METRICS: &str = "/metrics";
-
-const VLLM: Table = Table {
-    path: METRICS,
-    series: &[
-        series("vllm:num_requests_waiting", Role::Waiting),
-        series("vllm:num_requests_running", Role::Running),
-        series("vllm:kv_cache_usage_perc", Role::Usage),
-        // Its name until version 0.10.
-        series("vllm:gpu_cache_usage_perc", Role::Usage),
-        series("vllm:cache_config_info", Role::CacheInfo),
-    ],
-    rank: "engine",
+const DEFAULT: MetricTable = MetricTable {
+    path: "/metrics",
+    series: &[],
+    rank: "",
     merge: Merge::Sum,
     total_only: None,
 };
 
-const SGLANG: Table = Table {
-    path: METRICS,
+const VLLM: MetricTable = MetricTable {
     series: &[
-        series("sglang:num_queue_reqs", Role::Waiting),
-        series("sglang:num_running_reqs", Role::Running),
-        series("sglang:token_usage", Role::Usage),
-        series("sglang:max_total_num_tokens", Role::CapacityTokens),
+        series("vllm:num_requests_waiting", Quantity::Waiting),
+        series("vllm:num_requests_running", Quantity::Running),
+        series("vllm:kv_cache_usage_perc", Quantity::Usage),
+        // The name until version 0.10.
+        series("vllm:gpu_cache_usage_perc", Quantity::Usage),
+        series("vllm:cache_config_info", Quantity::CacheInfo),
+    ],
+    rank: "engine",
+    ..DEFAULT
+};
+
+const SGLANG: MetricTable = MetricTable {
+    series: &[
+        series("sglang:num_queue_reqs", Quantity::Waiting),
+        series("sglang:num_running_reqs", Quantity::Running),
+        series("sglang:token_usage", Quantity::Usage),
+        series("sglang:max_total_num_tokens", Quantity::CapacityTokens),
         // Some builds write an underscore for the colon.
-        series("sglang_num_queue_reqs", Role::Waiting),
-        series("sglang_num_running_reqs", Role::Running),
-        series("sglang_token_usage", Role::Usage),
-        series("sglang_max_total_num_tokens", Role::CapacityTokens),
+        series("sglang_num_queue_reqs", Quantity::Waiting),
+        series("sglang_num_running_reqs", Quantity::Running),
+        series("sglang_token_usage", Quantity::Usage),
+        series("sglang_max_total_num_tokens", Quantity::CapacityTokens),
     ],
     rank: "dp_rank",
     merge: Merge::Max,
     total_only: Some("priority"),
+    ..DEFAULT
 };
 
-const TRTLLM: Table = Table {
-    // Its `/metrics` is another page: JSON, and reading it empties it.
+const TRTLLM: MetricTable = MetricTable {
+    // `/metrics` is JSON, and reading it empties it.
     path: "/prometheus/metrics",
     series: &[
-        series("trtllm_num_requests_waiting", Role::Waiting),
-        series("trtllm_num_requests_running", Role::Running),
-        series("trtllm_kv_cache_utilization", Role::Usage),
-        series("trtllm_kv_cache_max_blocks", Role::CapacityBlocks),
-        series("trtllm_kv_cache_tokens_per_block", Role::BlockTokens),
+        series("trtllm_num_requests_waiting", Quantity::Waiting),
+        series("trtllm_num_requests_running", Quantity::Running),
+        series("trtllm_kv_cache_utilization", Quantity::Usage),
+        series("trtllm_kv_cache_max_blocks", Quantity::CapacityBlocks),
+        series("trtllm_kv_cache_tokens_per_block", Quantity::BlockTokens),
     ],
-    rank: "",
-    merge: Merge::Sum,
-    total_only: None,
+    ..DEFAULT
 };
 
 const TRITON_REQUESTS: &str = "nv_trt_llm_request_metrics";
 const TRITON_BLOCKS: &str = "nv_trt_llm_kv_cache_block_metrics";
 const TRITON_BLOCK_LABEL: &str = "kv_cache_block_type";
 
-const TRITON: Table = Table {
-    path: METRICS,
+const TRITON: MetricTable = MetricTable {
     series: &[
-        labelled(TRITON_REQUESTS, "request_type", "waiting", Role::Waiting),
-        labelled(TRITON_REQUESTS, "request_type", "active", Role::Running),
-        labelled(TRITON_BLOCKS, TRITON_BLOCK_LABEL, "fraction", Role::Usage),
+        labelled(
+            TRITON_REQUESTS,
+            "request_type",
+            "waiting",
+            Quantity::Waiting,
+        ),
+        labelled(TRITON_REQUESTS, "request_type", "active", Quantity::Running),
+        labelled(
+            TRITON_BLOCKS,
+            TRITON_BLOCK_LABEL,
+            "fraction",
+            Quantity::Usage,
+        ),
         labelled(
             TRITON_BLOCKS,
             TRITON_BLOCK_LABEL,
             "max",
-            Role::CapacityBlocks,
+            Quantity::CapacityBlocks,
         ),
         labelled(
             TRITON_BLOCKS,
             TRITON_BLOCK_LABEL,
             "tokens_per",
-            Role::BlockTokens,
+            Quantity::BlockTokens,
         ),
     ],
     rank: "model",
-    merge: Merge::Sum,
-    total_only: None,
+    ..DEFAULT
 };
 
-const LLAMACPP: Table = Table {
-    path: METRICS,
+const LLAMACPP: MetricTable = MetricTable {
     series: &[
-        series("llamacpp:requests_deferred", Role::Waiting),
-        series("llamacpp:requests_processing", Role::Running),
+        series("llamacpp:requests_deferred", Quantity::Waiting),
+        series("llamacpp:requests_processing", Quantity::Running),
     ],
-    rank: "",
-    merge: Merge::Sum,
-    total_only: None,
+    ..DEFAULT
 };
 
-const TGI: Table = Table {
-    path: METRICS,
+const TGI: MetricTable = MetricTable {
     series: &[
-        series("tgi_queue_size", Role::Waiting),
-        series("tgi_batch_current_size", Role::Running),
+        series("tgi_queue_size", Quantity::Waiting),
+        series("tgi_batch_current_size", Quantity::Running),
     ],
-    rank: "",
-    merge: Merge::Sum,
-    total_only: None,
+    ..DEFAULT
 };
 
 impl Engine {
-    pub(super) const fn table(self) -> &'static Table {
+    pub(super) const fn table(self) -> &'static MetricTable {
         match self {
             Self::Vllm => &VLLM,
             Self::Sglang => &SGLANG,
@@ -192,24 +196,16 @@ impl Engine {
         }
     }
 
-    /// Name of the metric that each page must have, for messages.
-    pub(super) fn waiting_name(self) -> &'static str {
-        let waiting = self
-            .table()
-            .series
-            .iter()
-            .find(|series| series.role == Role::Waiting);
-        waiting.map_or("", |series| series.name)
+    /// Returns the names of the metrics that report how many requests wait.
+    pub(super) fn waiting_names(self) -> impl Iterator<Item = &'static str> {
+        let series = self.table().series.iter();
+        let waiting = series.filter(|series| series.quantity == Quantity::Waiting);
+        waiting.map(|series| series.name)
     }
 
-    /// The engine whose number of waiting requests has this name.
+    /// Returns the engine that reports its waiting requests as the metric `name`.
     pub(super) fn of_metric(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|engine| {
-            engine
-                .table()
-                .series
-                .iter()
-                .any(|series| series.role == Role::Waiting && series.name.as_bytes() == name)
-        })
+        let mut engines = Self::ALL.into_iter();
+        engines.find(|engine| engine.waiting_names().any(|known| known.as_bytes() == name))
     }
 }

@@ -1,16 +1,16 @@
-//! Reads metrics pages (the Prometheus text format) for a few names, without looking at the rest.
+//! Parses metrics pages (the Prometheus text format) for a few names, and ignores the rest.
 //!
-//! A page of a busy engine has thousands of lines and is read several times a second, so a line whose name is not
-//! wanted costs one scan for its end. Names are compared whole: `vllm:num_requests_waiting` begins the name of
-//! `vllm:num_requests_waiting_by_reason`, and adding that up would double the load. Labels are parsed, not
-//! searched for: `block_size` is the end of `mamba_block_size`, and a model's name may hold any character.
+//! A busy engine's page has thousands of lines, and the service reads it several times a second. So a line with another
+//! name costs one scan for its end. Names are compared whole: `vllm:num_requests_waiting` is a prefix of
+//! `vllm:num_requests_waiting_by_reason`, and adding both would double the load. Labels are parsed, not searched:
+//! `block_size` is a suffix of `mamba_block_size`, and a model's name may contain any character.
 
-/// The samples of a page, in its order. Lines that are no samples are passed over.
+/// Returns the samples of a page, in its order. Other lines are skipped.
 pub(super) fn samples(page: &[u8]) -> impl Iterator<Item = Sample<'_>> {
     page.split(|&byte| byte == b'\n').filter_map(Sample::parse)
 }
 
-/// One line of a page: a name, and the rest not yet looked at.
+/// A line of a page: a name, and the unparsed rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample<'a> {
     /// The name of the metric.
@@ -31,7 +31,7 @@ impl<'a> Sample<'a> {
         (!name.is_empty()).then_some(Self { name, rest })
     }
 
-    /// Its labels and its value, where both are well formed.
+    /// Parses the labels and the value; `None` if either is malformed.
     pub(super) fn read(self) -> Option<(Labels<'a>, f64)> {
         let rest = self.rest.trim_ascii_start();
         let (labels, rest) = match rest.strip_prefix(b"{") {
@@ -45,7 +45,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the brace is that closes the labels: the first outside quotes.
+/// Returns the position of the brace that closes the labels: the first one outside quotes.
 fn end_of_labels(text: &[u8]) -> Option<usize> {
     let mut quoted = false;
     let mut escaped = false;
@@ -64,15 +64,14 @@ fn end_of_labels(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// The labels of a sample, as `(name, value)`; escapes in values are left as they are, since no value that
-/// matters here has one.
+/// The labels of a sample, as `(name, value)`. Escapes in values stay: no value of interest has one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Labels<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Labels<'a> {
-    /// The value of the label `name`.
+    /// Returns the value of the label `name`.
     pub(super) fn get(self, name: &str) -> Option<&'a [u8]> {
         let mut labels = self;
         labels
@@ -80,7 +79,7 @@ impl<'a> Labels<'a> {
             .map(|(_, value)| value)
     }
 
-    /// The value of the label `name`, where it is a whole number.
+    /// Returns the value of the label `name`, if it is a whole number.
     pub(super) fn number(self, name: &str) -> Option<u64> {
         std::str::from_utf8(self.get(name)?).ok()?.parse().ok()
     }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn names_labels_and_values_in_every_legal_spelling() {
+    fn names_labels_and_values_are_parsed_in_every_legal_spelling() {
         let page = "# HELP a b\na 1\nb{} 2\r\nc{x=\"1\"} 3.5e2 1700000000000\n\n  d { x = \"1\" , y=\"2\", } 4\ne\t5\n# EOF\n";
         assert_eq!(
             read(page),
@@ -150,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_may_hold_braces_commas_quotes_and_spaces() {
+    fn a_label_may_contain_braces_commas_quotes_and_spaces() {
         let page = r#"a{m="x}, y=\"1\" {\\",n="2"} 7"#;
         let expected = labels(&[("m", r#"x}, y=\"1\" {\\"#), ("n", "2")]);
         assert_eq!(read(page), [("a".into(), expected, 7.0)]);
     }
 
     #[test]
-    fn exemplars_are_passed_over() {
+    fn exemplars_are_ignored() {
         assert_eq!(
             read("a{x=\"1\"} 3 # {trace=\"z\"} 0.5"),
             [("a".into(), labels(&[("x", "1")]), 3.0)]
@@ -165,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_no_samples() {
+    fn malformed_lines_are_skipped() {
         assert_eq!(read("a\nb{\nc{x=\"1} 2\nd{x} \n{x=\"1\"} 3\ne one\n"), []);
     }
 
     #[test]
-    fn labels_are_found_by_their_whole_name() {
+    fn labels_are_found_by_their_whole_names() {
         let page = br#"a{mamba_block_size="1",block_size="16",size="3"} 1"#;
         let (labels, _) = samples(page).next().unwrap().read().unwrap();
         assert_eq!(labels.number("block_size"), Some(16));
@@ -180,7 +179,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_without_trouble(page: Vec<u8>) {
+        fn any_bytes_are_parsed_without_a_panic(page: Vec<u8>) {
             for sample in samples(&page) {
                 if let Some((labels, _)) = sample.read() {
                     proptest::prop_assert!(labels.count() <= page.len());

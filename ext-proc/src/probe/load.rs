@@ -1,75 +1,74 @@
-//! Parses a metrics page into a [`Load`].
+//! Parses the load of a replica out of its metrics page.
 
 use std::collections::BTreeMap;
 
 use isotherm_router::Load;
 
-use super::engine::{Merge, Role, Table};
+use super::engine::{Merge, MetricTable, Quantity};
 use super::exposition::{Labels, Sample, samples};
 use crate::config::Engine;
 
 /// The most data-parallel ranks of one replica.
 const RANKS_MAX: usize = 1_024;
 
-/// Why a page has no load.
+/// Error of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// The page has no metrics of a known engine.
-    #[error(
-        "no metrics of an engine that is known here: are its metrics switched on? Set the pool's `engine`"
-    )]
+    /// The page has the metrics of no known engine.
+    #[error("no metrics of a known engine: are its metrics enabled? Set the pool's `engine`")]
     Unknown,
-    /// The page lacks a metric of the engine.
+    /// The page does not have the metrics of the pool's engine.
     #[error(
-        "no usable value of {}: is it {engine}, are its metrics switched on?",
-        engine.waiting_name()
+        "no usable value of {}: is it {engine}, are its metrics enabled?",
+        engine.waiting_names().next().unwrap_or_default()
     )]
     Missing {
-        /// The engine.
+        /// The pool's engine.
         engine: Engine,
     },
-    /// The page is not that of one replica.
+    /// The page has too many ranks for one replica.
     #[error("more than {RANKS_MAX} data-parallel ranks: is this the page of one replica?")]
     TooManyRanks,
 }
 
-/// Detects the engine of a page.
+/// Detects the engine of a metrics page.
 ///
 /// # Errors
 ///
-/// When the page has no metrics of a known engine.
+/// When the page has the metrics of no known engine.
 pub fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
     samples(page)
         .find_map(|sample| Engine::of_metric(sample.name))
         .ok_or(PageError::Unknown)
 }
 
-/// Parses the load of a replica.
+/// Parses the load of a replica out of its metrics page.
 ///
 /// # Errors
 ///
-/// When the page does not have the number of waiting requests.
+/// When the page does not say how many requests wait.
 pub fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
     let table = engine.table();
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
     for sample in samples(page) {
-        let Some((role, labels, value)) = of_interest(table, sample) else {
+        let Some((quantity, labels, value)) = parse_sample(table, sample) else {
             continue;
         };
         let key = labels.get(table.rank).unwrap_or_default();
         if !ranks.contains_key(key) && ranks.len() >= RANKS_MAX {
             return Err(PageError::TooManyRanks);
         }
-        ranks
-            .entry(key)
-            .or_default()
-            .note(role, table.merge, labels, value);
+        let rank = ranks.entry(key).or_default();
+        rank.record(quantity, table.merge, labels, value);
     }
     total(&ranks).ok_or(PageError::Missing { engine })
 }
 
-/// The role, labels and value of a sample, where it matters.
-fn of_interest<'a>(table: &Table, sample: Sample<'a>) -> Option<(Role, Labels<'a>, f64)> {
+/// Returns the quantity, labels and value of a sample, if the table has it.
+fn parse_sample<'a>(
+    table: &MetricTable,
+    sample: Sample<'a>,
+) -> Option<(Quantity, Labels<'a>, f64)> {
     let named = |name: &str| name.as_bytes() == sample.name;
     if !table.series.iter().any(|series| named(series.name)) {
         return None;
@@ -84,11 +83,11 @@ fn of_interest<'a>(table: &Table, sample: Sample<'a>) -> Option<(Role, Labels<'a
         let fits = |(label, value): (&str, &str)| labels.get(label) == Some(value.as_bytes());
         named(series.name) && series.only.is_none_or(fits)
     })?;
-    // An engine that is starting may say NaN; that is no number of requests.
-    (value.is_finite() && value >= 0.0).then_some((series.role, labels, value))
+    // A starting engine may report NaN.
+    (value.is_finite() && value >= 0.0).then_some((series.quantity, labels, value))
 }
 
-/// The metrics of one data-parallel rank.
+/// The values of one data-parallel rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     waiting: Option<f64>,
@@ -100,25 +99,25 @@ struct Rank {
 }
 
 impl Rank {
-    fn note(&mut self, role: Role, merge: Merge, labels: Labels<'_>, value: f64) {
-        let largest = |slot: &mut Option<f64>, value: f64| {
-            *slot = Some(slot.unwrap_or(0.0).max(value));
+    fn record(&mut self, quantity: Quantity, merge: Merge, labels: Labels<'_>, value: f64) {
+        let largest = |known: &mut Option<f64>, value: f64| {
+            *known = Some(known.unwrap_or(0.0).max(value));
         };
-        let merged = |slot: &mut Option<f64>, value: f64| {
-            let before = slot.unwrap_or(0.0);
-            *slot = Some(match merge {
+        let merged = |known: &mut Option<f64>, value: f64| {
+            let before = known.unwrap_or(0.0);
+            *known = Some(match merge {
                 Merge::Sum => before + value,
                 Merge::Max => before.max(value),
             });
         };
-        match role {
-            Role::Waiting => merged(&mut self.waiting, value),
-            Role::Running => merged(&mut self.running, value),
-            Role::Usage => largest(&mut self.usage, value),
-            Role::CapacityTokens => largest(&mut self.capacity_tokens, value),
-            Role::CapacityBlocks => largest(&mut self.capacity_blocks, value),
-            Role::BlockTokens => largest(&mut self.block_tokens, value),
-            Role::CacheInfo => {
+        match quantity {
+            Quantity::Waiting => merged(&mut self.waiting, value),
+            Quantity::Running => merged(&mut self.running, value),
+            Quantity::Usage => largest(&mut self.usage, value),
+            Quantity::CapacityTokens => largest(&mut self.capacity_tokens, value),
+            Quantity::CapacityBlocks => largest(&mut self.capacity_blocks, value),
+            Quantity::BlockTokens => largest(&mut self.block_tokens, value),
+            Quantity::CacheInfo => {
                 let size = |name| labels.number(name).map(|number| number as f64);
                 if let (Some(blocks), Some(tokens)) = (size("num_gpu_blocks"), size("block_size")) {
                     largest(&mut self.capacity_tokens, blocks * tokens);
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn vllm_ranks_are_summed_and_longer_names_left_alone() {
+    fn vllm_ranks_are_summed_and_longer_names_ignored() {
         let page = r#"
 vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 90
 vllm:num_requests_running{engine="0",model_name="m"} 3.0
@@ -187,13 +186,13 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="100"} 1.0
     }
 
     #[test]
-    fn older_vllm_names_its_cache_usage_otherwise() {
+    fn the_cache_usage_of_older_vllm_versions_is_read() {
         let page = "vllm:num_requests_waiting 0\nvllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.5\n";
         assert_eq!(read_as(Engine::Vllm, page), Ok(load(0, 1, Some(0.5), None)));
     }
 
     #[test]
-    fn sglang_series_of_single_priorities_are_parts_of_the_total() {
+    fn sglang_series_of_single_priorities_are_not_added_to_their_total() {
         let page = r#"
 sglang:num_queue_reqs{model_name="m",priority=""} 5
 sglang:num_queue_reqs{model_name="m",priority="0"} 2
@@ -210,7 +209,7 @@ sglang:max_total_num_tokens{model_name="m"} 4096
     }
 
     #[test]
-    fn sglang_tensor_ranks_repeat_and_data_parallel_ranks_add_up() {
+    fn sglang_tensor_ranks_repeat_and_data_parallel_ranks_are_summed() {
         let page = r#"
 sglang_num_queue_reqs{dp_rank="0",tp_rank="0"} 1
 sglang_num_queue_reqs{dp_rank="0",tp_rank="1"} 1
@@ -228,7 +227,7 @@ sglang_max_total_num_tokens{dp_rank="1",tp_rank="0"} 100
     }
 
     #[test]
-    fn tensorrt_llm_and_triton_give_their_capacity_as_blocks_of_tokens() {
+    fn tensorrt_llm_and_triton_report_their_capacity_in_blocks() {
         let page = "trtllm_num_requests_waiting 2\ntrtllm_num_requests_running 3\n\
             trtllm_kv_cache_utilization 0.5\ntrtllm_kv_cache_max_blocks 10\ntrtllm_kv_cache_tokens_per_block 32\n";
         assert_eq!(
@@ -251,7 +250,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
     }
 
     #[test]
-    fn llama_cpp_and_tgi_tell_what_waits_and_runs() {
+    fn llama_cpp_and_tgi_report_waiting_and_running_requests() {
         let page = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 1\n";
         assert_eq!(read_as(Engine::Llamacpp, page), Ok(load(1, 4, None, None)));
         let page = "tgi_batch_current_size 4\ntgi_queue_size 1\n";
@@ -259,7 +258,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
     }
 
     #[test]
-    fn a_page_that_does_not_say_how_many_wait_is_no_good_news() {
+    fn a_page_without_the_number_of_waiting_requests_is_an_error() {
         assert_eq!(detect_engine(b"python_info 1\n"), Err(PageError::Unknown));
         assert_eq!(
             detect_engine(br#"[{"numQueuedRequests": 1}]"#),
@@ -287,7 +286,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
     }
 
     #[test]
-    fn a_page_with_endless_ranks_is_refused() {
+    fn a_page_with_too_many_ranks_is_rejected() {
         let page: String = (0..=RANKS_MAX)
             .map(|rank| format!("vllm:num_requests_waiting{{engine=\"{rank}\"}} 1\n"))
             .collect();
@@ -308,10 +307,10 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
     }
 
     #[test]
-    fn the_whole_page_of_a_real_vllm_server_is_read_where_there_is_one() {
+    fn the_whole_page_of_a_real_vllm_server_is_read_if_it_is_at_hand() {
         let Some(data) = std::env::var_os("ISOTHERM_DATA") else {
             println!(
-                "skipped: the whole page is not part of the project; ISOTHERM_DATA names where it is"
+                "skipped: the whole page is not part of the project; ISOTHERM_DATA names its folder"
             );
             return;
         };

@@ -1,17 +1,18 @@
-//! Probes: asks each replica for its load, several times a second.
+//! Probes: the service reads each replica's load from its metrics page, several times a second.
 //!
-//! Selective pushing (SkyLB 3.3) needs to know whether a replica has requests that it cannot start yet. Engines
-//! tell on their metrics pages, each in its own words ([`Engine`]); where the response carries the engine's load
-//! report, that counts as a probe too and comes by another way. Light load endpoints were considered: vLLM's
-//! counts everything in flight and so says nothing of what waits, and the pages tell the cache's size as well.
+//! Selective pushing (SkyLB 3.3) needs to know whether a replica has requests that it cannot start yet. Each engine
+//! reports that under metric names of its own (`engine`). A response that carries the engine's load report counts as a
+//! probe as well; the filter reads it.
+//!
+//! Rejected: light load endpoints. vLLM's counts everything in flight, so it does not show how many requests wait. The
+//! metrics pages also report the size of the cache.
 
 mod engine;
 mod exposition;
 mod fetch;
-mod liveness;
 mod load;
+mod load_probe;
 mod prober;
-mod replica;
 mod schedule;
 mod threads;
 
@@ -20,24 +21,24 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::pool::{PoolRegistry, for_each_pool};
-use fetch::Fetcher;
-use threads::Threads;
+use threads::ProbeThreads;
 
 pub use fetch::ProbeError;
-pub(crate) use liveness::LivenessProbe;
+pub(crate) use fetch::is_alive;
 pub use load::{PageError, detect_engine, parse_load};
 
-/// Probes every replica of every pool, through reloads, until the pool_registry is gone or the task is aborted.
+/// Probes every replica of every pool, across reloads, until the registry is dropped or the task is aborted.
 ///
 /// # Errors
 ///
-/// When no thread can be started for it.
-pub fn spawn(pool_registry: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
-    let fetcher = Fetcher::new();
-    let threads = Arc::new(Threads::start()?);
-    Ok(for_each_pool(pool_registry, move |pool| {
-        prober::follow(pool, fetcher.clone(), metrics.clone(), Arc::clone(&threads))
+/// When no thread can be started.
+pub fn spawn(pools: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
+    let http = HttpClient::new();
+    let threads = Arc::new(ProbeThreads::start()?);
+    Ok(for_each_pool(pools, move |pool| {
+        prober::probe_pool(pool, http.clone(), metrics.clone(), Arc::clone(&threads))
     }))
 }

@@ -1,38 +1,39 @@
-//! Probes every replica of a pool, one task for each.
+//! Probes every replica of a pool.
 //!
-//! One task a replica: a loop over all replicas was rejected, since one that hangs would delay the news of all
-//! others by its timeout. A report carries the time at which the probe was *sent*: what was pushed after that is
-//! not in it, and the core must know.
+//! Each replica has a task. Rejected: one loop over all replicas, in which a replica that hangs would delay the probes of
+//! all others by its timeout. A load carries the time at which its probe was *sent*: it does not include requests that
+//! were dispatched later, and the routing core must know that.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use isotherm_router::ReplicaId;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
-use super::fetch::Fetcher;
-use super::replica::ReplicaProbe;
+use super::load_probe::LoadProbe;
 use super::schedule::ProbeSchedule;
-use super::threads::Threads;
+use super::threads::ProbeThreads;
 use crate::config::PoolConfig;
+use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::metrics::probe::PoolProbeMetrics;
 use crate::pool::Pool;
 use crate::tasks::KeyedTasks;
 
-/// How far pauses are spread around the interval.
-const JITTER: std::ops::Range<f64> = 0.9..1.1;
+/// The jitter of pauses, as factors of the interval.
+const JITTER: Range<f64> = 0.9..1.1;
 
-/// Probes the replicas of a pool, until the pool is gone.
-pub(super) async fn follow(
+/// Probes the replicas of a pool, until the pool is dropped.
+pub(super) async fn probe_pool(
     pool: Weak<Pool>,
-    fetcher: Fetcher,
+    http: HttpClient,
     metrics: ProbeMetrics,
-    threads: Arc<Threads>,
+    threads: Arc<ProbeThreads>,
 ) {
     let Some((name, mut members)) = pool
         .upgrade()
@@ -47,10 +48,10 @@ pub(super) async fn follow(
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
         for member in current.iter() {
             tasks.ensure(member.id, || {
+                let probe = LoadProbe::new(http.clone(), member.addr);
                 let replica = (member.id, member.addr);
-                let metrics = Arc::clone(&metrics);
-                let work = probe(pool.clone(), replica, fetcher.clone(), metrics);
-                threads.spawn(member.id, work)
+                let task = probe_replica(pool.clone(), replica, probe, Arc::clone(&metrics));
+                threads.spawn(member.id, task)
             });
         }
         if members.changed().await.is_err() {
@@ -59,24 +60,23 @@ pub(super) async fn follow(
     }
 }
 
-/// Probes one replica until its task is stopped.
-async fn probe(
+/// Probes one replica until its task is aborted.
+async fn probe_replica(
     pool: Weak<Pool>,
     (id, addr): (ReplicaId, SocketAddr),
-    fetcher: Fetcher,
+    mut probe: LoadProbe,
     metrics: Arc<PoolProbeMetrics>,
 ) {
     let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
         return;
     };
-    let mut replica = ReplicaProbe::new(addr);
     let mut schedule = ProbeSchedule::default();
-    // The standard library keys every hash map differently.
+    // The standard library seeds its hashers from the system.
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         let start = Instant::now();
-        let result = replica.probe(&fetcher, &current).await;
+        let result = probe.probe(&current).await;
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
         let Some(pool) = pool.upgrade() else {
@@ -99,17 +99,20 @@ async fn probe(
         drop(pool);
         let jitter = random.random_range(JITTER);
         let pause = schedule.pause(current.probe.interval, took, jitter);
-        if wait(pause, &mut config).await {
-            replica.forget();
+        if has_changed_within(pause, &mut config).await {
+            probe.forget();
         }
     }
 }
 
-/// Waits for the next probe; a changed configuration is applied at once, and is worth a `true`.
-async fn wait(pause: std::time::Duration, config: &mut watch::Receiver<Arc<PoolConfig>>) -> bool {
+/// Waits for the next probe. Returns true at once if the configuration changes.
+async fn has_changed_within(
+    pause: Duration,
+    config: &mut watch::Receiver<Arc<PoolConfig>>,
+) -> bool {
     tokio::select! {
         () = tokio::time::sleep(pause) => false,
-        // With the pool gone there is nothing to wait for; the caller notices.
+        // An error means that the pool is gone; the caller notices.
         changed = config.changed() => changed.is_ok(),
     }
 }

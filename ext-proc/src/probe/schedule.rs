@@ -1,16 +1,16 @@
-//! Schedules the probes of a replica.
+//! The times of a replica's probes.
 //!
-//! Probes of many replicas must not fall into step, so every pause is jittered. A probe costs the engine time of
-//! its own, so one that takes longer than the interval is followed by a rest, and a dead replica is asked less
-//! often; but never so seldom that its return goes unnoticed for long.
+//! Probes of many replicas must not synchronise, so every pause is jittered. A probe costs the engine time of its own, so
+//! a rest follows a probe that takes longer than the interval. A dead replica is probed with exponential backoff, which is
+//! bounded so that the service soon notices its return.
 
 use std::time::Duration;
 
 /// The longest pause between two probes of a replica that does not answer, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Failures in a row before the pauses grow.
+/// The number of consecutive failures before pauses grow.
 const FAILURES_FREE: u32 = 3;
-/// The shortest pause between two probes, as a part of the interval: what a slow engine is spared.
+/// The shortest pause is the interval divided by this: the rest that a slow engine gets.
 const REST_SHARE: u32 = 2;
 
 /// The schedule of one replica's probes.
@@ -20,31 +20,30 @@ pub(super) struct ProbeSchedule {
 }
 
 impl ProbeSchedule {
-    /// Notes a success; true for the first one after failures.
+    /// Records a successful probe. Returns whether it is the first one after a failure.
     pub(super) fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
     }
 
-    /// Notes a failure; true for the first one after successes.
+    /// Records a failed probe. Returns whether it is the first one after a success.
     pub(super) fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.failures == 1
     }
 
-    /// How long to wait after a probe that took `took`; `jitter` is about 1.
+    /// Returns the pause after a probe that took `took`; `jitter` is about 1.
     pub(super) fn pause(&self, interval: Duration, took: Duration, jitter: f64) -> Duration {
         let doublings = self.failures.saturating_sub(FAILURES_FREE).min(16);
-        let interval = if doublings == 0 {
-            interval
-        } else {
-            interval
+        let backoff = match doublings {
+            0 => interval,
+            _ => interval
                 .saturating_mul(1 << doublings)
-                .min(BACKOFF_MAX.max(interval))
+                .min(BACKOFF_MAX.max(interval)),
         };
-        interval
+        backoff
             .mul_f64(jitter)
             .saturating_sub(took)
-            .max(interval / REST_SHARE)
+            .max(backoff / REST_SHARE)
     }
 }
 
@@ -63,13 +62,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_engine_gets_a_rest() {
+    fn a_rest_follows_a_slow_probe() {
         let pause = ProbeSchedule::default().pause(INTERVAL, Duration::from_secs(1), 1.0);
         assert_eq!(pause, INTERVAL / 2);
     }
 
     #[test]
-    fn a_dead_replica_is_asked_less_often_but_at_least_once_a_second() {
+    fn a_dead_replica_is_probed_with_backoff_and_at_least_once_a_second() {
         let mut schedule = ProbeSchedule::default();
         let mut pauses = Vec::new();
         for _ in 0..20 {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_news() {
+    fn only_the_first_success_or_failure_counts_as_a_change() {
         let mut schedule = ProbeSchedule::default();
         assert!(!schedule.succeeded());
         assert!(schedule.failed());

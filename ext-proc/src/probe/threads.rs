@@ -1,8 +1,8 @@
-//! Threads for probes; each replica stays on one thread.
+//! Threads for probes; each replica stays on one of them.
 //!
-//! A probe is a timer, a short request and a page, and waits in between. On a runtime whose threads share their work nearly
-//! every one of these steps wakes another thread that sleeps: that was three quarters of what a probe cost, and while
-//! requests are few and long, probes are most of what the service does. A thread that keeps its replicas to itself wakes nobody.
+//! A probe is a timer, a short request and a response, with waits in between. On a work-stealing runtime nearly every one
+//! of these steps wakes a sleeping thread, and those wake-ups are most of a probe's cost. While requests are few and long,
+//! probes are most of the service's work. A single-threaded runtime wakes no other thread.
 
 use std::future::Future;
 use std::io;
@@ -14,54 +14,54 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The most threads: thousands of replicas, asked ten times a second each.
+/// The most threads: enough for thousands of replicas with ten probes a second each.
 const THREADS_MAX: usize = 8;
 
-/// The threads. Dropping this ends them and their tasks.
+/// The threads. Dropping them ends them, with the tasks that run on them.
 #[derive(Debug)]
-pub(super) struct Threads(Vec<Thread>);
+pub(super) struct ProbeThreads(Vec<ProbeThread>);
 
 #[derive(Debug)]
-struct Thread {
+struct ProbeThread {
     handle: Handle,
-    _life: oneshot::Sender<()>,
+    _stop: oneshot::Sender<()>,
 }
 
-impl Threads {
-    /// Starts a thread for every second processor; the other processors serve requests.
+impl ProbeThreads {
+    /// Starts half as many threads as there are processors: the others are for requests.
     pub(super) fn start() -> io::Result<Self> {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         let count = (processors / 2).clamp(1, THREADS_MAX);
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Spawns the task of a replica on the replica's thread.
-    pub(super) fn spawn<F>(&self, replica: ReplicaId, work: F) -> JoinHandle<()>
+    /// Runs a task for a replica on the replica's thread.
+    pub(super) fn spawn<F>(&self, replica: ReplicaId, task: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let turn = usize::try_from(replica.0).unwrap_or(0);
-        let thread = turn
+        let number = usize::try_from(replica.0).unwrap_or(0);
+        let thread = number
             .checked_rem(self.0.len())
             .and_then(|index| self.0.get(index));
         match thread {
-            Some(thread) => thread.handle.spawn(work),
-            None => tokio::spawn(work),
+            Some(thread) => thread.handle.spawn(task),
+            None => tokio::spawn(task),
         }
     }
 }
 
-fn start(number: usize) -> io::Result<Thread> {
+fn start(number: usize) -> io::Result<ProbeThread> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    let (life, ended) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel();
     thread::Builder::new()
         .name(format!("isotherm-probe-{number}"))
-        // The sender is only ever dropped.
-        .spawn(move || drop(runtime.block_on(ended)))?;
-    Ok(Thread {
+        // The sender sends nothing; dropping it ends the thread.
+        .spawn(move || drop(runtime.block_on(stopped)))?;
+    Ok(ProbeThread {
         handle,
-        _life: life,
+        _stop: stop,
     })
 }
 
@@ -72,14 +72,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_replica_has_one_thread_and_what_runs_there_ends_with_the_threads() {
-        let threads = Threads::start().unwrap();
-        let (told, names) = std::sync::mpsc::channel();
+    async fn a_replica_has_one_thread_and_its_tasks_end_with_the_threads() {
+        let threads = ProbeThreads::start().unwrap();
+        let (sender, names) = std::sync::mpsc::channel();
         for _ in 0..2 {
-            let told = told.clone();
+            let sender = sender.clone();
             threads
                 .spawn(ReplicaId(3), async move {
-                    told.send(thread::current().name().map(str::to_owned))
+                    sender
+                        .send(thread::current().name().map(str::to_owned))
                         .unwrap();
                 })
                 .await
@@ -90,9 +91,9 @@ mod tests {
         assert_eq!(names.recv().unwrap(), Some(name));
 
         let alive = Arc::new(());
-        let held = Arc::clone(&alive);
+        let guard = Arc::clone(&alive);
         let endless = threads.spawn(ReplicaId(4), async move {
-            let _held = held;
+            let _guard = guard;
             std::future::pending::<()>().await;
         });
         drop(threads);

@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RegionsDriver;
-use crate::probe::LivenessProbe;
+use crate::http_client::HttpClient;
+use crate::probe::is_alive;
 
 /// Limit of concurrent probes per region.
 const ADDRESSES_MAX: usize = 8;
@@ -27,14 +28,14 @@ const TIMEOUT_INTERVALS: u32 = 3;
 /// Probes replicas; clones share the limit of concurrent probes.
 #[derive(Clone, Debug)]
 pub(super) struct ReplicaProber {
-    probe: LivenessProbe,
+    http: HttpClient,
     permits: Arc<Semaphore>,
 }
 
 impl ReplicaProber {
     pub(super) fn new() -> Self {
         Self {
-            probe: LivenessProbe::new(),
+            http: HttpClient::new(),
             permits: Arc::new(Semaphore::new(PROBES_MAX)),
         }
     }
@@ -77,7 +78,7 @@ impl ReplicaProber {
         let probes = addresses.iter().map(|address| async {
             // The semaphore is never closed.
             let _permit = self.permits.acquire().await;
-            self.probe.is_alive(*address, timeout).await
+            is_alive(&self.http, *address, timeout).await
         });
         let mut probes: FuturesUnordered<_> = probes.collect();
         let any = async {

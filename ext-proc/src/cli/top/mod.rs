@@ -12,7 +12,7 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::watch;
 
-use super::client::{Client, Connection};
+use super::client::{AdminClient, Connection};
 use super::output;
 use snapshot::{Snapshot, Window};
 
@@ -32,7 +32,7 @@ pub(super) struct Top {
 }
 
 pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&args.connection)?;
+    let client = AdminClient::new(&args.connection)?;
     let first = Snapshot::take(&client).await?;
     if args.once {
         output::print(&draw::text(&Window::new(first)))?;
@@ -51,7 +51,7 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
 }
 
 /// Keeps the window up to date until nobody looks at it.
-async fn ask(client: Client, interval: Duration, sender: watch::Sender<Window>) {
+async fn ask(client: AdminClient, interval: Duration, sender: watch::Sender<Window>) {
     while !sender.is_closed() {
         tokio::time::sleep(interval).await;
         let next = Snapshot::take(&client).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
-use crate::cli::client::Client;
+use crate::cli::client::AdminClient;
 use crate::cli::regions;
 
 /// Over how many snapshots rates are taken.
@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
+    pub(super) async fn take(client: &AdminClient) -> anyhow::Result<Self> {
         Ok(Self {
             pools: client.get("/api/pools").await?,
             replicas: client.get("/api/replicas").await?,
