@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 use super::Router;
 use super::decide::allowed;
 use super::pool_state::InFlightRequest;
-use crate::index::{AnswerKey, PrefixMatch};
+use crate::index::AnswerKey;
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaIndex;
-use crate::{Decision, Effect, Request, Target};
+use crate::{Decision, Effect, Request, RequestId, Target};
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
@@ -26,30 +26,15 @@ impl Router {
         let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
-        let fallbacks = self.fallbacks(
-            &request,
-            pinned.as_deref(),
-            index,
-            selected.matched.as_ref(),
-        );
+        let fallbacks = self.fallbacks(&request, pinned.as_deref(), &selected);
         let blocks = request.fingerprint.blocks();
         let matched = selected
             .matched
             .unwrap_or_else(|| self.pool.index.deepest_of(blocks, index));
-        let unmatched = uncached_tokens(&request, matched.depth);
-        let remembered = AnswerKey::matched(&request, matched.depth).map_or(0.0, |key| {
-            self.pool.answers.remembered(key, replica, unmatched)
-        });
-        let uncached = unmatched - self.pool.answers.expected(remembered);
-        let ahead = self
-            .pool
-            .replicas
-            .pending_prefill_tokens(index, self.pool.now);
-        let Some(permit) = self
-            .pool
-            .replicas
-            .dispatched(index, uncached, self.pool.now)
-        else {
+        let (remembered, uncached) = self.uncached(&request, matched.depth, replica);
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let ahead = pool.replicas.pending_prefill_tokens(index, now);
+        let Some(permit) = pool.replicas.dispatched(index, uncached, now) else {
             return;
         };
         let followed_session = request
@@ -61,24 +46,21 @@ impl Router {
         self.policy.on_event(PolicyEvent::Dispatch(index));
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
-        *self.counters.decisions.entry(selected.reason).or_default() += 1;
-        self.effects.push_back(Effect::Dispatch {
-            id: request.id,
-            decision: Decision {
-                replica,
-                fallbacks,
-                reason: selected.reason,
-                matched_bytes,
-                matched_tokens: share_of(request.prompt_tokens, share),
-                queued_for: self.pool.now.since(arrived),
-            },
-        });
+        let decision = Decision {
+            replica,
+            fallbacks,
+            reason: selected.reason,
+            matched_bytes,
+            matched_tokens: share_of(request.prompt_tokens, share),
+            queued_for: now.since(arrived),
+        };
+        self.push_decision(request.id, decision);
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
                 replica,
                 permit,
-                dispatched_at: self.pool.now,
+                dispatched_at: now,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,
@@ -92,15 +74,28 @@ impl Router {
         );
     }
 
+    /// Estimated tokens of an earlier answer on the replica, and the tokens that it has to compute.
+    fn uncached(&self, request: &Request, depth: usize, replica: crate::ReplicaId) -> (f64, f64) {
+        let (unmatched, answers) = (uncached_tokens(request, depth), &self.pool.answers);
+        let remembered = AnswerKey::matched(request, depth)
+            .map_or(0.0, |key| answers.remembered(key, replica, unmatched));
+        (remembered, unmatched - answers.expected(remembered))
+    }
+
+    fn push_decision(&mut self, id: RequestId, decision: Decision) {
+        *self.counters.decisions.entry(decision.reason).or_default() += 1;
+        self.effects.push_back(Effect::Dispatch { id, decision });
+    }
+
     /// The replicas to try when the chosen one fails: available ones, best first, then busy ones, since a replica that queues
     /// is better than an error. Failing replicas and replicas on trial are left out.
     fn fallbacks(
         &self,
         request: &Request,
         pinned: Option<&[ReplicaIndex]>,
-        chosen: ReplicaIndex,
-        matched: Option<&PrefixMatch>,
+        selected: &Dispatch,
     ) -> SmallVec<[crate::ReplicaId; 3]> {
+        let (chosen, matched) = (selected.replica, selected.matched.as_ref());
         let wanted = self.pool.config.fallbacks_max.saturating_add(1);
         let open = allowed(pinned, self.pool.replicas.available());
         let candidates = open.as_ref().unwrap_or(self.pool.replicas.available());
