@@ -416,7 +416,7 @@ async fn a_request_that_would_leave_is_explained_with_every_region() {
     assert_eq!(pool.stats().counters.forwarded, 0, "asking changes nothing");
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port without a listener a moment ago.
 async fn free_port() -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().port()

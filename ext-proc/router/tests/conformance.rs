@@ -216,7 +216,7 @@ fn a_new_replica_serves_queued_requests() {
     });
 }
 
-/// A long prompt that begins as all of its kind do: whoever has it saves nearly two seconds.
+/// A long prompt that begins as all of its kind do: a replica that holds it saves nearly two seconds.
 fn of_kind(kind: u64, id: u64) -> Request {
     let mut blocks: Vec<u64> = (0..300).map(|i| 1_000 * kind + i).collect();
     blocks.push(1_000_000 + id);
@@ -261,7 +261,7 @@ fn a_request_whose_warm_replica_leaves_goes_to_another_one() {
         script.arrive(of_kind(0, 0));
         let home = script.sent()[0].1;
         script.finish(0);
-        // The home is filled, and those that it is warm for come.
+        // The affinity replica is filled, and requests that it is warm for arrive.
         let pinned = |id| Request {
             subset: Some(Box::new([ReplicaId(home)])),
             ..single(id)

@@ -137,7 +137,7 @@ fn a_freed_replica_serves_the_request_that_loses_most_elsewhere() {
     script.arrive(asked(2, &own));
     assert_eq!(script.sent(), [(2, 0)]);
     script.finish(2);
-    // Nobody is free; the hot one comes first.
+    // No replica is free; the hot one comes first.
     script.probe(0, 1);
     script.arrive(asked(3, &hot));
     script.arrive(asked(4, &own));

@@ -1,8 +1,4 @@
-//! Who may change something: whoever knows the token.
-//!
-//! The token is read from its file for every such request, so that it can be replaced without a restart; they are
-//! rare. Without a configured token they are refused even on loopback: anything on the machine, and through it
-//! any web page in a browser on it, could otherwise take replicas away.
+//! Authorization: a request that changes state must carry the bearer token.
 
 use std::path::Path;
 use std::sync::Arc;

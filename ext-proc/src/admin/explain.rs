@@ -2,7 +2,7 @@
 //!
 //! The request takes the same way as a real one: the filter's own code turns it into headers, and the code that answers
 //! Envoy reads them. So what is explained is what happens. The service does not know how Envoy configures the filter:
-//! whoever asks may say so, or else the filter's defaults count.
+//! the caller may pass it; otherwise the filter's defaults apply.
 //!
 //! A body may be tens of megabytes long. It is read away from the threads that answer Envoy, and few at a time.
 
@@ -27,10 +27,10 @@ use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 
-/// How much of a body the filter gets at a time, in bytes: as much as Envoy reads from a socket.
+/// Chunk size with which the filter's extractor is fed, in bytes: what Envoy reads from a socket at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// How many requests are explained at once, in the whole process: what bounds the memory for them.
+/// Explanations that run at the same time, in the whole process; bounds their memory.
 const TURNS_MAX: usize = 2;
 
 static TURNS: Semaphore = Semaphore::const_new(TURNS_MAX);
@@ -39,7 +39,7 @@ pub(super) async fn explain(
     State(admin): Shared,
     request: Request,
 ) -> Result<Json<view::Explained>, ApiError> {
-    // Nobody closes it.
+    // The semaphore is never closed.
     let _turn = TURNS.acquire().await;
     let body = Bytes::from_request(request, &()).await?;
     let filtered = tokio::task::spawn_blocking(move || {

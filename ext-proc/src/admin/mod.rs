@@ -55,16 +55,16 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The largest request to be explained, in bytes: a prompt of 16 MB, escaped.
 const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What the interface shows and changes.
+/// State behind the interface.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The pools.
     pub pool_registry: Arc<PoolRegistry>,
     /// The figures.
     pub registry: Arc<Registry>,
-    /// The other regions, where there are any.
+    /// Regions, if the service has a `region` section.
     pub regions: Option<RegionsHandle>,
-    /// What applies the configuration file again.
+    /// Reloads the configuration file.
     pub reloader: Arc<Reloader>,
     /// Where the bearer token is.
     pub token_file: Option<PathBuf>,

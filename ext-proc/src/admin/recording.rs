@@ -1,7 +1,7 @@
 //! `POST /api/recording`: records a pool's requests, and answers with them as they end.
 //!
 //! The answer is the recording: when the client goes away the answer is dropped, and with it the recording. So none can
-//! be forgotten. It wants the token although it changes nothing: whoever has the figures of single requests knows more
+//! be forgotten. It requires the token although it changes nothing: figures of single requests tell more
 //! than the metrics tell.
 
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const REQUESTS_MAX: u64 = 1_000_000;
 const SECONDS_MAX: u64 = 3_600;
 /// The largest recording, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
-/// How long a recording that takes no more requests waits for those to end that it has.
+/// Time that a finished recording waits for its open requests.
 const LINGER_MAX: Duration = Duration::from_secs(60);
-/// How often is looked whether the time is over, when nothing happens.
+/// Interval at which an idle recording checks its deadline.
 const LOOK: Duration = Duration::from_millis(100);
 
 const NDJSON: &str = "application/x-ndjson";

@@ -85,7 +85,7 @@ fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
     }
 }
 
-/// What a pool knows of the peers, all at once: to ask for it takes the pool's lock.
+/// A pool's view of its peers, read under one lock.
 struct Seen<'a> {
     pool: &'a Pool,
     peers: Vec<PeerStatus>,

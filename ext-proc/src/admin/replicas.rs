@@ -48,7 +48,7 @@ pub(super) async fn add(
     let addr = parse(&new.address)?;
     let pool = find(&admin.pool_registry, new.pool.as_deref())?;
     pool.add_replica(addr)?;
-    // Whoever adds by hand does not wait for a name that cannot be resolved.
+    // An operator does not wait for a name that cannot be resolved.
     pool.mark_synced();
     tracing::info!(pool = %pool.name(), replica = %addr, "replica added by hand");
     Ok(StatusCode::CREATED)
@@ -89,7 +89,7 @@ fn parse(address: &str) -> Result<SocketAddr, ApiError> {
     }
 }
 
-/// Which replicas belong to another region, and to which.
+/// Replicas of other regions, and their regions.
 fn adopted(pool: &Pool) -> BTreeMap<ReplicaId, Arc<str>> {
     let Some(peer_table) = pool.peer_table() else {
         return BTreeMap::new();

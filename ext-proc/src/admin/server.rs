@@ -1,6 +1,6 @@
 //! The HTTP server of the admin interface: bounded in connections, and in how long each may take.
 //!
-//! axum's own server bounds neither, so that whoever opens connections and says nothing could take the file
+//! axum's own server bounds neither, so a client that opens connections and sends nothing could take the file
 //! descriptors that Envoy's streams need. An answer that is a recording may take longer ([`Open`]), within its own bounds.
 //!
 //! On loopback it answers only to who asks for an address or for `localhost`. A web page can point a name of its own
@@ -30,23 +30,22 @@ use tokio::time::{sleep, timeout};
 
 use super::error::ApiError;
 
-/// How many connections are served at once; more have to wait until one ends.
+/// Connections served at the same time; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may take to say what it wants.
+/// Time within which a connection must send its request head.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a request may take, with its body and its answer.
+/// Time within which a request must be read and answered.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long a connection is kept, whatever comes over it.
+/// Lifetime of a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
-/// How long a connection is kept over which a recording goes: as long as the longest takes, and what the client needs to
-/// read the rest of it.
+/// Lifetime of a connection that carries a recording: the longest recording, and the time to read it.
 const RECORDING_TIME_MAX: Duration = Duration::from_secs(3_800);
-/// How often is looked whether the recording has ended.
+/// Interval at which a connection checks whether its recording has ended.
 const RECORDING_LOOK: Duration = Duration::from_secs(1);
-/// How long to wait when no connection can be accepted, for want of file descriptors for example.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a connection open beyond its time, as long as somebody holds it.
+/// Keeps a connection open beyond its time, while the caller holds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open(Arc<AtomicUsize>);
 

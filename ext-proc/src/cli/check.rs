@@ -32,7 +32,7 @@ pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What a configuration means.
+/// Summary of a valid configuration.
 fn summary(config: &Config) -> String {
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let mut text = String::new();
@@ -72,7 +72,7 @@ fn summary(config: &Config) -> String {
     text
 }
 
-/// What the section `region` means.
+/// Summary of the section `region`.
 fn regions(region: &RegionConfig) -> String {
     let mut text = String::new();
     let _ = writeln!(

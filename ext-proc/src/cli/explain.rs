@@ -196,11 +196,11 @@ fn outcome(outcome: &OutcomeView) -> String {
         OutcomeView::Dispatch { replica, reason } => format!("goes to {replica} ({reason})"),
         OutcomeView::Forward { region, reason } => format!("goes to region {region} ({reason})"),
         OutcomeView::Wait { replica, ahead } => {
-            let whom = replica.as_ref().map_or_else(
+            let preferred = replica.as_ref().map_or_else(
                 || "any replica that can take it".to_owned(),
                 |replica| format!("{replica}, which is worth it"),
             );
-            format!("waits for {whom}; {ahead} ahead of it")
+            format!("waits for {preferred}; {ahead} ahead of it")
         }
         OutcomeView::Reject { reason } => format!("refused ({reason})"),
         OutcomeView::NoPool { what } => what.clone(),

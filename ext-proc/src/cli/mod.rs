@@ -63,7 +63,7 @@ struct Serve {
     /// interface.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to log: a level, or levels by module, such as `info,isotherm_ext_proc::frontends=debug`.
+    /// Log filter: a level, or levels by module, such as `info,isotherm_ext_proc::frontends=debug`.
     #[arg(long, value_name = "FILTER", default_value = log::DEFAULT_FILTER)]
     log: String,
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 /// Prints a text as it is.
 ///
 /// # Errors
-/// When it cannot be written for another reason than that nobody reads it any more.
+/// When it cannot be written for another reason than a closed pipe.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

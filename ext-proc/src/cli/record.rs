@@ -23,7 +23,7 @@ use crate::recorder::trace::{Totals, TraceBuilder};
 
 /// The longest line of the service's answer, in bytes: one with 320 blocks has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// How often the person who waits hears of it.
+/// Interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<
     }
 }
 
-/// What was heard, in the order in which it was.
+/// Lines received, in order.
 struct Tape {
     path: PathBuf,
     file: BufWriter<File>,
@@ -119,7 +119,7 @@ struct Place {
     length: usize,
 }
 
-/// What a trace came to.
+/// Totals of a recorded trace.
 struct Written {
     lines: usize,
     estimated: usize,

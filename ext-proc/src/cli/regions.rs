@@ -197,7 +197,7 @@ fn list(regions: &RegionsView) -> String {
     text
 }
 
-/// What a table has no room for: why a link is down, and what becomes of replicas that nobody looks after at home.
+/// Notes below the table: why a link is down, and the state of replicas whose region is down.
 pub(super) fn notes(regions: &RegionsView) -> Vec<String> {
     let mut notes = Vec::new();
     for peer in &regions.peers {

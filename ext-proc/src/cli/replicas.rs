@@ -99,7 +99,7 @@ pub(super) const HEADER: [&str; 10] = [
 
 /// One replica as a row.
 ///
-/// Only what is adopted belongs to somebody; a table of replicas that are all this region's own shows `-`.
+/// The owner of an adopted replica; `-` for a replica of this region.
 pub(super) fn row(replica: &view::ReplicaView) -> [String; 10] {
     [
         replica.pool.clone(),

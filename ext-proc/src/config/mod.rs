@@ -52,7 +52,7 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Whether clients get the header `x-isotherm-decision`.
     pub decision_header: bool,
-    /// How long a stopping service waits for open streams.
+    /// Time that a stopping service waits for open streams.
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.
     pub pools: Vec<PoolConfig>,

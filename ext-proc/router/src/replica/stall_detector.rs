@@ -78,6 +78,6 @@ mod tests {
         stall.computed(at(4));
         assert_eq!(stall.stalled_since(), Some(at(4)), "a first token");
         stall.probed(&load(0, 9), at(5));
-        assert_eq!(stall.stalled_since(), None, "nobody waits");
+        assert_eq!(stall.stalled_since(), None, "no request waits");
     }
 }

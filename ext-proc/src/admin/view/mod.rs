@@ -59,32 +59,32 @@ pub struct NewReplica {
 pub struct NewRecording {
     /// The pool's model; may be absent where there is one pool.
     pub pool: Option<String>,
-    /// How many requests are recorded at most.
+    /// Requests to record at most.
     pub requests: u64,
     /// For how long requests are recorded at most, in seconds.
     pub seconds: u64,
 }
 
-/// One of `GET /api/pools`.
+/// A pool, as `GET /api/pools` lists it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolView {
-    /// Its model.
+    /// Model.
     pub pool: String,
     /// Other names of the same model.
     pub aliases: Vec<String>,
-    /// Its Envoy cluster.
+    /// Envoy cluster.
     pub cluster: String,
     /// How replicas are chosen.
     pub policy: String,
     /// When a replica may get one more request.
     pub push: String,
-    /// How many replicas it has.
+    /// Number of replicas.
     pub replicas: usize,
-    /// How many of them take another request now.
+    /// Number of available replicas.
     pub available_replicas: usize,
     /// Requests that wait here.
     pub queue_length: usize,
-    /// How long the oldest of them has waited.
+    /// Wait of the oldest waiting request.
     pub oldest_wait_ms: u64,
     /// Requests dispatched and not finished.
     pub in_flight: usize,
@@ -101,7 +101,7 @@ pub struct PoolView {
 pub struct CountersView {
     /// Requests that arrived.
     pub arrived: u64,
-    /// Of these, those that had to wait.
+    /// Number of requests that waited.
     pub queued: u64,
     /// Requests dispatched, by reason.
     pub decisions: BTreeMap<String, u64>,
@@ -113,13 +113,13 @@ pub struct CountersView {
     pub finished_failed: u64,
     /// Prompt tokens of the requests whose engine said what it found in its cache.
     pub measured_prompt_tokens: u64,
-    /// What it found.
+    /// Cached tokens of these requests, as engines measured them.
     pub measured_cached_tokens: u64,
-    /// What the index had predicted for the same requests.
+    /// Cached tokens of these requests, as the index predicted them.
     pub predicted_cached_tokens: u64,
 }
 
-/// One of `GET /api/replicas`.
+/// A replica, as `GET /api/replicas` lists it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplicaView {
     /// The model of its pool.
@@ -139,7 +139,7 @@ pub struct ReplicaView {
     pub pending: Option<u32>,
     /// Requests in its batch at its last probe.
     pub running: Option<u32>,
-    /// How many more requests it may get before its next probe; absent where nothing bounds it.
+    /// Requests that the replica admits before its next probe; absent where nothing bounds it.
     pub headroom: Option<u32>,
     /// Share of its KV cache in use, from 0 to 1.
     pub kv_usage: Option<f32>,
@@ -155,11 +155,11 @@ pub struct ReplicaView {
 pub struct ExplainRequest {
     /// The request's path, such as `/v1/chat/completions`.
     pub path: String,
-    /// Its headers.
+    /// Request headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Its body: as text, or as the JSON value itself, which counts as it is written: the order of members and the
-    /// form of numbers are part of a prompt.
+    /// Request body: text, or a JSON value, whose order of members and
+    /// white space count as written.
     #[serde(default)]
     pub body: Option<Box<RawValue>>,
     /// The filter's configuration, as Envoy gives it to the filter; its defaults when absent.
@@ -170,9 +170,9 @@ pub struct ExplainRequest {
 /// The answer to `POST /api/explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// What was found in the request.
+    /// What the filter finds in the request.
     pub request: RequestView,
-    /// What would happen to it now.
+    /// Decision that would be made now.
     pub outcome: OutcomeView,
     /// The model of the pool that it belongs to.
     pub pool: Option<String>,
@@ -185,14 +185,14 @@ pub struct Explained {
     pub regions: Vec<RegionCandidateView>,
 }
 
-/// What was found in a request.
+/// What the filter finds in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestView {
-    /// Its model.
+    /// Model.
     pub model: Option<String>,
-    /// Its session key, as headers carry it.
+    /// Session key, as headers carry it.
     pub session: Option<String>,
-    /// Its workload tier.
+    /// Workload tier.
     pub tier: Option<String>,
     /// The length of its rendered prompt.
     pub prompt_bytes: u32,
@@ -204,39 +204,39 @@ pub struct RequestView {
     pub problem: Option<String>,
 }
 
-/// What would happen to a request.
+/// The decision that would be made for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum OutcomeView {
-    /// It would go to a replica at once.
+    /// Dispatch to a replica at once.
     Dispatch {
         /// Where to.
         replica: String,
         /// Why there.
         reason: String,
     },
-    /// It would go to another region at once.
+    /// Forward to another region at once.
     Forward {
         /// Where to.
         region: String,
         /// Why there.
         reason: String,
     },
-    /// It would wait.
+    /// Wait in the queue.
     Wait {
         /// For this replica, where the policy names one.
         replica: Option<String>,
-        /// How many wait in front of it.
+        /// Requests in front of it.
         ahead: usize,
     },
-    /// It would be refused.
+    /// Reject.
     Reject {
         /// Why.
         reason: String,
     },
     /// No pool decides: it is answered, or passed on, without one.
     NoPool {
-        /// What happens to it.
+        /// Effect on the request.
         what: String,
     },
 }
@@ -246,11 +246,11 @@ pub enum OutcomeView {
 pub struct CandidateView {
     /// `ip:port`.
     pub replica: String,
-    /// What the policy thinks of it; more is better.
+    /// Score by the policy; more is better.
     pub score: f64,
-    /// How many bytes of the prompt the index holds for it.
+    /// Length of the prompt that the index holds for the replica, in bytes.
     pub matched_bytes: u32,
-    /// The same as a share of the prompt, from 0 to 1.
+    /// Matched share of the prompt, from 0 to 1.
     pub matched_share: f64,
     /// Requests sent to it and not finished.
     pub outstanding: u32,
@@ -263,13 +263,13 @@ pub struct CandidateView {
 /// Another region, as it looks to the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionCandidateView {
-    /// Its name.
+    /// Name.
     pub region: String,
-    /// How many bytes of the prompt were sent there before.
+    /// Length of the prompt that the index over peers holds for the peer, in bytes.
     pub matched_bytes: u32,
-    /// The same as a share of the prompt, from 0 to 1.
+    /// Matched share of the prompt, from 0 to 1.
     pub matched_share: f64,
-    /// How long until the first token would come from there, without the computation of the prompt.
+    /// Estimated time to first token there, without the prefill.
     pub estimated_ttft_ms: Option<u64>,
     /// Whether it takes requests of this region: `available`, or why not.
     pub availability: String,

@@ -9,20 +9,20 @@ pub struct RegionsView {
     pub name: Option<String>,
     /// Whether an Envoy of this region is connected.
     pub gateway: bool,
-    /// Who may adopt this region's replicas, first choice first.
+    /// Regions that may adopt this region's replicas, first choice first.
     pub successors: Vec<String>,
     /// The pools of this region, as this service sees them; others are told the queues of all its services together.
     pub pools: Vec<RegionPoolView>,
-    /// The other regions.
+    /// Peers.
     pub peers: Vec<PeerView>,
-    /// The other services of this region.
+    /// Siblings.
     pub siblings: Vec<SiblingView>,
 }
 
-/// What a region says of one of its pools.
+/// State of one pool, as its region reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionPoolView {
-    /// Its model.
+    /// Model.
     pub pool: String,
     /// Replicas that take another request now.
     pub available: u32,
@@ -32,14 +32,14 @@ pub struct RegionPoolView {
     pub free_capacity: Option<u32>,
     /// Requests that wait.
     pub queue: u32,
-    /// How many requests a second it would finish when full; zero while that is not known.
+    /// Requests per second that the full pool finishes; zero while unknown.
     pub drain_per_s: f32,
 }
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The Envoy cluster that leads to it.
     pub cluster: String,
@@ -55,17 +55,17 @@ pub struct PeerView {
     pub blocked: Option<String>,
     /// Round trip.
     pub round_trip_ms: Option<f64>,
-    /// How long ago its last heartbeat was asked for.
+    /// Age of the last heartbeat.
     pub heartbeat_age_ms: Option<u64>,
     /// The version of its software.
     pub version: Option<String>,
-    /// How many replicas it has, by its record.
+    /// Number of replicas in its record.
     pub replicas: usize,
-    /// How many of them are in this service's pools.
+    /// Number of these replicas in this service's pools.
     pub adopted: usize,
     /// Other regions that say they hold its replicas.
     pub held_by: Vec<String>,
-    /// Its pools, as far as this region has them too.
+    /// Pools that both regions have.
     pub pools: Vec<PeerPoolView>,
 }
 
@@ -76,15 +76,15 @@ pub struct PeerPoolView {
     pub pool: String,
     /// Whether requests are forwarded there: `available`, or why not.
     pub availability: String,
-    /// What it said of this pool last.
+    /// Last report of this pool.
     pub said: Option<RegionPoolView>,
     /// Requests sent there since the start.
     pub forwarded: u64,
-    /// Of these, those that came back.
+    /// Number of forwarded requests that returned.
     pub returned: u64,
     /// Requests sent there and not finished.
     pub in_flight: u32,
-    /// How many of its replicas of this model are adopted here.
+    /// Number of its replicas of this model that are adopted here.
     pub adopted: usize,
 }
 
@@ -99,7 +99,7 @@ pub struct SiblingView {
     pub why: Option<String>,
     /// Round trip.
     pub round_trip_ms: Option<f64>,
-    /// How long ago its last heartbeat was asked for.
+    /// Age of the last heartbeat.
     pub heartbeat_age_ms: Option<u64>,
     /// Requests that wait there.
     pub queue: u32,

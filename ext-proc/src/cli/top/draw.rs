@@ -24,7 +24,7 @@ const POOL_HEADER: [&str; 9] = [
     "HIT RATIO",
 ];
 
-/// What a terminal line can hold of a pool.
+/// Summary of a pool in one terminal line.
 fn pool_row(window: &Window, pool: &PoolView) -> [String; 9] {
     let rates = window.rates(pool);
     [

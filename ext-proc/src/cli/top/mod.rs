@@ -16,14 +16,14 @@ use super::client::{AdminClient, Connection};
 use super::output;
 use snapshot::{Snapshot, Window};
 
-/// How long a key waits at most before it is noticed.
+/// Longest time until a key press takes effect.
 const KEY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(super) struct Top {
     #[command(flatten)]
     connection: Connection,
-    /// How often to ask, in milliseconds.
+    /// Refresh interval, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     interval_ms: u64,
     /// Print the state once, as plain text, and stop.
@@ -50,7 +50,7 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keeps the window up to date until nobody looks at it.
+/// Keeps the window up to date until the receiver is dropped.
 async fn ask(client: AdminClient, interval: Duration, sender: watch::Sender<Window>) {
     while !sender.is_closed() {
         tokio::time::sleep(interval).await;
@@ -59,7 +59,7 @@ async fn ask(client: AdminClient, interval: Duration, sender: watch::Sender<Wind
     }
 }
 
-/// Draws until somebody presses `q`.
+/// Draws until the user presses `q`.
 fn show(window: &watch::Receiver<Window>) -> std::io::Result<()> {
     let mut terminal = ratatui::init();
     let result = loop {

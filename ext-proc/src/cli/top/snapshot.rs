@@ -39,7 +39,7 @@ pub(super) struct Window {
     pub(super) problem: Option<String>,
 }
 
-/// What a pool did lately.
+/// Rates of a pool over the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rates {
     /// Requests dispatched a second.
@@ -74,7 +74,7 @@ impl Window {
         }
     }
 
-    /// What `pool` did over the window; since the service's start where there is only one snapshot.
+    /// Rates of `pool` over the window, or since the service's start with a single snapshot.
     pub(super) fn rates(&self, pool: &PoolView) -> Rates {
         let none = CountersView::default();
         let (since, before) = match self.before.front() {

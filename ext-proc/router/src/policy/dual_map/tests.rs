@@ -106,7 +106,7 @@ impl Pool {
             .collect()
     }
 
-    /// Asks and is answered at once; by whom.
+    /// Sends a request, finishes it at once, and returns its replica.
     fn answered_by(&mut self, blocks: &[u64]) -> u32 {
         let id = self.ask(blocks);
         let sent = self.sent();

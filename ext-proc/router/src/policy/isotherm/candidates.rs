@@ -89,7 +89,7 @@ impl LeastLoaded {
         }
     }
 
-    /// The replicas by load; behind those that were entered, placeholders.
+    /// Replicas by load, followed by placeholders.
     fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.0.iter().map(|rank| rank.slot())
     }

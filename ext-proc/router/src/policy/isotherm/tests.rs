@@ -18,7 +18,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// As many as are looked at among those that have equally much, and among those with least to do.
+/// Candidates that the policy looks at, among equal matches and among the least loaded replicas.
 const REPLICAS: u32 = 4;
 
 /// What happens to one of the replicas.
