@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-/// How long an idle connection is kept: longer than any interval between probes of a live replica.
+/// Time that an idle connection is kept: longer than any interval between probes of a live replica.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// An HTTP client; clones share their connections.

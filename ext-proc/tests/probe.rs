@@ -21,12 +21,12 @@ use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;
 
-struct Probed {
+struct ProbedReplica {
     pool_registry: PoolRegistry,
     registry: Registry,
 }
 
-impl Probed {
+impl ProbedReplica {
     fn start(options: &str) -> Self {
         let config = config::parse(&format!("pools: [{{{options}}}]")).unwrap();
         let mut registry = Registry::default();
@@ -69,7 +69,7 @@ const FAST: &str = "probe: {interval_ms: 20, timeout_ms: 200, stale_after_ms: 60
 #[tokio::test]
 async fn a_replica_gets_requests_after_its_first_good_probe() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let probed = Probed::start(FAST);
+    let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     assert_eq!(probed.availability(engine.addr), Availability::NeverProbed);
     wait_until("the replica is available", || {
@@ -91,7 +91,8 @@ async fn a_hanging_replica_does_not_delay_the_news_of_another() {
         FakeEngine::start(vllm(0)).await,
         FakeEngine::start(FakeResponse::Hang).await,
     );
-    let probed = Probed::start("probe: {interval_ms: 20, timeout_ms: 5000, stale_after_ms: 60000}");
+    let probed =
+        ProbedReplica::start("probe: {interval_ms: 20, timeout_ms: 5000, stale_after_ms: 60000}");
     probed.pool().add_replica(hanging.addr).unwrap();
     probed.pool().add_replica(good.addr).unwrap();
     let start = Instant::now();
@@ -108,7 +109,7 @@ async fn a_hanging_replica_does_not_delay_the_news_of_another() {
 #[tokio::test]
 async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let probed = Probed::start(FAST);
+    let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     for bad in [
         FakeResponse::Status(500),
@@ -145,7 +146,7 @@ async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
 #[tokio::test]
 async fn what_waits_at_a_replica_is_seen() {
     let engine = FakeEngine::start(vllm(3)).await;
-    let probed = Probed::start(FAST);
+    let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("pending", || {
         probed.availability(engine.addr) == Availability::Pending
@@ -166,7 +167,7 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
         page.into(),
     ))
     .await;
-    let probed = Probed::start(FAST);
+    let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("one waits", || {
         probed
@@ -191,7 +192,7 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
 #[tokio::test]
 async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let probed = Probed::start(&format!("engine: sglang, {FAST}"));
+    let probed = ProbedReplica::start(&format!("engine: sglang, {FAST}"));
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("left out", || {
         probed.availability(engine.addr) == Availability::ProbeFailed
@@ -202,7 +203,7 @@ async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
 #[tokio::test]
 async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it() {
     let engine = FakeEngine::start(FakeResponse::Status(500)).await;
-    let probed = Probed::start(FAST);
+    let probed = ProbedReplica::start(FAST);
     let pool = probed.pool();
     pool.add_replica(engine.addr).unwrap();
     wait_until("some probes", || engine.request_count() >= 3).await;
@@ -222,7 +223,7 @@ async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it()
 #[tokio::test]
 async fn a_reload_changes_how_replicas_are_probed() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let probed = Probed::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
+    let probed = ProbedReplica::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("the first probe", || engine.request_count() == 1).await;
     let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();

@@ -64,7 +64,7 @@ impl Regions {
         if let Some(successors) = next {
             self.successors_published_at = self.now;
             let record = RegionRecord {
-                successors: successors,
+                successors,
                 ..RegionRecord::clone(&self.own)
             };
             self.store_own_record(record);

@@ -173,7 +173,7 @@ mod tests {
         successors.order.reverse();
         successors.previous = Some(successors.order.clone());
         let written = RegionRecord {
-            successors: successors,
+            successors,
             ..RegionRecord::clone(follower.own_record())
         };
         handle(&mut follower, Event::RecordLeadership { is_leader: false });

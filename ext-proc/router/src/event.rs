@@ -32,7 +32,7 @@ pub enum Tier {
     NonInteractive,
 }
 
-/// Which regions may serve a request.
+/// Regions that may serve a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// This region only.

@@ -21,7 +21,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// One of several independent rings.
+    /// Seed of one of several independent rings.
     pub(crate) const fn numbered(which: u64) -> Self {
         Self {
             places: BTreeSet::new(),

@@ -1,4 +1,4 @@
-//! What every policy owes, whatever it prefers: run over all policies and all pushing modes.
+//! Invariants of every policy, under every push rule.
 
 mod support;
 

@@ -6,7 +6,7 @@ use support::world::{HEARTBEAT_MS, Outcome, Shape, TAU, WAY_MS, World};
 
 const SERVICE_MS: u64 = 2_000;
 
-/// So many requests at a time, on replicas of ten.
+/// Requests that a region's replicas hold, ten each.
 const fn of(slots: u32) -> Shape {
     Shape {
         replicas: slots / 10,
@@ -92,11 +92,11 @@ fn full_regions_keep_their_requests() {
 
 #[test]
 fn a_misbehaving_peer_costs_a_few_detours_and_no_request() {
-    let liar = Shape {
+    let misbehaving = Shape {
         lies: true,
         ..of(30)
     };
-    let outcome = run(&[of(30), liar, of(30)], &[750, 0, 0], 30_000);
+    let outcome = run(&[of(30), misbehaving, of(30)], &[750, 0, 0], 30_000);
     println!("{outcome:?}");
     assert_eq!(outcome.rejected, 0);
     assert_eq!(outcome.answered, 750);

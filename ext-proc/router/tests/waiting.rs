@@ -1,4 +1,4 @@
-//! Those who wait: how long, how many, and what they are told.
+//! Waiting requests: how long, how many, and how they are answered.
 
 mod support;
 

@@ -22,7 +22,7 @@ fn send(script: &mut Script, id: u64, blocks: &[u64]) -> (u32, Reason) {
     (decision.replica.0, decision.reason)
 }
 
-/// The same, and it is answered at once.
+/// Dispatches a request and finishes it at once.
 fn serve(script: &mut Script, id: u64, blocks: &[u64]) -> (u32, Reason) {
     let sent = send(script, id, blocks);
     script.finish(id);
@@ -34,7 +34,7 @@ fn long(name: u64, blocks: u64) -> Vec<u64> {
     (0..blocks).map(|i| 1_000_000 + 10_000 * name + i).collect()
 }
 
-/// One that goes on after the first `kept` blocks of that one.
+/// A request that continues the first `kept` blocks of another one.
 fn grown(name: u64, kept: u64, with: u64, blocks: u64) -> Vec<u64> {
     let mut both = long(name, kept);
     both.extend(long(with, blocks));

@@ -16,9 +16,9 @@ const TOKEN_BYTES_MAX: usize = 4096;
 
 /// Proof that the request carried the token.
 #[derive(Debug)]
-pub(super) struct Authorized(());
+pub(super) struct Authorization(());
 
-impl FromRequestParts<Arc<Admin>> for Authorized {
+impl FromRequestParts<Arc<Admin>> for Authorization {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, ApiError> {

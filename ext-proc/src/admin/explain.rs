@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
-use super::{Shared, view};
+use super::{AdminState, view};
 use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
@@ -36,9 +36,9 @@ const TURNS_MAX: usize = 2;
 static TURNS: Semaphore = Semaphore::const_new(TURNS_MAX);
 
 pub(super) async fn explain(
-    State(admin): Shared,
+    State(admin): AdminState,
     request: Request,
-) -> Result<Json<view::Explained>, ApiError> {
+) -> Result<Json<view::ExplainResponse>, ApiError> {
     // The semaphore is never closed.
     let _turn = TURNS.acquire().await;
     let body = Bytes::from_request(request, &()).await?;
@@ -165,8 +165,8 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&header.raw_value).into_owned())
 }
 
-fn without_pool(request: view::RequestView, what: String) -> view::Explained {
-    view::Explained {
+fn without_pool(request: view::RequestView, what: String) -> view::ExplainResponse {
+    view::ExplainResponse {
         request,
         outcome: view::OutcomeView::NoPool { what },
         pool: None,
@@ -176,7 +176,11 @@ fn without_pool(request: view::RequestView, what: String) -> view::Explained {
     }
 }
 
-fn in_pool(request: view::RequestView, pool: &Pool, explanation: &Explanation) -> view::Explained {
+fn in_pool(
+    request: view::RequestView,
+    pool: &Pool,
+    explanation: &Explanation,
+) -> view::ExplainResponse {
     let name = |id| {
         let mut candidates = explanation.candidates.iter();
         let found = candidates.find(|candidate| candidate.replica == id);
@@ -211,7 +215,7 @@ fn in_pool(request: view::RequestView, pool: &Pool, explanation: &Explanation) -
         .map(|candidate| view_of(candidate, total))
         .collect();
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
-    view::Explained {
+    view::ExplainResponse {
         request,
         outcome,
         pool: Some(pool.name().to_string()),

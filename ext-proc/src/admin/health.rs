@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 
-use super::{Shared, view};
+use super::{AdminState, view};
 use crate::pool::PoolRegistry;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -13,7 +13,7 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-pub(super) async fn ready(State(admin): Shared) -> Response {
+pub(super) async fn ready(State(admin): AdminState) -> Response {
     let ready = *admin.serving.borrow();
     let why = (!ready).then(|| {
         unknown(&admin.pool_registry).unwrap_or_else(|| "the service starts or stops".into())
@@ -40,7 +40,7 @@ fn unknown(pool_registry: &PoolRegistry) -> Option<String> {
     })
 }
 
-pub(super) async fn metrics(State(admin): Shared) -> Response {
+pub(super) async fn metrics(State(admin): AdminState) -> Response {
     let mut page = String::new();
     match prometheus_client::encoding::text::encode(&mut page, &admin.registry) {
         Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], page).into_response(),

@@ -47,7 +47,7 @@ use tokio::sync::watch;
 use crate::config::Reloader;
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
-use auth::Authorized;
+use auth::Authorization;
 use error::ApiError;
 
 /// The largest request that changes something, in bytes.
@@ -103,11 +103,14 @@ impl Admin {
     }
 }
 
-type Shared = State<Arc<Admin>>;
+type AdminState = State<Arc<Admin>>;
 
-async fn reload(_: Authorized, State(admin): Shared) -> Result<Json<view::Reloaded>, ApiError> {
+async fn reload(
+    _: Authorization,
+    State(admin): AdminState,
+) -> Result<Json<view::ReloadResponse>, ApiError> {
     let reloaded = admin.reloader.reload("admin interface").await?;
-    Ok(Json(view::Reloaded {
+    Ok(Json(view::ReloadResponse {
         changed: reloaded.changed,
         restart_needed_for: reloaded
             .restart_needed_for

@@ -9,7 +9,7 @@ use isotherm_router::{Push, Stats};
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::{Shared, view};
+use super::{AdminState, view};
 use crate::pool::{Pool, PoolRegistry};
 
 /// The query that names a pool.
@@ -19,7 +19,7 @@ pub(super) struct PoolQuery {
     pub(super) pool: Option<String>,
 }
 
-pub(super) async fn list(State(admin): Shared) -> Json<Vec<view::PoolView>> {
+pub(super) async fn list(State(admin): AdminState) -> Json<Vec<view::PoolView>> {
     let pools = admin.pool_registry.pools();
     Json(pools.iter().map(|pool| view_of(pool)).collect())
 }

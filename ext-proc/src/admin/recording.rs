@@ -16,10 +16,10 @@ use axum::response::{IntoResponse, Json, Response};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::auth::Authorized;
+use super::auth::Authorization;
 use super::error::ApiError;
-use super::server::{Held, Open};
-use super::{Shared, pools, view};
+use super::server::{ConnectionHold, Open};
+use super::{AdminState, pools, view};
 use crate::config::Config;
 use crate::recorder::RecordReader;
 use crate::recorder::event::{EndReason, RecordingEvent, RecordingSummary};
@@ -39,8 +39,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const NDJSON: &str = "application/x-ndjson";
 
 pub(super) async fn record(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     Extension(open): Extension<Open>,
     new: Result<Json<view::NewRecording>, JsonRejection>,
 ) -> Result<Response, ApiError> {
@@ -118,7 +118,7 @@ struct Answer {
     config: watch::Receiver<Arc<Config>>,
     recorded: u64,
     bytes: u64,
-    _open: Held,
+    _open: ConnectionHold,
 }
 
 impl Answer {

@@ -9,28 +9,28 @@ use axum::response::Json;
 use isotherm_regions::AdoptionBlocker;
 use isotherm_router::{PeerId, PeerReport, PeerStatus};
 
-use super::auth::Authorized;
+use super::auth::Authorization;
 use super::error::ApiError;
-use super::{Admin, Shared, view};
+use super::{Admin, AdminState, view};
 use crate::pool::{Member, Pool, PoolRegistry};
 use crate::regions::{PeerState, RegionsHandle, RegionsStatus, SiblingState};
 
-pub(super) async fn show(State(admin): Shared) -> Json<view::RegionsView> {
+pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
     let status = admin.regions.as_ref().map(RegionsHandle::status);
     Json(view_of(&admin.pool_registry, status.as_ref()))
 }
 
 pub(super) async fn lost(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     declare(&admin, &name, true)
 }
 
 pub(super) async fn not_lost(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     declare(&admin, &name, false)
@@ -55,7 +55,7 @@ fn view_of(pool_registry: &PoolRegistry, status: Option<&RegionsStatus>) -> view
             ..view::RegionsView::default()
         };
     };
-    let seen: Vec<_> = pools.iter().map(|pool| Seen::from(pool)).collect();
+    let seen: Vec<_> = pools.iter().map(|pool| PoolPeers::from(pool)).collect();
     view::RegionsView {
         name: Some(status.name.clone()),
         gateway: status.has_gateway,
@@ -86,13 +86,13 @@ fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
 }
 
 /// A pool's view of its peers, read under one lock.
-struct Seen<'a> {
+struct PoolPeers<'a> {
     pool: &'a Pool,
     peers: Vec<PeerStatus>,
     members: Arc<Vec<Member>>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> PoolPeers<'a> {
     fn from(pool: &'a Pool) -> Self {
         Self {
             pool,
@@ -117,7 +117,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn peer_of(peer: &PeerState, pools: &[Seen<'_>]) -> view::PeerView {
+fn peer_of(peer: &PeerState, pools: &[PoolPeers<'_>]) -> view::PeerView {
     view::PeerView {
         name: peer.name.clone(),
         cluster: peer.cluster.clone(),

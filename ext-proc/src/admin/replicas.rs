@@ -10,16 +10,16 @@ use axum::http::StatusCode;
 use axum::response::Json;
 use isotherm_router::{ReplicaId, ReplicaStatus, Time};
 
-use super::auth::Authorized;
+use super::auth::Authorization;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
-use super::{Shared, view};
+use super::{AdminState, view};
 use crate::pool::{Member, Pool};
 
 type PoolOf = Result<Query<PoolQuery>, QueryRejection>;
 
 pub(super) async fn list(
-    State(admin): Shared,
+    State(admin): AdminState,
     query: PoolOf,
 ) -> Result<Json<Vec<view::ReplicaView>>, ApiError> {
     let Query(query) = query?;
@@ -40,8 +40,8 @@ pub(super) async fn list(
 }
 
 pub(super) async fn add(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     body: Result<Json<view::NewReplica>, JsonRejection>,
 ) -> Result<StatusCode, ApiError> {
     let Json(new) = body?;
@@ -55,8 +55,8 @@ pub(super) async fn add(
 }
 
 pub(super) async fn remove(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     Path(address): Path<String>,
     query: PoolOf,
 ) -> Result<StatusCode, ApiError> {
@@ -68,8 +68,8 @@ pub(super) async fn remove(
 }
 
 pub(super) async fn drain(
-    _: Authorized,
-    State(admin): Shared,
+    _: Authorization,
+    State(admin): AdminState,
     Path(address): Path<String>,
     query: PoolOf,
 ) -> Result<StatusCode, ApiError> {

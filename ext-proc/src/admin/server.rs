@@ -51,12 +51,12 @@ pub(super) struct Open(Arc<AtomicUsize>);
 
 /// See [`Open`].
 #[derive(Debug)]
-pub(super) struct Held(Open);
+pub(super) struct ConnectionHold(Open);
 
 impl Open {
-    pub(super) fn hold(&self) -> Held {
+    pub(super) fn hold(&self) -> ConnectionHold {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Held(self.clone())
+        ConnectionHold(self.clone())
     }
 
     /// Until the connection has lasted long enough.
@@ -75,7 +75,7 @@ impl Open {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionHold {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::client::{AdminClient, Connection};
 use super::output;
 use super::table::{self, or_dash, percent};
-use crate::admin::view::{ExplainRequest, Explained, OutcomeView};
+use crate::admin::view::{ExplainRequest, ExplainResponse, OutcomeView};
 
 /// The largest body that is read, in bytes.
 const BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -55,7 +55,7 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
         body: Some(to_raw_value(&body)?),
         filter,
     };
-    let explained: Explained = client.post("/api/explain", &request).await?;
+    let explained: ExplainResponse = client.post("/api/explain", &request).await?;
     output::print(&render(&explained))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -88,7 +88,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn render(explained: &Explained) -> String {
+fn render(explained: &ExplainResponse) -> String {
     let request = &explained.request;
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -122,7 +122,7 @@ fn render(explained: &Explained) -> String {
 }
 
 /// Every replica as a row.
-fn replicas(explained: &Explained) -> String {
+fn replicas(explained: &ExplainResponse) -> String {
     let chosen = match &explained.outcome {
         OutcomeView::Dispatch { replica, .. } => Some(replica),
         OutcomeView::Wait { replica, .. } => replica.as_ref(),
@@ -160,7 +160,7 @@ fn replicas(explained: &Explained) -> String {
 }
 
 /// Every other region as a row.
-fn regions(explained: &Explained) -> String {
+fn regions(explained: &ExplainResponse) -> String {
     let chosen = match &explained.outcome {
         OutcomeView::Forward { region, .. } => Some(region),
         OutcomeView::Dispatch { .. }
@@ -223,7 +223,7 @@ mod tests {
             pending: None,
             availability: state.into(),
         };
-        let explained = Explained {
+        let explained = ExplainResponse {
             request: RequestView {
                 model: Some("llama".into()),
                 prompt_bytes: 1024,
@@ -262,7 +262,7 @@ mod tests {
             estimated_ttft_ms: Some(160),
             availability: state.into(),
         };
-        let explained = Explained {
+        let explained = ExplainResponse {
             request: RequestView::default(),
             outcome: OutcomeView::Forward {
                 region: "eu".into(),

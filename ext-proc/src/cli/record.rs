@@ -1,7 +1,7 @@
 //! `isotherm record`.
 //!
 //! Requests arrive in the order in which they end, and a trace is in the order in which they came; and how long a token
-//! is shows at the end. So what arrives goes into a file beside the trace first, with its places kept in memory, and is
+//! is shows at the end. So what arrives goes into a file beside the trace first, with its positions kept in memory, and is
 //! read back from there in order. What is there when the service goes away, or at Ctrl-C, becomes a trace all the same.
 
 use std::fs::{self, File};
@@ -79,7 +79,7 @@ async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<
         let frame = tokio::select! {
             frame = answer.frame() => frame,
             _ = progress.tick() => {
-                eprintln!("{} requests", tape.places.len());
+                eprintln!("{} requests", tape.positions.len());
                 continue;
             }
         };
@@ -108,12 +108,12 @@ struct Tape {
     path: PathBuf,
     file: BufWriter<File>,
     length: u64,
-    places: Vec<Place>,
+    positions: Vec<RequestPosition>,
     totals: Totals,
 }
 
 /// Where a request is: when it came, in milliseconds, and where it stands in the file, in bytes.
-struct Place {
+struct RequestPosition {
     at_ms: u64,
     start: u64,
     length: usize,
@@ -142,7 +142,7 @@ impl Tape {
             path,
             file: BufWriter::new(file),
             length: 0,
-            places: Vec::new(),
+            positions: Vec::new(),
             totals: Totals::default(),
         })
     }
@@ -151,7 +151,7 @@ impl Tape {
         let line = serde_json::to_vec(recorded)?;
         let wrong = || format!("cannot write {}", self.path.display());
         self.file.write_all(&line).with_context(wrong)?;
-        self.places.push(Place {
+        self.positions.push(RequestPosition {
             at_ms: recorded.at_ms,
             start: self.length,
             length: line.len(),
@@ -164,17 +164,17 @@ impl Tape {
     /// Writes the trace.
     fn write(&mut self, output: &Path) -> anyhow::Result<Written> {
         self.file.flush()?;
-        self.places.sort_by_key(|place| place.at_ms);
+        self.positions.sort_by_key(|place| place.at_ms);
         let trace = File::create(output);
         let trace = trace.with_context(|| format!("cannot write {}", output.display()))?;
         let mut trace = BufWriter::new(trace);
         let mut assembler = TraceBuilder::new(self.totals);
         let mut written = Written {
-            lines: self.places.len(),
+            lines: self.positions.len(),
             estimated: 0,
             token_bytes: self.totals.token_bytes(),
         };
-        for place in &self.places {
+        for place in &self.positions {
             let mut line = vec![0; place.length];
             self.file.get_ref().read_exact_at(&mut line, place.start)?;
             let line = assembler.line(&serde_json::from_slice(&line)?);

@@ -1,9 +1,10 @@
 //! The effects of the core.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isotherm_regions::{Effect, RegionName};
-use isotherm_router::{PeerId, PeerReport};
+use isotherm_router::{PeerId, PeerReport, Time};
 use tokio::task::JoinSet;
 
 use super::driver::RegionsDriver;
@@ -20,6 +21,27 @@ impl RegionsDriver {
         }
     }
 
+    /// Hands each pool the peer's report of it; a pool without a report loses the peer.
+    fn update_peer(
+        &self,
+        peer: PeerId,
+        pools: &[(Arc<str>, PeerReport)],
+        as_of: Time,
+        round_trip: Duration,
+    ) {
+        let table = self.pool_registry().table();
+        let reports: Vec<(&Arc<Pool>, PeerReport)> = pools
+            .iter()
+            .filter_map(|(model, report)| Some((pool_of(&table, model)?, *report)))
+            .collect();
+        for pool in table.pools() {
+            match reports.iter().find(|(of, _)| Arc::ptr_eq(of, pool)) {
+                Some((_, report)) => pool.peer_reported(peer, *report, as_of, round_trip),
+                None => pool.peer_lost(peer),
+            }
+        }
+    }
+
     pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
             Effect::Ping { peer, ping } => core.links.send_to_peer(peer, &Message::Ping(ping)),
@@ -29,19 +51,7 @@ impl RegionsDriver {
                 pools,
                 as_of,
                 round_trip,
-            } => {
-                let table = self.pool_registry().table();
-                let reports: Vec<(&Arc<Pool>, PeerReport)> = pools
-                    .iter()
-                    .filter_map(|(model, report)| Some((pool_of(&table, model)?, *report)))
-                    .collect();
-                for pool in table.pools() {
-                    match reports.iter().find(|(of, _)| Arc::ptr_eq(of, pool)) {
-                        Some((_, report)) => pool.peer_reported(peer, *report, as_of, round_trip),
-                        None => pool.peer_lost(peer),
-                    }
-                }
-            }
+            } => self.update_peer(peer, &pools, as_of, round_trip),
             Effect::MarkPeerLost { peer } => {
                 tracing::warn!(
                     region = core.name_of(peer),

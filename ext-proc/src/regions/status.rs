@@ -105,7 +105,7 @@ pub enum LinkState {
     Up,
     /// The link is down, with a reason such as "connection refused". The service keeps dialling.
     Unreachable(String),
-    /// The other end runs and must not be used, with a reason such as "its certificate is not for eu.isotherm".
+    /// Far end runs and must not be used, with a reason such as "its certificate is not for eu.isotherm".
     Refused(String),
 }
 

@@ -38,11 +38,11 @@ pub struct Node {
     /// Further options of the section `region`.
     options: String,
     pub engines: Vec<FakeEngine>,
-    running: Option<Running>,
+    running: Option<RunningNode>,
 }
 
 /// A service that runs.
-struct Running {
+struct RunningNode {
     runtime: Runtime,
     pool_registry: Arc<PoolRegistry>,
     handle: RegionsHandle,
@@ -133,7 +133,7 @@ impl Node {
             end.send(())
         });
         let (pool_registry, handle, links, grpc) = is_ready.recv_timeout(WAIT_MAX).unwrap();
-        self.running = Some(Running {
+        self.running = Some(RunningNode {
             runtime,
             pool_registry,
             handle,
@@ -284,7 +284,7 @@ impl Node {
         self.pool().submit(&RouteRequest { scope, ..ask })
     }
 
-    fn running(&self) -> &Running {
+    fn running(&self) -> &RunningNode {
         self.running.as_ref().expect("it runs")
     }
 }

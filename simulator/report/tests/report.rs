@@ -1,10 +1,5 @@
 //! A report in every format.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "the helpers of a test may stop it as the test itself may"
-)]
-
 use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
 use isotherm_report::{Cell, Conclusion, Format, Report, RunFacts, Section, Table};
 

@@ -1,5 +1,10 @@
 //! Generated code: what is checked in is what the `.proto` files generate.
 
+#![expect(
+    clippy::expect_used,
+    reason = "a test: code that cannot be generated fails it"
+)]
+
 use std::fs;
 use std::path::Path;
 

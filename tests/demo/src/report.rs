@@ -99,6 +99,9 @@ impl Run {
     }
 }
 
+/// A figure of a run.
+type Figure = fn(&Run) -> f64;
+
 impl Comparison {
     /// Compares the first run with round robin; `None` without such a pair.
     fn gain(&self) -> Option<Conclusion> {
@@ -165,7 +168,7 @@ impl Comparison {
         &self,
         title: &str,
         caption: &str,
-        groups: &[(&str, fn(&Run) -> f64)],
+        groups: &[(&str, Figure)],
         format: fn(f64) -> String,
     ) -> Chart {
         let bar = |value| Bar {

@@ -212,11 +212,7 @@ impl PrefixIndex {
     ) -> NodeId {
         let start = matched.node.unwrap_or(NONE);
         let (mut last, mut added, mut held) = (start, 0, 0);
-        let mut end = matched
-            .depth
-            .checked_sub(1)
-            .and_then(|at| blocks.get(at))
-            .map_or(0, |block| block.end_bytes);
+        let mut end = end_of(blocks, matched.depth);
         // Every new node but the last one has one child; the last one is corrected below.
         let entry = Entry {
             stamp,
@@ -292,6 +288,12 @@ impl PrefixIndex {
             self.order.push(slot, stamp, id, &self.nodes);
         }
     }
+}
+
+/// Prompt length up to the end of the first `depth` blocks, in bytes.
+fn end_of(blocks: &[BlockHash], depth: usize) -> u32 {
+    let last = depth.checked_sub(1).and_then(|at| blocks.get(at));
+    last.map_or(0, |block| block.end_bytes)
 }
 
 fn span_units(bytes: u32) -> u16 {

@@ -36,7 +36,7 @@ use crate::replica::{LoadKey, Replicas};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request, Time};
 
-/// How many queued requests are considered for one freed replica. When more than these wait for another one, the oldest
+/// Queued requests that are considered for one freed replica. When more than these wait for another one, the oldest
 /// has to take it.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
 
@@ -55,13 +55,13 @@ pub(crate) struct View<'a> {
     /// The replicas to choose from: available, and allowed for this request. Never empty, except in events.
     pub(crate) candidates: &'a ReplicaSet,
     pub(crate) queue: &'a Queue,
-    /// How long a replica is busy with a request, in seconds; `None` before one has ended.
+    /// Time that a request occupies a replica, in seconds; `None` before one has ended.
     pub(crate) service_s: Option<f64>,
     /// The SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
-    /// How long the request has waited, in seconds.
+    /// Wait of the request so far, in seconds.
     pub(crate) waited_s: f64,
-    /// How long the request has waited for a particular replica while others were free, in seconds.
+    /// Wait of the request for a particular replica while others were free, in seconds.
     pub(crate) delayed_s: f64,
     /// The answers that engines keep in their caches.
     pub(crate) answers: &'a Answers,
@@ -113,7 +113,7 @@ pub(crate) enum NextRequest {
 /// The rules that the router applies on behalf of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyRules {
-    /// How often a queued request may be overtaken on its way to a replica that could have served it.
+    /// Overtake limit of a queued request on its way to a replica that could have served it.
     pub(crate) max_overtakes: u32,
     /// Whether requests past the SLO come behind the others, and may be overtaken without bound. Under overload the
     /// requests in front are then served in time.

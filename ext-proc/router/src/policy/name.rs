@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Which policy.
+/// Name of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyName {
     /// The least expected cost to all, chosen as late as possible.
@@ -46,7 +46,7 @@ impl PolicyName {
         Self::PowerOfTwo,
     ];
 
-    /// Its name, as configurations and reports spell it.
+    /// Name in configurations and reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl FromStr for PolicyName {
     }
 }
 
-/// How much of a wrong name an error repeats, in characters.
+/// Characters of a wrong name that an error repeats.
 const UNKNOWN_CHARS_MAX: usize = 64;
 
 /// There is no policy of this name.

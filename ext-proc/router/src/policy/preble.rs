@@ -65,7 +65,7 @@ fn is_most(request: &Request, matched: &PrefixMatch) -> bool {
     request.fingerprint.share_at(matched.depth) > MATCH_ABOVE
 }
 
-/// How long a replica would compute prompts if it had this one too, in seconds.
+/// Time that a replica would compute prompts with this one added, in seconds.
 fn work_s(view: &View<'_>, replica: ReplicaIndex, tokens: f64) -> f64 {
     let waiting = view.replicas.pending_prefill_tokens(replica, view.now);
     view.replicas.prefill_s(replica, waiting + tokens)

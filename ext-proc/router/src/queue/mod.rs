@@ -17,7 +17,7 @@ use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Request, RequestId, Time};
 
-/// How often a queued request may be overtaken on a replica that could have served it, unless the policy allows more.
+/// Default overtake limit of a queued request on a replica that could have served it, unless the policy allows more.
 pub(crate) const OVERTAKES_MAX: u32 = 64;
 
 /// A request's position in the order of arrival.
@@ -32,7 +32,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) arrived: Time,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
-    /// How many later requests went first.
+    /// Number of later requests that were dispatched first.
     pub(crate) overtaken: u32,
     /// The replicas that may serve the request, where the gateway restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
@@ -45,7 +45,7 @@ pub(crate) struct QueuedRequest {
 }
 
 /// The peers that a request has returned from, in order of id.
-type Tried = SmallVec<[PeerId; 2]>;
+type TriedPeers = SmallVec<[PeerId; 2]>;
 
 /// The queue of a pool.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(crate) struct Queue {
     /// The requests that must not be overtaken any more.
     at_overtake_limit: BTreeSet<QueueSeq>,
     /// The requests that may be forwarded, by the peers that they have returned from.
-    forwardable: BTreeMap<Tried, BTreeSet<QueueSeq>>,
+    forwardable: BTreeMap<TriedPeers, BTreeSet<QueueSeq>>,
     /// The number of requests that wait for each replica in particular.
     preferred_counts: BTreeMap<ReplicaIndex, usize>,
     /// The first request that is not past the SLO; those in front of it come last.
@@ -352,8 +352,8 @@ impl Queue {
 }
 
 /// The peers that a request has returned from, if it may be forwarded.
-fn tried_of(request: &Request) -> Option<Tried> {
-    let mut tried = Tried::from_slice(request.tried()?);
+fn tried_of(request: &Request) -> Option<TriedPeers> {
+    let mut tried = TriedPeers::from_slice(request.tried()?);
     tried.sort_unstable();
     tried.dedup();
     Some(tried)

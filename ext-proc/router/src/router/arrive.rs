@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::Router;
-use super::decide::Routing;
+use super::decide::RoutingDecision;
 use crate::policy::{Dispatch, LOOKED_AT_MAX, PolicyEvent};
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::{Request, RequestId};
@@ -16,16 +16,16 @@ impl Router {
         self.counters.arrived += 1;
         let mut queued = self.received(request);
         let mut routing = self.decide_at_once(&queued, self.availables());
-        if let Routing::Dispatch(dispatch) = routing {
+        if let RoutingDecision::Dispatch(dispatch) = routing {
             routing = self.serve_overtaken_first(&queued, dispatch);
         }
-        if let Routing::Dispatch(_) | Routing::Wait(_) = routing {
+        if let RoutingDecision::Dispatch(_) | RoutingDecision::Wait(_) = routing {
             // The policy hears of the request afterwards, so that an explanation in advance is what happens.
             let view = self.pool.view(self.pool.replicas.available());
             let event = PolicyEvent::Arrival(&queued.request, &view);
             self.policy.on_event(event);
         }
-        if let Routing::Wait(preferred) = routing {
+        if let RoutingDecision::Wait(preferred) = routing {
             queued.preferred = preferred;
             queued.delayed_since = preferred.map(|_| self.pool.now);
             routing = self.decide_on_wait(&queued, preferred, self.availables());
@@ -33,17 +33,17 @@ impl Router {
         self.apply(queued, routing);
     }
 
-    fn apply(&mut self, queued: QueuedRequest, routing: Routing) {
+    fn apply(&mut self, queued: QueuedRequest, routing: RoutingDecision) {
         match routing {
-            Routing::Dispatch(dispatch) => self.dispatch(queued, dispatch),
-            Routing::Forward(target) => self.forward(queued, &target),
-            Routing::Reject(reason) => {
+            RoutingDecision::Dispatch(dispatch) => self.dispatch(queued, dispatch),
+            RoutingDecision::Forward(target) => self.forward(queued, &target),
+            RoutingDecision::Reject(reason) => {
                 if reason == crate::RejectReason::RegionFull {
                     self.counters.forwarded_in_rejected += 1;
                 }
                 self.reject(queued.request.id, reason);
             }
-            Routing::Wait(_) => {
+            RoutingDecision::Wait(_) => {
                 self.counters.queued += 1;
                 self.enqueue(queued);
             }
@@ -90,7 +90,7 @@ impl Router {
         &mut self,
         arriving: &QueuedRequest,
         mut dispatch: Dispatch,
-    ) -> Routing {
+    ) -> RoutingDecision {
         while self.pool.queue.len() > 0 {
             let max_overtakes = self.policy.rules().max_overtakes;
             let Some(seq) = self.entitled_before(dispatch, max_overtakes) else {
@@ -105,16 +105,16 @@ impl Router {
             let available = self.pool.replicas.available();
             let entitled = self.pool.queue.get(seq);
             let routing = entitled.map(|queued| self.route(queued, true, available));
-            let Some(Routing::Dispatch(entitled)) = routing else {
-                return Routing::Wait(None);
+            let Some(RoutingDecision::Dispatch(entitled)) = routing else {
+                return RoutingDecision::Wait(None);
             };
             self.dispatch_queued(seq, entitled);
             dispatch = match self.route(arriving, false, self.pool.replicas.available()) {
-                Routing::Dispatch(dispatch) => dispatch,
+                RoutingDecision::Dispatch(dispatch) => dispatch,
                 waiting => return waiting,
             };
         }
-        Routing::Dispatch(dispatch)
+        RoutingDecision::Dispatch(dispatch)
     }
 
     /// The queued request that must go to this replica first: one at the overtake limit, or the oldest when too many wait.

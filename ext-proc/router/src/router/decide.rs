@@ -12,7 +12,7 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, RejectReason, Request, Scope};
 
 /// The decision on a request.
-pub(super) enum Routing {
+pub(super) enum RoutingDecision {
     Dispatch(Dispatch),
     Forward(ForwardTarget),
     Reject(RejectReason),
@@ -36,20 +36,24 @@ impl Router {
     }
 
     /// Decides on a request as if it arrived.
-    pub(super) fn decide(&self, queued: &QueuedRequest, at: Availables<'_>) -> Routing {
+    pub(super) fn decide(&self, queued: &QueuedRequest, at: Availables<'_>) -> RoutingDecision {
         match self.decide_at_once(queued, at) {
-            Routing::Wait(preferred) => self.decide_on_wait(queued, preferred, at),
+            RoutingDecision::Wait(preferred) => self.decide_on_wait(queued, preferred, at),
             decided => decided,
         }
     }
 
     /// Decides on an arriving request before it would wait.
-    pub(super) fn decide_at_once(&self, queued: &QueuedRequest, at: Availables<'_>) -> Routing {
+    pub(super) fn decide_at_once(
+        &self,
+        queued: &QueuedRequest,
+        at: Availables<'_>,
+    ) -> RoutingDecision {
         if let Some(reason) = self.rejection(queued) {
-            return Routing::Reject(reason);
+            return RoutingDecision::Reject(reason);
         }
         if let Some(target) = self.find_warmer_peer(&queued.request, at) {
-            return Routing::Forward(target);
+            return RoutingDecision::Forward(target);
         }
         self.route(queued, false, at.replicas)
     }
@@ -60,18 +64,18 @@ impl Router {
         queued: &QueuedRequest,
         preferred: Option<ReplicaIndex>,
         at: Availables<'_>,
-    ) -> Routing {
+    ) -> RoutingDecision {
         let rejection = self.wait_rejection(queued);
         // A free replica that the policy did not select is better than a rejection.
         if rejection.is_some()
-            && let Routing::Dispatch(dispatch) = self.route(queued, true, at.replicas)
+            && let RoutingDecision::Dispatch(dispatch) = self.route(queued, true, at.replicas)
         {
-            return Routing::Dispatch(dispatch);
+            return RoutingDecision::Dispatch(dispatch);
         }
         if let Some(target) = self.find_peer(queued, self.pool.queue.len(), at) {
-            return Routing::Forward(target);
+            return RoutingDecision::Forward(target);
         }
-        rejection.map_or(Routing::Wait(preferred), Routing::Reject)
+        rejection.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Reject)
     }
 
     /// Routes a request to one of the available replicas that may serve it. A request that `must_go` does not wait for a
@@ -81,11 +85,11 @@ impl Router {
         queued: &QueuedRequest,
         must_go: bool,
         available: &ReplicaSet,
-    ) -> Routing {
+    ) -> RoutingDecision {
         let allowed = allowed(queued.pinned.as_deref(), available);
         let candidates = allowed.as_ref().unwrap_or(available);
         if candidates.is_empty() {
-            return Routing::Wait(None);
+            return RoutingDecision::Wait(None);
         }
         let now = self.pool.now;
         let since = queued.delayed_since.unwrap_or(now);
@@ -96,18 +100,18 @@ impl Router {
         };
         let preferred = match self.policy.select_replica(&queued.request, &view) {
             Some(Selection::Dispatch(dispatch)) if candidates.contains(dispatch.replica) => {
-                return Routing::Dispatch(dispatch);
+                return RoutingDecision::Dispatch(dispatch);
             }
             Some(Selection::WaitFor(replica)) => Some(replica),
             Some(Selection::Dispatch(_)) | None => None,
         };
         match least_loaded(&view, &[]).filter(|_| must_go) {
-            Some(replica) => Routing::Dispatch(Dispatch {
+            Some(replica) => RoutingDecision::Dispatch(Dispatch {
                 replica,
                 reason: Reason::LeastLoaded,
                 matched: None,
             }),
-            None => Routing::Wait(preferred),
+            None => RoutingDecision::Wait(preferred),
         }
     }
 

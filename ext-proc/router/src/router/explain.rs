@@ -1,7 +1,7 @@
 //! Explanations: the decision on a request, and the replicas and peers as they look to it, without any change.
 
 use super::Router;
-use super::decide::{Availables, Routing, allowed};
+use super::decide::{Availables, RoutingDecision, allowed};
 use crate::queue::QueueSeq;
 use crate::{Candidate, Choice, Explanation, Request, Time};
 
@@ -57,11 +57,11 @@ impl Router {
         }
     }
 
-    fn choice(&self, routing: Routing) -> Choice {
+    fn choice(&self, routing: RoutingDecision) -> Choice {
         let ahead = self.pool.queue.len();
         let id_of = |replica| self.pool.replicas.id_of(replica);
         match routing {
-            Routing::Dispatch(dispatch) => match id_of(dispatch.replica) {
+            RoutingDecision::Dispatch(dispatch) => match id_of(dispatch.replica) {
                 Some(replica) => Choice::Dispatch {
                     replica,
                     reason: dispatch.reason,
@@ -71,12 +71,12 @@ impl Router {
                     ahead,
                 },
             },
-            Routing::Forward(target) => Choice::Forward {
+            RoutingDecision::Forward(target) => Choice::Forward {
                 peer: target.peer,
                 reason: target.reason,
             },
-            Routing::Reject(reason) => Choice::Reject { reason },
-            Routing::Wait(preferred) => Choice::Wait {
+            RoutingDecision::Reject(reason) => Choice::Reject { reason },
+            RoutingDecision::Wait(preferred) => Choice::Wait {
                 replica: preferred.and_then(id_of),
                 ahead,
             },

@@ -296,7 +296,7 @@ impl Router {
     }
 }
 
-/// What the end of a response says about the replica.
+/// Verdict of a finished response on its replica.
 pub(super) const fn evidence_of(end: End) -> Evidence {
     match end {
         End::Answered => Evidence::Success,

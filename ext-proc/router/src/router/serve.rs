@@ -7,20 +7,20 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use super::Router;
-use super::decide::Routing;
+use super::decide::RoutingDecision;
 use crate::Time;
 use crate::policy::{DelayedRequests, LOOKED_AT_MAX, NextRequest};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
-/// How often free replicas are offered again to the requests that wait for a particular one.
+/// Interval at which free replicas are offered again to requests that wait for a particular one.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many free replicas each review offers.
+/// Free replicas that one review offers.
 const REVIEWED_MAX: usize = 16;
 
 /// The requests that a round of offers skips.
-type Skipped = SmallVec<[QueueSeq; 8]>;
+type SkippedRequests = SmallVec<[QueueSeq; 8]>;
 
 /// Reviews of free replicas that no request took.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Router {
         if self.next_review().is_some_and(|next| next <= self.pool.now) {
             freed = self.begin_review();
         }
-        let mut skipped = Skipped::new();
+        let mut skipped = SkippedRequests::new();
         loop {
             if self.pool.replicas.take_throttle_ended() {
                 // The last idle replica was sent a request, so the others take more again.
@@ -114,7 +114,7 @@ impl Router {
     }
 
     /// Offers a freed replica to the queued requests.
-    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut Skipped) -> OfferResult {
+    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut SkippedRequests) -> OfferResult {
         let at_limit = if skipped.len() >= LOOKED_AT_MAX {
             self.first_eligible(replica, &[])
         } else {
@@ -152,7 +152,7 @@ impl Router {
     fn select_request(
         &self,
         replica: ReplicaIndex,
-        skipped: &Skipped,
+        skipped: &SkippedRequests,
         delayed: &mut DelayedRequests,
     ) -> Option<NextRequest> {
         let view = self.pool.view(self.pool.replicas.available());
@@ -171,34 +171,36 @@ impl Router {
         &mut self,
         seq: QueueSeq,
         must_go: bool,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedRequests,
     ) -> OfferResult {
         match self.route_queued(seq, must_go) {
-            Some(Routing::Dispatch(dispatch)) => {
+            Some(RoutingDecision::Dispatch(dispatch)) => {
                 self.dispatch_queued(seq, dispatch);
                 OfferResult::Dispatched
             }
-            Some(Routing::Wait(preferred)) => {
+            Some(RoutingDecision::Wait(preferred)) => {
                 let now = self.pool.now;
                 self.pool.queue.set_preferred(seq, preferred, now);
                 skipped.push(seq);
                 OfferResult::Skipped
             }
-            Some(Routing::Forward(_) | Routing::Reject(_)) | None => OfferResult::NotTaken,
+            Some(RoutingDecision::Forward(_) | RoutingDecision::Reject(_)) | None => {
+                OfferResult::NotTaken
+            }
         }
     }
 
     fn dispatch_oldest(&mut self, delayed: &DelayedRequests) -> OfferResult {
         let oldest = delayed.first().map(|(seq, _)| *seq);
         let routing = oldest.and_then(|seq| Some((seq, self.route_queued(seq, true)?)));
-        let Some((seq, Routing::Dispatch(dispatch))) = routing else {
+        let Some((seq, RoutingDecision::Dispatch(dispatch))) = routing else {
             return OfferResult::NotTaken;
         };
         self.dispatch_queued(seq, dispatch);
         OfferResult::Dispatched
     }
 
-    fn route_queued(&self, seq: QueueSeq, must_go: bool) -> Option<Routing> {
+    fn route_queued(&self, seq: QueueSeq, must_go: bool) -> Option<RoutingDecision> {
         let queued = self.pool.queue.get(seq)?;
         Some(self.route(queued, must_go, self.pool.replicas.available()))
     }

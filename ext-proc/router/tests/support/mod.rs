@@ -1,4 +1,4 @@
-//! What the tests of the core share: prompts as chains, and an engine to push to.
+//! Shared by the tests of the core: prompts as chains, and a simulated engine.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -21,13 +21,13 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
 
-/// How often a waiting request may see a later one go first to a replica that could have served it.
+/// Overtake limit of the policies.
 const OVERTAKES_MAX: u32 = 64;
 
-/// How often a request may be overtaken where replicas have queues of their own.
+/// Overtake limit where replicas have queues of their own.
 const OVERTAKES_IN_OWN_QUEUES_MAX: u32 = 256;
 
-/// How often a request may be overtaken under this policy.
+/// Overtake limit of a policy.
 pub const fn overtakes_max(policy: PolicyName) -> u32 {
     match policy {
         PolicyName::DualMap => OVERTAKES_IN_OWN_QUEUES_MAX,
@@ -89,7 +89,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
     }
 }
 
-/// The same, free to leave its region for any but those that it has come back from.
+/// A request that may be forwarded to any peer that it has not tried.
 pub fn traveller(id: u64, session: u64, blocks: &[u64], tried: &[u16]) -> Request {
     Request {
         scope: Scope::Regions {
@@ -99,7 +99,7 @@ pub fn traveller(id: u64, session: u64, blocks: &[u64], tried: &[u16]) -> Reques
     }
 }
 
-/// The same, come from another region.
+/// A request forwarded from another region.
 pub fn forwarded_request(id: u64, session: u64, blocks: &[u64]) -> Request {
     Request {
         scope: Scope::Forwarded,

@@ -36,7 +36,7 @@ pub struct Ready {
 
 /// `POST /api/reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
+pub struct ReloadResponse {
     /// Whether anything is different now.
     pub changed: bool,
     /// Changed options that only a restart applies.
@@ -169,8 +169,8 @@ pub struct ExplainRequest {
 
 /// The answer to `POST /api/explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
-    /// What the filter finds in the request.
+pub struct ExplainResponse {
+    /// Result of the filter.
     pub request: RequestView,
     /// Decision that would be made now.
     pub outcome: OutcomeView,
@@ -185,7 +185,7 @@ pub struct Explained {
     pub regions: Vec<RegionCandidateView>,
 }
 
-/// What the filter finds in a request.
+/// Result of the filter for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestView {
     /// Model.

@@ -11,7 +11,7 @@ use clap::Parser;
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
     ExternalProcessor, ExternalProcessorServer,
 };
-use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as Asked;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as ProcessingKind;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Answer;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
     BodyResponse, HeadersResponse, ProcessingRequest, ProcessingResponse, TrailersResponse,
@@ -60,15 +60,17 @@ impl ExternalProcessor for Floor {
     }
 }
 
-/// The answer of the kind that was asked for, without anything in it.
+/// An empty response of the requested kind.
 fn pass(message: &ProcessingRequest) -> ProcessingResponse {
-    let response = message.request.as_ref().map(|asked| match asked {
-        Asked::RequestHeaders(_) => Answer::RequestHeaders(HeadersResponse::default()),
-        Asked::ResponseHeaders(_) => Answer::ResponseHeaders(HeadersResponse::default()),
-        Asked::RequestBody(_) => Answer::RequestBody(BodyResponse::default()),
-        Asked::ResponseBody(_) => Answer::ResponseBody(BodyResponse::default()),
-        Asked::RequestTrailers(_) => Answer::RequestTrailers(TrailersResponse::default()),
-        Asked::ResponseTrailers(_) => Answer::ResponseTrailers(TrailersResponse::default()),
+    let response = message.request.as_ref().map(|kind| match kind {
+        ProcessingKind::RequestHeaders(_) => Answer::RequestHeaders(HeadersResponse::default()),
+        ProcessingKind::ResponseHeaders(_) => Answer::ResponseHeaders(HeadersResponse::default()),
+        ProcessingKind::RequestBody(_) => Answer::RequestBody(BodyResponse::default()),
+        ProcessingKind::ResponseBody(_) => Answer::ResponseBody(BodyResponse::default()),
+        ProcessingKind::RequestTrailers(_) => Answer::RequestTrailers(TrailersResponse::default()),
+        ProcessingKind::ResponseTrailers(_) => {
+            Answer::ResponseTrailers(TrailersResponse::default())
+        }
     });
     ProcessingResponse {
         response,

@@ -198,7 +198,7 @@ fn latency(all: &PathMeasurements, workload: &Workload) -> Vec<Goal> {
 
 fn memory(all: &PathMeasurements, variant: Variant) -> Option<Goal> {
     let of_variant = || all.memory.iter().filter(|memory| memory.variant == variant);
-    let last = of_variant().last()?;
+    let last = of_variant().next_back()?;
     let is_half = |memory: &&Memory| {
         // Two different moments with prompts: a single one shows no growth.
         memory.prompts * 2 >= last.prompts && memory.prompts > 0 && memory.prompts < last.prompts

@@ -343,7 +343,7 @@ impl PathMeasurements {
                     .iter()
                     .filter(|memory| memory.variant == *variant)
             };
-            let (Some(first), Some(last)) = (of_variant().next(), of_variant().last()) else {
+            let (Some(first), Some(last)) = (of_variant().next(), of_variant().next_back()) else {
                 continue;
             };
             let half = of_variant().find(|memory| memory.prompts * 2 >= last.prompts);

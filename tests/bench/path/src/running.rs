@@ -35,7 +35,7 @@ pub struct RunningVariant {
     pub variant: Variant,
     /// Where clients connect.
     pub address: SocketAddr,
-    running: Running,
+    running: VariantProcesses,
     _socket: Option<Socket>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Socket {
 }
 
 #[derive(Debug)]
-enum Running {
+enum VariantProcesses {
     Envoy(Box<Stack>),
     WithService(Box<Stack>),
     Floor {
@@ -157,7 +157,7 @@ impl RunningVariant {
         Ok(Some(Self {
             variant: Variant::SglangRouter,
             address,
-            running: Running::Router {
+            running: VariantProcesses::Router {
                 process,
                 _ports: ports,
             },
@@ -171,15 +171,15 @@ impl RunningVariant {
     /// When one of them does not run.
     pub fn processes(&self) -> anyhow::Result<Vec<(&'static str, &Process)>> {
         Ok(match &self.running {
-            Running::Envoy(stack) => vec![("Envoy", stack.envoy().process())],
-            Running::WithService(stack) => vec![
+            VariantProcesses::Envoy(stack) => vec![("Envoy", stack.envoy().process())],
+            VariantProcesses::WithService(stack) => vec![
                 ("Envoy", stack.envoy().process()),
                 ("service", stack.service().process()?),
             ],
-            Running::Floor { stack, process, .. } => {
+            VariantProcesses::Floor { stack, process, .. } => {
                 vec![("Envoy", stack.envoy().process()), ("service", process)]
             }
-            Running::Router { process, .. } => vec![("router", process)],
+            VariantProcesses::Router { process, .. } => vec![("router", process)],
         })
     }
 
@@ -189,7 +189,9 @@ impl RunningVariant {
     /// # Errors
     /// When Envoy does not tell.
     pub async fn ext_proc_bytes(&self) -> anyhow::Result<Option<[u64; 2]>> {
-        let (Running::WithService(stack) | Running::Floor { stack, .. }) = &self.running else {
+        let (VariantProcesses::WithService(stack) | VariantProcesses::Floor { stack, .. }) =
+            &self.running
+        else {
             return Ok(None);
         };
         let stat = |way| format!("cluster.isotherm.upstream_cx_{way}_bytes_total");
@@ -213,7 +215,7 @@ impl RunningVariant {
         Ok(Self {
             variant,
             address: stack.envoy().address(),
-            running: Running::Envoy(Box::new(stack)),
+            running: VariantProcesses::Envoy(Box::new(stack)),
             _socket: None,
         })
     }
@@ -263,7 +265,7 @@ impl RunningVariant {
         Ok(Self {
             variant,
             address: stack.envoy().address(),
-            running: Running::Floor {
+            running: VariantProcesses::Floor {
                 stack: Box::new(stack),
                 process,
                 _port: port,
@@ -276,7 +278,7 @@ impl RunningVariant {
         Self {
             variant,
             address: stack.envoy().address(),
-            running: Running::WithService(Box::new(stack)),
+            running: VariantProcesses::WithService(Box::new(stack)),
             _socket: socket,
         }
     }

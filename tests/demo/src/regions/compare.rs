@@ -10,8 +10,8 @@ use super::deployment::{Deployment, DeploymentPlan, REGIONS};
 use super::metrics::RequestMetrics;
 use super::options::Trial;
 use super::population::{RequestLog, run_workload};
-use super::report::{ArrangementRun, RegionMetrics, TrialReport};
 use super::timeline::Timeline;
+use super::trials::{ArrangementRun, RegionMetrics, TrialReport};
 use crate::stats::round;
 
 /// Interval of progress messages on a terminal; a log has its own.

@@ -4,7 +4,7 @@ use isotherm_report::Conclusion;
 
 use super::deployment::Arrangement;
 use super::options::Clients;
-use super::report::{ArrangementRun, TrialReport};
+use super::trials::{ArrangementRun, TrialReport};
 
 /// Throughput of forwarding over region-local with the same replicas (SkyLB, section 5.2: 1.07 to 1.18).
 const GAIN_MIN: f64 = 1.07;

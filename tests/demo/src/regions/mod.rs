@@ -1,9 +1,9 @@
-//! Several regions: what forwarding gains over regions that keep to themselves, and over one central balancer.
+//! Compares arrangements of several regions: forwarding, regions without it, and one central balancer.
 //!
-//! [`options`] says what is run: [`Trial`](options::Trial)s, each with the clients of a [`population`] and several
-//! [`deployment`]s that serve the same ones. Clients are closed loops for a fixed time (as in SkyLB's evaluation), so
-//! throughput is what the arrangement makes of the replicas. [`record`]s of all requests are turned into [`figures`]
-//! and a [`timeline`]; [`report`] says what follows.
+//! [`options`] defines the [`Trial`](options::Trial)s. Each has the clients of a [`population`] and several
+//! [`deployment`]s that serve the same clients. Clients are closed loops for a fixed time (as in SkyLB's evaluation), so
+//! throughput measures the arrangement. [`record`]s of all requests become [`metrics`] and a [`timeline`]; [`report`]
+//! renders them.
 
 pub mod client_counts;
 pub mod compare;
@@ -18,4 +18,5 @@ pub mod population;
 pub mod record;
 pub mod report;
 pub mod timeline;
+pub mod trials;
 pub mod up;

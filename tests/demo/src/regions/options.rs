@@ -10,7 +10,6 @@ use super::client_counts::ClientCounts;
 use super::deployment::{Arrangement, DeploymentPlan, REGIONS};
 use super::document_chat::DocumentChat;
 use super::population::ClientPopulation;
-use super::report::Setup;
 use crate::scenario::Scheme;
 use crate::stats::round;
 
@@ -26,6 +25,23 @@ const SHARED: (usize, usize) = (3, 4);
 /// Measurements time of a run, s, and how much of it is to fill the caches.
 const SKEWED_S: (u32, u32) = (32, 7);
 const DAY_S: (u32, u32) = (54, 4);
+
+/// The circumstances of all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setup {
+    /// Policy and push mode of every service.
+    pub scheme: String,
+    /// Preset of hardware and model that each replica simulates.
+    pub engine: String,
+    /// Factor by which everything runs faster than real time.
+    pub speed: f64,
+    /// Round-trip time between two regions by the engines' clock.
+    pub round_trip_ms: f64,
+    /// Delay that the network injects for it.
+    pub round_trip_measured_ms: f64,
+    /// Seed of the clients.
+    pub seed: u64,
+}
 
 /// Several regions, and how far apart they are.
 #[derive(Args, Clone, Debug)]
@@ -87,6 +103,28 @@ pub enum Clients {
     Skewed,
     /// A day in which each region peaks in turn.
     Day,
+}
+
+impl Clients {
+    /// Name in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Skewed => "120/40/40",
+            Self::Day => "turning peaks",
+        }
+    }
+
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::Skewed => {
+                "120 clients in us, 40 in eu and 40 in asia; each sends its next request when it has read the response"
+            }
+            Self::Day => {
+                "A day squeezed into minutes: each region has 6 clients at night and 96 at its peak, and they peak in turn"
+            }
+        }
+    }
 }
 
 /// A set of clients, and the deployments that serve them.

@@ -8,10 +8,9 @@ use isotherm_report::{Cell, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
 use super::conclusions::conclusions;
-use super::deployment::Arrangement;
 use super::metrics::RequestMetrics;
-use super::options::{Clients, Trial};
-use super::timeline::Timeline;
+use super::options::Setup;
+use super::trials::{ArrangementRun, TrialReport};
 
 /// The measurements of all trials: `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -22,84 +21,7 @@ pub struct RegionComparison {
     pub trials: Vec<TrialReport>,
 }
 
-/// The circumstances of all runs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Setup {
-    /// Policy and push mode of every service.
-    pub scheme: String,
-    /// Preset of hardware and model that each replica simulates.
-    pub engine: String,
-    /// Factor by which everything runs faster than real time.
-    pub speed: f64,
-    /// Round-trip time between two regions by the engines' clock.
-    pub round_trip_ms: f64,
-    /// Delay that the network injects for it.
-    pub round_trip_measured_ms: f64,
-    /// Seed of the clients.
-    pub seed: u64,
-}
-
-/// All arrangements with the same clients.
-#[derive(Clone, Debug, Serialize)]
-pub struct TrialReport {
-    /// Number of clients in each region over time.
-    pub clients: Clients,
-    /// Description of the clients in one sentence.
-    pub description: String,
-    /// Length of the measurement window, in seconds of the engines.
-    pub counted_s: f64,
-    /// Runs in order of execution.
-    pub runs: Vec<ArrangementRun>,
-}
-
-/// The run of an arrangement.
-#[derive(Clone, Debug, Serialize)]
-pub struct ArrangementRun {
-    /// Arrangement of the regions.
-    pub arrangement: Arrangement,
-    /// Replicas in all regions.
-    pub replicas: usize,
-    /// Share of this machine's CPU time that was used; `None` where the system does not report it.
-    pub machine_busy_share: Option<f64>,
-    /// Share that the demo used.
-    pub own_busy_share: Option<f64>,
-    /// Metrics of all clients.
-    pub all: RequestMetrics,
-    /// Metrics of the clients of each region.
-    pub regions: Vec<RegionMetrics>,
-    /// Load and forwarding over time.
-    pub timeline: Timeline,
-}
-
-/// The metrics of one region's clients.
-#[derive(Clone, Debug, Serialize)]
-pub struct RegionMetrics {
-    /// Name of the region.
-    pub name: String,
-    /// Metrics.
-    #[serde(flatten)]
-    pub metrics: RequestMetrics,
-}
-
 impl TrialReport {
-    /// The report of a trial.
-    #[must_use]
-    pub fn new(trial: &Trial, runs: Vec<ArrangementRun>) -> Self {
-        let population = &trial.population;
-        Self {
-            clients: trial.clients,
-            description: trial.clients.description().into(),
-            counted_s: crate::stats::round(population.window().seconds() * population.speed),
-            runs,
-        }
-    }
-
-    /// The run of an arrangement.
-    #[must_use]
-    pub fn run(&self, arrangement: Arrangement) -> Option<&ArrangementRun> {
-        self.runs.iter().find(|run| run.arrangement == arrangement)
-    }
-
     fn section(&self) -> Section {
         let highest = self.runs.iter().map(|run| run.timeline.highest());
         let highest = highest.fold(1.0, f64::max);
@@ -268,33 +190,15 @@ impl RegionComparison {
     }
 }
 
-impl Clients {
-    /// Name in tables.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Skewed => "120/40/40",
-            Self::Day => "turning peaks",
-        }
-    }
-
-    fn description(self) -> &'static str {
-        match self {
-            Self::Skewed => {
-                "120 clients in us, 40 in eu and 40 in asia; each sends its next request when it has read the response"
-            }
-            Self::Day => {
-                "A day squeezed into minutes: each region has 6 clients at night and 96 at its peak, and they peak in turn"
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use isotherm_report::Format;
 
     use super::*;
+    use crate::regions::deployment::Arrangement;
+    use crate::regions::options::Clients;
+    use crate::regions::timeline::Timeline;
+    use crate::regions::trials::RegionMetrics;
     use crate::stats::Summary;
 
     fn run(arrangement: Arrangement, replicas: usize, tokens: f64, p50: f64) -> ArrangementRun {

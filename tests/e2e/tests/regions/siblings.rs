@@ -1,7 +1,7 @@
 //! Several services of one region, over which Envoy spreads the requests.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::{
@@ -60,7 +60,11 @@ async fn hit_ratio(stack: &Stack) -> anyhow::Result<f64> {
         clients.spawn(async move {
             let (mut cached, mut prompt) = (0, 0);
             loop {
-                let Some(number) = queue.lock().unwrap().pop_front() else {
+                let Some(number) = queue
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pop_front()
+                else {
                     return anyhow::Ok((cached, prompt));
                 };
                 let body =

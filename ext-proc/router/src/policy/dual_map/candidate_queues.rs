@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) arrived: Time,
     /// The replicas that may serve a restricted request, as of its arrival.
     pub(super) pinned: Option<Box<[ReplicaIndex]>>,
-    /// Its candidates when it was enqueued.
+    /// Candidates at the time of enqueueing.
     pub(super) pair: Pair,
     /// The candidate that it waits for.
     pub(super) replica: ReplicaIndex,

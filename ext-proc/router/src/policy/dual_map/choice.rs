@@ -14,7 +14,7 @@ use crate::policy::{Dispatch, View, load_key, match_on, uncached_tokens};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// How long a replica with pending requests begins none before it counts as stalled (A.7.3: T).
+/// Time without a started prompt after which a replica with pending requests counts as stalled (A.7.3: T).
 const STALLED_MIN: Duration = Duration::from_secs(3);
 
 impl DualMap {
@@ -91,7 +91,7 @@ impl DualMap {
     }
 }
 
-/// One of the two candidates.
+/// A candidate.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     replica: ReplicaIndex,

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use isotherm_fingerprint::BlockHash;
 
-/// How many recent requests a share is counted over.
+/// Recent requests over which a share is counted.
 const WINDOW: usize = 1_024;
 /// Lower bound on the requests that a share refers to, for each replica: a few requests are no trend.
 const REQUESTS_PER_REPLICA_MIN: usize = 8;

@@ -41,7 +41,7 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// How often a queued request may be overtaken. Most overtakers take other replicas, and so nothing from it: with the usual
+/// Overtake limit. Most overtakers take other replicas, and so nothing from it: with the usual
 /// bound, a pool of eight would tear many conversations from their two replicas.
 const OVERTAKES_MAX: u32 = 256;
 

@@ -39,7 +39,7 @@ impl Pair {
         self.first == replica || self.second == Some(replica)
     }
 
-    /// The other candidate.
+    /// Second candidate, given one of them.
     pub(super) fn other(self, replica: ReplicaIndex) -> Option<ReplicaIndex> {
         if self.first == replica {
             self.second

@@ -21,7 +21,7 @@ use crate::policy::{View, uncached_tokens};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
-/// How many requests of a queue are considered.
+/// Requests of a queue that are considered.
 const LOOKED_AT_MAX: usize = 64;
 
 /// A move with a benefit.

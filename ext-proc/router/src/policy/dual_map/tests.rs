@@ -94,7 +94,7 @@ impl Pool {
         });
     }
 
-    /// What was sent since the last time: which, where to, and why.
+    /// Requests dispatched since the last call: id, replica and reason.
     fn sent(&mut self) -> Vec<(u64, u32, Reason)> {
         core::iter::from_fn(|| self.router.poll_effect())
             .filter_map(|effect| match effect {

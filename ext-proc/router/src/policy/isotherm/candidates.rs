@@ -29,13 +29,13 @@ use crate::policy::{View, load_key, that_may_serve};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// How many groups of holders are priced.
+/// Groups of holders that are priced.
 const DEPTHS_MAX: usize = 4;
-/// How many replicas of each group are priced, and how many of the least loaded ones.
+/// Replicas that are priced in each group, and among the least loaded.
 const EACH_MAX: usize = 4;
-/// How many holders of one prefix are compared by load.
+/// Holders of one prefix that are compared by load.
 const HOLDERS_MAX: usize = 32;
-/// How many of the least loaded replicas are searched for one not yet seen.
+/// Least loaded replicas that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
@@ -43,7 +43,7 @@ const DISTRUST: f64 = 0.5;
 const FAITHFUL: f64 = 0.5;
 /// The shortest wait for a busy replica, in seconds: about the time until its next probe.
 const WAIT_S_MIN: f64 = 0.02;
-/// How long a replica is taken to be busy with a request before any has ended, in seconds.
+/// Presumed time that a request occupies a replica, in seconds.
 const SERVICE_S: f64 = 1.0;
 
 /// The cheapest of the replicas that the request may go to now.
@@ -248,7 +248,7 @@ pub(super) fn affinity_replica(
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-/// How long until a replica can be sent a request, beyond its queued prefill and behind the requests that wait for it.
+/// Time until a replica can be sent a request, beyond its queued prefill and behind the requests that wait for it.
 #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
 fn wait_s(replica: ReplicaIndex, view: &View<'_>) -> f64 {
     let ahead = view.queue.preferring(replica) as f64;

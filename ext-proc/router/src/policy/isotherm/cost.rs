@@ -42,7 +42,7 @@ const WRITING: f64 = 0.1;
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING: f64 = 1e-9;
-/// How many times longer memory takes to come free than if each request gave back its share when it ends. Requests share
+/// Factor by which memory comes free later than if each request gave back its share when it ends. Requests share
 /// blocks, and running ones grow.
 const MEMORY: f64 = 10.0;
 

@@ -6,7 +6,7 @@ use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
 
-/// How long a request has waited, in seconds.
+/// Wait of the request so far, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitTimes {
     /// Time since the request arrived.

@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// Candidates that the policy looks at, among equal matches and among the least loaded replicas.
 const REPLICAS: u32 = 4;
 
-/// What happens to one of the replicas.
+/// Event of a replica.
 #[derive(Clone, Debug)]
 enum Op {
-    /// It is sent this conversation, as long as that is then.
+    /// A request of this conversation, at this length.
     Sent { conversation: u64, blocks: u32 },
-    /// It was so many times as slow as others, and wrote an answer.
+    /// A measurement: slower than others by this factor, with an answer.
     Measured { slow: u32, answer: u32 },
-    /// So much of its memory is in use.
+    /// Share of the KV cache in use.
     Probed { usage: f32 },
 }
 
