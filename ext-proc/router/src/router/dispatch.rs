@@ -37,9 +37,10 @@ impl Router {
         let Some(permit) = pool.replicas.dispatched(index, uncached, now) else {
             return;
         };
+        let sessions = &mut self.pool.sessions;
         let followed_session = request
             .session
-            .and_then(|session| self.pool.sessions.record(session, replica));
+            .and_then(|key| sessions.record(key, replica));
         let outstanding = self.pool.replicas.get(index).map_or(1, |r| r.outstanding);
         let recorded = self.pool.index.record(blocks, index, &matched);
         self.share(Target::Replica(replica), blocks, matched.depth);
