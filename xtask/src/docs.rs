@@ -8,6 +8,9 @@ use crate::cargo::{cargo, made, root};
 use crate::process::{run, say};
 use crate::tools::MDBOOK;
 
+/// Warnings are errors, except links to private items: these are documented too.
+pub(crate) const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
+
 /// Builds `target/site` with mdBook and `target/doc` with rustdoc, private items included: the documentation of the
 /// modules explains the design.
 ///
@@ -32,5 +35,5 @@ pub(crate) fn build() -> anyhow::Result<()> {
     doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
     run(doc
         .arg("--document-private-items")
-        .env("RUSTDOCFLAGS", "-D warnings"))
+        .env("RUSTDOCFLAGS", DOC_FLAGS))
 }

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
 use crate::cargo::{cargo, root, target_dir};
+use crate::docs::DOC_FLAGS;
 use crate::filter::{self, Wasm};
 use crate::process::{output, run, say};
 use crate::test_output;
@@ -72,7 +73,7 @@ impl Step {
                 let mut doc = cargo(root);
                 doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
                 doc.arg("--document-private-items");
-                run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+                run(doc.env("RUSTDOCFLAGS", DOC_FLAGS))
             }
             Self::EnvoyConfiguration => validate_bootstraps(root),
             Self::Counts => counts::run(&[]),

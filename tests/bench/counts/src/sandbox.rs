@@ -38,7 +38,7 @@ pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts
         counts.insert(name, request(filter, kilobytes << 10)?);
     }
     counts.insert(
-        "filter-decision_stream-4-kb".to_owned(),
+        "filter-decision-stream-4-kb".to_owned(),
         on_the_decision_stream(filter, 4 << 10)?,
     );
     for chunks in [1, 1_000] {
