@@ -190,7 +190,7 @@ async fn readiness_follows_the_service() {
     let service = Service::start("{}").await;
     assert_eq!(
         service.request("GET", "/readyz", None, "").await,
-        (200, json!({"ready": true, "why": null}))
+        (200, json!({"ready": true, "reason": null}))
     );
     service.serving.send_replace(false);
     let (status, body) = service.request("GET", "/readyz", None, "").await;
@@ -233,14 +233,16 @@ async fn regions_are_shown_as_they_are_heard() {
     is("link", "unreachable").await;
     let now = seen().await;
     assert_eq!(
-        (&now["name"], &now["gateway"]),
+        (&now["name"], &now["has_gateway"]),
         (&json!("us"), &json!(true))
     );
     let peer = &now["peers"][0];
     assert_eq!(peer["state"], "never_heard");
     assert_eq!(peer["cluster"], "region-eu");
     assert!(
-        peer["why"].as_str().is_some_and(|why| !why.is_empty()),
+        peer["link_error"]
+            .as_str()
+            .is_some_and(|error| !error.is_empty()),
         "{now}"
     );
     assert_eq!(peer["pools"][0]["availability"], "never_heard");
@@ -261,7 +263,7 @@ async fn regions_are_shown_as_they_are_heard() {
     let peer = &now["peers"][0];
     assert!(peer["round_trip_ms"].as_f64().is_some(), "{now}");
     assert!(peer["heartbeat_age_ms"].as_u64().is_some(), "{now}");
-    assert_eq!(peer["pools"][0]["said"]["replicas"], 0);
+    assert_eq!(peer["pools"][0]["report"]["replicas"], 0);
     let (_, page) = service.request_text("GET", "/metrics", None, "").await;
     for line in [
         "isotherm_region_link_up{region=\"eu\",state=\"up\"} 1.0",

@@ -1,4 +1,4 @@
-//! The `isotherm` program, as a person at a terminal runs it.
+//! The `isotherm` program at a terminal.
 
 #![allow(
     clippy::unwrap_used,
@@ -52,7 +52,7 @@ fn error(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn check_prints_what_a_file_means_or_every_mistake() {
+async fn check_prints_a_summary_or_every_mistake() {
     let good = isotherm(
         &[
             "check",
@@ -69,9 +69,9 @@ async fn check_prints_what_a_file_means_or_every_mistake() {
         "{text}"
     );
     for part in [
-        "region         us, reached at 0.0.0.0:9104",
-        "links          refused: cannot read",
-        "adopts         nothing",
+        "region         us, at 0.0.0.0:9104",
+        "links          not possible: cannot read",
+        "adoption       disabled",
         "siblings       10.0.0.12:9004, isotherm-2.us.example:9004",
         "asia-1  10.2.0.1:9004    region-asia-1",
     ] {
@@ -109,14 +109,14 @@ async fn serve_refuses_a_bad_file_with_every_mistake() {
 }
 
 #[tokio::test]
-async fn the_reference_is_printed_for_the_readme() {
+async fn the_configuration_reference_is_printed() {
     let text = out(&isotherm(&["config-reference"], "").await);
     assert_eq!(text, isotherm_ext_proc::config::reference::markdown());
 }
 
-/// `isotherm config-reference | head`, with a head that has seen enough before there is anything.
+/// `isotherm config-reference | head`, with a `head` that has ended already.
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_is_no_failure() {
+async fn a_closed_pipe_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_isotherm"))
@@ -197,13 +197,19 @@ async fn explain_shows_every_candidate_and_top_the_state() {
         "-",
     ];
     let text = out(&isotherm(&args, body).await);
-    assert!(text.contains(&format!("goes to {}", engine.addr)), "{text}");
+    assert!(
+        text.contains(&format!("dispatch to {}", engine.addr)),
+        "{text}"
+    );
     assert!(text.contains("session  me"), "{text}");
     let file = service.folder().join("body.json");
     std::fs::write(&file, body).unwrap();
     for given in [body, file.to_str().unwrap()] {
         let text = out(&isotherm(&["explain", "--admin", &admin, given], "").await);
-        assert!(text.contains(&format!("goes to {}", engine.addr)), "{text}");
+        assert!(
+            text.contains(&format!("dispatch to {}", engine.addr)),
+            "{text}"
+        );
     }
     let text = error(&isotherm(&["explain", "--admin", &admin, "no.json"], "").await);
     assert!(
@@ -233,13 +239,13 @@ region: { name: us, plaintext: true, listen: '127.0.0.1:0', peers: [{ name: eu, 
     let with = ["--admin", &admin, "--token-file", token.to_str().unwrap()];
     let text = out(&isotherm(&[&["regions"], &with[..]].concat(), "").await);
     assert!(
-        text.contains("us      this one") && text.contains("eu      never_heard"),
+        text.contains("us      this region") && text.contains("eu      never_heard"),
         "{text}"
     );
     let top = out(&isotherm(&["top", "--once", "--admin", &admin], "").await);
     assert!(top.contains("never_heard"), "{top}");
     let lost = isotherm(&[&["regions", "lost", "eu"], &with[..]].concat(), "").await;
-    assert!(out(&lost).contains("eu is taken for lost"));
+    assert!(out(&lost).contains("eu is declared lost"));
     let text = out(&isotherm(&["regions", "list", "--admin", &admin], "").await);
     assert!(text.contains("eu      declared_lost"), "{text}");
     out(&isotherm(&[&["regions", "found", "eu"], &with[..]].concat(), "").await);
@@ -250,7 +256,7 @@ region: { name: us, plaintext: true, listen: '127.0.0.1:0', peers: [{ name: eu, 
 }
 
 #[tokio::test]
-async fn a_token_that_cannot_be_read_is_named_where_it_matters() {
+async fn an_unreadable_token_file_is_reported_only_for_changes() {
     let service = Service::start("admin: { token_file: token }").await;
     let admin = service.admin.to_string();
     let with = ["--admin", &admin, "--token-file", "/nowhere/token"];
@@ -266,7 +272,7 @@ async fn a_token_that_cannot_be_read_is_named_where_it_matters() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_named() {
+async fn an_unreachable_service_is_named() {
     let text = error(&isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await);
     assert!(text.contains("no service answers at 127.0.0.1:1"), "{text}");
 }

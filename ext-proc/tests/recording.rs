@@ -124,7 +124,7 @@ async fn a_trace_has_the_shape_of_the_traffic_and_ids_of_its_own() {
         assert!(output.status.success(), "{output:?}");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            told.contains("3 requests; a token of their prompts has 5.00 bytes"),
+            told.contains("3 requests with 5.00 bytes per prompt token"),
             "{told}"
         );
         assert!(!service.folder().join(format!("{name}.part")).exists());
@@ -291,9 +291,9 @@ async fn a_recording_ends_when_a_reload_forbids_it_and_reports_what_it_lacks() {
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     for part in [
         "1 requests",
-        "1 answers were, these are guessed",
-        "1 left out, for the engine answered with an error",
-        "1 left out, for they had not ended",
+        "the output length of 1 responses",
+        "1 left out: the engine responded with an error",
+        "1 left out: they had not ended",
         "`recording.enabled` was taken back",
     ] {
         assert!(told.contains(part), "missing: {part}\nin: {told}");

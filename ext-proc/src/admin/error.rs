@@ -1,5 +1,7 @@
 //! Errors of the admin interface: a code for programs, and a message that says what to do.
 
+use std::fmt::Display;
+
 use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -9,7 +11,7 @@ use crate::config::ReloadError;
 use crate::pool::MembershipError;
 use crate::regions::UnknownRegion;
 
-/// An error as the client sees it.
+/// An error as the client receives it.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
@@ -33,17 +35,14 @@ impl ApiError {
     }
 
     pub(super) fn wrong_method() -> Self {
-        let message = "this page does not take this method";
+        let message = "this page does not have this method";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
     }
 
-    /// A mistake of this service's own.
-    pub(super) fn broken(error: impl std::fmt::Display) -> Self {
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            error.to_string(),
-        )
+    /// Creates an error of the service itself.
+    pub(super) fn internal(error: impl Display) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "internal", error.to_string())
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -101,20 +100,15 @@ impl From<ReloadError> for ApiError {
     }
 }
 
-impl From<BytesRejection> for ApiError {
-    fn from(rejection: BytesRejection) -> Self {
-        Self::new(rejection.status(), "bad_request", rejection.body_text())
-    }
+/// Converts axum's rejections of malformed requests.
+macro_rules! from_rejection {
+    ($($rejection:ty),*) => {$(
+        impl From<$rejection> for ApiError {
+            fn from(rejection: $rejection) -> Self {
+                Self::new(rejection.status(), "bad_request", rejection.body_text())
+            }
+        }
+    )*};
 }
 
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> Self {
-        Self::new(rejection.status(), "bad_request", rejection.body_text())
-    }
-}
-
-impl From<QueryRejection> for ApiError {
-    fn from(rejection: QueryRejection) -> Self {
-        Self::new(rejection.status(), "bad_request", rejection.body_text())
-    }
-}
+from_rejection!(BytesRejection, JsonRejection, QueryRejection);

@@ -1,10 +1,10 @@
-//! `POST /api/explain`: where a request would go now, and why.
+//! `POST /api/explain`: the decision on a request now, and the reason.
 //!
-//! The request takes the same way as a real one: the filter's own code turns it into headers, and the code that answers
-//! Envoy reads them. So what is explained is what happens. The service does not know how Envoy configures the filter:
-//! the caller may pass it; otherwise the filter's defaults apply.
+//! A request takes the path of a real one: the filter's own code turns it into headers, and the frontends' code reads
+//! those. The service does not know how Envoy configures the filter: the client may send that configuration, or else the
+//! filter's defaults apply.
 //!
-//! A body may be tens of megabytes long. It is read away from the threads that answer Envoy, and few at a time.
+//! A body may have tens of megabytes. The service reads it outside the threads that answer Envoy, two at a time.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,47 +12,47 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::Json;
-use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
-use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow};
+use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow, strip};
 use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
 use prometheus_client::registry::Registry;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
-use super::{AdminState, view};
+use super::{AdminState, millis, view};
 use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 
-/// Chunk size with which the filter's extractor is fed, in bytes: what Envoy reads from a socket at a time.
-const PIECE_BYTES: usize = 16 * 1024;
+/// The size of the chunks in which the filter gets a body, in bytes: as in Envoy, which reads so much from a socket.
+const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Explanations that run at the same time, in the whole process; bounds their memory.
-const TURNS_MAX: usize = 2;
+/// The most requests that are explained at once, in the whole process. It bounds their memory.
+const REQUESTS_MAX: usize = 2;
 
-static TURNS: Semaphore = Semaphore::const_new(TURNS_MAX);
+static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_MAX);
+
+type Headers = Vec<(String, Vec<u8>)>;
 
 pub(super) async fn explain(
     State(admin): AdminState,
     request: Request,
 ) -> Result<Json<view::ExplainResponse>, ApiError> {
     // The semaphore is never closed.
-    let _turn = TURNS.acquire().await;
+    let _permit = PERMITS.acquire().await;
     let body = Bytes::from_request(request, &()).await?;
     let filtered = tokio::task::spawn_blocking(move || {
         let Json(request) = Json::<view::ExplainRequest>::from_bytes(&body)?;
         filter(request)
     });
-    let (headers, problem) = filtered.await.map_err(ApiError::broken)??;
-    // A counter of its own: a question is no request.
+    let (headers, problem) = filtered.await.map_err(ApiError::internal)??;
+    // Metrics of its own: an explanation counts no request.
     let metrics = Metrics::register(&mut Registry::default());
-    let pairs = headers.headers.iter();
-    let pairs = pairs.map(|header| (&*header.key, &*header.raw_value));
+    let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
     let head = RequestHead::read(pairs, ListenerKind::Clients, &metrics);
-    let found = view::RequestView {
+    let request = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
         tier: header(&headers, names::TIER),
@@ -63,35 +63,33 @@ pub(super) async fn explain(
     };
     let table = admin.pool_registry.table();
     let peer_table = table.peer_table().map(Arc::as_ref);
-    let explained = match RouteTarget::of(&head, &table) {
+    let what = match RouteTarget::of(&head, &table) {
         RouteTarget::Pool(pool) => {
-            in_pool(found, &pool, &pool.explain(&head.route_request(peer_table)))
+            let explanation = pool.explain(&head.route_request(peer_table));
+            return Ok(Json(in_pool(request, &pool, &explanation)));
         }
-        RouteTarget::PassThrough(Some(cluster)) => without_pool(
-            found,
-            format!("passed on to cluster `{cluster}` without waiting"),
-        ),
-        RouteTarget::PassThrough(None) => {
-            without_pool(found, "passed on as Envoy's routes say".into())
+        RouteTarget::PassThrough(Some(cluster)) => {
+            format!("passed on to cluster `{cluster}` at once")
         }
-        RouteTarget::ModelList | RouteTarget::Model(_) => {
-            without_pool(found, "answered with the models".into())
-        }
-        RouteTarget::UnknownModel(model) => without_pool(
-            found,
-            format!("answered with 404: no pool serves `{model}`"),
-        ),
-        RouteTarget::MissingModel => {
-            without_pool(found, "answered with 400: it names no model".into())
-        }
+        RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
+        RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
+        RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
+        RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
     };
-    Ok(Json(explained))
+    Ok(Json(view::ExplainResponse {
+        request,
+        outcome: view::OutcomeView::NoPool { what },
+        pool: None,
+        policy: None,
+        candidates: Vec::new(),
+        regions: Vec::new(),
+    }))
 }
 
-/// The headers that the filter would send on, and why it could not read the prompt or not all of it.
-fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), ApiError> {
-    let config = configuration(request.filter.as_deref())?;
-    let body = text(request.body)?;
+/// Runs the filter on a request. Returns the headers that it sends on, and why it could not read the whole prompt.
+fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), ApiError> {
+    let config = parse_config(request.filter.as_deref())?;
+    let body = decode_body(request.body)?;
     let method = if body.is_empty() { "GET" } else { "POST" };
     let mut headers = vec![
         (":method".to_owned(), method.as_bytes().to_vec()),
@@ -99,11 +97,11 @@ fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), 
     ];
     let given = request.headers.into_iter();
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
-    let strip = isotherm_wasm_filter_core::request::strip(&config, &headers);
-    apply(&mut headers, strip);
+    let edits = strip(&config, &headers);
+    apply(&mut headers, edits);
     let mut flow = RequestFlow::new(config, &headers, !body.is_empty());
-    for piece in body.as_bytes().chunks(PIECE_BYTES) {
-        if flow.feed(piece) {
+    for chunk in body.as_bytes().chunks(CHUNK_BYTES) {
+        if flow.feed(chunk) {
             break;
         }
     }
@@ -114,32 +112,24 @@ fn filter(request: view::ExplainRequest) -> Result<(HeaderMap, Option<String>), 
         PromptCoverage::Partial => Some("read only up to the filter's buffer limit".to_owned()),
         PromptCoverage::Skipped(reason) => Some(reason.as_str().to_owned()),
     };
-    let headers = headers.into_iter().map(|(key, value)| HeaderValue {
-        key,
-        raw_value: value,
-        ..HeaderValue::default()
-    });
-    let headers = HeaderMap {
-        headers: headers.collect(),
-    };
     Ok((headers, problem))
 }
 
-fn configuration(filter: Option<&RawValue>) -> Result<Rc<RequestConfig>, ApiError> {
+fn parse_config(filter: Option<&RawValue>) -> Result<Rc<RequestConfig>, ApiError> {
     let Some(filter) = filter else {
         return Ok(Rc::new(RequestConfig::default()));
     };
     match PluginConfig::parse(filter.get().as_bytes()) {
         Ok(PluginConfig::Request(config)) => Ok(config),
         Ok(PluginConfig::Response(_)) => Err(ApiError::bad_request(
-            "`filter` is the configuration of the response filter; give that of the request filter",
+            "`filter` is the configuration of the response filter; send that of the request filter",
         )),
         Err(error) => Err(ApiError::bad_request(format!("`filter`: {error}"))),
     }
 }
 
-/// The body as a client would have sent it: what a JSON string says, or the value itself, exactly as it is written.
-fn text(body: Option<Box<RawValue>>) -> Result<String, ApiError> {
+/// Returns the body as a client sends it: the contents of a JSON string, or any other value exactly as written.
+fn decode_body(body: Option<Box<RawValue>>) -> Result<String, ApiError> {
     match body {
         None => Ok(String::new()),
         Some(text) if text.get().starts_with('"') => serde_json::from_str(text.get())
@@ -148,7 +138,7 @@ fn text(body: Option<Box<RawValue>>) -> Result<String, ApiError> {
     }
 }
 
-fn apply(headers: &mut Vec<(String, Vec<u8>)>, edits: Vec<HeaderEdit>) {
+fn apply(headers: &mut Headers, edits: Vec<HeaderEdit>) {
     for edit in edits {
         match edit {
             HeaderEdit::Remove(name) => headers.retain(|(known, _)| *known != name),
@@ -160,20 +150,9 @@ fn apply(headers: &mut Vec<(String, Vec<u8>)>, edits: Vec<HeaderEdit>) {
     }
 }
 
-fn header(headers: &HeaderMap, name: &str) -> Option<String> {
-    let header = headers.headers.iter().find(|header| header.key == name)?;
-    Some(String::from_utf8_lossy(&header.raw_value).into_owned())
-}
-
-fn without_pool(request: view::RequestView, what: String) -> view::ExplainResponse {
-    view::ExplainResponse {
-        request,
-        outcome: view::OutcomeView::NoPool { what },
-        pool: None,
-        policy: None,
-        candidates: Vec::new(),
-        regions: Vec::new(),
-    }
+fn header(headers: &Headers, name: &str) -> Option<String> {
+    let (_, value) = headers.iter().find(|(known, _)| known == name)?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 fn in_pool(
@@ -181,78 +160,74 @@ fn in_pool(
     pool: &Pool,
     explanation: &Explanation,
 ) -> view::ExplainResponse {
-    let name = |id| {
-        let mut candidates = explanation.candidates.iter();
-        let found = candidates.find(|candidate| candidate.replica == id);
+    let Explanation {
+        choice,
+        candidates,
+        peers,
+        ..
+    } = explanation;
+    let replica_name = |id| {
+        let found = candidates.iter().find(|candidate| candidate.replica == id);
         found.map(|candidate| candidate.name.clone())
     };
-    let region = |id| {
-        let mut peers = explanation.peers.iter();
-        let found = peers.find(|candidate| candidate.peer == id);
-        found.map(|candidate| candidate.name.clone())
-    };
-    let outcome = match explanation.choice {
+    let outcome = match *choice {
         Choice::Dispatch { replica, reason } => view::OutcomeView::Dispatch {
-            replica: name(replica).unwrap_or_default(),
+            replica: replica_name(replica).unwrap_or_default(),
             reason: reason.as_str().to_owned(),
         },
-        Choice::Forward { peer, reason } => view::OutcomeView::Forward {
-            region: region(peer).unwrap_or_default(),
-            reason: reason.as_str().to_owned(),
-        },
+        Choice::Forward { peer, reason } => {
+            let found = peers.iter().find(|candidate| candidate.peer == peer);
+            view::OutcomeView::Forward {
+                region: found.map_or_else(String::new, |candidate| candidate.name.clone()),
+                reason: reason.as_str().to_owned(),
+            }
+        }
         Choice::Wait { replica, ahead } => view::OutcomeView::Wait {
-            replica: replica.and_then(name),
+            replica: replica.and_then(replica_name),
             ahead,
         },
         Choice::Reject { reason } => view::OutcomeView::Reject {
             reason: reason.as_str().to_owned(),
         },
     };
-    let total = request.prompt_bytes;
-    let mut candidates: Vec<_> = explanation
-        .candidates
-        .iter()
-        .map(|candidate| view_of(candidate, total))
-        .collect();
+    let prompt_bytes = request.prompt_bytes;
+    let candidates = candidates.iter();
+    let mut candidates = Vec::from_iter(candidates.map(|c| candidate_view(c, prompt_bytes)));
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let regions = peers.iter().map(|peer| region_view(peer, prompt_bytes));
     view::ExplainResponse {
         request,
         outcome,
         pool: Some(pool.name().to_string()),
         policy: Some(pool.config().borrow().router.policy.to_string()),
         candidates,
-        regions: explanation
-            .peers
-            .iter()
-            .map(|candidate| region_of(candidate, total))
-            .collect(),
+        regions: regions.collect(),
     }
 }
 
-fn region_of(candidate: &PeerCandidate, total_bytes: u32) -> view::RegionCandidateView {
-    let ttft = candidate.estimated_ttft;
-    view::RegionCandidateView {
-        region: candidate.name.clone(),
-        matched_bytes: candidate.matched_bytes,
-        matched_share: share(candidate.matched_bytes, total_bytes),
-        estimated_ttft_ms: ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX)),
-        availability: candidate.availability.as_str().to_owned(),
-    }
-}
-
-fn share(matched_bytes: u32, total_bytes: u32) -> f64 {
-    f64::from(matched_bytes) / f64::from(total_bytes.max(1))
-}
-
-fn view_of(candidate: &Candidate, total_bytes: u32) -> view::CandidateView {
+fn candidate_view(candidate: &Candidate, prompt_bytes: u32) -> view::CandidateView {
     view::CandidateView {
         replica: candidate.name.clone(),
-        // JSON knows no infinity.
+        // JSON has no infinity.
         score: candidate.score.clamp(f64::MIN, f64::MAX),
         matched_bytes: candidate.matched_bytes,
-        matched_share: share(candidate.matched_bytes, total_bytes),
+        matched_share: share(candidate.matched_bytes, prompt_bytes),
         outstanding: candidate.outstanding,
         pending: candidate.pending,
         availability: candidate.availability.as_str().to_owned(),
     }
+}
+
+fn region_view(candidate: &PeerCandidate, prompt_bytes: u32) -> view::RegionCandidateView {
+    view::RegionCandidateView {
+        region: candidate.name.clone(),
+        matched_bytes: candidate.matched_bytes,
+        matched_share: share(candidate.matched_bytes, prompt_bytes),
+        estimated_ttft_ms: candidate.estimated_ttft.map(millis),
+        availability: candidate.availability.as_str().to_owned(),
+    }
+}
+
+fn share(matched_bytes: u32, prompt_bytes: u32) -> f64 {
+    f64::from(matched_bytes) / f64::from(prompt_bytes.max(1))
 }

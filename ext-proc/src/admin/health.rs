@@ -1,4 +1,4 @@
-//! Is it alive, can it route, what are its figures.
+//! Liveness, readiness and metrics.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -14,29 +14,32 @@ pub(super) async fn alive() -> &'static str {
 }
 
 pub(super) async fn ready(State(admin): AdminState) -> Response {
-    let ready = *admin.serving.borrow();
-    let why = (!ready).then(|| {
-        unknown(&admin.pool_registry).unwrap_or_else(|| "the service starts or stops".into())
-    });
-    let status = if ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    if *admin.serving.borrow() {
+        let view = view::ReadyResponse {
+            ready: true,
+            reason: None,
+        };
+        return Json(view).into_response();
+    }
+    let reason = not_ready(&admin.pool_registry);
+    let view = view::ReadyResponse {
+        ready: false,
+        reason: Some(reason.unwrap_or_else(|| "the service starts or stops".into())),
     };
-    (status, Json(view::Ready { ready, why })).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, Json(view)).into_response()
 }
 
-/// A pool or a replica of which nothing is known yet: what a service waits for that starts.
-fn unknown(pool_registry: &PoolRegistry) -> Option<String> {
-    pool_registry.pools().iter().find_map(|pool| {
+/// Returns what a starting service waits for: the replicas of a pool, or the first probe of a replica.
+fn not_ready(pools: &PoolRegistry) -> Option<String> {
+    pools.pools().iter().find_map(|pool| {
         if !pool.has_synced() {
             return Some(format!(
                 "the replicas of pool `{}` are not known yet: can its name be resolved?",
                 pool.name()
             ));
         }
-        let new = pool.unprobed()?;
-        Some(format!("replica {new} has not been probed yet"))
+        let replica = pool.unprobed()?;
+        Some(format!("replica {replica} has not been probed yet"))
     })
 }
 

@@ -1,25 +1,25 @@
 //! The HTTP interface for operators.
 //!
-//! | request | does |
+//! | request | effect |
 //! | --- | --- |
-//! | `GET /healthz` | 200 while the process runs |
-//! | `GET /readyz` | 200 from when every replica of the file was probed once until the service stops |
-//! | `GET /metrics` | figures, in the OpenMetrics text format |
-//! | `GET /api/pools` | every pool: its policy, queue, index and counters |
-//! | `GET /api/replicas[?pool=MODEL]` | every replica: its load, its probe, and whether it takes another request |
+//! | `GET /healthz` | returns 200 while the process runs |
+//! | `GET /readyz` | returns 200 once every configured replica has been probed, until the service stops |
+//! | `GET /metrics` | returns the metrics in the OpenMetrics text format |
+//! | `GET /api/pools` | returns the pools: policy, queue, index and counters |
+//! | `GET /api/replicas[?pool=MODEL]` | returns the replicas: load, probe, and whether they accept another request |
 //! | `POST /api/replicas` `{"pool": MODEL, "address": "ip:port"}` | adds a replica |
-//! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes one; what it has in flight ends as it ends |
-//! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | gives it nothing new |
-//! | `GET /api/regions` | the regions: links, heartbeats, pools, and who looks after whose replicas |
-//! | `POST /api/regions/{name}/lost` | an operator's word that a region is gone: its replicas may be adopted; `DELETE` takes that back |
-//! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | says where a request would go now, and why; nothing changes |
-//! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records what comes, without any text, and answers with it as it ends; wants `recording.enabled` |
+//! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes a replica; its requests in flight end as usual |
+//! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | drains a replica: it gets no new request |
+//! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and adopted replicas |
+//! | `POST /api/regions/{name}/lost` | declares a region lost, so that its replicas may be adopted; `DELETE` takes that back |
+//! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |
+//! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records live traffic, without any text, and streams it; needs `recording.enabled` |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
-//! `pool` may be left out where there is only one. What changes state wants the bearer token of
-//! `admin.token_file`; with none configured it is refused. Replicas added here come on top of those of the file,
-//! and a reload does not remove them; a restart does. On loopback only requests to an address or to `localhost` are
-//! answered, so that no web page can ask through a browser under a name of its own. Errors are `{"error": {"code", "message"}}`.
+//! `pool` may be absent if there is one pool. Changes need the bearer token of `admin.token_file`; without a configured
+//! token the service rejects them. Replicas added here come on top of those of the file: a reload keeps them, a restart
+//! does not. On loopback the service answers only requests to an IP address or to `localhost`, so that no web page can send
+//! requests through a browser under a name of its own. Errors are `{"error": {"code", "message"}}`.
 
 mod auth;
 mod error;
@@ -35,6 +35,7 @@ pub mod view;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -50,36 +51,37 @@ use crate::regions::RegionsHandle;
 use auth::Authorization;
 use error::ApiError;
 
-/// The largest request that changes something, in bytes.
+/// The largest request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// The largest request to be explained, in bytes: a prompt of 16 MB, escaped.
+/// The largest request of `/api/explain`, in bytes: a prompt of 16 MB, escaped.
 const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// State behind the interface.
+/// The admin interface: the state that it shows and changes.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The pools.
     pub pool_registry: Arc<PoolRegistry>,
-    /// The figures.
+    /// The metrics.
     pub registry: Arc<Registry>,
-    /// Regions, if the service has a `region` section.
+    /// The other regions, if the configuration names any.
     pub regions: Option<RegionsHandle>,
-    /// Reloads the configuration file.
+    /// The reloader of the configuration file.
     pub reloader: Arc<Reloader>,
-    /// Where the bearer token is.
+    /// The file with the bearer token.
     pub token_file: Option<PathBuf>,
-    /// Whether the service is ready: it knows what it decides on, and is not stopping.
+    /// Whether the service is ready, and not stopping.
     pub serving: watch::Receiver<bool>,
 }
 
 impl Admin {
-    /// Serves on `listener` until `stop` resolves and the requests in flight are answered.
+    /// Serves on `listener` until `stop` resolves and the requests in flight have ended.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
         server::serve(listener, self.into_router(), stop).await;
     }
 
     fn into_router(self) -> Router {
         let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
+        let lost = post(regions::declare_lost).delete(regions::retract_lost);
         Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
@@ -89,10 +91,7 @@ impl Admin {
             .route("/api/replicas/{address}", delete(replicas::remove))
             .route("/api/replicas/{address}/drain", post(replicas::drain))
             .route("/api/regions", get(regions::show))
-            .route(
-                "/api/regions/{name}/lost",
-                post(regions::lost).delete(regions::not_lost),
-            )
+            .route("/api/regions/{name}/lost", lost)
             .route("/api/reload", post(reload))
             .route("/api/recording", post(recording::record))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -109,13 +108,14 @@ async fn reload(
     _: Authorization,
     State(admin): AdminState,
 ) -> Result<Json<view::ReloadResponse>, ApiError> {
-    let reloaded = admin.reloader.reload("admin interface").await?;
+    let result = admin.reloader.reload("admin interface").await?;
+    let options = result.restart_needed_for.into_iter();
     Ok(Json(view::ReloadResponse {
-        changed: reloaded.changed,
-        restart_needed_for: reloaded
-            .restart_needed_for
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
+        changed: result.changed,
+        restart_needed_for: options.map(str::to_owned).collect(),
     }))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,6 @@
-//! `GET /api/pools`, and finding the pool that a request means.
+//! `GET /api/pools`, and the pool that a request names.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -9,7 +10,7 @@ use isotherm_router::{Push, Stats};
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::{AdminState, view};
+use super::{AdminState, millis, view};
 use crate::pool::{Pool, PoolRegistry};
 
 /// The query that names a pool.
@@ -21,21 +22,15 @@ pub(super) struct PoolQuery {
 
 pub(super) async fn list(State(admin): AdminState) -> Json<Vec<view::PoolView>> {
     let pools = admin.pool_registry.pools();
-    Json(pools.iter().map(|pool| view_of(pool)).collect())
+    Json(pools.iter().map(|pool| pool_view(pool)).collect())
 }
 
-/// The pool that `name` means, by its model; without a name, the only one.
-pub(super) fn find(
-    pool_registry: &PoolRegistry,
-    name: Option<&str>,
-) -> Result<Arc<Pool>, ApiError> {
-    let pools = pool_registry.pools();
+/// Returns the pool of the model `name`; without a name, the only pool.
+pub(super) fn find(pools: &PoolRegistry, name: Option<&str>) -> Result<Arc<Pool>, ApiError> {
+    let pools = pools.pools();
     let names = || {
-        let names: Vec<_> = pools
-            .iter()
-            .map(|pool| format!("`{}`", pool.name()))
-            .collect();
-        names.join(", ")
+        let names = pools.iter().map(|pool| format!("`{}`", pool.name()));
+        Vec::from_iter(names).join(", ")
     };
     match (name, pools.as_slice()) {
         (None, [only]) => Ok(Arc::clone(only)),
@@ -53,7 +48,7 @@ pub(super) fn find(
     }
 }
 
-fn view_of(pool: &Pool) -> view::PoolView {
+fn pool_view(pool: &Pool) -> view::PoolView {
     let config = Arc::clone(&pool.config().borrow());
     let stats = pool.stats();
     view::PoolView {
@@ -69,27 +64,31 @@ fn view_of(pool: &Pool) -> view::PoolView {
         replicas: pool.members().borrow().len(),
         available_replicas: stats.available_replicas,
         queue_length: stats.queue_length,
-        oldest_wait_ms: u64::try_from(stats.oldest_wait.as_millis()).unwrap_or(u64::MAX),
+        oldest_wait_ms: millis(stats.oldest_wait),
         in_flight: stats.in_flight,
         index_nodes: stats.index.nodes,
         index_bytes: stats.index.bytes,
-        counters: counters(&stats),
+        counters: counters_view(&stats),
     }
 }
 
-fn counters(stats: &Stats) -> view::CountersView {
+fn counters_view(stats: &Stats) -> view::CountersView {
+    /// Names the reasons.
+    fn by_name<K: Copy>(
+        counts: &BTreeMap<K, u64>,
+        name: fn(K) -> &'static str,
+    ) -> BTreeMap<String, u64> {
+        let counts = counts.iter();
+        counts
+            .map(|(reason, count)| (name(*reason).to_owned(), *count))
+            .collect()
+    }
     let counters = &stats.counters;
-    let decisions = counters.decisions.iter();
-    let rejects = counters.rejects.iter();
     view::CountersView {
         arrived: counters.arrived,
         queued: counters.queued,
-        decisions: decisions
-            .map(|(reason, count)| (reason.as_str().to_owned(), *count))
-            .collect(),
-        rejects: rejects
-            .map(|(reason, count)| (reason.as_str().to_owned(), *count))
-            .collect(),
+        decisions: by_name(&counters.decisions, |reason| reason.as_str()),
+        rejects: by_name(&counters.rejects, |reason| reason.as_str()),
         finished_ok: counters.finished_ok,
         finished_failed: counters.finished_failed,
         measured_prompt_tokens: counters.measured_prompt_tokens,

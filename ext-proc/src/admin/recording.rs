@@ -1,8 +1,8 @@
-//! `POST /api/recording`: records a pool's requests, and answers with them as they end.
+//! `POST /api/recording`: records a pool's requests, and streams each of them as it ends.
 //!
-//! The answer is the recording: when the client goes away the answer is dropped, and with it the recording. So none can
-//! be forgotten. It requires the token although it changes nothing: figures of single requests tell more
-//! than the metrics tell.
+//! The response is the recording: if the client disconnects, the response is dropped and the recording ends with it. So no
+//! recording can be forgotten. It needs the token although it changes nothing: data of single requests reveal more than
+//! metrics do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::auth::Authorization;
 use super::error::ApiError;
-use super::server::{ConnectionHold, Open};
+use super::server::{ConnectionLifetime, LifetimeExtension};
 use super::{AdminState, pools, view};
 use crate::config::Config;
 use crate::recorder::RecordReader;
@@ -31,32 +32,32 @@ const REQUESTS_MAX: u64 = 1_000_000;
 const SECONDS_MAX: u64 = 3_600;
 /// The largest recording, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
-/// Time that a finished recording waits for its open requests.
+/// The longest time that a closed recording waits for its unfinished requests.
 const LINGER_MAX: Duration = Duration::from_secs(60);
-/// Interval at which an idle recording checks its deadline.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval of checks whether the recording must close.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 const NDJSON: &str = "application/x-ndjson";
 
 pub(super) async fn record(
     _: Authorization,
     State(admin): AdminState,
-    Extension(open): Extension<Open>,
+    Extension(lifetime): Extension<ConnectionLifetime>,
     new: Result<Json<view::NewRecording>, JsonRejection>,
 ) -> Result<Response, ApiError> {
     let Json(new) = new?;
-    for (name, given, most) in [
+    for (name, given, max) in [
         ("requests", new.requests, REQUESTS_MAX),
         ("seconds", new.seconds, SECONDS_MAX),
     ] {
-        if given == 0 || given > most {
-            let message = format!("`{name}` must be from 1 to {most}");
+        if given == 0 || given > max {
+            let message = format!("`{name}` must be from 1 to {max}");
             return Err(ApiError::bad_request(message));
         }
     }
     let config = admin.reloader.config();
     if !config.borrow().recording.enabled {
-        let message = "recording is switched off: write `recording: { enabled: true }` into the configuration of the service";
+        let message = "recording is disabled: write `recording: { enabled: true }` into the configuration of the service";
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "recording_disabled",
@@ -64,11 +65,11 @@ pub(super) async fn record(
         ));
     }
     let pool = pools::find(&admin.pool_registry, new.pool.as_deref())?;
-    let salt = Salt::random().map_err(ApiError::broken)?;
+    let salt = Salt::random().map_err(ApiError::internal)?;
     let table = admin.pool_registry.table();
     let started = pool.recorder().start(pool.clock().now(), new.requests);
-    let recording = started.map_err(|_| {
-        let message = "this pool is being recorded already; a recording ends with its time, or when its client goes away";
+    let reader = started.map_err(|_| {
+        let message = "this pool has a recording already; it ends with its time, or when its client disconnects";
         ApiError::new(StatusCode::CONFLICT, "recording_runs", message)
     })?;
     tracing::info!(
@@ -77,121 +78,119 @@ pub(super) async fn record(
         seconds = new.seconds,
         "recording begins"
     );
-    let answer = Answer {
+    let stream = RecordingStream {
         pool: Arc::clone(pool.name()),
-        recording,
+        reader,
         salt,
         region: table.peer_table().map(|regions| regions.own().to_string()),
-        closes: Instant::now() + Duration::from_secs(new.seconds),
+        deadline: Instant::now() + Duration::from_secs(new.seconds),
         closed: None,
         serving: admin.serving.clone(),
         config,
         recorded: 0,
         bytes: 0,
-        _open: open.hold(),
+        _lifetime: lifetime.extend(),
     };
-    let lines = futures_util::stream::unfold(Some(answer), |answer| async move {
-        let mut answer = answer?;
-        let said = answer.next().await;
-        let rest = matches!(said, RecordingEvent::Request(_)).then_some(answer);
-        Some((line(&said), rest))
+    let lines = unfold(Some(stream), |stream| async move {
+        let mut stream = stream?;
+        let event = stream.next().await;
+        let rest = matches!(event, RecordingEvent::Request(_)).then_some(stream);
+        Some((encode(&event), rest))
     });
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
 }
 
-fn line(said: &RecordingEvent) -> Result<Bytes, serde_json::Error> {
-    let mut line = serde_json::to_vec(said)?;
+fn encode(event: &RecordingEvent) -> Result<Bytes, serde_json::Error> {
+    let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     Ok(line.into())
 }
 
-/// A recording on its way to the client.
-struct Answer {
+/// The body of a response: a recording.
+struct RecordingStream {
     pool: Arc<str>,
-    recording: RecordReader,
+    reader: RecordReader,
     salt: Salt,
     region: Option<String>,
-    closes: Instant,
-    /// Since when it takes no more requests, and why.
+    deadline: Instant,
+    /// Time and reason of closing: a closed recording accepts no more requests.
     closed: Option<(Instant, EndReason)>,
     serving: watch::Receiver<bool>,
     config: watch::Receiver<Arc<Config>>,
     recorded: u64,
     bytes: u64,
-    _open: ConnectionHold,
+    _lifetime: LifetimeExtension,
 }
 
-impl Answer {
+impl RecordingStream {
     async fn next(&mut self) -> RecordingEvent {
         loop {
             if self.closed.is_none()
-                && let Some(why) = self.over()
+                && let Some(reason) = self.close_reason()
             {
-                self.recording.close();
-                self.closed = Some((Instant::now(), why));
+                self.reader.close();
+                self.closed = Some((Instant::now(), reason));
             }
-            if let Some((since, why)) = self.closed {
-                let at_once = matches!(
-                    why,
+            if let Some((since, reason)) = self.closed {
+                let is_urgent = matches!(
+                    reason,
                     EndReason::Disabled | EndReason::Stopping | EndReason::Size
                 );
-                if at_once || since.elapsed() > LINGER_MAX {
-                    return self.end(why);
+                if is_urgent || since.elapsed() > LINGER_MAX {
+                    return self.end(reason);
                 }
             }
             tokio::select! {
-                record = self.recording.next() => match record {
-                    Some(record) => {
-                        let recorded = record.salted(&self.salt, self.region.as_deref());
-                        self.recorded += 1;
-                        // Numbers of up to 16 digits, with their marks.
-                        self.bytes += 200 + 32 * recorded.blocks.len() as u64;
-                        return RecordingEvent::Request(recorded);
-                    }
-                    None => {
-                        let why = self.closed.map_or(EndReason::Requests, |(_, why)| why);
-                        return self.end(why);
-                    }
-                },
-                () = sleep(LOOK) => {}
+                record = self.reader.next() => {
+                    let Some(record) = record else {
+                        let reason = self.closed.map_or(EndReason::Requests, |(_, reason)| reason);
+                        return self.end(reason);
+                    };
+                    let request = record.salted(&self.salt, self.region.as_deref());
+                    self.recorded += 1;
+                    // An estimate: a block is two numbers of up to 16 digits.
+                    self.bytes += 200 + 32 * request.blocks.len() as u64;
+                    return RecordingEvent::Request(request);
+                }
+                () = sleep(CHECK_INTERVAL) => {}
             }
         }
     }
 
-    /// EndReason it should take no more requests, if it should not.
-    fn over(&self) -> Option<EndReason> {
+    /// Returns why the recording must close, if it must.
+    fn close_reason(&self) -> Option<EndReason> {
         if !*self.serving.borrow() {
             Some(EndReason::Stopping)
         } else if !self.config.borrow().recording.enabled {
             Some(EndReason::Disabled)
         } else if self.bytes >= BYTES_MAX {
             Some(EndReason::Size)
-        } else if self.recording.is_closed() {
+        } else if self.reader.is_closed() {
             Some(EndReason::Requests)
-        } else if Instant::now() >= self.closes {
+        } else if Instant::now() >= self.deadline {
             Some(EndReason::Time)
         } else {
             None
         }
     }
 
-    fn end(&self, why: EndReason) -> RecordingEvent {
-        let ending = RecordingSummary {
-            why,
+    fn end(&self, reason: EndReason) -> RecordingEvent {
+        let summary = RecordingSummary {
+            why: reason,
             recorded: self.recorded,
-            dropped: self.recording.dropped(),
-            failed: self.recording.failed(),
-            unfinished: self.recording.open(),
+            dropped: self.reader.dropped(),
+            failed: self.reader.failed(),
+            unfinished: self.reader.open(),
         };
         tracing::info!(
             pool = %self.pool,
-            why = why.as_str(),
-            recorded = ending.recorded,
-            dropped = ending.dropped,
-            failed = ending.failed,
-            unfinished = ending.unfinished,
+            reason = reason.as_str(),
+            recorded = summary.recorded,
+            dropped = summary.dropped,
+            failed = summary.failed,
+            unfinished = summary.unfinished,
             "recording has ended"
         );
-        RecordingEvent::End(ending)
+        RecordingEvent::End(summary)
     }
 }

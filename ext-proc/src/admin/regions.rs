@@ -1,4 +1,4 @@
-//! `/api/regions`: the regions as this service sees them, and an operator's word that one is gone.
+//! `/api/regions`: shows the regions, and lets an operator declare a region lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,70 +11,59 @@ use isotherm_router::{PeerId, PeerReport, PeerStatus};
 
 use super::auth::Authorization;
 use super::error::ApiError;
-use super::{Admin, AdminState, view};
-use crate::pool::{Member, Pool, PoolRegistry};
-use crate::regions::{PeerState, RegionsHandle, RegionsStatus, SiblingState};
+use super::{Admin, AdminState, millis, view};
+use crate::pool::{Member, Pool};
+use crate::regions::{PeerState, SiblingState};
 
 pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
-    let status = admin.regions.as_ref().map(RegionsHandle::status);
-    Json(view_of(&admin.pool_registry, status.as_ref()))
+    let snapshots = admin.pool_registry.pools();
+    let snapshots = Vec::from_iter(snapshots.iter().map(|pool| PoolSnapshot::of(pool)));
+    let pools = snapshots.iter().map(|snapshot| {
+        let pool = snapshot.pool;
+        report_view(pool, &pool.report())
+    });
+    let mut regions = view::RegionsView {
+        pools: pools.collect(),
+        ..view::RegionsView::default()
+    };
+    if let Some(status) = admin.regions.as_ref().map(|regions| regions.status()) {
+        let peers = status.peers.iter();
+        regions.name = Some(status.name);
+        regions.has_gateway = status.has_gateway;
+        regions.successors = status.successors;
+        regions.peers = peers.map(|peer| peer_view(peer, &snapshots)).collect();
+        regions.siblings = status.siblings.iter().map(sibling_view).collect();
+    }
+    Json(regions)
 }
 
-pub(super) async fn lost(
+pub(super) async fn declare_lost(
     _: Authorization,
     State(admin): AdminState,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    declare(&admin, &name, true)
+    set_lost(&admin, &name, true)
 }
 
-pub(super) async fn not_lost(
+pub(super) async fn retract_lost(
     _: Authorization,
     State(admin): AdminState,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    declare(&admin, &name, false)
+    set_lost(&admin, &name, false)
 }
 
-fn declare(admin: &Admin, name: &str, lost: bool) -> Result<StatusCode, ApiError> {
-    let regions = admin.regions.as_ref().ok_or_else(alone)?;
+fn set_lost(admin: &Admin, name: &str, lost: bool) -> Result<StatusCode, ApiError> {
+    let regions = admin.regions.as_ref().ok_or_else(|| {
+        let message =
+            "this service has no other regions: its configuration has no section `region`";
+        ApiError::new(StatusCode::CONFLICT, "no_regions", message)
+    })?;
     regions.declare_lost(name, lost)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn alone() -> ApiError {
-    let message = "this service knows no other regions: its configuration has no section `region`";
-    ApiError::new(StatusCode::CONFLICT, "no_regions", message)
-}
-
-fn view_of(pool_registry: &PoolRegistry, status: Option<&RegionsStatus>) -> view::RegionsView {
-    let pools = pool_registry.pools();
-    let Some(status) = status else {
-        return view::RegionsView {
-            pools: pools.iter().map(|pool| own(pool)).collect(),
-            ..view::RegionsView::default()
-        };
-    };
-    let seen: Vec<_> = pools.iter().map(|pool| PoolPeers::from(pool)).collect();
-    view::RegionsView {
-        name: Some(status.name.clone()),
-        gateway: status.has_gateway,
-        successors: status.successors.clone(),
-        pools: pools.iter().map(|pool| own(pool)).collect(),
-        peers: status
-            .peers
-            .iter()
-            .map(|peer| peer_of(peer, &seen))
-            .collect(),
-        siblings: status.siblings.iter().map(sibling_of).collect(),
-    }
-}
-
-fn own(pool: &Pool) -> view::RegionPoolView {
-    said(pool, &pool.report())
-}
-
-fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
+fn report_view(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
     view::RegionPoolView {
         pool: pool.name().to_string(),
         available: report.available,
@@ -85,15 +74,15 @@ fn said(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
     }
 }
 
-/// A pool's view of its peers, read under one lock.
-struct PoolPeers<'a> {
+/// A pool's view of all peers. Reading it takes the pool's lock once.
+struct PoolSnapshot<'a> {
     pool: &'a Pool,
     peers: Vec<PeerStatus>,
     members: Arc<Vec<Member>>,
 }
 
-impl<'a> PoolPeers<'a> {
-    fn from(pool: &'a Pool) -> Self {
+impl<'a> PoolSnapshot<'a> {
+    fn of(pool: &'a Pool) -> Self {
         Self {
             pool,
             peers: pool.peers(),
@@ -101,74 +90,72 @@ impl<'a> PoolPeers<'a> {
         }
     }
 
-    /// A peer's pool of the same model; `None` while this pool does not know the peer.
-    fn of(&self, peer: PeerId) -> Option<view::PeerPoolView> {
-        let known = self.peers.iter().find(|known| known.id == peer)?;
-        let adopted = |member: &&Member| member.adopted_from == Some(peer);
+    /// Returns the peer's pool of the same model; `None` while this pool does not know the peer.
+    fn peer(&self, peer: PeerId) -> Option<view::PeerPoolView> {
+        let status = self.peers.iter().find(|status| status.id == peer)?;
+        let is_adopted = |member: &&Member| member.adopted_from == Some(peer);
+        let report = status.report.as_ref();
         Some(view::PeerPoolView {
             pool: self.pool.name().to_string(),
-            availability: known.availability.as_str().to_owned(),
-            said: known.report.map(|report| said(self.pool, &report)),
-            forwarded: known.forwarded,
-            returned: known.returned,
-            in_flight: known.outstanding,
-            adopted: self.members.iter().filter(adopted).count(),
+            availability: status.availability.as_str().to_owned(),
+            report: report.map(|report| report_view(self.pool, report)),
+            forwarded: status.forwarded,
+            returned: status.returned,
+            in_flight: status.outstanding,
+            adopted: self.members.iter().filter(is_adopted).count(),
         })
     }
 }
 
-fn peer_of(peer: &PeerState, pools: &[PoolPeers<'_>]) -> view::PeerView {
+fn peer_view(peer: &PeerState, pools: &[PoolSnapshot<'_>]) -> view::PeerView {
+    let pools = pools.iter().filter_map(|pool| pool.peer(peer.id));
     view::PeerView {
         name: peer.name.clone(),
         cluster: peer.cluster.clone(),
         address: peer.address.clone(),
         link: peer.link.as_str().to_owned(),
-        why: peer.link.why().map(str::to_owned),
+        link_error: peer.link.why().map(str::to_owned),
         state: peer.state.as_str().to_owned(),
-        blocked: peer.adoption_blocker.as_ref().map(blocked),
-        round_trip_ms: peer.round_trip.map(fine_ms),
-        heartbeat_age_ms: peer.heartbeat_age.map(ms),
+        adoption_blocker: peer.adoption_blocker.as_ref().map(describe),
+        round_trip_ms: peer.round_trip.map(fractional_millis),
+        heartbeat_age_ms: peer.heartbeat_age.map(millis),
         version: peer.version.clone(),
         replicas: peer.replicas,
         adopted: peer.adopted,
-        held_by: peer.adopted_by.clone(),
-        pools: pools.iter().filter_map(|seen| seen.of(peer.id)).collect(),
+        adopted_by: peer.adopted_by.clone(),
+        pools: pools.collect(),
     }
 }
 
-fn sibling_of(sibling: &SiblingState) -> view::SiblingView {
+fn sibling_view(sibling: &SiblingState) -> view::SiblingView {
     view::SiblingView {
         address: sibling.address.clone(),
         link: sibling.link.as_str().to_owned(),
-        why: sibling.link.why().map(str::to_owned),
-        round_trip_ms: sibling.round_trip.map(fine_ms),
-        heartbeat_age_ms: sibling.heartbeat_age.map(ms),
+        link_error: sibling.link.why().map(str::to_owned),
+        round_trip_ms: sibling.round_trip.map(fractional_millis),
+        heartbeat_age_ms: sibling.heartbeat_age.map(millis),
         queue: sibling.queue,
     }
 }
 
-/// Why a region's replicas are not adopted here, for people.
-fn blocked(blocked: &AdoptionBlocker) -> String {
-    match blocked {
-        AdoptionBlocker::Disabled => "adoption is switched off here".to_owned(),
+/// Describes to an operator why this region does not adopt a region's replicas.
+fn describe(blocker: &AdoptionBlocker) -> String {
+    match blocker {
+        AdoptionBlocker::Disabled => "adoption is disabled here".to_owned(),
         AdoptionBlocker::NoGateway => "no Envoy is connected here".to_owned(),
-        AdoptionBlocker::NoRecord => "its replicas are not known here".to_owned(),
-        AdoptionBlocker::NotProvedDead => "it is not proved to be dead".to_owned(),
+        AdoptionBlocker::NoRecord => "its replicas are unknown here".to_owned(),
+        AdoptionBlocker::NotProvedDead => "its death is not proved".to_owned(),
         AdoptionBlocker::ReplicasUnreachable => "its replicas do not answer from here".to_owned(),
         AdoptionBlocker::Yielded => "another region is better placed".to_owned(),
         AdoptionBlocker::Unaccounted(region) => {
-            format!("{region} may look after them, and is not heard")
+            format!("{region} may have adopted them, and is silent")
         }
-        AdoptionBlocker::AdoptedBy(region) => format!("{region} looks after them"),
+        AdoptionBlocker::AdoptedBy(region) => format!("{region} has adopted them"),
         AdoptionBlocker::RegionAhead(region) => format!("{region} goes first"),
     }
 }
 
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// With three decimals: between services of one region it is a fraction of one.
-fn fine_ms(time: Duration) -> f64 {
+/// Milliseconds with three decimals: between services of one region a round trip takes a fraction of one.
+fn fractional_millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

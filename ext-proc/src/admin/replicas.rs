@@ -1,6 +1,5 @@
-//! `/api/replicas`: who there is, and coming and going at run time.
+//! `/api/replicas`: shows, adds, removes and drains replicas at run time.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,14 +12,14 @@ use isotherm_router::{ReplicaId, ReplicaStatus, Time};
 use super::auth::Authorization;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
-use super::{AdminState, view};
-use crate::pool::{Member, Pool};
+use super::{Admin, AdminState, millis, view};
+use crate::pool::{MembershipError, Pool};
 
-type PoolOf = Result<Query<PoolQuery>, QueryRejection>;
+type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
 
 pub(super) async fn list(
     State(admin): AdminState,
-    query: PoolOf,
+    query: QueryResult,
 ) -> Result<Json<Vec<view::ReplicaView>>, ApiError> {
     let Query(query) = query?;
     let pools = match &query.pool {
@@ -30,10 +29,10 @@ pub(super) async fn list(
     let mut replicas = Vec::new();
     for pool in pools {
         let now = pool.clock().now();
-        let adopted = adopted(&pool);
+        let adopted = pool.adopted();
         replicas.extend(pool.replicas().into_iter().map(|status| {
             let region = adopted.get(&status.id).map(ToString::to_string);
-            view_of(pool.name(), status, region, now)
+            replica_view(pool.name(), status, region, now)
         }));
     }
     Ok(Json(replicas))
@@ -48,9 +47,9 @@ pub(super) async fn add(
     let addr = parse(&new.address)?;
     let pool = find(&admin.pool_registry, new.pool.as_deref())?;
     pool.add_replica(addr)?;
-    // An operator does not wait for a name that cannot be resolved.
+    // A pool with a replica can serve, even if its DNS name cannot be resolved.
     pool.mark_synced();
-    tracing::info!(pool = %pool.name(), replica = %addr, "replica added by hand");
+    tracing::info!(pool = %pool.name(), replica = %addr, "operator added a replica");
     Ok(StatusCode::CREATED)
 }
 
@@ -58,25 +57,43 @@ pub(super) async fn remove(
     _: Authorization,
     State(admin): AdminState,
     Path(address): Path<String>,
-    query: PoolOf,
+    query: QueryResult,
 ) -> Result<StatusCode, ApiError> {
-    let addr = parse(&address)?;
-    let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
-    pool.remove_replica(addr)?;
-    tracing::info!(pool = %pool.name(), replica = %addr, "replica removed by hand");
-    Ok(StatusCode::NO_CONTENT)
+    change(
+        &admin,
+        &address,
+        query,
+        Pool::remove_replica,
+        "operator removed a replica",
+    )
 }
 
 pub(super) async fn drain(
     _: Authorization,
     State(admin): AdminState,
     Path(address): Path<String>,
-    query: PoolOf,
+    query: QueryResult,
 ) -> Result<StatusCode, ApiError> {
-    let addr = parse(&address)?;
+    change(
+        &admin,
+        &address,
+        query,
+        Pool::drain_replica,
+        "operator drains a replica",
+    )
+}
+
+fn change(
+    admin: &Admin,
+    address: &str,
+    query: QueryResult,
+    change: fn(&Pool, SocketAddr) -> Result<ReplicaId, MembershipError>,
+    event: &'static str,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(address)?;
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
-    pool.drain_replica(addr)?;
-    tracing::info!(pool = %pool.name(), replica = %addr, "replica drained by hand");
+    change(&pool, addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, event);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -89,28 +106,14 @@ fn parse(address: &str) -> Result<SocketAddr, ApiError> {
     }
 }
 
-/// Replicas of other regions, and their regions.
-fn adopted(pool: &Pool) -> BTreeMap<ReplicaId, Arc<str>> {
-    let Some(peer_table) = pool.peer_table() else {
-        return BTreeMap::new();
-    };
-    let members = Arc::clone(&pool.members().borrow());
-    let region = |member: &Member| {
-        let region = peer_table.get(member.adopted_from?)?;
-        Some((member.id, Arc::clone(&region.name)))
-    };
-    members.iter().filter_map(region).collect()
-}
-
-fn view_of(
-    pool: &str,
+fn replica_view(
+    pool: &Arc<str>,
     status: ReplicaStatus,
     adopted_from: Option<String>,
     now: Time,
 ) -> view::ReplicaView {
-    let age = status.probed.map(|sent| now.since(sent).as_millis());
     view::ReplicaView {
-        pool: pool.to_owned(),
+        pool: pool.to_string(),
         address: status.name,
         availability: status.availability.as_str().to_owned(),
         draining: status.draining,
@@ -121,6 +124,6 @@ fn view_of(
         headroom: status.headroom,
         kv_usage: status.load.and_then(|load| load.kv_usage),
         kv_capacity_tokens: status.load.and_then(|load| load.kv_capacity_tokens),
-        probe_age_ms: age.map(|age| u64::try_from(age).unwrap_or(u64::MAX)),
+        probe_age_ms: status.probed.map(|sent| millis(now.since(sent))),
     }
 }

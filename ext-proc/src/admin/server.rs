@@ -1,10 +1,10 @@
-//! The HTTP server of the admin interface: bounded in connections, and in how long each may take.
+//! The HTTP server of the admin interface, bounded in connections and in the time of each.
 //!
-//! axum's own server bounds neither, so a client that opens connections and sends nothing could take the file
-//! descriptors that Envoy's streams need. An answer that is a recording may take longer ([`Open`]), within its own bounds.
+//! axum's own server bounds neither, so idle clients could take the file descriptors that Envoy's streams need. The
+//! response of a recording may take longer ([`ConnectionLifetime`]), within bounds of its own.
 //!
-//! On loopback it answers only to who asks for an address or for `localhost`. A web page can point a name of its own
-//! at 127.0.0.1 (DNS rebinding) and then read what a browser on this machine is told; but the browser says that name.
+//! On loopback the server answers only requests to an IP address or to `localhost`. A web page can point a name of its own
+//! at 127.0.0.1 (DNS rebinding) and then read what a browser on this machine receives; but the browser sends that name.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,65 +30,66 @@ use tokio::time::{sleep, timeout};
 
 use super::error::ApiError;
 
-/// Connections served at the same time; further ones wait.
+/// The most connections at once; further ones wait until one ends.
 const CONNECTIONS_MAX: usize = 64;
-/// Time within which a connection must send its request head.
+/// The longest time for the headers of a request.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time within which a request must be read and answered.
+/// The longest time for a request, with its body and its response.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
-/// Lifetime of a connection.
+/// The longest time of a connection, whatever its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
-/// Lifetime of a connection that carries a recording: the longest recording, and the time to read it.
+/// The longest time of a connection with a recording: the longest recording, and the time that the client needs to read
+/// the rest of it.
 const RECORDING_TIME_MAX: Duration = Duration::from_secs(3_800);
-/// Interval at which a connection checks whether its recording has ended.
-const RECORDING_LOOK: Duration = Duration::from_secs(1);
-/// Pause after a failed accept, for example without free file descriptors.
+/// The interval of checks whether the recording has ended.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a failed accept, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a connection open beyond its time, while the caller holds it.
+/// The lifetime of a connection. Extensions keep it open beyond its usual time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open(Arc<AtomicUsize>);
+pub(super) struct ConnectionLifetime(Arc<AtomicUsize>);
 
-/// See [`Open`].
+/// Keeps a connection open; see [`ConnectionLifetime`].
 #[derive(Debug)]
-pub(super) struct ConnectionHold(Open);
+pub(super) struct LifetimeExtension(ConnectionLifetime);
 
-impl Open {
-    pub(super) fn hold(&self) -> ConnectionHold {
+impl ConnectionLifetime {
+    pub(super) fn extend(&self) -> LifetimeExtension {
         self.0.fetch_add(1, Ordering::Relaxed);
-        ConnectionHold(self.clone())
+        LifetimeExtension(self.clone())
     }
 
-    /// Until the connection has lasted long enough.
-    async fn time_is_over(&self) {
+    /// Resolves when the connection must end.
+    async fn ended(&self) {
         sleep(CONNECTION_TIME_MAX).await;
-        let given_up = sleep(RECORDING_TIME_MAX.saturating_sub(CONNECTION_TIME_MAX));
+        let longest = sleep(RECORDING_TIME_MAX.saturating_sub(CONNECTION_TIME_MAX));
         let released = async {
             while self.0.load(Ordering::Relaxed) > 0 {
-                sleep(RECORDING_LOOK).await;
+                sleep(CHECK_INTERVAL).await;
             }
         };
         tokio::select! {
-            () = given_up => {}
+            () = longest => {}
             () = released => {}
         }
     }
 }
 
-impl Drop for ConnectionHold {
+impl Drop for LifetimeExtension {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Serves `router` on `listener` until `stop` resolves and the requests in flight are answered.
+/// Serves `router` on `listener` until `stop` resolves and the requests in flight have ended.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
-    let mut router = router.layer(from_fn(in_time));
+    let mut router = router.layer(from_fn(limit_time));
     if listener
         .local_addr()
         .is_ok_and(|addr| addr.ip().is_loopback())
     {
-        router = router.layer(from_fn(asked_for_by_address));
+        router = router.layer(from_fn(check_host));
     }
     let (stopping, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
@@ -98,10 +99,10 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
             () = &mut stop => break,
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, from)) => {
-                    connections.spawn(connection(stream, from, router.clone(), stopped.clone()));
+                    connections.spawn(serve_connection(stream, from, router.clone(), stopped.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the admin interface takes no connection");
+                    tracing::warn!(%error, "the admin interface cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -112,15 +113,15 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves one connection, until the service stops or it has lasted long enough.
-async fn connection(
+/// Serves one connection, until the service stops or its lifetime ends.
+async fn serve_connection(
     stream: TcpStream,
     from: SocketAddr,
     router: Router,
     mut stopped: watch::Receiver<()>,
 ) {
-    let open = Open::default();
-    let router = router.layer(Extension(open.clone()));
+    let lifetime = ConnectionLifetime::default();
+    let router = router.layer(Extension(lifetime.clone()));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -129,9 +130,9 @@ async fn connection(
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
-        // Nothing is ever sent: the sender goes when the service stops.
+        // The sender sends nothing; it is dropped when the service stops.
         _ = stopped.changed() => None,
-        () = open.time_is_over() => None,
+        () = lifetime.ended() => None,
     };
     let ended = match ended {
         Some(ended) => Ok(ended),
@@ -145,26 +146,27 @@ async fn connection(
     }
 }
 
-async fn in_time(request: Request, next: Next) -> Result<Response, Infallible> {
-    let answer = timeout(REQUEST_TIME_MAX, next.run(request)).await;
-    Ok(answer.unwrap_or_else(|_| {
-        let message = format!("no answer within {} s", REQUEST_TIME_MAX.as_secs());
+async fn limit_time(request: Request, next: Next) -> Result<Response, Infallible> {
+    let response = timeout(REQUEST_TIME_MAX, next.run(request)).await;
+    Ok(response.unwrap_or_else(|_| {
+        let message = format!("no response within {} s", REQUEST_TIME_MAX.as_secs());
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
     }))
 }
 
-async fn asked_for_by_address(request: Request, next: Next) -> Response {
+/// Rejects requests to a foreign host name.
+async fn check_host(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
-    if host.is_none_or(|host| is_of_this_machine(host.as_bytes())) {
+    if host.is_none_or(|host| is_local(host.as_bytes())) {
         return next.run(request).await;
     }
-    let message = "on loopback this interface answers to its address and to `localhost` only, since a name that \
-         points here may be a web page's: ask for it by address";
+    let message = "on loopback this interface answers only requests to its IP address or `localhost`, since a web page \
+         may own any other name: use the address";
     ApiError::new(StatusCode::FORBIDDEN, "foreign_host", message).into_response()
 }
 
-/// Whether this is the value of a `Host` header that no foreign web page can bring about.
-fn is_of_this_machine(host: &[u8]) -> bool {
+/// Whether a `Host` header names this machine in a way that no foreign web page can.
+fn is_local(host: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(host) else {
         return false;
     };
@@ -178,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_localhost_are_of_this_machine_and_names_are_not() {
+    fn addresses_and_localhost_are_local_and_other_names_are_not() {
         for host in [
             "127.0.0.1:9003",
             "127.0.0.1",
             "[::1]:9003",
             "LocalHost:9003",
         ] {
-            assert!(is_of_this_machine(host.as_bytes()), "{host}");
+            assert!(is_local(host.as_bytes()), "{host}");
         }
         for host in [
             "attacker.example:9003",
@@ -194,7 +196,7 @@ mod tests {
             "",
             "a b",
         ] {
-            assert!(!is_of_this_machine(host.as_bytes()), "{host}");
+            assert!(!is_local(host.as_bytes()), "{host}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `isotherm check`.
+//! `isotherm check`: prints the mistakes of a configuration file, or its meaning.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use clap::Args;
 
 use super::output;
 use super::table;
-use crate::config::{self, Config, RegionConfig};
+use crate::config::{self, AdminConfig, Config, PoolConfig, RegionConfig};
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
-    /// The configuration file.
+    /// Configuration file.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
@@ -22,7 +22,7 @@ pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
     match config::load(&args.config) {
         Ok(config) => {
             let file = args.config.display();
-            output::print(&format!("{file}: no mistakes\n\n{}\n", summary(&config)))?;
+            output::print(&format!("{file}: no mistakes\n\n{}", summary(&config)))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {
@@ -32,92 +32,89 @@ pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Summary of a valid configuration.
+/// Summarises a configuration.
 fn summary(config: &Config) -> String {
-    let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "listens on     {}", listen.join(", "));
-    let _ = writeln!(text, "admin          {}", config.admin.listen);
-    let changes = match &config.admin.token_file {
-        Some(file) => match std::fs::File::open(file) {
-            Ok(_) => format!("with the token in {}", file.display()),
-            Err(error) => format!("refused: {} cannot be read: {error}", file.display()),
-        },
-        None => "refused: no admin.token_file".to_owned(),
-    };
-    let _ = writeln!(text, "admin changes  {changes}\n");
-    let rows: Vec<_> = config
-        .pools
-        .iter()
-        .map(|pool| {
-            let mut replicas = format!("{} fixed", pool.sources.fixed.len());
-            if let Some(dns) = &pool.sources.dns {
-                let _ = write!(replicas, ", {}:{}", dns.name, dns.port);
-            }
-            [
-                pool.model.clone(),
-                pool.cluster.clone(),
-                pool.router.policy.to_string(),
-                format!("{:?}", pool.router.push).to_lowercase(),
-                replicas,
-            ]
-        })
-        .collect();
-    if let Some(region) = &config.region {
-        let _ = writeln!(text, "{}", regions(region));
-    }
+    let mut lines = vec![
+        ("listens on", join(&config.listen)),
+        ("admin", config.admin.listen.to_string()),
+        ("admin changes", admin_changes(&config.admin)),
+    ];
+    let pools = config.pools.iter().map(pool_row).collect();
     let header = ["MODEL", "CLUSTER", "POLICY", "PUSH", "REPLICAS"];
-    text.push_str(&table::render(header, rows));
+    let mut tables = vec![table::render(&header, pools)];
+    if let Some(region) = &config.region {
+        lines.extend(region_lines(region));
+        let peers = region.peers.iter().map(|peer| {
+            let address = peer.address.to_string();
+            vec![peer.name.clone(), address, peer.cluster.clone()]
+        });
+        let header = ["PEER", "ADDRESS", "CLUSTER"];
+        tables.insert(0, table::render(&header, peers.collect()));
+    }
+    let mut text = String::new();
+    for (name, value) in lines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name:<15}{value}");
+    }
+    for table in tables {
+        let _ = write!(text, "\n{table}");
+    }
     text
 }
 
-/// Summary of the section `region`.
-fn regions(region: &RegionConfig) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "region         {}, reached at {}",
-        region.name, region.listen
-    );
+fn join<T: ToString>(values: &[T]) -> String {
+    let values = values.iter().map(ToString::to_string);
+    Vec::from_iter(values).join(", ")
+}
+
+fn admin_changes(admin: &AdminConfig) -> String {
+    let Some(file) = &admin.token_file else {
+        return "rejected: no admin.token_file".to_owned();
+    };
+    match std::fs::File::open(file) {
+        Ok(_) => format!("with the token in {}", file.display()),
+        Err(error) => format!("rejected: {} cannot be read: {error}", file.display()),
+    }
+}
+
+fn pool_row(pool: &PoolConfig) -> Vec<String> {
+    let mut replicas = format!("{} static", pool.sources.fixed.len());
+    if let Some(dns) = &pool.sources.dns {
+        replicas.push_str(&format!(", {}:{}", dns.name, dns.port));
+    }
+    vec![
+        pool.model.clone(),
+        pool.cluster.clone(),
+        pool.router.policy.to_string(),
+        format!("{:?}", pool.router.push).to_lowercase(),
+        replicas,
+    ]
+}
+
+fn region_lines(region: &RegionConfig) -> Vec<(&'static str, String)> {
     let links = match &region.tls {
         None => "without TLS, on this machine only".to_owned(),
         Some(files) => match Credentials::load(&region.name, files.clone()) {
             Ok(_) => format!("mutual TLS, with {}", files.certificate.display()),
-            Err(error) => format!("refused: {error}"),
+            Err(error) => format!("not possible: {error}"),
         },
     };
-    let _ = writeln!(text, "links          {links}");
-    let adopts = if region.adopt {
-        "from regions that died"
-    } else {
-        "nothing: adopt is false"
+    let adoption = match region.adopt {
+        true => "of dead regions' replicas",
+        false => "disabled",
     };
-    let _ = writeln!(text, "adopts         {adopts}");
-    let memory = match &region.state_file {
+    let state = match &region.state_file {
         Some(file) => format!("in {}", file.display()),
-        None => "none: a restart forgets whose replicas are where".to_owned(),
+        None => "not kept: a restart forgets the other regions' replicas".to_owned(),
     };
-    let _ = writeln!(text, "memory         {memory}");
+    let mut lines = vec![
+        ("region", format!("{}, at {}", region.name, region.listen)),
+        ("links", links),
+        ("adoption", adoption.to_owned()),
+        ("state", state),
+    ];
     if !region.siblings.is_empty() {
-        let siblings: Vec<_> = region.siblings.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "siblings       {}", siblings.join(", "));
+        lines.push(("siblings", join(&region.siblings)));
     }
-    let rows: Vec<_> = region
-        .peers
-        .iter()
-        .map(|peer| {
-            [
-                peer.name.clone(),
-                peer.address.to_string(),
-                peer.cluster.clone(),
-            ]
-        })
-        .collect();
-    let _ = write!(
-        text,
-        "\n{}",
-        table::render(["PEER", "ADDRESS", "CLUSTER"], rows)
-    );
-    text
+    lines
 }

@@ -1,10 +1,10 @@
-//! `isotherm explain`.
+//! `isotherm explain`: shows the decision on a request, and the reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -16,52 +16,52 @@ use super::output;
 use super::table::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, ExplainResponse, OutcomeView};
 
-/// The largest body that is read, in bytes.
+/// The largest body, in bytes.
 const BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     #[command(flatten)]
     connection: Connection,
-    /// The path of the request.
+    /// Path of the request.
     #[arg(long, default_value = "/v1/chat/completions")]
     path: String,
-    /// A header of the request; may be given several times.
-    #[arg(long = "header", value_name = "NAME:VALUE", value_parser = header)]
+    /// Header of the request; may be given several times.
+    #[arg(long = "header", value_name = "NAME:VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
-    /// A file with the filter's configuration, as the JSON that Envoy gives to the filter [default: the filter's
+    /// File with the filter's configuration, as the JSON that Envoy gives to the filter [default: the filter's
     /// defaults].
     #[arg(long, value_name = "FILE")]
     filter_config: Option<PathBuf>,
-    /// The body of the request: JSON, the name of a file that holds it, or `-` for standard input.
+    /// Body of the request: JSON, the name of a file with JSON, or `-` for standard input.
     body: String,
 }
 
 pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
-    let body = body(&args.body)?;
-    let filter = match &args.filter_config {
-        Some(file) => {
-            let text = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            let json = RawValue::from_string(text);
-            Some(json.with_context(|| format!("{} is not JSON", file.display()))?)
-        }
-        None => None,
-    };
+    let body = read_body(&args.body)?;
+    let filter = args.filter_config.as_deref().map(read_json).transpose()?;
     let request = ExplainRequest {
         path: args.path,
         headers: BTreeMap::from_iter(args.headers),
         body: Some(to_raw_value(&body)?),
         filter,
     };
-    let explained: ExplainResponse = client.post("/api/explain", &request).await?;
-    output::print(&render(&explained))?;
+    let explanation: ExplainResponse = client.post("/api/explain", &request).await?;
+    output::print(&render(&explanation))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The body that an argument means. No file name begins as JSON's objects and lists do, unless one insists (`./{`).
-fn body(argument: &str) -> anyhow::Result<String> {
+fn read_json(file: &Path) -> anyhow::Result<Box<RawValue>> {
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    let json = RawValue::from_string(text);
+    json.with_context(|| format!("{} is not JSON", file.display()))
+}
+
+/// Returns the body that an argument names. An argument that begins like a JSON object or list is JSON; `./{` names a
+/// file.
+fn read_body(argument: &str) -> anyhow::Result<String> {
     if argument.trim_start().starts_with(['{', '[']) {
         return Ok(argument.to_owned());
     }
@@ -83,69 +83,62 @@ fn body(argument: &str) -> anyhow::Result<String> {
     Ok(body)
 }
 
-fn header(text: &str) -> Result<(String, String), String> {
+fn parse_header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("write NAME:VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn render(explained: &ExplainResponse) -> String {
-    let request = &explained.request;
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<9}{value}");
-    };
-    line("model", or_dash(request.model.as_ref()));
-    line("session", or_dash(request.session.as_ref()));
-    if let Some(tier) = &request.tier {
-        line("tier", tier.clone());
-    }
+fn render(explanation: &ExplainResponse) -> String {
+    let request = &explanation.request;
+    let mut lines = vec![
+        ("model", or_dash(request.model.as_ref())),
+        ("session", or_dash(request.session.as_ref())),
+    ];
+    lines.extend(request.tier.clone().map(|tier| ("tier", tier)));
+    let (bytes, tokens) = (request.prompt_bytes, request.prompt_tokens);
     let prompt = format!(
-        "{} bytes, about {} tokens, {} blocks",
-        request.prompt_bytes, request.prompt_tokens, request.blocks
+        "{bytes} bytes, about {tokens} tokens, {} blocks",
+        request.blocks
     );
-    line("prompt", prompt);
-    if let Some(problem) = &request.problem {
-        line("problem", problem.clone());
+    lines.push(("prompt", prompt));
+    lines.extend(request.problem.clone().map(|problem| ("problem", problem)));
+    if let (Some(pool), Some(policy)) = (&explanation.pool, &explanation.policy) {
+        lines.push(("pool", format!("{pool} ({policy})")));
     }
-    if let (Some(pool), Some(policy)) = (&explained.pool, &explained.policy) {
-        line("pool", format!("{pool} ({policy})"));
+    lines.push(("outcome", describe(&explanation.outcome)));
+    let mut text = String::new();
+    for (name, value) in lines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name:<9}{value}");
     }
-    line("outcome", outcome(&explained.outcome));
-    if !explained.candidates.is_empty() {
-        text = format!("{text}\n{}", replicas(explained));
+    if !explanation.candidates.is_empty() {
+        let _ = write!(text, "\n{}", render_replicas(explanation));
     }
-    if !explained.regions.is_empty() {
-        text = format!("{text}\n{}", regions(explained));
+    if !explanation.regions.is_empty() {
+        let _ = write!(text, "\n{}", render_regions(explanation));
     }
     text
 }
 
-/// Every replica as a row.
-fn replicas(explained: &ExplainResponse) -> String {
-    let chosen = match &explained.outcome {
+/// Renders each candidate replica as a row, and marks the selected one.
+fn render_replicas(explanation: &ExplainResponse) -> String {
+    let selected = match &explanation.outcome {
         OutcomeView::Dispatch { replica, .. } => Some(replica),
         OutcomeView::Wait { replica, .. } => replica.as_ref(),
-        OutcomeView::Forward { .. } | OutcomeView::Reject { .. } | OutcomeView::NoPool { .. } => {
-            None
-        }
+        _ => None,
     };
-    let rows: Vec<_> = explained
-        .candidates
-        .iter()
-        .map(|candidate| {
-            [
-                mark(chosen == Some(&candidate.replica)),
-                candidate.replica.clone(),
-                format!("{:.3}", candidate.score),
-                percent(candidate.matched_share),
-                candidate.matched_bytes.to_string(),
-                candidate.outstanding.to_string(),
-                or_dash(candidate.pending),
-                candidate.availability.clone(),
-            ]
-        })
-        .collect();
+    let rows = explanation.candidates.iter().map(|candidate| {
+        vec![
+            mark(selected == Some(&candidate.replica)),
+            candidate.replica.clone(),
+            format!("{:.3}", candidate.score),
+            percent(candidate.matched_share),
+            candidate.matched_bytes.to_string(),
+            candidate.outstanding.to_string(),
+            or_dash(candidate.pending),
+            candidate.availability.clone(),
+        ]
+    });
     let header = [
         "",
         "REPLICA",
@@ -156,53 +149,44 @@ fn replicas(explained: &ExplainResponse) -> String {
         "PENDING",
         "STATE",
     ];
-    table::render(header, rows)
+    table::render(&header, rows.collect())
 }
 
-/// Every other region as a row.
-fn regions(explained: &ExplainResponse) -> String {
-    let chosen = match &explained.outcome {
+/// Renders each other region as a row, and marks the selected one.
+fn render_regions(explanation: &ExplainResponse) -> String {
+    let selected = match &explanation.outcome {
         OutcomeView::Forward { region, .. } => Some(region),
-        OutcomeView::Dispatch { .. }
-        | OutcomeView::Wait { .. }
-        | OutcomeView::Reject { .. }
-        | OutcomeView::NoPool { .. } => None,
+        _ => None,
     };
-    let rows: Vec<_> = explained
-        .regions
-        .iter()
-        .map(|candidate| {
-            let ttft = candidate.estimated_ttft_ms;
-            [
-                mark(chosen == Some(&candidate.region)),
-                candidate.region.clone(),
-                percent(candidate.matched_share),
-                candidate.matched_bytes.to_string(),
-                or_dash(ttft.map(|ms| format!("{ms} ms"))),
-                candidate.availability.clone(),
-            ]
-        })
-        .collect();
-    let header = ["", "REGION", "MATCHED", "BYTES", "FIRST TOKEN", "STATE"];
-    table::render(header, rows)
+    let rows = explanation.regions.iter().map(|candidate| {
+        let ttft = candidate.estimated_ttft_ms;
+        vec![
+            mark(selected == Some(&candidate.region)),
+            candidate.region.clone(),
+            percent(candidate.matched_share),
+            candidate.matched_bytes.to_string(),
+            or_dash(ttft.map(|ms| format!("{ms} ms"))),
+            candidate.availability.clone(),
+        ]
+    });
+    let header = ["", "REGION", "MATCHED", "BYTES", "TTFT", "STATE"];
+    table::render(&header, rows.collect())
 }
 
-fn mark(chosen: bool) -> String {
-    (if chosen { "->" } else { "" }).to_owned()
+fn mark(is_selected: bool) -> String {
+    (if is_selected { "->" } else { "" }).to_owned()
 }
 
-fn outcome(outcome: &OutcomeView) -> String {
+fn describe(outcome: &OutcomeView) -> String {
     match outcome {
-        OutcomeView::Dispatch { replica, reason } => format!("goes to {replica} ({reason})"),
-        OutcomeView::Forward { region, reason } => format!("goes to region {region} ({reason})"),
+        OutcomeView::Dispatch { replica, reason } => format!("dispatch to {replica} ({reason})"),
+        OutcomeView::Forward { region, reason } => format!("forward to region {region} ({reason})"),
         OutcomeView::Wait { replica, ahead } => {
-            let preferred = replica.as_ref().map_or_else(
-                || "any replica that can take it".to_owned(),
-                |replica| format!("{replica}, which is worth it"),
-            );
-            format!("waits for {preferred}; {ahead} ahead of it")
+            let replica = replica.as_ref();
+            let replica = replica.map_or("any available replica", |replica| replica.as_str());
+            format!("wait for {replica}, behind {ahead} requests")
         }
-        OutcomeView::Reject { reason } => format!("refused ({reason})"),
+        OutcomeView::Reject { reason } => format!("reject ({reason})"),
         OutcomeView::NoPool { what } => what.clone(),
     }
 }
@@ -213,7 +197,7 @@ mod tests {
     use crate::admin::view::{CandidateView, RegionCandidateView, RequestView};
 
     #[test]
-    fn the_chosen_replica_is_marked_and_every_candidate_says_why() {
+    fn the_selected_replica_is_marked_and_every_candidate_has_its_state() {
         let candidate = |replica: &str, score, state: &str| CandidateView {
             replica: replica.into(),
             score,
@@ -223,7 +207,7 @@ mod tests {
             pending: None,
             availability: state.into(),
         };
-        let explained = ExplainResponse {
+        let explanation = ExplainResponse {
             request: RequestView {
                 model: Some("llama".into()),
                 prompt_bytes: 1024,
@@ -243,9 +227,9 @@ mod tests {
             ],
             regions: Vec::new(),
         };
-        let text = render(&explained);
+        let text = render(&explanation);
         assert!(
-            text.contains("outcome  goes to 10.0.0.1:80 (prefix)"),
+            text.contains("outcome  dispatch to 10.0.0.1:80 (prefix)"),
             "{text}"
         );
         assert!(text.contains("->  10.0.0.1:80  0.500  50%"), "{text}");
@@ -254,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_region_is_marked_and_every_other_says_why_not() {
+    fn the_selected_region_is_marked_and_every_other_has_its_state() {
         let region = |region: &str, state: &str| RegionCandidateView {
             region: region.into(),
             matched_bytes: 512,
@@ -262,7 +246,7 @@ mod tests {
             estimated_ttft_ms: Some(160),
             availability: state.into(),
         };
-        let explained = ExplainResponse {
+        let explanation = ExplainResponse {
             request: RequestView::default(),
             outcome: OutcomeView::Forward {
                 region: "eu".into(),
@@ -273,13 +257,13 @@ mod tests {
             candidates: Vec::new(),
             regions: vec![region("asia", "long_queue"), region("eu", "available")],
         };
-        let text = render(&explained);
+        let text = render(&explanation);
         assert!(
-            text.contains("outcome  goes to region eu (prefix)"),
+            text.contains("outcome  forward to region eu (prefix)"),
             "{text}"
         );
         assert!(
-            text.contains("->  eu      50%      512    160 ms       available"),
+            text.contains("->  eu      50%      512    160 ms  available"),
             "{text}"
         );
         assert!(text.contains("\n    asia"), "{text}");
@@ -288,9 +272,9 @@ mod tests {
     #[test]
     fn headers_are_names_and_values() {
         assert_eq!(
-            header("X-Session-Id: a:b"),
+            parse_header("X-Session-Id: a:b"),
             Ok(("X-Session-Id".into(), "a:b".into()))
         );
-        assert!(header("nothing").is_err());
+        assert!(parse_header("nothing").is_err());
     }
 }

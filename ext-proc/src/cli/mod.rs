@@ -1,7 +1,7 @@
 //! The `isotherm` command line.
 //!
-//! `serve` is the service; everything else is for the person who runs it. Options that describe the service stand
-//! in its file: the command line only says which file, and how much to log.
+//! `serve` runs the service; the other commands are for its operator. The configuration file has the options of the
+//! service: the command line gives only the file and the log level.
 
 mod check;
 mod client;
@@ -26,7 +26,7 @@ use crate::{log, server};
 #[command(
     name = "isotherm",
     version,
-    about = "Routes LLM requests to where their prefix is cached, beside Envoy"
+    about = "Routes LLM requests to the replicas that have their prefix in cache, beside Envoy"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -37,30 +37,29 @@ pub struct Cli {
 enum Command {
     /// Run the service.
     Serve(Serve),
-    /// Check a configuration file: print every mistake, or what it means.
+    /// Check a configuration file: print every mistake, or a summary.
     Check(check::Check),
-    /// Ask the running service where a request would go, and why.
+    /// Show which replica a running service would select for a request, and why.
     Explain(explain::Explain),
-    /// Watch replicas, queues and hit ratios.
+    /// Watch the replicas, queues and hit ratios of a running service.
     Top(top::Top),
-    /// See and change the replicas of the running service.
+    /// Show, add, remove and drain the replicas of a running service.
     Replicas(replicas::Replicas),
-    /// See the other regions, or say that one is lost.
+    /// Show the other regions, or declare a region lost.
     Regions(regions::Regions),
-    /// Record live traffic of the running service as a trace that `isotherm-sim` replays.
+    /// Record live traffic of a running service as a trace that `isotherm-sim` replays.
     ///
-    /// A trace has no text: it says when requests came, how long they and their answers were, and which of them began
-    /// with the same prompt, by ids that mean nothing outside of it. The service must allow it (`recording.enabled`).
+    /// A trace has no text: it has arrival times, the lengths of prompts and responses, and ids of shared prefixes that
+    /// mean nothing outside the trace. The service must allow recordings (`recording.enabled`).
     Record(record::Record),
-    /// Print the reference of the configuration file, as Markdown.
+    /// Print the reference of the configuration file as Markdown.
     #[command(hide = true)]
     ConfigReference,
 }
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// The configuration file; without one, a single pool takes every model, and replicas come through the admin
-    /// interface.
+    /// Configuration file. Without it one pool serves every model, and the admin interface adds its replicas.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Log filter: a level, or levels by module, such as `info,isotherm_ext_proc::frontends=debug`.
@@ -68,11 +67,11 @@ struct Serve {
     log: String,
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 ///
 /// # Errors
 ///
-/// What went wrong, and what to do about it.
+/// The reason, and what to do about it.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => {

@@ -1,17 +1,14 @@
-//! The standard output, whose reader may have seen enough: `isotherm explain … | head`.
+//! The standard output.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
 
-/// Prints a text as it is.
-///
-/// # Errors
-/// When it cannot be written for another reason than a closed pipe.
+/// Prints a text. A closed pipe, as in `isotherm explain … | head`, is no error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write the standard output"),
+        result => result.context("cannot write the standard output"),
     }
 }

@@ -1,8 +1,9 @@
-//! `isotherm record`.
+//! `isotherm record`: records live traffic of a running service as a trace.
 //!
-//! Requests arrive in the order in which they end, and a trace is in the order in which they came; and how long a token
-//! is shows at the end. So what arrives goes into a file beside the trace first, with its positions kept in memory, and is
-//! read back from there in order. What is there when the service goes away, or at Ctrl-C, becomes a trace all the same.
+//! The service streams requests in the order in which they end, but a trace is in the order of arrival, and the mean bytes
+//! per token are known only at the end. So the command first writes the requests into a file beside the trace and keeps
+//! their positions in memory; then it reads them back in order. If the service stops, or at Ctrl-C, the requests so far
+//! become a trace all the same.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,25 +22,25 @@ use crate::admin::view::NewRecording;
 use crate::recorder::event::{RecordedRequest, RecordingEvent, RecordingSummary};
 use crate::recorder::trace::{Totals, TraceBuilder};
 
-/// The longest line of the service's answer, in bytes: one with 320 blocks has 10 KB.
+/// The longest line of the response, in bytes: a request with 320 blocks has 10 KB.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// Interval of progress messages.
-const PROGRESS: Duration = Duration::from_secs(10);
+/// The interval of progress messages.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(super) struct Record {
     #[command(flatten)]
     connection: Connection,
-    /// The pool, by its model; may be left out where there is one pool.
+    /// Model of the pool; may be left out if there is one pool.
     #[arg(long, value_name = "MODEL")]
     pool: Option<String>,
-    /// Where the trace goes.
+    /// File for the trace.
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Ends after so many requests.
+    /// Most requests of the recording.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     requests: u64,
-    /// Ends after so many seconds.
+    /// Longest duration of the recording.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     duration: u64,
 }
@@ -51,39 +52,37 @@ pub(super) async fn run(args: Record) -> anyhow::Result<ExitCode> {
         requests: args.requests,
         seconds: args.duration,
     };
-    let mut tape = Tape::create(&args.output)?;
-    let answer = client.stream("/api/recording", &new).await;
-    let answer = answer.inspect_err(|_| tape.remove())?;
-    eprintln!("recording; Ctrl-C ends it early, and keeps what there is");
-    let ending = tokio::select! {
-        ending = listen(answer, &mut tape) => ending,
-        pressed = tokio::signal::ctrl_c() => pressed.map(|()| None).map_err(Into::into),
+    let mut spool = Spool::create(&args.output)?;
+    let response = client.stream("/api/recording", &new).await;
+    let response = response.inspect_err(|_| spool.remove())?;
+    eprintln!("recording; Ctrl-C ends it early and keeps the requests so far");
+    let end = tokio::select! {
+        end = receive(response, &mut spool) => end.map(Some),
+        interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None).map_err(Into::into),
     };
-    // What was heard so far is worth a trace, however it ended.
-    let written = tape.write(&args.output)?;
-    tape.remove();
-    eprintln!(
-        "{}",
-        told(&written, ending.as_ref().ok().and_then(Option::as_ref))
-    );
+    // The requests so far make a trace, whatever ended the recording.
+    let written = spool.write_trace(&args.output)?;
+    spool.remove();
+    let summary = end.as_ref().ok().and_then(Option::as_ref);
+    eprintln!("{}", describe(&written, summary));
     println!("{}", args.output.display());
-    ending.map(|_| ExitCode::SUCCESS)
+    end.map(|_| ExitCode::SUCCESS)
 }
 
-/// Takes everything that the service says, until it says that this was all.
-async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<RecordingSummary>> {
+/// Writes every request of the response into the spool, until the service reports the end.
+async fn receive(mut response: Incoming, spool: &mut Spool) -> anyhow::Result<RecordingSummary> {
     let mut rest: Vec<u8> = Vec::new();
-    let mut progress = tokio::time::interval(PROGRESS);
+    let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
     progress.tick().await;
     loop {
         let frame = tokio::select! {
-            frame = answer.frame() => frame,
+            frame = response.frame() => frame,
             _ = progress.tick() => {
-                eprintln!("{} requests", tape.positions.len());
+                eprintln!("{} requests", spool.requests.len());
                 continue;
             }
         };
-        let frame = frame.context("the service went away in the middle of the recording")?;
+        let frame = frame.context("the service stopped in the middle of the recording")?;
         let frame = frame.context("the recording broke off")?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -91,10 +90,12 @@ async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<
         rest.extend_from_slice(&data);
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
-            let said = serde_json::from_slice(&line);
-            match said.context("the service says what this version does not understand")? {
-                RecordingEvent::Request(recorded) => tape.push(&recorded)?,
-                RecordingEvent::End(ending) => return Ok(Some(ending)),
+            let event = serde_json::from_slice(&line).context(
+                "the response is not understood: do service and command have the same version?",
+            )?;
+            match event {
+                RecordingEvent::Request(request) => spool.push(&request)?,
+                RecordingEvent::End(summary) => return Ok(summary),
             }
         }
         if rest.len() > LINE_BYTES_MAX {
@@ -103,30 +104,31 @@ async fn listen(mut answer: Incoming, tape: &mut Tape) -> anyhow::Result<Option<
     }
 }
 
-/// Lines received, in order.
-struct Tape {
+/// A file of requests in the order in which they ended.
+struct Spool {
     path: PathBuf,
     file: BufWriter<File>,
-    length: u64,
-    positions: Vec<RequestPosition>,
+    bytes: u64,
+    requests: Vec<SpooledRequest>,
     totals: Totals,
 }
 
-/// Where a request is: when it came, in milliseconds, and where it stands in the file, in bytes.
-struct RequestPosition {
+/// The arrival time of a request, and its position in the spool.
+struct SpooledRequest {
     at_ms: u64,
     start: u64,
-    length: usize,
+    bytes: usize,
 }
 
-/// Totals of a recorded trace.
-struct Written {
-    lines: usize,
+/// A summary of a trace.
+struct TraceSummary {
+    requests: usize,
+    /// Requests whose output length is an estimate.
     estimated: usize,
     token_bytes: f64,
 }
 
-impl Tape {
+impl Spool {
     fn create(output: &Path) -> anyhow::Result<Self> {
         let mut path = output.as_os_str().to_owned();
         path.push(".part");
@@ -141,83 +143,81 @@ impl Tape {
         Ok(Self {
             path,
             file: BufWriter::new(file),
-            length: 0,
-            positions: Vec::new(),
+            bytes: 0,
+            requests: Vec::new(),
             totals: Totals::default(),
         })
     }
 
-    fn push(&mut self, recorded: &RecordedRequest) -> anyhow::Result<()> {
-        let line = serde_json::to_vec(recorded)?;
-        let wrong = || format!("cannot write {}", self.path.display());
-        self.file.write_all(&line).with_context(wrong)?;
-        self.positions.push(RequestPosition {
-            at_ms: recorded.at_ms,
-            start: self.length,
-            length: line.len(),
+    fn push(&mut self, request: &RecordedRequest) -> anyhow::Result<()> {
+        let line = serde_json::to_vec(request)?;
+        let written = self.file.write_all(&line);
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.requests.push(SpooledRequest {
+            at_ms: request.at_ms,
+            start: self.bytes,
+            bytes: line.len(),
         });
-        self.length += line.len() as u64;
-        self.totals.add(recorded);
+        self.bytes += line.len() as u64;
+        self.totals.add(request);
         Ok(())
     }
 
     /// Writes the trace.
-    fn write(&mut self, output: &Path) -> anyhow::Result<Written> {
+    fn write_trace(&mut self, output: &Path) -> anyhow::Result<TraceSummary> {
         self.file.flush()?;
-        self.positions.sort_by_key(|place| place.at_ms);
+        self.requests.sort_by_key(|request| request.at_ms);
         let trace = File::create(output);
         let trace = trace.with_context(|| format!("cannot write {}", output.display()))?;
         let mut trace = BufWriter::new(trace);
-        let mut assembler = TraceBuilder::new(self.totals);
-        let mut written = Written {
-            lines: self.positions.len(),
+        let mut builder = TraceBuilder::new(self.totals);
+        let mut summary = TraceSummary {
+            requests: self.requests.len(),
             estimated: 0,
             token_bytes: self.totals.token_bytes(),
         };
-        for place in &self.positions {
-            let mut line = vec![0; place.length];
-            self.file.get_ref().read_exact_at(&mut line, place.start)?;
-            let line = assembler.line(&serde_json::from_slice(&line)?);
-            written.estimated += usize::from(line.output_estimated);
+        for request in &self.requests {
+            let mut line = vec![0; request.bytes];
+            self.file
+                .get_ref()
+                .read_exact_at(&mut line, request.start)?;
+            let line = builder.line(&serde_json::from_slice(&line)?);
+            summary.estimated += usize::from(line.output_estimated);
             serde_json::to_writer(&mut trace, &line)?;
             trace.write_all(b"\n")?;
         }
         trace.flush()?;
-        Ok(written)
+        Ok(summary)
     }
 
-    /// A file that stays behind is no harm.
+    /// Removes the file. A file that stays behind does no harm.
     fn remove(&self) {
         drop(fs::remove_file(&self.path));
     }
 }
 
-fn told(written: &Written, ending: Option<&RecordingSummary>) -> String {
-    let mut text = format!(
-        "{} requests; a token of their prompts has {:.2} bytes",
-        written.lines, written.token_bytes
-    );
-    if written.estimated > 0 {
-        text.push_str(&format!(
-            "; the engines did not tell how long {} answers were, these are guessed",
-            written.estimated
+fn describe(trace: &TraceSummary, end: Option<&RecordingSummary>) -> String {
+    let mut parts = vec![format!(
+        "{} requests with {:.2} bytes per prompt token",
+        trace.requests, trace.token_bytes
+    )];
+    if trace.estimated > 0 {
+        parts.push(format!(
+            "the engines did not report the output length of {} responses, which are estimated",
+            trace.estimated
         ));
     }
-    let Some(ending) = ending else {
-        return text;
-    };
-    for (count, what) in [
-        (ending.dropped, "left out, for they came too fast"),
-        (
-            ending.failed,
-            "left out, for the engine answered with an error",
-        ),
-        (ending.unfinished, "left out, for they had not ended"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!("; {count} {what}"));
+    if let Some(end) = end {
+        for (count, reason) in [
+            (end.dropped, "they ended faster than this command read"),
+            (end.failed, "the engine responded with an error"),
+            (end.unfinished, "they had not ended"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} left out: {reason}"));
+            }
         }
+        parts.push(end.why.as_str().to_owned());
     }
-    text.push_str(&format!("; {}", ending.why.as_str()));
-    text
+    parts.join("; ")
 }

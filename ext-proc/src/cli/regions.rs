@@ -1,6 +1,5 @@
-//! `isotherm regions`.
+//! `isotherm regions`: shows the other regions, and declares a region lost.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use super::output;
 use super::table::{self, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView, SiblingView};
 
-/// Where the service shows its regions.
+/// The path of the regions in the admin interface.
 pub(super) const PATH: &str = "/api/regions";
 
 #[derive(Debug, Args)]
@@ -20,229 +19,184 @@ pub(super) struct Regions {
     #[command(flatten)]
     connection: Connection,
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<RegionAction>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Show every region: its link, its heartbeats, its pools, and who looks after its replicas. The default.
+enum RegionAction {
+    /// Show every region: its link, heartbeats and pools, and the region that has adopted its replicas. The default.
     List,
-    /// Say that a region is lost and will not come back by itself, where that cannot be proved from here: its replicas
-    /// may be adopted. Be sure that no part of it runs. `found` takes it back.
+    /// Declare a region lost for good, if the service cannot prove it: its replicas may then be adopted. Make sure that no
+    /// part of the region runs. `found` takes it back.
     Lost {
-        /// The region.
+        /// Name of the region.
         name: String,
     },
     /// Take back that a region is lost.
     Found {
-        /// The region.
+        /// Name of the region.
         name: String,
     },
 }
 
 pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
-    match args.action.unwrap_or(Action::List) {
-        Action::List => output::print(&list(&client.get(PATH).await?))?,
-        Action::Lost { name } => {
-            let path = format!("{PATH}/{}/lost", percent_encode(&name));
-            client.command(Method::POST, &path, Bytes::new()).await?;
-            println!("{name} is taken for lost");
+    let (method, name, state) = match args.action.unwrap_or(RegionAction::List) {
+        RegionAction::List => {
+            output::print(&list(&client.get(PATH).await?))?;
+            return Ok(ExitCode::SUCCESS);
         }
-        Action::Found { name } => {
-            let path = format!("{PATH}/{}/lost", percent_encode(&name));
-            client.command(Method::DELETE, &path, Bytes::new()).await?;
-            println!("{name} is what it shows of itself");
-        }
-    }
+        RegionAction::Lost { name } => (Method::POST, name, "is declared lost"),
+        RegionAction::Found { name } => (Method::DELETE, name, "is no longer declared lost"),
+    };
+    let path = format!("{PATH}/{}/lost", percent_encode(&name));
+    client.command(method, &path, Bytes::new()).await?;
+    println!("{name} {state}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The names of the columns of [`rows`].
+/// Column names of [`rows`].
 pub(super) const HEADER: [&str; 12] = [
     "REGION",
     "STATE",
     "ROUND TRIP",
-    "HEARD",
+    "HEARTBEAT",
     "POOL",
-    "TAKES",
-    "FREE",
+    "FORWARDING",
+    "AVAILABLE",
     "QUEUE",
-    "ROOM",
+    "FREE CAPACITY",
     "FORWARDED",
-    "CAME BACK",
+    "RETURNED",
     "ADOPTED",
 ];
 
-/// A line for each region and pool; this region first.
-pub(super) fn rows(regions: &RegionsView) -> Vec<[String; 12]> {
-    let own = regions.pools.iter().map(|pool| own_row(regions, pool));
+/// Formats each pool of each region as a row; this region first.
+pub(super) fn rows(regions: &RegionsView) -> Vec<Vec<String>> {
+    let name = or_dash(regions.name.as_ref());
+    let state = match regions.has_gateway {
+        true => "this region",
+        false => "this region, no_gateway",
+    };
+    let own = regions.pools.iter().map(|pool| {
+        let region = [name.clone(), state.to_owned(), dash(), dash()];
+        let [available, queue, free_capacity] = load(Some(pool));
+        let pool = [pool.pool.clone(), dash(), available, queue, free_capacity];
+        [&region[..], &pool, &[dash(), dash(), dash()]].concat()
+    });
     let peers = regions.peers.iter().flat_map(peer_rows);
     own.chain(peers).collect()
 }
 
-fn own_row(regions: &RegionsView, pool: &RegionPoolView) -> [String; 12] {
-    let [free, queue, free_capacity] = said(Some(pool));
-    let state = if regions.gateway {
-        "this one"
-    } else {
-        "this one, no_gateway"
-    };
-    [
-        or_dash(regions.name.as_ref()),
-        state.to_owned(),
-        dash(),
-        dash(),
-        pool.pool.clone(),
-        dash(),
-        free,
-        queue,
-        free_capacity,
-        dash(),
-        dash(),
-        dash(),
-    ]
-}
-
-fn peer_rows(peer: &PeerView) -> Vec<[String; 12]> {
-    let of_region = || {
-        [
-            peer.name.clone(),
-            peer.state.clone(),
-            or_dash(peer.round_trip_ms.map(|ms| format!("{ms:.1} ms"))),
-            or_dash(peer.heartbeat_age_ms.map(|ms| format!("{ms} ms ago"))),
-        ]
-    };
-    let row = |of_pool: [String; 8]| {
-        let [name, state, round_trip, heard] = of_region();
-        let [
-            pool,
-            takes,
-            free,
-            queue,
-            free_capacity,
-            forwarded,
-            returned,
-            adopted,
-        ] = of_pool;
-        [
-            name,
-            state,
-            round_trip,
-            heard,
-            pool,
-            takes,
-            free,
-            queue,
-            free_capacity,
-            forwarded,
-            returned,
-            adopted,
-        ]
-    };
+fn peer_rows(peer: &PeerView) -> Vec<Vec<String>> {
+    let region = [
+        peer.name.clone(),
+        peer.state.clone(),
+        round_trip(peer.round_trip_ms),
+        heartbeat(peer.heartbeat_age_ms),
+    ];
+    if peer.pools.is_empty() {
+        return vec![[&region[..], &vec![dash(); 8]].concat()];
+    }
     let pools = peer.pools.iter().map(|pool| {
-        let [free, queue, free_capacity] = said(pool.said.as_ref());
-        row([
+        let [available, queue, free_capacity] = load(pool.report.as_ref());
+        let pool = [
             pool.pool.clone(),
             pool.availability.clone(),
-            free,
+            available,
             queue,
             free_capacity,
             pool.forwarded.to_string(),
             pool.returned.to_string(),
             pool.adopted.to_string(),
-        ])
+        ];
+        [&region[..], &pool].concat()
     });
-    let mut rows: Vec<_> = pools.collect();
-    if rows.is_empty() {
-        rows.push(row(std::array::from_fn(|_| dash())));
-    }
-    rows
+    pools.collect()
 }
 
-/// Free replicas, queue and room, as a region said.
-fn said(said: Option<&RegionPoolView>) -> [String; 3] {
-    let Some(said) = said else {
-        return std::array::from_fn(|_| dash());
+/// Formats available replicas, queue and free capacity of a report.
+fn load(report: Option<&RegionPoolView>) -> [String; 3] {
+    let Some(report) = report else {
+        return [dash(), dash(), dash()];
     };
+    let free = report.free_capacity;
     [
-        format!("{}/{}", said.available, said.replicas),
-        said.queue.to_string(),
-        said.free_capacity.map_or_else(
-            || "unlimited".to_owned(),
-            |free_capacity| free_capacity.to_string(),
-        ),
+        format!("{}/{}", report.available, report.replicas),
+        report.queue.to_string(),
+        free.map_or_else(|| "unlimited".to_owned(), |free| free.to_string()),
     ]
+}
+
+fn round_trip(ms: Option<f64>) -> String {
+    or_dash(ms.map(|ms| format!("{ms:.1} ms")))
+}
+
+fn heartbeat(age_ms: Option<u64>) -> String {
+    or_dash(age_ms.map(|ms| format!("{ms} ms ago")))
 }
 
 fn dash() -> String {
     "-".to_owned()
 }
 
-/// All of it as plain text.
+/// Formats everything as plain text.
 fn list(regions: &RegionsView) -> String {
     if regions.name.is_none() {
         return "no other regions: the configuration has no section `region`\n".to_owned();
     }
-    let mut text = table::render(HEADER, rows(regions));
-    for note in notes(regions) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{note}");
-    }
+    let mut text = table::render(&HEADER, rows(regions)) + &notes(regions);
     if !regions.siblings.is_empty() {
-        let rows: Vec<_> = regions.siblings.iter().map(sibling_row).collect();
-        let header = ["SIBLING", "LINK", "ROUND TRIP", "HEARD", "QUEUE"];
-        let _ = write!(text, "\n{}", table::render(header, rows));
+        let rows = regions.siblings.iter().map(sibling_row).collect();
+        let header = ["SIBLING", "LINK", "ROUND TRIP", "HEARTBEAT", "QUEUE"];
+        text = format!("{text}\n{}", table::render(&header, rows));
     }
     text
 }
 
-/// Notes below the table: why a link is down, and the state of replicas whose region is down.
-pub(super) fn notes(regions: &RegionsView) -> Vec<String> {
+/// Formats what does not fit into the table: why a link is down, and the adoption of replicas.
+pub(super) fn notes(regions: &RegionsView) -> String {
     let mut notes = Vec::new();
     for peer in &regions.peers {
         let name = &peer.name;
         if peer.link != "up" {
-            let link = why_not_up(&peer.link, peer.why.as_deref());
+            let link = link_state(&peer.link, peer.link_error.as_deref());
             notes.push(format!("{name} at {}: the link is {link}", peer.address));
         }
         if peer.adopted > 0 {
             let (adopted, all) = (peer.adopted, peer.replicas);
             notes.push(format!(
-                "{name}: {adopted} of its {all} replicas are looked after here"
+                "{name}: this region has adopted {adopted} of its {all} replicas"
             ));
         }
-        if !peer.held_by.is_empty() {
-            let holders = peer.held_by.join(", ");
-            notes.push(format!(
-                "{name}: its replicas are looked after by {holders}"
-            ));
+        if !peer.adopted_by.is_empty() {
+            let regions = peer.adopted_by.join(", ");
+            notes.push(format!("{name}: its replicas are adopted by {regions}"));
         }
-        if let Some(blocked) = &peer.blocked {
+        if let Some(blocker) = &peer.adoption_blocker {
             notes.push(format!(
-                "{name}: its replicas are not adopted here: {blocked}"
+                "{name}: this region does not adopt its replicas: {blocker}"
             ));
         }
     }
-    notes
+    notes.iter().map(|note| format!("{note}\n")).collect()
 }
 
-/// The state of a link, and the reason for it, which may name the state itself.
-fn why_not_up(link: &str, why: Option<&str>) -> String {
-    match why {
+/// Formats the state of a link with its reason, which may begin with the state itself.
+fn link_state(link: &str, error: Option<&str>) -> String {
+    match error {
         None => link.to_owned(),
-        Some(why) if why.starts_with(link) => why.to_owned(),
-        Some(why) => format!("{link}: {why}"),
+        Some(error) if error.starts_with(link) => error.to_owned(),
+        Some(error) => format!("{link}: {error}"),
     }
 }
 
-fn sibling_row(sibling: &SiblingView) -> [String; 5] {
-    let link = why_not_up(&sibling.link, sibling.why.as_deref());
-    [
+fn sibling_row(sibling: &SiblingView) -> Vec<String> {
+    vec![
         sibling.address.clone(),
-        link,
-        or_dash(sibling.round_trip_ms.map(|ms| format!("{ms:.1} ms"))),
-        or_dash(sibling.heartbeat_age_ms.map(|ms| format!("{ms} ms ago"))),
+        link_state(&sibling.link, sibling.link_error.as_deref()),
+        round_trip(sibling.round_trip_ms),
+        heartbeat(sibling.heartbeat_age_ms),
         sibling.queue.to_string(),
     ]
 }
@@ -252,7 +206,7 @@ pub(super) mod tests {
     use super::*;
     use crate::admin::view::PeerPoolView;
 
-    /// The region `us` with a peer that is heard and one that is not.
+    /// A region `us` with one peer that is up and one that is lost.
     pub(in crate::cli) fn two_peers() -> RegionsView {
         let pool = |available, queue| RegionPoolView {
             pool: "llama".into(),
@@ -267,19 +221,19 @@ pub(super) mod tests {
             cluster: format!("region-{name}"),
             address: format!("{name}.example:9004"),
             link: "up".into(),
-            why: None,
+            link_error: None,
             state: state.into(),
-            blocked: None,
+            adoption_blocker: None,
             round_trip_ms: Some(80.25),
             heartbeat_age_ms: Some(120),
             version: None,
             replicas: 4,
             adopted: 0,
-            held_by: Vec::new(),
+            adopted_by: Vec::new(),
             pools: vec![PeerPoolView {
                 pool: "llama".into(),
                 availability: "available".into(),
-                said: Some(pool(3, 0)),
+                report: Some(pool(3, 0)),
                 forwarded: 12,
                 returned: 1,
                 in_flight: 2,
@@ -288,19 +242,19 @@ pub(super) mod tests {
         };
         let mut lost = peer("asia", "lost");
         lost.link = "unreachable".into();
-        lost.why = Some("connection refused".into());
-        lost.blocked = Some("its replicas do not answer from here".into());
+        lost.link_error = Some("connection refused".into());
+        lost.adoption_blocker = Some("its replicas do not answer from here".into());
         lost.pools.clear();
         RegionsView {
             name: Some("us".into()),
-            gateway: true,
+            has_gateway: true,
             successors: vec!["eu".into()],
             pools: vec![pool(0, 5)],
             peers: vec![peer("eu", "up"), lost],
             siblings: vec![SiblingView {
                 address: "10.0.0.2:9004".into(),
                 link: "up".into(),
-                why: None,
+                link_error: None,
                 round_trip_ms: Some(0.3),
                 heartbeat_age_ms: Some(40),
                 queue: 2,
@@ -309,18 +263,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_region_has_a_line_for_each_pool_and_what_is_wrong_is_said() {
+    fn every_region_has_a_line_per_pool_and_every_problem_is_shown() {
         let text = list(&two_peers());
         let lines: Vec<_> = text
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         for line in [
-            "us this one - - llama - 0/4 5 7 - - -",
+            "us this region - - llama - 0/4 5 7 - - -",
             "eu up 80.2 ms 120 ms ago llama available 3/4 0 7 12 1 0",
             "asia lost 80.2 ms 120 ms ago - - - - - - - -",
             "asia at asia.example:9004: the link is unreachable: connection refused",
-            "asia: its replicas are not adopted here: its replicas do not answer from here",
+            "asia: this region does not adopt its replicas: its replicas do not answer from here",
             "10.0.0.2:9004 up 0.3 ms 40 ms ago 2",
         ] {
             assert!(

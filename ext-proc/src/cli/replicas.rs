@@ -1,4 +1,4 @@
-//! `isotherm replicas`.
+//! `isotherm replicas`: shows, adds, removes and drains replicas of a running service.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -16,32 +16,32 @@ use crate::admin::view;
 pub(super) struct Replicas {
     #[command(flatten)]
     connection: Connection,
-    /// The pool, by its model; may be left out where there is one pool.
+    /// Model of the pool; may be left out if there is one pool.
     #[arg(long, value_name = "MODEL", global = true)]
     pool: Option<String>,
     #[command(subcommand)]
-    action: Action,
+    action: ReplicaAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Show every replica, its load, and whether it takes another request.
+enum ReplicaAction {
+    /// Show every replica, its load, and whether it accepts another request.
     List,
-    /// Add a replica. It gets requests after its first good probe.
+    /// Add a replica. It gets requests after its first successful probe.
     Add {
-        /// Where it listens.
+        /// Address of the replica.
         #[arg(value_name = "IP:PORT")]
         address: SocketAddr,
     },
-    /// Remove a replica at once. What it has in flight ends as it ends.
+    /// Remove a replica at once. Its requests in flight end as usual.
     Remove {
-        /// Where it listens.
+        /// Address of the replica.
         #[arg(value_name = "IP:PORT")]
         address: SocketAddr,
     },
-    /// Give a replica nothing new; it finishes what it has.
+    /// Drain a replica: it gets no new request and finishes its requests in flight.
     Drain {
-        /// Where it listens.
+        /// Address of the replica.
         #[arg(value_name = "IP:PORT")]
         address: SocketAddr,
     },
@@ -55,12 +55,12 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
     let path_of =
         |address: SocketAddr| format!("/api/replicas/{}", percent_encode(&address.to_string()));
     match args.action {
-        Action::List => {
+        ReplicaAction::List => {
             let replicas: Vec<view::ReplicaView> =
                 client.get(&format!("/api/replicas{query}")).await?;
             output::print(&list(&replicas))?;
         }
-        Action::Add { address } => {
+        ReplicaAction::Add { address } => {
             let new = view::NewReplica {
                 pool: args.pool,
                 address: address.to_string(),
@@ -69,25 +69,25 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
             client.command(Method::POST, "/api/replicas", body).await?;
             println!("{address} added");
         }
-        Action::Remove { address } => {
+        ReplicaAction::Remove { address } => {
             let path = format!("{}{query}", path_of(address));
             client.command(Method::DELETE, &path, Bytes::new()).await?;
             println!("{address} removed");
         }
-        Action::Drain { address } => {
+        ReplicaAction::Drain { address } => {
             let path = format!("{}/drain{query}", path_of(address));
             client.command(Method::POST, &path, Bytes::new()).await?;
-            println!("{address} gets nothing new");
+            println!("{address} drains");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The names of the columns of [`row`].
+/// Column names of [`row`].
 pub(super) const HEADER: [&str; 10] = [
     "POOL",
     "REPLICA",
-    "OF",
+    "ADOPTED FROM",
     "STATE",
     "OUTSTANDING",
     "PENDING",
@@ -97,11 +97,9 @@ pub(super) const HEADER: [&str; 10] = [
     "PROBED",
 ];
 
-/// One replica as a row.
-///
-/// The owner of an adopted replica; `-` for a replica of this region.
-pub(super) fn row(replica: &view::ReplicaView) -> [String; 10] {
-    [
+/// Formats a replica as a row.
+pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
+    vec![
         replica.pool.clone(),
         replica.address.clone(),
         or_dash(replica.adopted_from.as_ref()),
@@ -115,11 +113,10 @@ pub(super) fn row(replica: &view::ReplicaView) -> [String; 10] {
     ]
 }
 
-/// All replicas as a table.
+/// Formats all replicas as a table.
 pub(super) fn list(replicas: &[view::ReplicaView]) -> String {
     if replicas.is_empty() {
         return "no replicas; `isotherm replicas add IP:PORT` adds one\n".to_owned();
     }
-    let rows: Vec<_> = replicas.iter().map(row).collect();
-    table::render(HEADER, rows)
+    table::render(&HEADER, replicas.iter().map(row).collect())
 }

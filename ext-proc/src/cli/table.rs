@@ -4,7 +4,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 /// Renders `rows` below `header`, columns separated by two spaces.
-pub(super) fn render<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+pub(super) fn render(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
@@ -29,9 +29,12 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
-        let rows = vec![["a".into(), "1".into()], ["größer".into(), String::new()]];
+        let rows = vec![
+            vec!["a".into(), "1".into()],
+            vec!["größer".into(), String::new()],
+        ];
         assert_eq!(
-            render(["name", "n"], rows),
+            render(&["name", "n"], rows),
             "name    n\na       1\ngrößer\n"
         );
     }

@@ -51,20 +51,10 @@ impl PoolSnapshot {
             stats: pool.stats(),
             replicas: pool.replicas(),
             peers: pool.peers(),
-            adopted: adopted(pool),
+            adopted: pool.adopted().into_values().collect(),
             now: pool.clock().now(),
         }
     }
-}
-
-fn adopted(pool: &Pool) -> Vec<Arc<str>> {
-    let Some(peer_table) = pool.peer_table() else {
-        return Vec::new();
-    };
-    let members = Arc::clone(&pool.members().borrow());
-    let regions = members.iter().filter_map(|member| member.adopted_from);
-    let regions = regions.filter_map(|peer| peer_table.get(peer));
-    regions.map(|peer| Arc::clone(&peer.name)).collect()
 }
 
 /// Writes the metrics of all pools.

@@ -1,5 +1,6 @@
 //! A pool among regions: the reports of its peers, the placements of its siblings, and the replicas that it adopts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,20 @@ impl Pool {
             state.on_replica_removed(now, replica);
             Ok(replica)
         })
+    }
+
+    /// Returns the home region of each adopted replica.
+    #[must_use]
+    pub fn adopted(&self) -> BTreeMap<ReplicaId, Arc<str>> {
+        let Some(peers) = self.peer_table() else {
+            return BTreeMap::new();
+        };
+        let members = Arc::clone(&self.members().borrow());
+        let adopted = members.iter().filter_map(|member| {
+            let region = peers.get(member.adopted_from?)?;
+            Some((member.id, Arc::clone(&region.name)))
+        });
+        adopted.collect()
     }
 
     /// Reports a peer's state of its pool of this model at `as_of`. An unknown peer is ignored.

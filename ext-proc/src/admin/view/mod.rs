@@ -1,4 +1,4 @@
-//! The JSON of the admin interface: the server writes it, the command line reads it.
+//! The JSON of the admin interface: the service writes it, and the command line reads it.
 
 mod regions;
 
@@ -19,25 +19,25 @@ pub struct ErrorBody {
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorView {
-    /// For programs, such as `unknown_pool`.
+    /// Code for programs, such as `unknown_pool`.
     pub code: String,
-    /// For people: what is wrong and what to do.
+    /// Message for operators: what is wrong and what to do.
     pub message: String,
 }
 
 /// `GET /readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ReadyResponse {
     /// Whether the service can route.
     pub ready: bool,
-    /// Why not.
-    pub why: Option<String>,
+    /// Reason why not.
+    pub reason: Option<String>,
 }
 
 /// `POST /api/reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadResponse {
-    /// Whether anything is different now.
+    /// Whether the configuration has changed.
     pub changed: bool,
     /// Changed options that only a restart applies.
     pub restart_needed_for: Vec<String>,
@@ -47,9 +47,9 @@ pub struct ReloadResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewReplica {
-    /// The pool's model; may be absent where there is one pool.
+    /// Model of the pool; may be absent if there is one pool.
     pub pool: Option<String>,
-    /// `ip:port`.
+    /// Address, as `ip:port`.
     pub address: String,
 }
 
@@ -57,40 +57,40 @@ pub struct NewReplica {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewRecording {
-    /// The pool's model; may be absent where there is one pool.
+    /// Model of the pool; may be absent if there is one pool.
     pub pool: Option<String>,
-    /// Requests to record at most.
+    /// Most requests of the recording.
     pub requests: u64,
-    /// For how long requests are recorded at most, in seconds.
+    /// Longest duration of the recording, in seconds.
     pub seconds: u64,
 }
 
-/// A pool, as `GET /api/pools` lists it.
+/// An entry of `GET /api/pools`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolView {
-    /// Model.
+    /// Model of the pool.
     pub pool: String,
-    /// Other names of the same model.
+    /// Other names of the model.
     pub aliases: Vec<String>,
     /// Envoy cluster.
     pub cluster: String,
-    /// How replicas are chosen.
+    /// Policy that selects replicas.
     pub policy: String,
-    /// When a replica may get one more request.
+    /// Pushing mode: when a replica may get one more request.
     pub push: String,
-    /// Number of replicas.
+    /// All replicas.
     pub replicas: usize,
-    /// Number of available replicas.
+    /// Replicas that accept another request now.
     pub available_replicas: usize,
-    /// Requests that wait here.
+    /// Requests in the queue.
     pub queue_length: usize,
-    /// Wait of the oldest waiting request.
+    /// Time that the oldest queued request has waited.
     pub oldest_wait_ms: u64,
     /// Requests dispatched and not finished.
     pub in_flight: usize,
-    /// Distinct prefixes in the index.
+    /// Distinct prefixes in the prefix index.
     pub index_nodes: usize,
-    /// Memory of the index.
+    /// Memory of the prefix index.
     pub index_bytes: usize,
     /// Counters since the start.
     pub counters: CountersView,
@@ -99,53 +99,53 @@ pub struct PoolView {
 /// Counters of a pool since the start of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersView {
-    /// Requests that arrived.
+    /// Requests that need a replica.
     pub arrived: u64,
-    /// Number of requests that waited.
+    /// Requests that waited in the queue.
     pub queued: u64,
     /// Requests dispatched, by reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Requests refused, by reason.
+    /// Requests rejected, by reason.
     pub rejects: BTreeMap<String, u64>,
-    /// Responses that ended well.
+    /// Successful responses.
     pub finished_ok: u64,
-    /// Responses that ended badly.
+    /// Failed responses.
     pub finished_failed: u64,
-    /// Prompt tokens of the requests whose engine said what it found in its cache.
+    /// Prompt tokens of requests whose engine reports its cache hits.
     pub measured_prompt_tokens: u64,
-    /// Cached tokens of these requests, as engines measured them.
+    /// Prompt tokens that engines found in their caches, over the same requests.
     pub measured_cached_tokens: u64,
-    /// Cached tokens of these requests, as the index predicted them.
+    /// Prompt tokens that the prefix index predicted to be cached, over the same requests.
     pub predicted_cached_tokens: u64,
 }
 
-/// A replica, as `GET /api/replicas` lists it.
+/// An entry of `GET /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplicaView {
-    /// The model of its pool.
+    /// Model of its pool.
     pub pool: String,
-    /// `ip:port`.
+    /// Address, as `ip:port`.
     pub address: String,
-    /// Whether it takes another request: `available`, or why not.
+    /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
-    /// Whether it is being drained.
+    /// Whether the replica drains.
     pub draining: bool,
-    /// The region that it belongs to, where this one only looks after it.
+    /// Home region of an adopted replica.
     #[serde(default)]
     pub adopted_from: Option<String>,
-    /// Requests sent to it and not finished.
+    /// Requests sent to the replica and not finished.
     pub outstanding: u32,
-    /// Requests in its own queue at its last probe.
+    /// Requests in the replica's own queue at its last probe.
     pub pending: Option<u32>,
-    /// Requests in its batch at its last probe.
+    /// Requests in the replica's batch at its last probe.
     pub running: Option<u32>,
-    /// Requests that the replica admits before its next probe; absent where nothing bounds it.
+    /// Admission headroom: further requests before the next probe; absent if unlimited.
     pub headroom: Option<u32>,
-    /// Share of its KV cache in use, from 0 to 1.
+    /// Share of the KV cache in use, from 0 to 1.
     pub kv_usage: Option<f32>,
-    /// Capacity of its KV cache.
+    /// Capacity of the KV cache.
     pub kv_capacity_tokens: Option<u64>,
-    /// Age of its last good probe.
+    /// Age of the last successful probe.
     pub probe_age_ms: Option<u64>,
 }
 
@@ -153,39 +153,39 @@ pub struct ReplicaView {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
-    /// The request's path, such as `/v1/chat/completions`.
+    /// Path of the request, such as `/v1/chat/completions`.
     pub path: String,
-    /// Request headers.
+    /// Headers of the request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Request body: text, or a JSON value, whose order of members and
-    /// white space count as written.
+    /// Body of the request: text, or a JSON value. A value keeps its spelling: the order of members and the form of
+    /// numbers are part of a prompt.
     #[serde(default)]
     pub body: Option<Box<RawValue>>,
-    /// The filter's configuration, as Envoy gives it to the filter; its defaults when absent.
+    /// Configuration of the filter, as Envoy gives it to the filter; absent for the filter's defaults.
     #[serde(default)]
     pub filter: Option<Box<RawValue>>,
 }
 
-/// The answer to `POST /api/explain`.
+/// Response to `POST /api/explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainResponse {
-    /// Result of the filter.
+    /// Properties of the request.
     pub request: RequestView,
-    /// Decision that would be made now.
+    /// Decision that the service would make now.
     pub outcome: OutcomeView,
-    /// The model of the pool that it belongs to.
+    /// Model of the request's pool.
     pub pool: Option<String>,
-    /// The pool's policy.
+    /// Policy of the pool.
     pub policy: Option<String>,
-    /// Every replica that may serve it, best score first.
+    /// Replicas that may serve the request, best score first.
     pub candidates: Vec<CandidateView>,
-    /// Every region that it may be forwarded to.
+    /// Regions that the service may forward the request to.
     #[serde(default)]
     pub regions: Vec<RegionCandidateView>,
 }
 
-/// Result of the filter for a request.
+/// Properties of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestView {
     /// Model.
@@ -194,83 +194,83 @@ pub struct RequestView {
     pub session: Option<String>,
     /// Workload tier.
     pub tier: Option<String>,
-    /// The length of its rendered prompt.
+    /// Length of the rendered prompt.
     pub prompt_bytes: u32,
-    /// The estimated length of its prompt.
+    /// Estimated length of the prompt.
     pub prompt_tokens: u32,
-    /// Number of blocks of the fingerprint.
+    /// Block hashes of the fingerprint.
     pub blocks: usize,
-    /// Why its prompt could not be read, or not to its end.
+    /// Reason why the filter could not read the whole prompt.
     pub problem: Option<String>,
 }
 
-/// The decision that would be made for a request.
+/// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum OutcomeView {
-    /// Dispatch to a replica at once.
+    /// The service would dispatch the request to a replica at once.
     Dispatch {
-        /// Where to.
+        /// The replica.
         replica: String,
-        /// Why there.
+        /// The reason for the selection.
         reason: String,
     },
-    /// Forward to another region at once.
+    /// The service would forward the request to another region at once.
     Forward {
-        /// Where to.
+        /// The region.
         region: String,
-        /// Why there.
+        /// The reason for the selection.
         reason: String,
     },
-    /// Wait in the queue.
+    /// The request would wait in the queue.
     Wait {
-        /// For this replica, where the policy names one.
+        /// The replica that the policy prefers over an available one, if any.
         replica: Option<String>,
-        /// Requests in front of it.
+        /// Requests ahead in the queue.
         ahead: usize,
     },
-    /// Reject.
+    /// The service would reject the request.
     Reject {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// No pool decides: it is answered, or passed on, without one.
+    /// No pool decides: the service answers the request itself, or passes it on.
     NoPool {
-        /// Effect on the request.
+        /// What the service would do.
         what: String,
     },
 }
 
-/// A replica, as it looks to the request.
+/// A replica as a candidate for a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateView {
-    /// `ip:port`.
+    /// Address, as `ip:port`.
     pub replica: String,
-    /// Score by the policy; more is better.
+    /// Score of the policy; higher is better.
     pub score: f64,
-    /// Length of the prompt that the index holds for the replica, in bytes.
+    /// Prompt bytes that the prefix index has for the replica.
     pub matched_bytes: u32,
     /// Matched share of the prompt, from 0 to 1.
     pub matched_share: f64,
-    /// Requests sent to it and not finished.
+    /// Requests sent to the replica and not finished.
     pub outstanding: u32,
-    /// Requests in its own queue at its last probe.
+    /// Requests in the replica's own queue at its last probe.
     pub pending: Option<u32>,
-    /// Whether it takes another request: `available`, or why not.
+    /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
 }
 
-/// Another region, as it looks to the request.
+/// Another region as a candidate for a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionCandidateView {
-    /// Name.
+    /// Name of the region.
     pub region: String,
-    /// Length of the prompt that the index over peers holds for the peer, in bytes.
+    /// Prompt bytes that were sent to the region before.
     pub matched_bytes: u32,
     /// Matched share of the prompt, from 0 to 1.
     pub matched_share: f64,
-    /// Estimated time to first token there, without the prefill.
+    /// Estimated time to first token from the region, without the prefill of the prompt.
     pub estimated_ttft_ms: Option<u64>,
-    /// Whether it takes requests of this region: `available`, or why not.
+    /// Whether the region accepts requests of this region: `available`, or the reason why not.
     pub availability: String,
 }

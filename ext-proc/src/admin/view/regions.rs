@@ -5,102 +5,102 @@ use serde::{Deserialize, Serialize};
 /// `GET /api/regions`: the regions, as this service sees them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionsView {
-    /// This region's name; absent where the service knows no other regions.
+    /// This region's name; absent if the configuration has no section `region`.
     pub name: Option<String>,
     /// Whether an Envoy of this region is connected.
-    pub gateway: bool,
+    pub has_gateway: bool,
     /// Regions that may adopt this region's replicas, first choice first.
     pub successors: Vec<String>,
-    /// The pools of this region, as this service sees them; others are told the queues of all its services together.
+    /// Pools of this region, as this service sees them. Peers receive the queues of all services of the region together.
     pub pools: Vec<RegionPoolView>,
-    /// Peers.
+    /// Other regions.
     pub peers: Vec<PeerView>,
-    /// Siblings.
+    /// Other services of this region.
     pub siblings: Vec<SiblingView>,
 }
 
-/// State of one pool, as its region reports it.
+/// The load of a region's pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionPoolView {
-    /// Model.
+    /// Model of the pool.
     pub pool: String,
-    /// Replicas that take another request now.
+    /// Replicas that accept another request now.
     pub available: u32,
-    /// Replicas in all.
+    /// All replicas.
     pub replicas: u32,
-    /// Requests that they could start at once; absent where nothing bounds it.
+    /// Requests that the replicas could start at once; absent if unlimited.
     pub free_capacity: Option<u32>,
-    /// Requests that wait.
+    /// Requests in the queue.
     pub queue: u32,
-    /// Requests per second that the full pool finishes; zero while unknown.
+    /// Requests per second that the pool finishes when it is full; zero if unknown.
     pub drain_per_s: f32,
 }
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
-    /// Name.
+    /// Name of the region.
     pub name: String,
-    /// The Envoy cluster that leads to it.
+    /// Envoy cluster that leads to the region.
     pub cluster: String,
-    /// Where its service listens.
+    /// Address of its service.
     pub address: String,
-    /// The link to it: `up`, `dialling`, `unreachable` or `refused`.
+    /// State of the link: `up`, `dialling`, `unreachable` or `refused`.
     pub link: String,
-    /// Why the link is not up.
-    pub why: Option<String>,
+    /// Reason why the link is not up.
+    pub link_error: Option<String>,
     /// State of the region: `up`, `no_gateway`, `never_heard`, `lost`, `refused`, `dead` or `declared_lost`.
     pub state: String,
-    /// While it is down: why its replicas are not adopted here.
-    pub blocked: Option<String>,
-    /// Round trip.
+    /// Reason why this region does not adopt the replicas of a region that is down.
+    pub adoption_blocker: Option<String>,
+    /// Round-trip time.
     pub round_trip_ms: Option<f64>,
-    /// Age of the last heartbeat.
+    /// Time since the request for the last heartbeat was sent.
     pub heartbeat_age_ms: Option<u64>,
-    /// The version of its software.
+    /// Software version of its service.
     pub version: Option<String>,
-    /// Number of replicas in its record.
+    /// Replicas of the region, by its last record.
     pub replicas: usize,
-    /// Number of these replicas in this service's pools.
+    /// Replicas of the region that are in this service's pools.
     pub adopted: usize,
-    /// Other regions that say they hold its replicas.
-    pub held_by: Vec<String>,
-    /// Pools that both regions have.
+    /// Other regions that report to have adopted its replicas.
+    pub adopted_by: Vec<String>,
+    /// Pools of models that this region has as well.
     pub pools: Vec<PeerPoolView>,
 }
 
-/// Another region's pool of a model, as this one sees it.
+/// Another region's pool of a model, as this service sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerPoolView {
-    /// The model.
+    /// Model of the pool.
     pub pool: String,
-    /// Whether requests are forwarded there: `available`, or why not.
+    /// Whether the service forwards requests there: `available`, or the reason why not.
     pub availability: String,
-    /// Last report of this pool.
-    pub said: Option<RegionPoolView>,
-    /// Requests sent there since the start.
+    /// Last report of the region about the pool.
+    pub report: Option<RegionPoolView>,
+    /// Requests forwarded there since the start.
     pub forwarded: u64,
-    /// Number of forwarded requests that returned.
+    /// Forwarded requests that came back.
     pub returned: u64,
-    /// Requests sent there and not finished.
+    /// Requests forwarded there and not finished.
     pub in_flight: u32,
-    /// Number of its replicas of this model that are adopted here.
+    /// Replicas of that pool that this region has adopted.
     pub adopted: usize,
 }
 
 /// Another service of this region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiblingView {
-    /// Where it listens.
+    /// Address of the service.
     pub address: String,
-    /// The link to it: `up`, `dialling`, `unreachable` or `refused`.
+    /// State of the link: `up`, `dialling`, `unreachable` or `refused`.
     pub link: String,
-    /// Why the link is not up.
-    pub why: Option<String>,
-    /// Round trip.
+    /// Reason why the link is not up.
+    pub link_error: Option<String>,
+    /// Round-trip time.
     pub round_trip_ms: Option<f64>,
-    /// Age of the last heartbeat.
+    /// Time since the request for the last heartbeat was sent.
     pub heartbeat_age_ms: Option<u64>,
-    /// Requests that wait there.
+    /// Requests in its queues.
     pub queue: u32,
 }

@@ -1,22 +1,21 @@
-//! A window as plain text, and on a terminal.
+//! Renders a window as plain text, or on a terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Cell, Row, Table};
+use ratatui::widgets::{Block, Row, Table};
 
 use super::snapshot::Window;
-use crate::admin::view::{PoolView, ReplicaView};
-use crate::cli::regions;
-use crate::cli::replicas;
+use crate::admin::view::PoolView;
 use crate::cli::table::{self, or_dash, percent};
+use crate::cli::{regions, replicas};
 
 const POOL_HEADER: [&str; 9] = [
     "POOL",
     "POLICY",
     "PUSH",
-    "FREE",
+    "AVAILABLE",
     "QUEUE",
     "OLDEST",
     "IN FLIGHT",
@@ -24,10 +23,9 @@ const POOL_HEADER: [&str; 9] = [
     "HIT RATIO",
 ];
 
-/// Summary of a pool in one terminal line.
-fn pool_row(window: &Window, pool: &PoolView) -> [String; 9] {
+fn pool_row(window: &Window, pool: &PoolView) -> Vec<String> {
     let rates = window.rates(pool);
-    [
+    vec![
         pool.pool.clone(),
         pool.policy.clone(),
         pool.push.clone(),
@@ -40,139 +38,137 @@ fn pool_row(window: &Window, pool: &PoolView) -> [String; 9] {
     ]
 }
 
-/// The newest snapshot as plain text.
-pub(super) fn text(window: &Window) -> String {
+fn pool_rows(window: &Window) -> Vec<Vec<String>> {
     let pools = window.now.pools.iter();
-    let rows: Vec<_> = pools.map(|pool| pool_row(window, pool)).collect();
-    let replicas = replicas::list(&window.now.replicas);
-    let pools = table::render(POOL_HEADER, rows);
-    if !has_regions(window) {
-        return format!("{pools}\n{replicas}");
-    }
-    let rows = regions::rows(&window.now.regions);
-    let mut all = table::render(regions::HEADER, rows);
-    for note in regions::notes(&window.now.regions) {
-        all.push_str(&note);
-        all.push('\n');
-    }
-    format!("{all}\n{pools}\n{replicas}")
+    pools.map(|pool| pool_row(window, pool)).collect()
 }
 
-fn has_regions(window: &Window) -> bool {
-    window.now.regions.name.is_some()
+/// Renders the newest snapshot as plain text.
+pub(super) fn text(window: &Window) -> String {
+    let mut tables = Vec::new();
+    let regions = &window.now.regions;
+    if regions.name.is_some() {
+        let table = table::render(&regions::HEADER, regions::rows(regions));
+        tables.push(table + &regions::notes(regions));
+    }
+    tables.push(table::render(&POOL_HEADER, pool_rows(window)));
+    tables.push(replicas::list(&window.now.replicas));
+    tables.join("\n")
 }
 
-/// The newest snapshot on a terminal.
+/// A table of a terminal: its title, its header, and its rows with the color of each.
+struct ColoredTable {
+    title: &'static str,
+    header: &'static [&'static str],
+    rows: Vec<(Vec<String>, Color)>,
+}
+
+impl ColoredTable {
+    /// Creates a table; `color` says which color a row has, by its values.
+    fn new(
+        title: &'static str,
+        header: &'static [&'static str],
+        rows: Vec<Vec<String>>,
+        color: impl Fn(&[String]) -> Color,
+    ) -> Self {
+        let rows = rows.into_iter().map(|row| {
+            let color = color(&row);
+            (row, color)
+        });
+        Self {
+            title,
+            header,
+            rows: rows.collect(),
+        }
+    }
+
+    /// Returns the height with all rows, the header and the frame.
+    fn height(&self) -> u16 {
+        let rows = u16::try_from(self.rows.len()).unwrap_or(u16::MAX);
+        rows.saturating_add(3)
+    }
+
+    /// Draws the table; columns are as wide as their longest value.
+    fn draw(self, frame: &mut Frame<'_>, area: Rect) {
+        let mut widths = Vec::from_iter(self.header.iter().map(|cell| cell.chars().count()));
+        for (row, _) in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let widths = widths
+            .into_iter()
+            .map(|width| u16::try_from(width).unwrap_or(u16::MAX));
+        let rows = self.rows.into_iter();
+        let rows = rows.map(|(row, color)| Row::new(row).style(Style::new().fg(color)));
+        let header = Row::new(self.header.iter().copied());
+        let table = Table::new(rows, widths.map(Constraint::Length))
+            .column_spacing(2)
+            .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
+            .block(Block::bordered().title(self.title));
+        frame.render_widget(table, area);
+    }
+}
+
+/// Draws the newest snapshot on a terminal.
 pub(super) fn frame(frame: &mut Frame<'_>, window: &Window) {
     let third = frame.area().height / 3;
-    let all_regions = regions::rows(&window.now.regions);
-    let regions_height = if has_regions(window) {
-        height_of(all_regions.len()).min(third)
-    } else {
-        0
-    };
+    let regions = window
+        .now
+        .regions
+        .name
+        .is_some()
+        .then(|| region_table(window));
+    let (pools, replicas) = (pool_table(window), replica_table(window));
     let layout = Layout::vertical([
-        Constraint::Length(regions_height),
-        Constraint::Length(height_of(window.now.pools.len()).min(third)),
+        Constraint::Length(regions.as_ref().map_or(0, ColoredTable::height).min(third)),
+        Constraint::Length(pools.height().min(third)),
         Constraint::Min(3),
         Constraint::Length(1),
     ]);
-    let [around, top, middle, bottom] = layout.areas(frame.area());
-    if has_regions(window) {
-        draw_regions(frame, around, all_regions);
+    let [top, middle, bottom, status] = layout.areas(frame.area());
+    if let Some(regions) = regions {
+        regions.draw(frame, top);
     }
-    pools(frame, top, window);
-    all_replicas(frame, middle, &window.now.replicas);
-    let status = match &window.problem {
+    pools.draw(frame, middle);
+    replicas.draw(frame, bottom);
+    let line = match &window.problem {
         Some(problem) => Line::styled(problem.as_str(), Style::new().fg(Color::Red)),
         None => Line::styled("q quits", Style::new().add_modifier(Modifier::DIM)),
     };
-    frame.render_widget(status, bottom);
+    frame.render_widget(line, status);
 }
 
-/// The height of a table with so many rows, with its header and its frame.
-fn height_of(rows: usize) -> u16 {
-    u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3)
-}
-
-fn draw_regions(frame: &mut Frame<'_>, area: Rect, rows: Vec<[String; 12]>) {
-    let rows = rows.into_iter().map(|row| {
-        let [_, state, ..] = &row;
-        let color = match state.as_str() {
-            "this one" | "up" => Color::Green,
+fn region_table(window: &Window) -> ColoredTable {
+    let rows = regions::rows(&window.now.regions);
+    ColoredTable::new(" regions ", &regions::HEADER, rows, |row| {
+        match row.get(1).map_or("", String::as_str) {
+            "this region" | "up" => Color::Green,
             "never_heard" => Color::Yellow,
             _ => Color::Red,
-        };
-        let state = state.clone();
-        row.map(|cell| {
-            let style = if cell == state {
-                Style::new().fg(color)
-            } else {
-                Style::new()
-            };
-            (cell, style)
-        })
-    });
-    draw_table(frame, area, " regions ", regions::HEADER, rows.collect());
+        }
+    })
 }
 
-fn pools(frame: &mut Frame<'_>, area: Rect, window: &Window) {
-    let pools = &window.now.pools;
-    let rows: Vec<_> = pools.iter().map(|pool| pool_row(window, pool)).collect();
-    let rows = rows.into_iter().zip(pools).map(|(row, pool)| {
-        let style = if pool.queue_length > 0 {
-            Style::new().fg(Color::Yellow)
-        } else {
-            Style::new()
-        };
-        row.map(|cell| (cell, style))
-    });
-    draw_table(frame, area, " pools ", POOL_HEADER, rows.collect());
+fn pool_table(window: &Window) -> ColoredTable {
+    ColoredTable::new(" pools ", &POOL_HEADER, pool_rows(window), |row| match row
+        .get(4)
+        .map_or("", String::as_str)
+    {
+        "0" => Color::Reset,
+        _ => Color::Yellow,
+    })
 }
 
-fn all_replicas(frame: &mut Frame<'_>, area: Rect, all: &[ReplicaView]) {
-    let rows = all.iter().map(|replica| {
-        let color = match replica.availability.as_str() {
+fn replica_table(window: &Window) -> ColoredTable {
+    let rows = window.now.replicas.iter().map(replicas::row).collect();
+    ColoredTable::new(" replicas ", &replicas::HEADER, rows, |row| {
+        match row.get(3).map_or("", String::as_str) {
             "available" => Color::Green,
             "probe_failed" | "stale" | "failing" => Color::Red,
             _ => Color::Yellow,
-        };
-        let state = replica.availability.clone();
-        replicas::row(replica).map(|cell| {
-            let style = if cell == state {
-                Style::new().fg(color)
-            } else {
-                Style::new()
-            };
-            (cell, style)
-        })
-    });
-    draw_table(frame, area, " replicas ", replicas::HEADER, rows.collect());
-}
-
-/// Draws rows of styled cells; columns are as wide as what they hold.
-fn draw_table<const N: usize>(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    title: &str,
-    header: [&str; N],
-    rows: Vec<[(String, Style); N]>,
-) {
-    let mut widths = header.map(|cell| cell.chars().count());
-    for row in &rows {
-        for (width, (cell, _)) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
         }
-    }
-    let widths = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
-    let rows = rows
-        .into_iter()
-        .map(|row| Row::new(row.map(|(cell, style)| Cell::new(cell).style(style))));
-    let table = Table::new(rows, widths)
-        .column_spacing(2)
-        .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
-        .block(Block::bordered().title(title));
-    frame.render_widget(table, area);
+    })
 }
 
 #[cfg(test)]
@@ -184,7 +180,7 @@ mod tests {
 
     use super::super::snapshot::Snapshot;
     use super::*;
-    use crate::admin::view::{CountersView, RegionsView};
+    use crate::admin::view::{CountersView, RegionsView, ReplicaView};
     use crate::cli::regions::tests::two_peers;
 
     fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
@@ -234,15 +230,18 @@ mod tests {
     fn the_text_shows_pools_and_replicas() {
         let text = text(&Window::new(snapshot(Instant::now(), 10, 500)));
         assert!(
-            text.contains("llama  prefix_tree  pending  1/2   3      1.5 s"),
+            text.contains("llama  prefix_tree  pending  1/2        3      1.5 s"),
             "{text}"
         );
         assert!(text.contains("50%"), "{text}");
-        assert!(text.contains("10.0.0.1:80  -   pending  4"), "{text}");
+        assert!(
+            text.contains("10.0.0.1:80  -             pending  4"),
+            "{text}"
+        );
     }
 
     #[test]
-    fn rates_are_of_the_window_not_since_the_start() {
+    fn rates_cover_the_window_and_not_the_time_since_the_start() {
         let start = Instant::now();
         let mut window = Window::new(snapshot(start, 10, 0));
         window.push(Ok(snapshot(start + Duration::from_secs(2), 30, 2000)));
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_shows_the_same_and_a_service_that_is_gone() {
+    fn a_terminal_shows_the_tables_and_the_error_of_a_stopped_service() {
         let mut window = Window::new(snapshot(Instant::now(), 10, 500));
         window.push(Err(anyhow::anyhow!("no service answers")));
         let mut terminal = Terminal::new(TestBackend::new(140, 12)).unwrap();
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_stand_above_everything_else_where_there_are_any() {
+    fn regions_stand_above_pools_and_replicas() {
         let mut window = Window::new(snapshot(Instant::now(), 10, 500));
         assert!(!text(&window).contains("REGION"));
         window.now.regions = two_peers();

@@ -1,4 +1,4 @@
-//! `isotherm top`: replicas, queues and hit ratios as they change.
+//! `isotherm top`: shows replicas, queues and hit ratios, and keeps them up to date.
 
 mod draw;
 mod snapshot;
@@ -16,7 +16,7 @@ use super::client::{AdminClient, Connection};
 use super::output;
 use snapshot::{Snapshot, Window};
 
-/// Longest time until a key press takes effect.
+/// The longest time between two checks for a key.
 const KEY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct Top {
     /// Refresh interval, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     interval_ms: u64,
-    /// Print the state once, as plain text, and stop.
+    /// Print the state once, as plain text, and exit.
     #[arg(long)]
     once: bool,
 }
@@ -39,19 +39,19 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if !stdout().is_terminal() {
-        bail!("standard output is no terminal: use --once for plain text");
+        bail!("standard output is not a terminal: use --once for plain text");
     }
     let interval = Duration::from_millis(args.interval_ms);
     let (sender, receiver) = watch::channel(Window::new(first));
-    let asking = tokio::spawn(ask(client, interval, sender));
+    let refresh = tokio::spawn(refresh(client, interval, sender));
     let shown = tokio::task::spawn_blocking(move || show(&receiver)).await;
-    asking.abort();
+    refresh.abort();
     shown??;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keeps the window up to date until the receiver is dropped.
-async fn ask(client: AdminClient, interval: Duration, sender: watch::Sender<Window>) {
+/// Keeps the window up to date until its receiver is dropped.
+async fn refresh(client: AdminClient, interval: Duration, sender: watch::Sender<Window>) {
     while !sender.is_closed() {
         tokio::time::sleep(interval).await;
         let next = Snapshot::take(&client).await;
@@ -59,12 +59,12 @@ async fn ask(client: AdminClient, interval: Duration, sender: watch::Sender<Wind
     }
 }
 
-/// Draws until the user presses `q`.
+/// Draws the window until a key quits.
 fn show(window: &watch::Receiver<Window>) -> std::io::Result<()> {
     let mut terminal = ratatui::init();
     let result = loop {
         let drawn = terminal.draw(|frame| draw::frame(frame, &window.borrow()));
-        match drawn.and_then(|_| quits()) {
+        match drawn.and_then(|_| is_quit_pressed()) {
             Ok(false) => {}
             Ok(true) => break Ok(()),
             Err(error) => break Err(error),
@@ -74,8 +74,8 @@ fn show(window: &watch::Receiver<Window>) -> std::io::Result<()> {
     result
 }
 
-/// Waits a moment for a key; true when it is one that quits.
-fn quits() -> std::io::Result<bool> {
+/// Waits a moment for a key. Returns whether it quits.
+fn is_quit_pressed() -> std::io::Result<bool> {
     if !event::poll(KEY_WAIT_MAX)? {
         return Ok(false);
     }

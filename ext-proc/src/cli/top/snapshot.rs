@@ -1,4 +1,4 @@
-//! The state of a service at one moment, and over the last moments.
+//! Snapshots of a service's state, and rates over the last of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
 use crate::cli::client::AdminClient;
 use crate::cli::regions;
 
-/// Over how many snapshots rates are taken.
+/// The number of snapshots that rates cover.
 const WINDOW_LENGTH: usize = 10;
 
-/// The state of a service at one moment.
+/// A snapshot of a service's state.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) taken: Instant,
@@ -35,16 +35,16 @@ impl Snapshot {
 pub(super) struct Window {
     before: VecDeque<(Instant, BTreeMap<String, CountersView>)>,
     pub(super) now: Snapshot,
-    /// Why the last attempt failed.
+    /// Error of the last attempt.
     pub(super) problem: Option<String>,
 }
 
 /// Rates of a pool over the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rates {
-    /// Requests dispatched a second.
+    /// Requests dispatched per second.
     pub(super) decisions_per_s: f64,
-    /// Share of prompt tokens that engines found in their caches, from 0 to 1.
+    /// Share of prompt tokens that engines found in their caches, from 0 to 1; `None` if no engine reports it.
     pub(super) hit_ratio: Option<f64>,
 }
 
@@ -57,7 +57,7 @@ impl Window {
         }
     }
 
-    /// Moves on; a failed attempt leaves what was known.
+    /// Adds the next snapshot. After a failed attempt the last snapshot stays.
     pub(super) fn push(&mut self, next: anyhow::Result<Snapshot>) {
         match next {
             Ok(next) => {
@@ -74,7 +74,7 @@ impl Window {
         }
     }
 
-    /// Rates of `pool` over the window, or since the service's start with a single snapshot.
+    /// Returns the rates of `pool`. With one snapshot only, the hit ratio covers the time since the service's start.
     pub(super) fn rates(&self, pool: &PoolView) -> Rates {
         let none = CountersView::default();
         let (since, before) = match self.before.front() {
