@@ -63,7 +63,7 @@ pub struct Admin {
     pub pool_registry: Arc<PoolRegistry>,
     /// The metrics.
     pub registry: Arc<Registry>,
-    /// The other regions, if the configuration names any.
+    /// Handle of the other regions, if the configuration names any.
     pub regions: Option<RegionsHandle>,
     /// The reloader of the configuration file.
     pub reloader: Arc<Reloader>,

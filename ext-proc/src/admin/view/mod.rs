@@ -236,7 +236,7 @@ pub enum OutcomeView {
     },
     /// No pool decides: the service answers the request itself, or passes it on.
     NoPool {
-        /// What the service would do.
+        /// Description of what the service would do.
         what: String,
     },
 }
