@@ -1,6 +1,6 @@
 //! XXH3's 64-bit hash with the default secret and no seed, by `twox-hash` except where a sandbox is slow with it.
 //!
-//! WebAssembly has no 128-bit product and no byte swap, so [`hash_pair`] is written out. Under SIMD, [`lanes`] hashes the
+//! WebAssembly has no 128-bit product and no byte swap, so [`hash_pair`] is written out. Under SIMD, `lanes` hashes the
 //! leaves of more than 240 bytes, nearly all bytes of a prompt: `twox-hash` has no SIMD for WebAssembly.
 
 use twox_hash::XxHash3_64;

@@ -13,20 +13,14 @@ use crate::{Decision, Effect, Request, RequestId, Target};
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
-        let QueuedRequest {
-            request,
-            arrived,
-            pinned,
-            ..
-        } = queued;
-        let index = selected.replica;
+        let (request, index) = (queued.request, selected.replica);
         // Both wait for memory, but not for each other.
         self.pool.index.prefetch_target(index);
         self.pool.replicas.prefetch(index);
         let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
-        let fallbacks = self.fallbacks(&request, pinned.as_deref(), &selected);
+        let fallbacks = self.fallbacks(&request, queued.pinned.as_deref(), &selected);
         let blocks = request.fingerprint.blocks();
         let matched = selected
             .matched
@@ -53,7 +47,7 @@ impl Router {
             reason: selected.reason,
             matched_bytes,
             matched_tokens: share_of(request.prompt_tokens, share),
-            queued_for: now.since(arrived),
+            queued_for: now.since(queued.arrived),
         };
         self.push_decision(request.id, decision);
         self.pool.in_flight.insert(

@@ -1,6 +1,6 @@
 //! The router of one pool: events in, effects out.
 //!
-//! [`PoolState`](pool_state::PoolState) holds what decisions read: replicas, index, queue and peers. `decide` reads it
+//! [`PoolState`] holds what decisions read: replicas, index, queue and peers. `decide` reads it
 //! without a change, `arrive` and `serve` apply decisions, `dispatch` and `forward` send requests away, and `feedback`
 //! learns from the end of each.
 
