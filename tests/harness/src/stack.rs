@@ -1,4 +1,8 @@
-//! Engines, the service and Envoy, started together.
+//! Starts engines, the service and Envoy together, and stops them when the stack is dropped.
+//!
+//! [`Stack::builder`] describes the processes: pools with simulated engines or given addresses, edits of the service's and
+//! of Envoy's configuration. [`StackBuilder::start`] starts them on free loopback ports and returns when a request can
+//! pass through all of them.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,7 +1,9 @@
-//! A request from its headers to the end of its response, in no protocol.
+//! The life of one request, shared by both frontends: parse its headers, find its pool, wait for the decision, build the
+//! reply, learn from its outcome.
 //!
-//! The end of a request's stream drops its [`RequestLifecycle`], and with it the [`InFlightGuard`], which releases the
-//! request.
+//! A frontend translates its protocol into these steps and holds a [`RequestLifecycle`] for as long as the request lives.
+//! Dropping it, for whatever reason the request ended, drops the [`InFlightGuard`], which releases the request in its
+//! pool.
 
 mod describe;
 mod head;

@@ -1,4 +1,8 @@
-//! The step in progress.
+//! The step that the simulated engine computes at present.
+//!
+//! An engine computes one batch at a time: prompt chunks and one token for each decoding sequence. A step has a start, its
+//! work, and an end that the timing model gives. Equal decode steps in a row are kept as one run, so that a long answer
+//! costs the simulation a few events.
 
 use super::sequence::SequenceIndex;
 use super::timing::{StepCost, Work};
