@@ -66,7 +66,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         11..=18 => Op::Finish {
             which: small(input)?,
             end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,
-            served_by: match input.int_in_range(0_u8..=9)? {
+            served: match input.int_in_range(0_u8..=9)? {
                 0 => Server::Stranger,
                 1..=2 => Server::Member(small(input)?),
                 _ => Server::Unsaid,
