@@ -20,9 +20,18 @@ cargo() {
     "xtask envoy") echo envoy ;;
     "xtask experiment") isotherm-sim "${@:2}" ;;
     "xtask demo" | "xtask up" | "xtask validate") "$BIN/isotherm-demo" "${@:2}" --help >/dev/null ;;
-    "xtask bench" | "xtask profile" | "xtask e2e") "$BIN/xtask" --help | grep -q "^  $2 " ;; # arguments of other programs
+    "xtask bench") bench "${@:3}" ;;
+    "xtask profile") "$BIN/isotherm-profile" "${@:3}" --help >/dev/null ;;
+    "xtask e2e") "$BIN/xtask" --help | grep -q "^  $2 " ;; # any word is a filter of test names
     xtask*) "$BIN/xtask" "${@:2}" --help >/dev/null ;;
     *) packages_exist "$@" ;;
+  esac
+}
+
+bench() {
+  case ${1-} in
+    path | counts) "$BIN/isotherm-bench-$1" "${@:2}" --help >/dev/null ;;
+    *) "$BIN/xtask" --help | grep -q "^  bench " ;; # Criterion's own arguments
   esac
 }
 

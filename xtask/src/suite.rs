@@ -138,12 +138,10 @@ pub(crate) fn list() {
 pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
     let (envoy, filter) = (envoy::obtain(&root)?, filter::build(&root, Wasm::Filter)?);
-    let mut programs = cargo(&root);
-    programs.args(["build", "--locked", "--bins"]);
-    programs.args(["--package", "isotherm-ext-proc"]);
-    run(programs.args(["--package", "isotherm-engine"]))?;
+    run(cargo(&root).args(["build", "--locked", "--quiet", "--bins"]))?;
     let mut tests = cargo(&root);
-    tests.args(["test", "--locked", "--package", "isotherm-e2e", "--"]);
+    tests.args(["test", "--locked", "--no-fail-fast"]);
+    tests.args(["--package", "isotherm-e2e", "--"]);
     tests.env("ISOTHERM_ENVOY", envoy);
     test_output::run(tests.env("ISOTHERM_FILTER", filter).args(arguments))
 }

@@ -1,4 +1,5 @@
 //! The documents' commands: every `sh` block runs against a running stack, every `python` block with the `openai` package.
+//! Commands of `cargo xtask` run inside sentences and tables too.
 //!
 //! `documents.sh` stands between the blocks and the programs; it says which programs are only asked for their help.
 
@@ -121,7 +122,7 @@ fn bin() -> anyhow::Result<PathBuf> {
     Ok(isotherm.parent().context("no folder")?.to_path_buf())
 }
 
-/// Every code block of the documents for users.
+/// Every code block of the documents for users, and every command of `cargo xtask` in their text.
 fn blocks() -> anyhow::Result<Vec<Block>> {
     let mut pages = vec![
         "README.md".to_owned(),
@@ -131,7 +132,7 @@ fn blocks() -> anyhow::Result<Vec<Block>> {
         "examples/three-regions/README.md".to_owned(),
         "simulator/engine/README.md".to_owned(),
     ];
-    for folder in ["docs", "docs/design"] {
+    for folder in ["docs", "docs/design", "docs/decisions", "docs/results"] {
         for entry in fs::read_dir(root().join(folder))? {
             let name = entry?.file_name().into_string().unwrap_or_default();
             if name.ends_with(".md") {
@@ -159,6 +160,11 @@ fn blocks() -> anyhow::Result<Vec<Block>> {
                     }
                 }
                 Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
+                Event::Code(command) if command.starts_with("cargo xtask ") => blocks.push(Block {
+                    page: page.clone(),
+                    language: "sh".to_owned(),
+                    code: command.into_string(),
+                }),
                 _ => {}
             }
         }
