@@ -3,7 +3,7 @@
 //! Every event (a request, a probe, a load report) is stamped with the same origin, so the service makes one clock and
 //! passes it down. The clock is monotonic: setting the wall clock does not move it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use isotherm_router::Time;
 
@@ -42,10 +42,13 @@ impl Clock {
     }
 }
 
+/// Converts a duration to whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`regions`], [`peering`] | this region among the others, and the links between them |
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
-//! | [`clock`], `sans_io`, `tasks`, `http_client`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, HTTP, signals |
+//! | [`clock`], `sans_io`, `tasks`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, HTTP, gRPC, signals |
 
 pub mod admin;
 pub mod cli;
@@ -33,4 +33,5 @@ pub mod regions;
 mod sans_io;
 pub mod server;
 pub mod shutdown;
+mod streaming_server;
 mod tasks;

@@ -7,6 +7,7 @@ use super::event::LinkFailure;
 use super::message::{Liveness, RegionName};
 use super::{Regions, records};
 use isotherm_router::{PeerId, Time};
+use serde::{Deserialize, Serialize};
 
 /// Status of all regions, as one service sees them.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +48,8 @@ pub struct PeerRegionStatus {
 }
 
 /// State of another region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RegionState {
     /// The region has not been heard since the start.
     NeverHeard,

@@ -21,7 +21,8 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
-use super::{AdminState, millis, view};
+use super::{AdminState, view};
+use crate::clock::millis;
 use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;

@@ -35,7 +35,6 @@ pub mod view;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -114,8 +113,4 @@ async fn reload(
         changed: result.changed,
         restart_needed_for: options.map(str::to_owned).collect(),
     }))
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

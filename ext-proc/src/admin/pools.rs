@@ -10,7 +10,8 @@ use isotherm_router::{Push, Stats};
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::{AdminState, millis, view};
+use super::{AdminState, view};
+use crate::clock::millis;
 use crate::pool::{Pool, PoolRegistry};
 
 /// The query that names a pool.

@@ -1,19 +1,17 @@
 //! `/api/regions`: shows the regions, and lets an operator declare a region lost.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_regions::AdoptionBlocker;
-use isotherm_router::{PeerId, PeerReport, PeerStatus};
+use isotherm_router::{PeerReport, PeerStatus};
 
 use super::auth::Authorization;
 use super::error::ApiError;
-use super::{Admin, AdminState, millis, view};
+use super::{Admin, AdminState, view};
 use crate::pool::{Member, Pool};
-use crate::regions::{PeerState, SiblingState};
+use crate::regions::PeerState;
 
 pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
     let snapshots = admin.pool_registry.pools();
@@ -27,12 +25,12 @@ pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
         ..view::RegionsView::default()
     };
     if let Some(status) = admin.regions.as_ref().map(|regions| regions.status()) {
-        let peers = status.peers.iter();
+        let peers = status.peers.into_iter();
         regions.name = Some(status.name);
         regions.has_gateway = status.has_gateway;
         regions.successors = status.successors;
         regions.peers = peers.map(|peer| peer_view(peer, &snapshots)).collect();
-        regions.siblings = status.siblings.iter().map(sibling_view).collect();
+        regions.siblings = status.siblings;
     }
     Json(regions)
 }
@@ -91,9 +89,9 @@ impl<'a> PoolSnapshot<'a> {
     }
 
     /// Returns the peer's pool of the same model; `None` while this pool does not know the peer.
-    fn peer(&self, peer: PeerId) -> Option<view::PeerPoolView> {
-        let status = self.peers.iter().find(|status| status.id == peer)?;
-        let is_adopted = |member: &&Member| member.adopted_from == Some(peer);
+    fn peer(&self, name: &str) -> Option<view::PeerPoolView> {
+        let status = self.peers.iter().find(|status| status.name == name)?;
+        let is_adopted = |member: &&Member| member.adopted_from == Some(status.id);
         let report = status.report.as_ref();
         Some(view::PeerPoolView {
             pool: self.pool.name().to_string(),
@@ -107,55 +105,10 @@ impl<'a> PoolSnapshot<'a> {
     }
 }
 
-fn peer_view(peer: &PeerState, pools: &[PoolSnapshot<'_>]) -> view::PeerView {
-    let pools = pools.iter().filter_map(|pool| pool.peer(peer.id));
+fn peer_view(region: PeerState, pools: &[PoolSnapshot<'_>]) -> view::PeerView {
+    let pools = pools.iter().filter_map(|pool| pool.peer(&region.name));
     view::PeerView {
-        name: peer.name.clone(),
-        cluster: peer.cluster.clone(),
-        address: peer.address.clone(),
-        link: peer.link.as_str().to_owned(),
-        link_error: peer.link.why().map(str::to_owned),
-        state: peer.state.as_str().to_owned(),
-        adoption_blocker: peer.adoption_blocker.as_ref().map(describe),
-        round_trip_ms: peer.round_trip.map(fractional_millis),
-        heartbeat_age_ms: peer.heartbeat_age.map(millis),
-        version: peer.version.clone(),
-        replicas: peer.replicas,
-        adopted: peer.adopted,
-        adopted_by: peer.adopted_by.clone(),
         pools: pools.collect(),
+        region,
     }
-}
-
-fn sibling_view(sibling: &SiblingState) -> view::SiblingView {
-    view::SiblingView {
-        address: sibling.address.clone(),
-        link: sibling.link.as_str().to_owned(),
-        link_error: sibling.link.why().map(str::to_owned),
-        round_trip_ms: sibling.round_trip.map(fractional_millis),
-        heartbeat_age_ms: sibling.heartbeat_age.map(millis),
-        queue: sibling.queue,
-    }
-}
-
-/// Describes to an operator why this region does not adopt a region's replicas.
-fn describe(blocker: &AdoptionBlocker) -> String {
-    match blocker {
-        AdoptionBlocker::Disabled => "adoption is disabled here".to_owned(),
-        AdoptionBlocker::NoGateway => "no Envoy is connected here".to_owned(),
-        AdoptionBlocker::NoRecord => "its replicas are unknown here".to_owned(),
-        AdoptionBlocker::NotProvedDead => "its death is not proved".to_owned(),
-        AdoptionBlocker::ReplicasUnreachable => "its replicas do not answer from here".to_owned(),
-        AdoptionBlocker::Yielded => "another region is better placed".to_owned(),
-        AdoptionBlocker::Unaccounted(region) => {
-            format!("{region} may have adopted them, and is silent")
-        }
-        AdoptionBlocker::AdoptedBy(region) => format!("{region} has adopted them"),
-        AdoptionBlocker::RegionAhead(region) => format!("{region} goes first"),
-    }
-}
-
-/// Milliseconds with three decimals: between services of one region a round trip takes a fraction of one.
-fn fractional_millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -12,7 +12,8 @@ use isotherm_router::{ReplicaId, ReplicaStatus, Time};
 use super::auth::Authorization;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
-use super::{Admin, AdminState, millis, view};
+use super::{Admin, AdminState, view};
+use crate::clock::millis;
 use crate::pool::{MembershipError, Pool};
 
 type QueryResult = Result<Query<PoolQuery>, QueryRejection>;

@@ -9,7 +9,8 @@ use hyper::Method;
 use super::client::{AdminClient, Connection, percent_encode};
 use super::output;
 use super::table::{self, or_dash};
-use crate::admin::view::{PeerView, RegionPoolView, RegionsView, SiblingView};
+use crate::admin::view::{PeerView, RegionPoolView, RegionsView};
+use crate::regions::{LinkState, SiblingState};
 
 /// The path of the regions in the admin interface.
 pub(super) const PATH: &str = "/api/regions";
@@ -88,17 +89,17 @@ pub(super) fn rows(regions: &RegionsView) -> Vec<Vec<String>> {
     own.chain(peers).collect()
 }
 
-fn peer_rows(peer: &PeerView) -> Vec<Vec<String>> {
+fn peer_rows(PeerView { region, pools }: &PeerView) -> Vec<Vec<String>> {
     let region = [
-        peer.name.clone(),
-        peer.state.clone(),
-        round_trip(peer.round_trip_ms),
-        heartbeat(peer.heartbeat_age_ms),
+        region.name.clone(),
+        region.state.as_str().to_owned(),
+        round_trip(region.round_trip_ms),
+        heartbeat(region.heartbeat_age_ms),
     ];
-    if peer.pools.is_empty() {
+    if pools.is_empty() {
         return vec![[&region[..], &vec![dash(); 8]].concat()];
     }
-    let pools = peer.pools.iter().map(|pool| {
+    let pools = pools.iter().map(|pool| {
         let [available, queue, free_capacity] = load(pool.report.as_ref());
         let pool = [
             pool.pool.clone(),
@@ -157,10 +158,10 @@ fn list(regions: &RegionsView) -> String {
 /// Formats what does not fit into the table: why a link is down, and the adoption of replicas.
 pub(super) fn notes(regions: &RegionsView) -> String {
     let mut notes = Vec::new();
-    for peer in &regions.peers {
+    for PeerView { region: peer, .. } in &regions.peers {
         let name = &peer.name;
-        if peer.link != "up" {
-            let link = link_state(&peer.link, peer.link_error.as_deref());
+        if peer.link != LinkState::Up {
+            let link = link_state(&peer.link);
             notes.push(format!("{name} at {}: the link is {link}", peer.address));
         }
         if peer.adopted > 0 {
@@ -183,18 +184,18 @@ pub(super) fn notes(regions: &RegionsView) -> String {
 }
 
 /// Formats the state of a link with its reason, which may begin with the state itself.
-fn link_state(link: &str, error: Option<&str>) -> String {
-    match error {
-        None => link.to_owned(),
-        Some(error) if error.starts_with(link) => error.to_owned(),
-        Some(error) => format!("{link}: {error}"),
+fn link_state(link: &LinkState) -> String {
+    match (link.as_str(), link.reason()) {
+        (state, None) => state.to_owned(),
+        (state, Some(reason)) if reason.starts_with(state) => reason.to_owned(),
+        (state, Some(reason)) => format!("{state}: {reason}"),
     }
 }
 
-fn sibling_row(sibling: &SiblingView) -> Vec<String> {
+fn sibling_row(sibling: &SiblingState) -> Vec<String> {
     vec![
         sibling.address.clone(),
-        link_state(&sibling.link, sibling.link_error.as_deref()),
+        link_state(&sibling.link),
         round_trip(sibling.round_trip_ms),
         heartbeat(sibling.heartbeat_age_ms),
         sibling.queue.to_string(),
@@ -203,8 +204,11 @@ fn sibling_row(sibling: &SiblingView) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use isotherm_regions::RegionState;
+
     use super::*;
     use crate::admin::view::PeerPoolView;
+    use crate::regions::PeerState;
 
     /// A region `us` with one peer that is up and one that is lost.
     pub(in crate::cli) fn two_peers() -> RegionsView {
@@ -216,13 +220,12 @@ pub(super) mod tests {
             queue,
             drain_per_s: 1.5,
         };
-        let peer = |name: &str, state: &str| PeerView {
+        let region = |name: &str, state| PeerState {
             name: name.into(),
             cluster: format!("region-{name}"),
             address: format!("{name}.example:9004"),
-            link: "up".into(),
-            link_error: None,
-            state: state.into(),
+            link: LinkState::Up,
+            state,
             adoption_blocker: None,
             round_trip_ms: Some(80.25),
             heartbeat_age_ms: Some(120),
@@ -230,6 +233,9 @@ pub(super) mod tests {
             replicas: 4,
             adopted: 0,
             adopted_by: Vec::new(),
+        };
+        let peer = |name: &str, state| PeerView {
+            region: region(name, state),
             pools: vec![PeerPoolView {
                 pool: "llama".into(),
                 availability: "available".into(),
@@ -240,21 +246,19 @@ pub(super) mod tests {
                 adopted: 0,
             }],
         };
-        let mut lost = peer("asia", "lost");
-        lost.link = "unreachable".into();
-        lost.link_error = Some("connection refused".into());
-        lost.adoption_blocker = Some("its replicas do not answer from here".into());
+        let mut lost = peer("asia", RegionState::Lost);
+        lost.region.link = LinkState::Unreachable("connection refused".into());
+        lost.region.adoption_blocker = Some("its replicas do not answer from here".into());
         lost.pools.clear();
         RegionsView {
             name: Some("us".into()),
             has_gateway: true,
             successors: vec!["eu".into()],
             pools: vec![pool(0, 5)],
-            peers: vec![peer("eu", "up"), lost],
-            siblings: vec![SiblingView {
+            peers: vec![peer("eu", RegionState::Up), lost],
+            siblings: vec![SiblingState {
                 address: "10.0.0.2:9004".into(),
-                link: "up".into(),
-                link_error: None,
+                link: LinkState::Up,
                 round_trip_ms: Some(0.3),
                 heartbeat_age_ms: Some(40),
                 queue: 2,

@@ -9,4 +9,3 @@
 pub(crate) mod decision_stream;
 pub(crate) mod ext_proc;
 pub(crate) mod request;
-mod streaming_server;

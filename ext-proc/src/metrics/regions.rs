@@ -1,7 +1,7 @@
 //! Metrics of the other regions, read from this service's view of them at each scrape.
 
 use std::fmt;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -145,12 +145,12 @@ fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Res
     page.gauges(
         "region_round_trip_seconds",
         "Round-trip time to the region",
-        peers().filter_map(|(peer, region)| Some(([region], peer.round_trip?.as_secs_f64()))),
+        peers().filter_map(|(peer, region)| Some(([region], peer.round_trip_ms? / 1e3))),
     )?;
     page.gauges(
         "region_heartbeat_age_seconds",
         "Time since the request for the region's last heartbeat was sent",
-        peers().filter_map(|(peer, region)| Some(([region], peer.heartbeat_age?.as_secs_f64()))),
+        peers().filter_map(|(peer, region)| Some(([region], seconds(peer.heartbeat_age_ms?)))),
     )
 }
 
@@ -170,8 +170,11 @@ fn encode_siblings(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::
     page.gauges(
         "sibling_heartbeat_age_seconds",
         "Time since the request for the sibling's last heartbeat was sent",
-        siblings().filter_map(|(sibling, address)| {
-            Some(([address], sibling.heartbeat_age?.as_secs_f64()))
-        }),
+        siblings()
+            .filter_map(|(sibling, address)| Some(([address], seconds(sibling.heartbeat_age_ms?)))),
     )
+}
+
+fn seconds(millis: u64) -> f64 {
+    Duration::from_millis(millis).as_secs_f64()
 }

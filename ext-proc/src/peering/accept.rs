@@ -19,8 +19,9 @@ use tonic::transport::Server;
 
 use super::loopback::{NotLoopback, check_loopback};
 use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity};
-use listener::ConnectionListener;
-use service::PeeringService;
+use crate::streaming_server::StreamingServer;
+use limiter::ConnectionLimiter;
+use service::LinkMethod;
 
 /// The most streams of one connection: a service needs one, and one more while it replaces a stream.
 const STREAMS_MAX: u32 = 2;
@@ -66,20 +67,28 @@ pub trait MessageHandler: Send + Sync + 'static {
     fn on_close(&self, _caller: &Caller) {}
 
     /// The acceptor rejected a caller: by its certificate, by a limit, or for an invalid message.
-    fn on_rejected(&self, _from: Option<SocketAddr>, _why: &str) {}
+    fn on_rejected(&self, _from: Option<SocketAddr>, _reason: &str) {}
 }
 
 /// Accepts links.
 #[derive(Debug)]
 pub struct Acceptor<H> {
-    identity: Arc<LocalIdentity>,
+    context: AcceptorContext<H>,
     listener: TcpListener,
-    timeouts: LinkTimeouts,
+}
+
+/// State that all connections and streams of an acceptor share.
+#[derive(Debug)]
+struct AcceptorContext<H> {
+    identity: Arc<LocalIdentity>,
+    /// Bound on the handshake, and on the time until the Hello.
+    hello_max: Duration,
     handler: Arc<H>,
+    limiter: ConnectionLimiter,
 }
 
 impl<H: MessageHandler> Acceptor<H> {
-    /// An acceptor on `listener`.
+    /// Creates an acceptor on `listener`.
     ///
     /// # Errors
     ///
@@ -95,12 +104,13 @@ impl<H: MessageHandler> Acceptor<H> {
             let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
             check_loopback(listener.local_addr().unwrap_or(unknown))?;
         }
-        Ok(Self {
+        let context = AcceptorContext {
             identity,
-            listener,
-            timeouts,
+            hello_max: timeouts.hello_max,
             handler,
-        })
+            limiter: ConnectionLimiter::default(),
+        };
+        Ok(Self { context, listener })
     }
 
     /// Serves until `stopping` turns true; then all streams end.
@@ -109,15 +119,12 @@ impl<H: MessageHandler> Acceptor<H> {
     ///
     /// When the server fails.
     pub async fn run(self, stopping: watch::Receiver<bool>) -> Result<(), tonic::transport::Error> {
-        let hello_max = self.timeouts.hello_max;
+        let context = Arc::new(self.context);
         let (accepted, incoming) = mpsc::channel(ACCEPTED_MAX);
-        let connections = ConnectionListener::new(
-            Arc::clone(&self.identity),
-            hello_max,
-            Arc::clone(&self.handler),
-        );
-        let service =
-            PeeringService::server(self.identity, hello_max, self.handler, stopping.clone());
+        let service = StreamingServer(LinkMethod {
+            context: Arc::clone(&context),
+            stopping: stopping.clone(),
+        });
         let (mut server_stopping, mut listener_stopping) = (stopping.clone(), stopping);
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
@@ -135,7 +142,7 @@ impl<H: MessageHandler> Acceptor<H> {
             );
         let listening = async move {
             tokio::select! {
-                () = connections.run(self.listener, accepted) => {}
+                () = context.listen(self.listener, accepted) => {}
                 // Closes the listener: the system refuses new callers at once.
                 _ = listener_stopping.wait_for(|stopping| *stopping) => {}
             }

@@ -32,22 +32,17 @@ impl AllowedRegions {
     }
 }
 
-/// A region's name that cannot be in a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be a region's name: it must be a DNS label, such as eu-west")]
-pub struct NameError(pub String);
-
 /// The DNS name of a region in its certificates.
 ///
 /// # Errors
 ///
 /// When the region's name is not a DNS label.
-pub(super) fn region_dns_name(region: &str) -> Result<ServerName<'static>, NameError> {
-    let error = || NameError(region.to_owned());
-    if region.contains('.') {
-        return Err(error());
-    }
-    ServerName::try_from(format!("{region}.{DOMAIN}")).map_err(|_| error())
+pub(super) fn region_dns_name(region: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(format!("{region}.{DOMAIN}"));
+    let name = name.ok().filter(|_| !region.contains('.'));
+    name.ok_or_else(|| {
+        format!("`{region}` cannot be a region's name: it must be a DNS label, such as eu-west")
+    })
 }
 
 #[cfg(test)]

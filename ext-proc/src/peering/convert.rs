@@ -8,7 +8,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-use super::message::{Message, NamedPlacement};
+use super::message::Message;
 
 pub(super) use decode::decode;
 pub(super) use encode::encode;
@@ -37,8 +37,10 @@ pub(super) fn is_within_bounds(message: &Message) -> bool {
             replicas <= REPLICAS_MAX && record.pools.len() <= POOLS_MAX
         }
         Message::Placements(placements) => {
-            let has_few_blocks = |placement: &NamedPlacement| placement.blocks.len() <= BLOCKS_MAX;
-            placements.len() <= PLACEMENTS_MAX && placements.iter().all(has_few_blocks)
+            let mut blocks = placements
+                .iter()
+                .map(|(_, placement)| placement.blocks.len());
+            placements.len() <= PLACEMENTS_MAX && blocks.all(|blocks| blocks <= BLOCKS_MAX)
         }
     }
 }

@@ -11,49 +11,19 @@ mod load;
 mod reload;
 mod verify;
 
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::allowed_regions::{AllowedRegions, NameError};
+use super::allowed_regions::AllowedRegions;
 use crate::config::TlsFiles;
 pub(super) use verify::region_of;
 
-/// Why credentials cannot be used.
+/// Why credentials cannot be used: the file, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialsError {
-    /// A file cannot be read.
-    #[error("cannot read {}: {why}", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The system's error.
-        why: String,
-    },
-    /// A file has no valid content.
-    #[error("{}: {why}", .file.display())]
-    Content {
-        /// The file.
-        file: PathBuf,
-        /// Reason of the error.
-        why: String,
-    },
-    /// Other regions would not accept the certificate from this region.
-    #[error("{}: not a valid certificate for {name}: {why}", .file.display())]
-    Certificate {
-        /// The file.
-        file: PathBuf,
-        /// The DNS name that the certificate must have.
-        name: String,
-        /// Reason of the error.
-        why: String,
-    },
-    /// The region's name cannot be in a certificate.
-    #[error(transparent)]
-    Name(#[from] NameError),
-}
+#[error("{0}")]
+pub struct CredentialsError(String);
 
 /// The current certificate, key and authority.
 #[derive(Debug)]

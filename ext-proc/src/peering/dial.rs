@@ -7,14 +7,13 @@ mod resolve;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use isotherm_regions::Session;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::convert::decode;
-use super::link_error::{RefusedError, UnreachableError};
 use super::send_queue::{SendError, SendQueue};
 use super::{LinkError, LinkTimeouts, LocalIdentity, Message};
 use attempt::{Connector, EstablishedLink};
@@ -133,17 +132,8 @@ impl LinkControl {
 /// The receiver of events is gone.
 struct NoReceiver;
 
-/// The end of a link, or of an attempt.
-enum LinkEnd {
-    Down(LinkError),
-    Redial,
-}
-
-impl From<UnreachableError> for LinkEnd {
-    fn from(error: UnreachableError) -> Self {
-        Self::Down(LinkError::Unreachable(error))
-    }
-}
+/// The reason why a link, or an attempt, ended; `None` for a redial.
+type LinkEnd = Option<LinkError>;
 
 /// The task that keeps a link.
 struct LinkTask<K> {
@@ -165,11 +155,11 @@ impl<K: Clone> LinkTask<K> {
                         backoff.reset();
                         self.keep(link).await?
                     }
-                    Err(error) => LinkEnd::Down(error),
+                    Err(error) => Some(error),
                 },
-                () = self.control.redial.notified() => LinkEnd::Redial,
+                () = self.control.redial.notified() => None,
             };
-            let LinkEnd::Down(error) = end else {
+            let Some(error) = end else {
                 backoff.reset();
                 continue;
             };
@@ -209,20 +199,20 @@ impl<K: Clone> LinkTask<K> {
                 // A message that has arrived ends the silence, even if the timer has fired.
                 biased;
                 envelope = link.inbound.message() => envelope,
-                () = self.control.redial.notified() => return Ok(LinkEnd::Redial),
+                () = self.control.redial.notified() => return Ok(None),
                 () = self.events.closed() => return Err(NoReceiver),
                 () = tokio::time::sleep_until(silent_at.into()) => {
                     if queue.pinged_at().is_some_and(|pinged| pinged.elapsed() >= silence_max) {
-                        let after_ms = millis(silence_max);
-                        return Ok(UnreachableError::Silent { after_ms }.into());
+                        let reason = format!("no answer for {} ms", silence_max.as_millis());
+                        return Ok(Some(LinkError::Unreachable(reason)));
                     }
                     continue;
                 }
             };
             let envelope = match envelope {
                 Ok(Some(envelope)) => envelope,
-                Ok(None) => return Ok(UnreachableError::Closed.into()),
-                Err(status) => return Ok(LinkEnd::Down(link.error(&status))),
+                Ok(None) => return Ok(Some(LinkError::closed())),
+                Err(status) => return Ok(Some(link.connection.error(&status))),
             };
             queue.on_message();
             let session = Session(envelope.session);
@@ -231,10 +221,7 @@ impl<K: Clone> LinkTask<K> {
                     self.report(LinkEvent::Message { session, message }).await?;
                 }
                 Ok(None) => {}
-                Err(error) => {
-                    let error = RefusedError::Protocol(error.to_string());
-                    return Ok(LinkEnd::Down(LinkError::Refused(error)));
-                }
+                Err(error) => return Ok(Some(LinkError::protocol(error))),
             }
         }
     }
@@ -257,8 +244,4 @@ impl Drop for QueueGuard<'_> {
 /// A random number: the standard library seeds its hashers from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(())
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

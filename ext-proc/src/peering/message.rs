@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::BlockHash;
 use isotherm_regions::{Heartbeat, Ping, RegionRecord};
+
+use crate::pool::SharedPlacement;
 
 /// A message, without the Hello that opens a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,28 +15,6 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// The replicas of a region, and the regions that may adopt them.
     Record(Arc<RegionRecord>),
-    /// Requests that a sibling has placed.
-    Placements(Vec<NamedPlacement>),
-}
-
-/// A placed request. Replica indexes and peer ids differ between services, so names and addresses identify the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedPlacement {
-    /// The pool, by the name of its model.
-    pub model: Arc<str>,
-    /// Where the request went.
-    pub target: NamedTarget,
-    /// The last block of the prompt that the target was known to have before.
-    pub parent: Option<BlockHash>,
-    /// The blocks behind `parent`.
-    pub blocks: Box<[BlockHash]>,
-}
-
-/// The target of a placed request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NamedTarget {
-    /// A replica of this region, by its address.
-    Replica(Arc<str>),
-    /// Another region, by its name.
-    Region(Arc<str>),
+    /// Placements of a sibling, each with the model of its pool.
+    Placements(Vec<(Arc<str>, SharedPlacement)>),
 }

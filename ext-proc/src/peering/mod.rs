@@ -33,13 +33,12 @@ pub mod wire;
 use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
-pub use allowed_regions::NameError;
 pub use credentials::{Credentials, CredentialsError};
 pub use dial::{Dialer, LinkEvent, PeerEndpoint};
 pub use identity::{LocalIdentity, TransportSecurity};
-pub use link_error::{ConnectPhase, LinkError, LocalError, RefusedError, UnreachableError};
+pub use link_error::LinkError;
 pub use loopback::NotLoopback;
-pub use message::{Message, NamedPlacement, NamedTarget};
+pub use message::Message;
 pub use send_queue::SendError;
 pub use timeouts::LinkTimeouts;
 

@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::peering::wire::Payload;
-    use crate::peering::{NamedPlacement, NamedTarget};
+    use crate::pool::{SharedPlacement, SharedTarget};
 
     const SESSION: Session = Session(7);
 
@@ -145,12 +145,12 @@ mod tests {
     }
 
     fn placements(model_bytes: usize) -> Message {
-        Message::Placements(vec![NamedPlacement {
-            model: "m".repeat(model_bytes).into(),
-            target: NamedTarget::Region("eu".into()),
+        let placement = SharedPlacement {
+            target: SharedTarget::Peer("eu".into()),
             parent: None,
             blocks: Box::default(),
-        }])
+        };
+        Message::Placements(vec![("m".repeat(model_bytes).into(), placement)])
     }
 
     fn seq(envelope: Option<Envelope>) -> Option<u64> {

@@ -5,15 +5,13 @@
 
 use std::sync::{Arc, MutexGuard, Weak};
 
-use isotherm_regions::{Event, Heartbeat, Incarnation, Ping, PoolReplicas, Regions, RegionsConfig};
+use isotherm_regions::{Event, Heartbeat, Ping, PoolReplicas, RegionsConfig};
 use isotherm_router::{PeerId, Time};
 
-use super::adoption::Adoptions;
-use super::links::{LinkKey, Links, link_failure};
+use super::links::{LinkKey, link_failure};
 use super::pools::reports;
 use super::sibling::add_queues;
 use super::state::DriverState;
-use super::store::RecordStore;
 use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
 use crate::peering::{LinkEvent, Message};
@@ -29,25 +27,8 @@ pub(super) struct RegionsDriver {
 }
 
 impl RegionsDriver {
-    pub(super) fn new(
-        pool_registry: Arc<PoolRegistry>,
-        config: RegionConfig,
-        incarnation: Incarnation,
-        regions: Regions,
-        links: Links,
-        adoptions: Adoptions,
-        store: RecordStore,
-    ) -> Arc<Self> {
+    pub(super) fn new(pool_registry: Arc<PoolRegistry>, state: DriverState) -> Arc<Self> {
         let clock = pool_registry.clock();
-        let state = DriverState::new(
-            clock.now(),
-            config,
-            incarnation,
-            regions,
-            links,
-            adoptions,
-            store,
-        );
         Arc::new_cyclic(|this| Self {
             pool_registry,
             core: DrivenCore::new(state, clock),

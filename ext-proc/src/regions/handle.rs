@@ -1,14 +1,15 @@
 //! Handle of the admin interface and the metrics on the regions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use isotherm_regions::{Event, PeerRegionStatus, RegionName};
+use isotherm_regions::{AdoptionBlocker, Event, PeerRegionStatus, RegionName};
 use isotherm_router::PeerId;
 
 use super::RegionsDriver;
-use super::links::{PeerLink, SiblingLink};
 use super::state::DriverState;
 use super::status::{PeerState, RegionsStatus, SiblingState};
+use crate::clock::millis;
 
 /// Handle on this service's state among regions. Clones share it.
 #[derive(Clone, Debug)]
@@ -27,23 +28,17 @@ impl RegionsHandle {
         let now = self.0.clock().now();
         let silence_max = core.config.silence_max();
         let status = core.regions.status(now);
-        let mut peers: Vec<_> = status
-            .peers
-            .into_iter()
-            .filter_map(|peer| Some(state(&core, core.links.peers.get(&peer.id)?, peer)))
-            .collect();
+        let peers = status.peers.into_iter();
+        let mut peers: Vec<_> = peers.filter_map(|peer| peer_state(&core, peer)).collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         let siblings = core.links.siblings.iter().map(|link| {
-            let SiblingLink {
-                address, sibling, ..
-            } = link;
-            let timing = sibling.timing(now);
-            let reports = sibling.reports(now, silence_max).iter();
+            let timing = link.sibling.timing(now);
+            let reports = link.sibling.reports(now, silence_max).iter();
             SiblingState {
-                address: address.to_string(),
+                address: link.address.to_string(),
                 link: link.state.clone(),
-                round_trip: timing.map(|(round_trip, _)| round_trip),
-                heartbeat_age: timing.map(|(_, age)| age),
+                round_trip_ms: timing.map(|(round_trip, _)| fractional_millis(round_trip)),
+                heartbeat_age_ms: timing.map(|(_, age)| millis(age)),
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
@@ -79,24 +74,46 @@ impl RegionsHandle {
     }
 }
 
-fn state(core: &DriverState, link: &PeerLink, peer: PeerRegionStatus) -> PeerState {
-    PeerState {
-        id: peer.id,
+fn peer_state(core: &DriverState, peer: PeerRegionStatus) -> Option<PeerState> {
+    let link = core.links.peers.get(&peer.id)?;
+    Some(PeerState {
         name: peer.name.to_string(),
-        address: link.config.address.to_string(),
         cluster: link.config.cluster.clone(),
+        address: link.config.address.to_string(),
         link: link.state.clone(),
         state: peer.state,
-        round_trip: peer.round_trip,
-        heartbeat_age: peer.heartbeat_age,
+        adoption_blocker: peer.adoption_blocker.as_ref().map(describe),
+        round_trip_ms: peer.round_trip.map(fractional_millis),
+        heartbeat_age_ms: peer.heartbeat_age.map(millis),
         version: peer.version,
         replicas: peer.replicas,
         adopted: core.adoptions.count(peer.id),
         adopted_by: names(&peer.adopted_by),
-        adoption_blocker: peer.adoption_blocker,
-    }
+    })
 }
 
 fn names(regions: &[RegionName]) -> Vec<String> {
     regions.iter().map(ToString::to_string).collect()
+}
+
+/// Describes to an operator why this region does not adopt a region's replicas.
+fn describe(blocker: &AdoptionBlocker) -> String {
+    match blocker {
+        AdoptionBlocker::Disabled => "adoption is disabled here".to_owned(),
+        AdoptionBlocker::NoGateway => "no Envoy is connected here".to_owned(),
+        AdoptionBlocker::NoRecord => "its replicas are unknown here".to_owned(),
+        AdoptionBlocker::NotProvedDead => "its death is not proved".to_owned(),
+        AdoptionBlocker::ReplicasUnreachable => "its replicas do not answer from here".to_owned(),
+        AdoptionBlocker::Yielded => "another region is better placed".to_owned(),
+        AdoptionBlocker::Unaccounted(region) => {
+            format!("{region} may have adopted them, and is silent")
+        }
+        AdoptionBlocker::AdoptedBy(region) => format!("{region} has adopted them"),
+        AdoptionBlocker::RegionAhead(region) => format!("{region} goes first"),
+    }
+}
+
+/// Milliseconds with three decimals: between services of one region a round trip takes a fraction of one.
+fn fractional_millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -50,30 +50,23 @@ impl InboundLinks {
         if session != caller.session {
             return Vec::new();
         }
-        if caller.region == self.region {
-            return match message {
-                Message::Ping(ping) => driver.reply_to_sibling(&ping),
-                Message::Placements(placed) => {
-                    placements::receive(&driver, placed);
-                    Vec::new()
-                }
-                // Records and heartbeats are replies, which a caller does not send.
-                Message::Heartbeat(_) | Message::Record(_) => Vec::new(),
-            };
-        }
-        let table = driver.pool_registry().table();
-        let peer_table = table.peer_table();
-        let peer = peer_table.and_then(|peer_table| peer_table.named(&caller.region));
-        match (peer, message) {
-            (Some(peer), Message::Ping(ping)) => driver.reply_to_peer(peer.id, &ping),
+        let is_sibling = caller.region == self.region;
+        match message {
+            Message::Ping(ping) if is_sibling => driver.reply_to_sibling(&ping),
+            Message::Ping(ping) => {
+                let table = driver.pool_registry().table();
+                let peer = table
+                    .peer_table()
+                    .and_then(|known| known.named(&caller.region));
+                peer.map_or_else(Vec::new, |peer| driver.reply_to_peer(peer.id, &ping))
+            }
             // Only siblings send placements.
-            (
-                _,
-                Message::Ping(_)
-                | Message::Heartbeat(_)
-                | Message::Record(_)
-                | Message::Placements(_),
-            ) => Vec::new(),
+            Message::Placements(placements) if is_sibling => {
+                placements::receive(&driver, placements);
+                Vec::new()
+            }
+            // Records and heartbeats are replies, which a caller does not send.
+            Message::Placements(_) | Message::Heartbeat(_) | Message::Record(_) => Vec::new(),
         }
     }
 }
@@ -96,14 +89,14 @@ impl MessageHandler for InboundLinks {
         tracing::debug!(region = %caller.region, "inbound link closed");
     }
 
-    fn on_rejected(&self, from: Option<SocketAddr>, why: &str) {
+    fn on_rejected(&self, from: Option<SocketAddr>, reason: &str) {
         if let Some(driver) = self.driver.upgrade() {
             driver.lock().handshakes_rejected += 1;
         }
         if self.should_warn() {
             tracing::warn!(
                 from = from.map(|from| from.to_string()),
-                why,
+                reason,
                 "inbound link rejected"
             );
         }

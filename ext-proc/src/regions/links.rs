@@ -184,9 +184,9 @@ impl LinkState {
             LinkEvent::Message { .. } => return,
         };
         if next.as_str() != self.as_str() {
-            match next.why() {
+            match next.reason() {
                 None => tracing::info!(to = peer, "link up"),
-                Some(why) => tracing::warn!(to = peer, why, "link down"),
+                Some(reason) => tracing::warn!(to = peer, reason, "link down"),
             }
         }
         *self = next;

@@ -12,7 +12,6 @@
 
 mod adoption;
 mod driver;
-
 mod effects;
 mod handle;
 mod inbound;
@@ -20,7 +19,6 @@ mod links;
 mod placements;
 mod pools;
 mod replica_probe;
-
 mod sibling;
 mod state;
 mod status;
@@ -48,6 +46,7 @@ use adoption::Adoptions;
 use driver::{RegionsDriver, regions_config};
 use inbound::InboundLinks;
 use links::{LinkKey, Links};
+use state::DriverState;
 use store::{RecordStore, RecordWriter};
 
 pub use handle::{RegionsHandle, UnknownRegion};
@@ -113,17 +112,13 @@ impl RegionsServer {
             .into_iter()
             .flat_map(|known| known.peers());
         let core_config = regions_config(config, peers.map(|peer| (peer.id, &*peer.name)));
-        let regions = Regions::new(
-            core_config,
-            incarnation,
-            records,
-            pool_registry.clock().now(),
-        );
+        let now = pool_registry.clock().now();
+        let regions = Regions::new(core_config, incarnation, records, now);
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let links = Links::new(Arc::clone(&identity), sender);
         let adoptions = Adoptions::new(Arc::clone(pool_registry), drain_max);
-        let driver = RegionsDriver::new(
-            Arc::clone(pool_registry),
+        let state = DriverState::new(
+            now,
             config.clone(),
             incarnation,
             regions,
@@ -131,6 +126,7 @@ impl RegionsServer {
             adoptions,
             store,
         );
+        let driver = RegionsDriver::new(Arc::clone(pool_registry), state);
         Ok(Self {
             driver,
             identity,

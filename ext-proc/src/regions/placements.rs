@@ -4,14 +4,13 @@
 //! slow misses some, which costs it cache hits only.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::RegionsDriver;
 use super::pools::pool_of;
-use crate::peering::{Message, NamedPlacement, NamedTarget};
-use crate::pool::{Pool, PoolTable, SharedPlacement, SharedTarget};
+use crate::peering::Message;
+use crate::pool::{Pool, SharedPlacement};
 
 /// Time for which placements are gathered.
 const GATHER_TIME: Duration = Duration::from_millis(10);
@@ -53,16 +52,9 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     if placements.is_empty() {
         return;
     }
-    let placed = placements.into_iter().map(|placement| NamedPlacement {
-        model: Arc::clone(pool.name()),
-        target: match placement.target {
-            SharedTarget::Replica(address) => NamedTarget::Replica(address.to_string().into()),
-            SharedTarget::Peer(region) => NamedTarget::Region(region),
-        },
-        parent: placement.parent,
-        blocks: placement.blocks,
-    });
-    let message = Message::Placements(placed.collect());
+    let named = placements.into_iter();
+    let named = named.map(|placement| (Arc::clone(pool.name()), placement));
+    let message = Message::Placements(named.collect());
     let mut core = driver.lock();
     let core = &mut *core;
     for link in &core.links.siblings {
@@ -73,39 +65,18 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     }
 }
 
-/// Handles placements of a sibling.
-pub(super) fn receive(driver: &RegionsDriver, placed: Vec<NamedPlacement>) {
+/// Applies placements of a sibling, each with the model of its pool.
+pub(super) fn receive(driver: &RegionsDriver, placements: Vec<(Arc<str>, SharedPlacement)>) {
     driver.lock().counts.received += 1;
     let table = driver.pool_registry().table();
-    for (name, placements) in by_pool(&table, placed) {
-        if let Some(pool) = pool_of(&table, &name) {
-            pool.apply_placements(placements);
+    let mut by_pool: BTreeMap<&str, (&Pool, Vec<_>)> = BTreeMap::new();
+    for (model, placement) in placements {
+        if let Some(pool) = pool_of(&table, &model) {
+            let (_, placements) = by_pool.entry(pool.name()).or_insert((pool, Vec::new()));
+            placements.push(placement);
         }
     }
-}
-
-fn by_pool(
-    table: &PoolTable,
-    placed: Vec<NamedPlacement>,
-) -> BTreeMap<Arc<str>, Vec<SharedPlacement>> {
-    let mut pools: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for placed in placed {
-        let target = match placed.target {
-            NamedTarget::Replica(address) => match address.parse::<SocketAddr>() {
-                Ok(address) => SharedTarget::Replica(address),
-                Err(_) => continue,
-            },
-            NamedTarget::Region(region) => SharedTarget::Peer(region),
-        };
-        if let Some(pool) = pool_of(table, &placed.model) {
-            let placement = SharedPlacement {
-                target,
-                parent: placed.parent,
-                blocks: placed.blocks,
-            };
-            let pool = pools.entry(Arc::clone(pool.name())).or_default();
-            pool.push(placement);
-        }
+    for (pool, placements) in by_pool.into_values() {
+        pool.apply_placements(placements);
     }
-    pools
 }

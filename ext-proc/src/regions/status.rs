@@ -1,9 +1,9 @@
 //! Status of the regions as this service sees them, for operators and metrics.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use isotherm_regions::{AdoptionBlocker, RegionState, RegionsCounters};
-use isotherm_router::PeerId;
+use isotherm_regions::{RegionState, RegionsCounters};
+use serde::{Deserialize, Serialize};
 
 /// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,47 +29,47 @@ pub struct RegionsStatus {
 }
 
 /// Status of another region.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerState {
-    /// Id of the region in the pools.
-    pub id: PeerId,
     /// Name of the region.
     pub name: String,
-    /// Address of the region's service.
-    pub address: String,
     /// Envoy cluster that leads to the region.
     pub cluster: String,
+    /// Address of the region's service.
+    pub address: String,
     /// State of the link.
+    #[serde(flatten)]
     pub link: LinkState,
     /// State of the region.
     pub state: RegionState,
+    /// Reason why this region does not adopt the replicas of a region that is down.
+    pub adoption_blocker: Option<String>,
     /// Smoothed round trip.
-    pub round_trip: Option<Duration>,
+    pub round_trip_ms: Option<f64>,
     /// Time since the ping of the last heartbeat.
-    pub heartbeat_age: Option<Duration>,
+    pub heartbeat_age_ms: Option<u64>,
     /// Version of the region's software.
     pub version: Option<String>,
-    /// Number of replicas in the region's record.
+    /// Replicas in the region's record.
     pub replicas: usize,
-    /// Number of the region's replicas in this service's pools.
+    /// Replicas of the region in this service's pools.
     pub adopted: usize,
     /// Other regions that report to have adopted the region's replicas.
     pub adopted_by: Vec<String>,
-    /// Reason that prevents an adoption while the region is down.
-    pub adoption_blocker: Option<AdoptionBlocker>,
 }
 
 /// Status of a sibling.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiblingState {
     /// Address of the sibling.
     pub address: String,
     /// State of the link.
+    #[serde(flatten)]
     pub link: LinkState,
     /// Round trip of the last heartbeat.
-    pub round_trip: Option<Duration>,
+    pub round_trip_ms: Option<f64>,
     /// Time since the ping of the last heartbeat.
-    pub heartbeat_age: Option<Duration>,
+    pub heartbeat_age_ms: Option<u64>,
     /// Queued requests in all pools by the last heartbeat; zero when it is too old.
     pub queue: u32,
 }
@@ -97,7 +97,8 @@ pub struct PlacementCounts {
 }
 
 /// State of a link that this service dials.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "link", content = "link_error")]
 pub enum LinkState {
     /// The link has not been up since the start.
     Dialling,
@@ -105,7 +106,7 @@ pub enum LinkState {
     Up,
     /// The link is down, with a reason such as "connection refused". The service keeps dialling.
     Unreachable(String),
-    /// Far end runs and must not be used, with a reason such as "its certificate is not for eu.isotherm".
+    /// The far end runs and must not be used, with a reason such as "its certificate is not for eu.isotherm".
     Refused(String),
 }
 
@@ -121,12 +122,12 @@ impl LinkState {
         }
     }
 
-    /// Returns why the link is down.
+    /// Returns the reason why the link is down.
     #[must_use]
-    pub fn why(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Dialling | Self::Up => None,
-            Self::Unreachable(why) | Self::Refused(why) => Some(why),
+            Self::Unreachable(reason) | Self::Refused(reason) => Some(reason),
         }
     }
 }

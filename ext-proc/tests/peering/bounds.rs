@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 
 use isotherm_ext_proc::peering::wire::{Envelope, Payload, PoolReplicas, RegionRecord};
 use isotherm_ext_proc::peering::{
-    Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, NamedPlacement,
-    NamedTarget, PeerEndpoint, RefusedError, SendError, TransportSecurity,
+    Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, PeerEndpoint,
+    SendError, TransportSecurity,
 };
+use isotherm_ext_proc::pool::{SharedPlacement, SharedTarget};
 use isotherm_fingerprint::BlockHash;
 use tokio::sync::mpsc;
 
@@ -23,12 +24,12 @@ fn batch(blocks: u32) -> Message {
         hash: u64::MAX - u64::from(n),
         end_bytes: n * 256,
     };
-    Message::Placements(vec![NamedPlacement {
-        model: "model".into(),
-        target: NamedTarget::Replica("10.0.0.1:8000".into()),
+    let placement = SharedPlacement {
+        target: SharedTarget::Replica(([10, 0, 0, 1], 8000).into()),
         parent: Some(block(0)),
         blocks: (1..=blocks).map(block).collect(),
-    }])
+    };
+    Message::Placements(vec![("model".into(), placement)])
 }
 
 #[tokio::test]
@@ -167,7 +168,7 @@ async fn the_connections_of_a_region_are_limited() {
     };
     assert!(open.len() >= 60, "{}", open.len());
     assert!(
-        matches!(error, LinkError::Refused(RefusedError::Status { .. })),
+        matches!(&error, LinkError::Refused(reason) if reason.contains("ResourceExhausted")),
         "{error}"
     );
     // The service cuts further connections.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::{ConnectPhase, LinkError, LocalIdentity, UnreachableError};
+use isotherm_ext_proc::peering::{LinkError, LocalIdentity};
 use tokio::net::TcpListener;
 
 use crate::authority::{Authority, Files};
@@ -12,6 +12,9 @@ use crate::service::{
     Client, Service, WAIT_MAX, ping_message, short_timeouts, timeouts, tls_identity, wait_until,
 };
 
+/// The reason when a peer stops in good order.
+const CLOSED: &str = "the other side closed the stream";
+
 fn us() -> (Authority, Files, Arc<LocalIdentity>) {
     let authority = Authority::new();
     let files = authority.files("us");
@@ -19,9 +22,9 @@ fn us() -> (Authority, Files, Arc<LocalIdentity>) {
     (authority, files, identity)
 }
 
-fn unreachable(error: LinkError) -> UnreachableError {
+fn unreachable(error: LinkError) -> String {
     match error {
-        LinkError::Unreachable(error) => error,
+        LinkError::Unreachable(reason) => reason,
         other => panic!("not unreachable: {other:?}"),
     }
 }
@@ -35,7 +38,7 @@ async fn a_peer_that_does_not_listen_is_unreachable() {
     let mut us = Client::start(&us, "eu", address, timeouts());
     for _ in 0..3 {
         let error = unreachable(us.wait_until_down().await);
-        assert!(matches!(error, UnreachableError::Connect { .. }), "{error}");
+        assert!(error.starts_with("no connection to"), "{error}");
     }
 }
 
@@ -47,9 +50,8 @@ async fn a_peer_that_accepts_and_never_starts_tls_times_out() {
     let mut us = Client::start(&us, "eu", listener.local_addr().unwrap(), short_timeouts());
     for _ in 0..2 {
         let error = unreachable(us.wait_until_down().await);
-        let expected = ConnectPhase::Tls;
         assert!(
-            matches!(error, UnreachableError::Timeout { phase, .. } if phase == expected),
+            error.starts_with("the TLS handshake took longer"),
             "{error}"
         );
     }
@@ -68,9 +70,8 @@ async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
     });
     let mut us = Client::start(&us, "eu", address, short_timeouts());
     let error = unreachable(us.wait_until_down().await);
-    let expected = ConnectPhase::Hello;
     assert!(
-        matches!(error, UnreachableError::Timeout { phase, .. } if phase == expected),
+        error.starts_with("the other's Hello took longer"),
         "{error}"
     );
     server.abort();
@@ -84,7 +85,7 @@ async fn a_peer_that_disconnects_during_the_handshake_is_unreachable() {
     let server = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let mut us = Client::start(&us, "eu", address, timeouts());
     let error = unreachable(us.wait_until_down().await);
-    assert!(matches!(error, UnreachableError::Broken(_)), "{error}");
+    assert!(error.starts_with("the connection broke"), "{error}");
     server.abort();
 }
 
@@ -98,7 +99,7 @@ async fn a_peer_that_falls_silent_is_redialled() {
     eu.recorder.is_stuck.store(true, Ordering::SeqCst);
     us.dialer.send(&ping_message(first, 1)).unwrap();
     let error = unreachable(us.wait_until_down().await);
-    assert!(matches!(error, UnreachableError::Silent { .. }), "{error}");
+    assert!(error.starts_with("no answer for"), "{error}");
     eu.recorder.is_stuck.store(false, Ordering::SeqCst);
     let second = us.wait_until_up_again().await;
     assert_ne!(first, second);
@@ -127,10 +128,7 @@ async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
     let first = us.wait_until_up().await;
     us.ping(first, 1).await;
     eu.stop().await;
-    assert_eq!(
-        unreachable(us.wait_until_down().await),
-        UnreachableError::Closed
-    );
+    assert_eq!(unreachable(us.wait_until_down().await), CLOSED);
     unreachable(us.wait_until_down().await);
     assert!(us.dialer.send(&ping_message(first, 2)).is_err());
 
@@ -159,15 +157,9 @@ async fn a_service_that_stops_accepts_no_connections() {
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     us.wait_until_up().await;
     eu.begin_to_stop();
-    assert_eq!(
-        unreachable(us.wait_until_down().await),
-        UnreachableError::Closed
-    );
+    assert_eq!(unreachable(us.wait_until_down().await), CLOSED);
     // A connection that was accepted just before may still break.
-    while !matches!(
-        unreachable(us.wait_until_down().await),
-        UnreachableError::Connect { .. }
-    ) {}
+    while !unreachable(us.wait_until_down().await).starts_with("no connection to") {}
     drop(open);
     eu.stop().await;
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::wire::{Advertisement, Envelope, Payload, Ping};
-use isotherm_ext_proc::peering::{
-    Acceptor, LinkError, LocalError, LocalIdentity, Message, RefusedError, TransportSecurity,
-};
+use isotherm_ext_proc::peering::{Acceptor, LinkError, LocalIdentity, Message, TransportSecurity};
 use isotherm_regions::Session;
 use tokio::net::TcpListener;
 
@@ -31,7 +29,7 @@ async fn a_link_beyond_loopback_needs_tls() {
     let mut client = Client::start(&us, "eu", "10.1.2.3:9004", timeouts());
     let error = client.wait_until_down().await;
     assert!(
-        matches!(error, LinkError::Local(LocalError::NotLoopback(_))),
+        matches!(&error, LinkError::Local(reason) if reason.contains("not a loopback address")),
         "{error}"
     );
     let everywhere = TcpListener::bind("0.0.0.0:0").await.unwrap();
@@ -44,7 +42,7 @@ async fn a_service_of_another_region_is_refused() {
     let mut us = Client::start(&plain("us", &["eu"]), "eu", asia.address, timeouts());
     let error = us.wait_until_down().await;
     assert!(
-        matches!(&error, LinkError::Refused(RefusedError::OtherRegion { actual, .. }) if actual == "asia"),
+        matches!(&error, LinkError::Refused(reason) if reason.contains("the region `asia`")),
         "{error}"
     );
 }
@@ -56,7 +54,7 @@ async fn a_service_refuses_a_link_to_itself() {
     let mut us = Client::start(&us, "us", service.address, timeouts());
     assert_eq!(
         us.wait_until_down().await,
-        LinkError::Refused(RefusedError::Itself)
+        LinkError::Refused("the address leads back to this service".into())
     );
 }
 
@@ -66,7 +64,7 @@ async fn a_caller_that_is_no_peer_is_refused() {
     let mut mars = Client::start(&plain("mars", &["eu"]), "eu", eu.address, timeouts());
     let error = mars.wait_until_down().await;
     assert!(
-        matches!(&error, LinkError::Refused(RefusedError::Status { code, .. }) if *code == tonic::Code::PermissionDenied),
+        matches!(&error, LinkError::Refused(reason) if reason.contains("PermissionDenied")),
         "{error}"
     );
 }
@@ -78,8 +76,7 @@ async fn a_caller_with_another_protocol_version_is_refused() {
     if let Some(Payload::Hello(hello)) = &mut first.payload {
         hello.protocol_version += 1;
     }
-    let refused = raw::stream(eu.address, first).await;
-    let code = refused.map(|_| ()).unwrap_err().code();
+    let code = raw::refusal(eu.address, first).await;
     assert_eq!(code, tonic::Code::FailedPrecondition);
 }
 
@@ -92,8 +89,7 @@ async fn a_caller_whose_first_message_is_no_hello_is_refused() {
         session: 1,
         payload: Some(Payload::Ping(Ping::default())),
     };
-    let refused = raw::stream(eu.address, first).await;
-    let code = refused.map(|_| ()).unwrap_err().code();
+    let code = raw::refusal(eu.address, first).await;
     assert_eq!(code, tonic::Code::InvalidArgument);
     assert_eq!(eu.recorder.count(), 0);
 }

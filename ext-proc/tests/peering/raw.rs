@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::peering_client::PeeringClient;
-use isotherm_ext_proc::peering::wire::{Envelope, Hello, Payload};
+use isotherm_ext_proc::peering::wire::{self, Envelope, Hello, Payload};
 use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -14,8 +13,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use tonic::{Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
 
 use crate::authority::IssuedCertificate;
 
@@ -88,12 +90,20 @@ pub(crate) async fn stream(
     first: Envelope,
 ) -> Result<(mpsc::Sender<Envelope>, Streaming<Envelope>), Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    let mut client = PeeringClient::new(endpoint.connect().await.unwrap())
+    let mut client = Grpc::new(endpoint.connect().await.unwrap())
         .max_encoding_message_size(8 * MESSAGE_BYTES_MAX);
+    client.ready().await.unwrap();
     let (sender, messages) = mpsc::channel(4);
     sender.send(first).await.unwrap();
-    let replies = client
-        .stream_messages(ReceiverStream::new(messages))
-        .await?;
+    let request = Request::new(ReceiverStream::new(messages));
+    let path = PathAndQuery::from_static(wire::PATH);
+    let codec = ProstCodec::<Envelope, Envelope>::default();
+    let replies = client.streaming(request, path, codec).await?;
     Ok((sender, replies.into_inner()))
+}
+
+/// The status with which the service refuses a stream that begins with `first`.
+pub(crate) async fn refusal(address: SocketAddr, first: Envelope) -> Code {
+    let (_sender, mut replies) = stream(address, first).await.unwrap();
+    replies.message().await.unwrap_err().code()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::{
-    Credentials, CredentialsError, LinkError, Message, RefusedError, TransportSecurity,
+    Credentials, CredentialsError, LinkError, Message, TransportSecurity,
 };
 use isotherm_regions::{PoolReplicas, RegionRecord, SuccessorList};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +21,7 @@ async fn eu(authority: &Authority) -> (Files, Service) {
 
 fn tls(error: &LinkError) -> &str {
     match error {
-        LinkError::Refused(RefusedError::Tls(why)) => why,
+        LinkError::Refused(reason) if reason.starts_with("TLS: ") => reason,
         other => panic!("not refused by TLS: {other:?}"),
     }
 }
@@ -172,7 +172,7 @@ async fn a_peer_is_accepted_once_configured_and_cut_off_once_removed() {
         .unwrap();
     let error = us.wait_until_down().await;
     assert!(
-        matches!(error, LinkError::Refused(RefusedError::Status { .. })),
+        matches!(&error, LinkError::Refused(reason) if reason.contains("PermissionDenied")),
         "{error}"
     );
     tls(&us.wait_until_down().await);
@@ -261,7 +261,10 @@ fn credentials_that_other_regions_would_refuse_do_not_load() {
     assert_eq!(expires, Some(authority::expires()));
     assert_eq!(load(&right, &authority.pem), Ok(()));
 
-    let unfit = |result| matches!(result, Err(CredentialsError::Certificate { .. }));
+    let has_error = |result: Result<(), CredentialsError>, part: &str| {
+        result.is_err_and(|error| error.to_string().contains(part))
+    };
+    let unfit = |result| has_error(result, "not a valid certificate for eu.isotherm");
     assert!(unfit(load(&authority.issue("us.isotherm"), &authority.pem)));
     assert!(unfit(load(
         &authority.issue_expired("eu.isotherm"),
@@ -271,7 +274,9 @@ fn credentials_that_other_regions_would_refuse_do_not_load() {
 
     assert!(unfit(load(&authority.issue("*.isotherm"), &authority.pem)));
 
-    let wrong = |result| matches!(result, Err(CredentialsError::Content { .. }));
+    let wrong = |result: Result<(), CredentialsError>| {
+        !unfit(result.clone()) && !has_error(result.clone(), "cannot read") && result.is_err()
+    };
     let other_key = IssuedCertificate {
         certificate: right.certificate.clone(),
         key: authority.issue("eu.isotherm").key,
@@ -287,5 +292,5 @@ fn credentials_that_other_regions_would_refuse_do_not_load() {
     let files = authority.files("eu");
     std::fs::remove_file(files.paths().key).unwrap();
     let missing = Credentials::load("eu", files.paths()).map(|_| ());
-    assert!(matches!(missing, Err(CredentialsError::Read { .. })));
+    assert!(has_error(missing, "cannot read"));
 }

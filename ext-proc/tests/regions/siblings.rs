@@ -26,7 +26,7 @@ async fn twins() -> (Node, Node, [FakeEngine; 2]) {
     for node in [&first, &second] {
         wait_until("the sibling is heard", || {
             let siblings = node.status().siblings;
-            siblings.len() == 1 && siblings[0].heartbeat_age.is_some()
+            siblings.len() == 1 && siblings[0].heartbeat_age_ms.is_some()
         })
         .await;
         wait_until("the replicas are there", || {

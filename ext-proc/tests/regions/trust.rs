@@ -28,7 +28,7 @@ async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one()
         .await;
         let seen = node.sees("asia").unwrap();
         assert_eq!(seen.link.as_str(), "refused");
-        assert!(seen.link.why().unwrap().contains("TLS"), "{seen:?}");
+        assert!(seen.link.reason().unwrap().contains("TLS"), "{seen:?}");
     }
     throughout(
         "nothing goes there, and nothing is taken",

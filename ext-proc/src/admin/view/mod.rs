@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView, SiblingView};
+pub use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 
 /// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

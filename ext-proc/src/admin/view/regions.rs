@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::regions::{PeerState, SiblingState};
+
 /// `GET /api/regions`: the regions, as this service sees them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionsView {
@@ -16,7 +18,7 @@ pub struct RegionsView {
     /// Other regions.
     pub peers: Vec<PeerView>,
     /// Other services of this region.
-    pub siblings: Vec<SiblingView>,
+    pub siblings: Vec<SiblingState>,
 }
 
 /// The load of a region's pool.
@@ -39,32 +41,9 @@ pub struct RegionPoolView {
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
-    /// Name of the region.
-    pub name: String,
-    /// Envoy cluster that leads to the region.
-    pub cluster: String,
-    /// Address of its service.
-    pub address: String,
-    /// State of the link: `up`, `dialling`, `unreachable` or `refused`.
-    pub link: String,
-    /// Reason why the link is not up.
-    pub link_error: Option<String>,
-    /// State of the region: `up`, `no_gateway`, `never_heard`, `lost`, `refused`, `dead` or `declared_lost`.
-    pub state: String,
-    /// Reason why this region does not adopt the replicas of a region that is down.
-    pub adoption_blocker: Option<String>,
-    /// Round-trip time.
-    pub round_trip_ms: Option<f64>,
-    /// Time since the request for the last heartbeat was sent.
-    pub heartbeat_age_ms: Option<u64>,
-    /// Software version of its service.
-    pub version: Option<String>,
-    /// Replicas of the region, by its last record.
-    pub replicas: usize,
-    /// Replicas of the region that are in this service's pools.
-    pub adopted: usize,
-    /// Other regions that report to have adopted its replicas.
-    pub adopted_by: Vec<String>,
+    /// Status of the region.
+    #[serde(flatten)]
+    pub region: PeerState,
     /// Pools of models that this region has as well.
     pub pools: Vec<PeerPoolView>,
 }
@@ -86,21 +65,4 @@ pub struct PeerPoolView {
     pub in_flight: u32,
     /// Replicas of that pool that this region has adopted.
     pub adopted: usize,
-}
-
-/// Another service of this region.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SiblingView {
-    /// Address of the service.
-    pub address: String,
-    /// State of the link: `up`, `dialling`, `unreachable` or `refused`.
-    pub link: String,
-    /// Reason why the link is not up.
-    pub link_error: Option<String>,
-    /// Round-trip time.
-    pub round_trip_ms: Option<f64>,
-    /// Time since the request for the last heartbeat was sent.
-    pub heartbeat_age_ms: Option<u64>,
-    /// Requests in its queues.
-    pub queue: u32,
 }

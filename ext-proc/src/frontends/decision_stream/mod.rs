@@ -16,7 +16,7 @@ use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
 use super::request::RequestContext;
-use super::streaming_server::{StreamingMethod, StreamingServer};
+use crate::streaming_server::{StreamingMethod, StreamingServer};
 use session::DecisionSession;
 
 /// The method `StreamDecisions`; one call for each Envoy worker.

@@ -23,7 +23,7 @@ use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
 use super::request::{ListenerKind, RequestContext};
-use super::streaming_server::{StreamingMethod, StreamingServer};
+use crate::streaming_server::{StreamingMethod, StreamingServer};
 use stream::RequestStream;
 
 /// The method `Process`; one call for each request.

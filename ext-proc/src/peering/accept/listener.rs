@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::Connected;
 
-use super::MessageHandler;
-use super::limiter::{ConnectionLimiter, ConnectionPermit, VerifiedConnection};
+use super::limiter::{ConnectionPermit, VerifiedConnection};
+use super::{AcceptorContext, MessageHandler};
+use crate::peering::TransportSecurity;
 use crate::peering::credentials::region_of;
 use crate::peering::transport::Transport;
-use crate::peering::{LocalIdentity, TransportSecurity};
 
 /// The most handshakes at once.
 const HANDSHAKES_MAX: usize = 128;
@@ -41,35 +41,13 @@ impl Connected for AcceptedConnection {
     }
 }
 
-/// Accepts connections.
-pub(super) struct ConnectionListener<H> {
-    identity: Arc<LocalIdentity>,
-    handshake_max: Duration,
-    handler: Arc<H>,
-    limiter: ConnectionLimiter,
-}
-
-impl<H: MessageHandler> ConnectionListener<H> {
-    pub(super) fn new(
-        identity: Arc<LocalIdentity>,
-        handshake_max: Duration,
-        handler: Arc<H>,
-    ) -> Self {
-        Self {
-            identity,
-            handshake_max,
-            handler,
-            limiter: ConnectionLimiter::default(),
-        }
-    }
-
+impl<H: MessageHandler> AcceptorContext<H> {
     /// Accepts connections until this future is dropped; dropping it ends all handshakes.
-    pub(super) async fn run(
-        self,
+    pub(super) async fn listen(
+        self: Arc<Self>,
         listener: TcpListener,
         accepted: mpsc::Sender<AcceptedConnection>,
     ) {
-        let this = Arc::new(self);
         let permits = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let mut handshakes = JoinSet::new();
         loop {
@@ -85,15 +63,15 @@ impl<H: MessageHandler> ConnectionListener<H> {
                     continue;
                 }
             };
-            let (this, accepted) = (Arc::clone(&this), accepted.clone());
+            let (this, accepted) = (Arc::clone(&self), accepted.clone());
             handshakes.spawn(async move {
                 let _permit = permit;
-                match timeout(this.handshake_max, this.accept(socket, from)).await {
+                match timeout(this.hello_max, this.accept(socket, from)).await {
                     // The send fails when the server has stopped.
                     Ok(Ok(Some(connection))) => drop(accepted.send(connection).await),
                     // For example a health check.
                     Ok(Ok(None)) => tracing::debug!(%from, "caller disconnected"),
-                    Ok(Err(why)) => this.reject(from, &why),
+                    Ok(Err(reason)) => this.reject(from, &reason),
                     Err(_) => this.reject(from, "the TLS handshake took too long"),
                 }
             });
@@ -129,9 +107,9 @@ impl<H: MessageHandler> ConnectionListener<H> {
         Ok(Some(Transport::new(tls, permit)))
     }
 
-    fn reject(&self, from: SocketAddr, why: &str) {
-        tracing::debug!(%from, why, "connection rejected");
-        self.handler.on_rejected(Some(from), why);
+    fn reject(&self, from: SocketAddr, reason: &str) {
+        tracing::debug!(%from, reason, "connection rejected");
+        self.handler.on_rejected(Some(from), reason);
     }
 }
 

@@ -2,49 +2,83 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use isotherm_regions::{Incarnation, Session};
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
 use super::limiter::VerifiedConnection;
-use super::{Caller, MessageHandler};
+use super::{AcceptorContext, Caller, MessageHandler};
 use crate::peering::convert::{decode, encode, is_within_bounds};
-use crate::peering::wire::peering_server::{Peering, PeeringServer};
-use crate::peering::wire::{Envelope, Payload};
-use crate::peering::{LocalIdentity, MESSAGE_BYTES_MAX, Message, PROTOCOL_VERSION, hello};
+use crate::peering::wire::{self, Envelope, Payload};
+use crate::peering::{MESSAGE_BYTES_MAX, Message, PROTOCOL_VERSION, hello};
+use crate::streaming_server::StreamingMethod;
 
-/// The gRPC service.
-pub(super) struct PeeringService<H> {
-    identity: Arc<LocalIdentity>,
-    hello_max: Duration,
-    handler: Arc<H>,
-    stopping: watch::Receiver<bool>,
+/// The method `StreamMessages`; one call for each link.
+pub(super) struct LinkMethod<H> {
+    pub(super) context: Arc<AcceptorContext<H>>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
-impl<H: MessageHandler> PeeringService<H> {
-    pub(super) fn server(
-        identity: Arc<LocalIdentity>,
-        hello_max: Duration,
-        handler: Arc<H>,
-        stopping: watch::Receiver<bool>,
-    ) -> PeeringServer<Self> {
-        let service = Self {
-            identity,
-            hello_max,
-            handler,
-            stopping,
-        };
-        PeeringServer::new(service)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+impl<H> Clone for LinkMethod<H> {
+    fn clone(&self) -> Self {
+        Self {
+            context: Arc::clone(&self.context),
+            stopping: self.stopping.clone(),
+        }
     }
+}
 
+impl<H: MessageHandler> StreamingMethod for LinkMethod<H> {
+    const SERVICE: &'static str = wire::SERVICE;
+    const METHOD: &'static str = wire::METHOD;
+    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    const BUFFER_BYTES: usize = 8 * 1024;
+    const YIELD_BYTES: usize = 32 * 1024;
+    type Request = Envelope;
+    type Response = Envelope;
+    type ResponseStream = BoxStream<'static, Result<Envelope, Status>>;
+
+    fn serve(&self, request: Request<Streaming<Envelope>>) -> Result<Self::ResponseStream, Status> {
+        let accepted = stream::once(self.clone().accept(request));
+        Ok(accepted
+            .map_ok(InboundStream::replies)
+            .try_flatten()
+            .boxed())
+    }
+}
+
+impl<H: MessageHandler> LinkMethod<H> {
+    async fn accept(
+        self,
+        request: Request<Streaming<Envelope>>,
+    ) -> Result<InboundStream<H>, Status> {
+        let connection = request.extensions().get::<VerifiedConnection>().cloned();
+        let from = connection.as_ref().map(|connection| connection.from);
+        let mut inbound = request.into_inner();
+        let context = self.context;
+        let greeted = context.greet(connection, &mut inbound).await;
+        let caller = greeted.inspect_err(|status| {
+            tracing::debug!(?from, reason = status.message(), "stream rejected");
+            context.handler.on_rejected(from, status.message());
+        })?;
+        context.handler.on_open(&caller);
+        Ok(InboundStream {
+            replies: [hello(&context.identity, caller.session)].into(),
+            context,
+            stopping: self.stopping,
+            caller,
+            inbound,
+            has_ended: false,
+        })
+    }
+}
+
+impl<H: MessageHandler> AcceptorContext<H> {
     /// Waits for the caller's Hello, which must name the region in the caller's certificate.
     async fn greet(
         &self,
@@ -54,8 +88,8 @@ impl<H: MessageHandler> PeeringService<H> {
         let connection =
             connection.ok_or_else(|| Status::internal("the connection is not known"))?;
         if !connection.is_within_limit {
-            let why = "the region has too many connections";
-            return Err(Status::resource_exhausted(why));
+            let reason = "the region has too many connections";
+            return Err(Status::resource_exhausted(reason));
         }
         let first = timeout(self.hello_max, inbound.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no Hello"))??;
@@ -67,8 +101,8 @@ impl<H: MessageHandler> PeeringService<H> {
             return Err(Status::invalid_argument("the first message is no Hello"));
         };
         if hello.protocol_version != PROTOCOL_VERSION {
-            let why = format!("this service speaks version {PROTOCOL_VERSION} of the protocol");
-            return Err(Status::failed_precondition(why));
+            let reason = format!("this service speaks version {PROTOCOL_VERSION} of the protocol");
+            return Err(Status::failed_precondition(reason));
         }
         // The region may have been removed since the handshake.
         let region = self.identity.allowed().get(&hello.region).ok_or_else(|| {
@@ -76,8 +110,8 @@ impl<H: MessageHandler> PeeringService<H> {
             Status::permission_denied(format!("the region is no peer of `{own}`"))
         })?;
         if connection.region.is_some_and(|verified| verified != region) {
-            let why = "the certificate is another region's than the Hello";
-            return Err(Status::permission_denied(why));
+            let reason = "the certificate is another region's than the Hello";
+            return Err(Status::permission_denied(reason));
         }
         Ok(Caller {
             region,
@@ -87,47 +121,9 @@ impl<H: MessageHandler> PeeringService<H> {
     }
 }
 
-#[tonic::async_trait]
-impl<H: MessageHandler> Peering for PeeringService<H> {
-    type StreamMessagesStream = BoxStream<'static, Result<Envelope, Status>>;
-
-    async fn stream_messages(
-        &self,
-        request: Request<Streaming<Envelope>>,
-    ) -> Result<Response<Self::StreamMessagesStream>, Status> {
-        let connection = request.extensions().get::<VerifiedConnection>().cloned();
-        let from = connection.as_ref().map(|connection| connection.from);
-        let mut inbound = request.into_inner();
-        let caller = match self.greet(connection, &mut inbound).await {
-            Ok(caller) => caller,
-            Err(status) => {
-                tracing::debug!(?from, why = status.message(), "stream rejected");
-                self.handler.on_rejected(from, status.message());
-                return Err(status);
-            }
-        };
-        self.handler.on_open(&caller);
-        let stream = InboundStream {
-            replies: [hello(&self.identity, caller.session)].into(),
-            identity: Arc::clone(&self.identity),
-            handler: Arc::clone(&self.handler),
-            stopping: self.stopping.clone(),
-            caller,
-            inbound,
-            has_ended: false,
-        };
-        let replies = stream::unfold(stream, |mut stream| async move {
-            let reply = stream.next().await?;
-            Some((reply, stream))
-        });
-        Ok(Response::new(replies.boxed()))
-    }
-}
-
 /// A caller's stream.
 struct InboundStream<H: MessageHandler> {
-    identity: Arc<LocalIdentity>,
-    handler: Arc<H>,
+    context: Arc<AcceptorContext<H>>,
     stopping: watch::Receiver<bool>,
     caller: Caller,
     inbound: Streaming<Envelope>,
@@ -136,6 +132,13 @@ struct InboundStream<H: MessageHandler> {
 }
 
 impl<H: MessageHandler> InboundStream<H> {
+    fn replies(self) -> impl Stream<Item = Result<Envelope, Status>> + Send {
+        stream::unfold(self, |mut stream| async move {
+            let reply = stream.next().await?;
+            Some((reply, stream))
+        })
+    }
+
     /// The next reply; `None` at the end of the stream.
     async fn next(&mut self) -> Option<Result<Envelope, Status>> {
         loop {
@@ -149,7 +152,8 @@ impl<H: MessageHandler> InboundStream<H> {
                 _ = self.stopping.wait_for(|stopping| *stopping) => return None,
                 envelope = self.inbound.message() => envelope.ok()??,
             };
-            if self.identity.allowed().get(&self.caller.region).is_none() {
+            let allowed = self.context.identity.allowed();
+            if allowed.get(&self.caller.region).is_none() {
                 return self.fail(Status::permission_denied("the region is no peer any more"));
             }
             let session = Session(envelope.session);
@@ -158,29 +162,25 @@ impl<H: MessageHandler> InboundStream<H> {
                 Ok(None) => continue,
                 Err(error) => return self.fail(Status::invalid_argument(error.to_string())),
             };
-            let replies = self
-                .handler
-                .on_message(&self.caller, session, message)
-                .await;
+            let handler = &self.context.handler;
+            let replies = handler.on_message(&self.caller, session, message).await;
             let session = self.caller.session;
-            self.replies.extend(
-                replies
-                    .iter()
-                    .filter_map(|reply| encode_reply(session, reply)),
-            );
+            let replies = replies.iter();
+            self.replies
+                .extend(replies.filter_map(|reply| encode_reply(session, reply)));
         }
     }
 
     fn fail(&mut self, status: Status) -> Option<Result<Envelope, Status>> {
         self.has_ended = true;
-        self.handler.on_rejected(None, status.message());
+        self.context.handler.on_rejected(None, status.message());
         Some(Err(status))
     }
 }
 
 impl<H: MessageHandler> Drop for InboundStream<H> {
     fn drop(&mut self) {
-        self.handler.on_close(&self.caller);
+        self.context.handler.on_close(&self.caller);
     }
 }
 

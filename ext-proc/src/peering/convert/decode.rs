@@ -12,8 +12,9 @@ use isotherm_regions::{
 use isotherm_router::PeerReport;
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
-use crate::peering::message::{Message, NamedPlacement, NamedTarget};
+use crate::peering::message::Message;
 use crate::peering::wire::{self, Envelope, Payload};
+use crate::pool::{SharedPlacement, SharedTarget};
 
 /// Why a message is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +29,8 @@ pub(in crate::peering) enum DecodeError {
     Rate,
     #[error("the number of block hashes differs from the number of block ends")]
     Blocks,
+    #[error("the address of a replica is not ip:port")]
+    Address,
 }
 
 /// The program's message; `None` for a kind that this version does not know, and for a Hello after the first message.
@@ -146,23 +149,25 @@ fn record(message: wire::RegionRecord) -> Result<RegionRecord, DecodeError> {
     })
 }
 
-fn placement(message: wire::Placement) -> Result<NamedPlacement, DecodeError> {
+fn placement(message: wire::Placement) -> Result<(Arc<str>, SharedPlacement), DecodeError> {
     if message.hashes.len() != message.ends_bytes.len() {
         return Err(DecodeError::Blocks);
     }
     let hashes = bounded(message.hashes, BLOCKS_MAX, "blocks")?;
     let block = |(hash, end_bytes)| BlockHash { hash, end_bytes };
-    Ok(NamedPlacement {
-        model: name(message.model)?,
-        target: match message.target.ok_or(DecodeError::Missing("the target"))? {
-            wire::Target::Replica(address) => NamedTarget::Replica(name(address)?),
-            wire::Target::Region(region) => NamedTarget::Region(name(region)?),
-        },
-        parent: message
-            .parent
-            .map(|parent| block((parent.hash, parent.end_bytes))),
+    let target = match message.target.ok_or(DecodeError::Missing("the target"))? {
+        wire::Target::Replica(address) => {
+            SharedTarget::Replica(address.parse().map_err(|_| DecodeError::Address)?)
+        }
+        wire::Target::Region(region) => SharedTarget::Peer(name(region)?),
+    };
+    let parent = message.parent;
+    let placement = SharedPlacement {
+        target,
+        parent: parent.map(|parent| block((parent.hash, parent.end_bytes))),
         blocks: hashes.zip(message.ends_bytes).map(block).collect(),
-    })
+    };
+    Ok((name(message.model)?, placement))
 }
 
 fn bounded<T>(

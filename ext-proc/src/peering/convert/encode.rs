@@ -8,8 +8,9 @@ use isotherm_regions::{
 };
 use isotherm_router::PeerReport;
 
-use crate::peering::message::{Message, NamedPlacement, NamedTarget};
+use crate::peering::message::Message;
 use crate::peering::wire::{self, Envelope, Payload};
+use crate::pool::{SharedPlacement, SharedTarget};
 
 /// The message of a stream.
 pub(in crate::peering) fn encode(session: Session, message: &Message) -> Envelope {
@@ -111,22 +112,19 @@ fn record(record: &RegionRecord) -> wire::RegionRecord {
     }
 }
 
-fn placement(placement: &NamedPlacement) -> wire::Placement {
+fn placement((model, placement): &(Arc<str>, SharedPlacement)) -> wire::Placement {
+    let blocks = placement.blocks.iter();
     wire::Placement {
-        model: placement.model.to_string(),
+        model: model.to_string(),
         target: Some(match &placement.target {
-            NamedTarget::Replica(address) => wire::Target::Replica(address.to_string()),
-            NamedTarget::Region(name) => wire::Target::Region(name.to_string()),
+            SharedTarget::Replica(address) => wire::Target::Replica(address.to_string()),
+            SharedTarget::Peer(name) => wire::Target::Region(name.to_string()),
         }),
         parent: placement.parent.map(|block| wire::PrefixBlock {
             hash: block.hash,
             end_bytes: block.end_bytes,
         }),
-        hashes: placement.blocks.iter().map(|block| block.hash).collect(),
-        ends_bytes: placement
-            .blocks
-            .iter()
-            .map(|block| block.end_bytes)
-            .collect(),
+        hashes: blocks.clone().map(|block| block.hash).collect(),
+        ends_bytes: blocks.map(|block| block.end_bytes).collect(),
     }
 }

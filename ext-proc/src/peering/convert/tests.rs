@@ -13,8 +13,8 @@ use prost::Message as _;
 
 use super::decode::DecodeError;
 use super::*;
-use crate::peering::message::NamedTarget;
 use crate::peering::wire::{self, Envelope, Payload};
+use crate::pool::{SharedPlacement, SharedTarget};
 
 const SESSION: Session = Session(77);
 
@@ -46,11 +46,13 @@ fn examples() -> Vec<Message> {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
     };
-    let placement = |target, parent| NamedPlacement {
-        model: "llama".into(),
-        target,
-        parent,
-        blocks: (1..300).map(block).collect(),
+    let placement = |target, parent| {
+        let placement = SharedPlacement {
+            target,
+            parent,
+            blocks: (1..300).map(block).collect(),
+        };
+        (Arc::from("llama"), placement)
     };
     let view = |liveness| PeerView {
         region: "asia".into(),
@@ -107,8 +109,8 @@ fn examples() -> Vec<Message> {
             successors: SuccessorList::default(),
         })),
         Message::Placements(vec![
-            placement(NamedTarget::Replica("10.0.0.1:8000".into()), None),
-            placement(NamedTarget::Region("eu".into()), Some(block(0))),
+            placement(SharedTarget::Replica(([10, 0, 0, 1], 8000).into()), None),
+            placement(SharedTarget::Peer("eu".into()), Some(block(0))),
         ]),
     ]
 }
@@ -168,10 +170,10 @@ fn invalid_messages_are_refused() {
         assert_eq!(record(invalid), Err(DecodeError::Name));
     }
 
-    let placement = |hashes, ends_bytes| {
+    let placement_to = |target, hashes, ends_bytes| {
         let placement = wire::Placement {
             model: "m".into(),
-            target: Some(wire::Target::Region("eu".into())),
+            target: Some(target),
             parent: None,
             hashes,
             ends_bytes,
@@ -180,6 +182,17 @@ fn invalid_messages_are_refused() {
             placements: vec![placement],
         }))
     };
+    let placement =
+        |hashes, ends_bytes| placement_to(wire::Target::Region("eu".into()), hashes, ends_bytes);
+    let replica = |address: &str| {
+        placement_to(
+            wire::Target::Replica(address.into()),
+            Vec::new(),
+            Vec::new(),
+        )
+    };
+    assert!(replica("10.0.0.1:8000").is_ok());
+    assert_eq!(replica("engine.example:8000"), Err(DecodeError::Address));
     assert!(placement(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
     assert_eq!(placement(vec![1, 2], vec![1]), Err(DecodeError::Blocks));
     let refused = placement(vec![1; BLOCKS_MAX + 1], vec![1; BLOCKS_MAX + 1]);

@@ -29,7 +29,7 @@ pub(super) fn load(
     files: &TlsFiles,
     allowed: &AllowedRegions,
 ) -> Result<TlsConfigs, CredentialsError> {
-    let name = region_dns_name(region)?;
+    let name = region_dns_name(region).map_err(CredentialsError)?;
     let chain = certificates(&files.certificate)?;
     let key = key(&files.key)?;
     let provider = Arc::new(ring::default_provider());
@@ -45,10 +45,9 @@ pub(super) fn load(
             let verified = clients.verify_chain(leaf, others, now);
             verified.map_err(|error| format!("as a client's: {error}"))
         })
-        .map_err(|why| CredentialsError::Certificate {
-            file: files.certificate.clone(),
-            name: name.to_str().into_owned(),
-            why,
+        .map_err(|reason| {
+            let reason = format!("not a valid certificate for {}: {reason}", name.to_str());
+            content(&files.certificate, &reason)
         })?;
     let expires = expiry(|at| servers.verify_server_cert(leaf, others, &name, &[], at));
 
@@ -116,22 +115,18 @@ fn expiry<T>(verify: impl FnOnce(UnixTime) -> Result<T, Error>) -> Option<System
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, CredentialsError> {
-    let error = |why: String| CredentialsError::Read {
-        file: file.to_owned(),
-        why,
-    };
-    let metadata = std::fs::metadata(file).map_err(|why| error(why.to_string()))?;
-    if metadata.len() > FILE_BYTES_MAX {
-        return Err(error(format!("more than {FILE_BYTES_MAX} bytes")));
-    }
-    std::fs::read(file).map_err(|why| error(why.to_string()))
+    let content = std::fs::metadata(file).and_then(|metadata| {
+        if metadata.len() > FILE_BYTES_MAX {
+            let reason = format!("more than {FILE_BYTES_MAX} bytes");
+            return Err(std::io::Error::other(reason));
+        }
+        std::fs::read(file)
+    });
+    content.map_err(|error| CredentialsError(format!("cannot read {}: {error}", file.display())))
 }
 
-fn content(file: &Path, why: &dyn std::fmt::Display) -> CredentialsError {
-    CredentialsError::Content {
-        file: file.to_owned(),
-        why: why.to_string(),
-    }
+fn content(file: &Path, reason: &dyn std::fmt::Display) -> CredentialsError {
+    CredentialsError(format!("{}: {reason}", file.display()))
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {

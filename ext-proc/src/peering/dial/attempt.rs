@@ -8,19 +8,18 @@ use isotherm_regions::Session;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 use super::connection::Connection;
 use super::resolve::Resolver;
-use super::{PeerEndpoint, millis, random};
+use super::{PeerEndpoint, random};
 use crate::peering::allowed_regions::region_dns_name;
 use crate::peering::loopback::check_loopback;
 use crate::peering::send_queue::SendQueue;
 use crate::peering::transport::Transport;
 use crate::peering::wire::{Envelope, Payload};
 use crate::peering::{
-    ConnectPhase, LinkError, LinkTimeouts, LocalError, LocalIdentity, PROTOCOL_VERSION,
-    RefusedError, TransportSecurity, UnreachableError, hello,
+    LinkError, LinkTimeouts, LocalIdentity, PROTOCOL_VERSION, TransportSecurity, hello,
 };
 
 /// Connects to one peer.
@@ -36,14 +35,7 @@ pub(super) struct Connector {
 pub(super) struct EstablishedLink {
     pub(super) queue: Arc<SendQueue>,
     pub(super) inbound: Streaming<Envelope>,
-    connection: Connection,
-}
-
-impl EstablishedLink {
-    /// Why the stream ended.
-    pub(super) fn error(&self, status: &Status) -> LinkError {
-        self.connection.error(status)
-    }
+    pub(super) connection: Connection,
 }
 
 impl Connector {
@@ -73,19 +65,12 @@ impl Connector {
             match self.connect_to(address).await {
                 Ok(link) => return Ok(link),
                 Err(error) => {
-                    failed = Some(match failed {
-                        Some(before) => before.or(error),
-                        None => error,
-                    });
+                    let before = failed.take();
+                    failed = Some(before.map_or(error.clone(), |before| before.or(error)));
                 }
             }
         }
-        Err(failed.unwrap_or_else(|| {
-            LinkError::Local(LocalError::Resolve {
-                name: self.peer.address.clone(),
-                why: "no addresses".into(),
-            })
-        }))
+        Err(failed.unwrap_or_else(|| LinkError::resolve(&self.peer.address, "no addresses")))
     }
 
     async fn connect_to(&self, address: SocketAddr) -> Result<EstablishedLink, LinkError> {
@@ -93,37 +78,34 @@ impl Connector {
         let transport = self.open(address, until).await?;
         let link = async { self.greet(Connection::open(transport).await?).await };
         let link = timeout_at(until, link).await;
-        link.unwrap_or_else(|_| Err(self.timeout(ConnectPhase::Hello)))
+        link.unwrap_or_else(|_| Err(self.timeout("the other's Hello")))
     }
 
     async fn open(&self, address: SocketAddr, until: Instant) -> Result<Transport<()>, LinkError> {
         let security = self.identity.security();
         if matches!(security, TransportSecurity::Plaintext) {
-            check_loopback(address)
-                .map_err(|_| LinkError::Local(LocalError::NotLoopback(address)))?;
+            check_loopback(address).map_err(|error| LinkError::Local(error.to_string()))?;
         }
         let socket = timeout_at(until, TcpStream::connect(address))
             .await
-            .map_err(|_| self.timeout(ConnectPhase::Connect))?
+            .map_err(|_| self.timeout("connecting"))?
             .map_err(|error| LinkError::connect(address, &error))?;
         // The option only reduces latency.
         let _ = socket.set_nodelay(true);
         let TransportSecurity::Tls(credentials) = security else {
             return Ok(Transport::new(socket, ()));
         };
-        let name = region_dns_name(&self.peer.region)
-            .map_err(|error| LinkError::Local(LocalError::Name(error)))?;
+        let name = region_dns_name(&self.peer.region).map_err(LinkError::Local)?;
         let connector = TlsConnector::from(Arc::clone(&credentials.current().client));
         let tls = timeout_at(until, connector.connect(name, socket))
             .await
-            .map_err(|_| self.timeout(ConnectPhase::Tls))?
-            .map_err(|error| LinkError::tls(&error))?;
+            .map_err(|_| self.timeout("the TLS handshake"))?
+            .map_err(|error| LinkError::handshake(&error))?;
         Ok(Transport::new(tls, ()))
     }
 
-    fn timeout(&self, phase: ConnectPhase) -> LinkError {
-        let after_ms = millis(self.timeouts.attempt_max);
-        LinkError::Unreachable(UnreachableError::Timeout { phase, after_ms })
+    fn timeout(&self, phase: &str) -> LinkError {
+        LinkError::timeout(phase, self.timeouts.attempt_max)
     }
 
     /// Opens the stream, on which each side sends its Hello.
@@ -134,10 +116,10 @@ impl Connector {
         let mut inbound = connection.stream_messages(outbound).await?;
         let first = match inbound.message().await {
             Ok(Some(first)) => first,
-            Ok(None) => return Err(LinkError::Unreachable(UnreachableError::Closed)),
+            Ok(None) => return Err(LinkError::closed()),
             Err(status) => return Err(connection.error(&status)),
         };
-        self.check(first).map_err(LinkError::Refused)?;
+        self.check(first)?;
         Ok(EstablishedLink {
             queue,
             inbound,
@@ -145,24 +127,23 @@ impl Connector {
         })
     }
 
-    fn check(&self, first: Envelope) -> Result<(), RefusedError> {
+    fn check(&self, first: Envelope) -> Result<(), LinkError> {
         let Some(Payload::Hello(hello)) = first.payload else {
-            let why = "the first message is no Hello".into();
-            return Err(RefusedError::Protocol(why));
+            return Err(LinkError::protocol("the first message is no Hello"));
         };
-        if hello.protocol_version != PROTOCOL_VERSION {
-            let version = hello.protocol_version;
-            let why = format!("version {version} instead of {PROTOCOL_VERSION}");
-            return Err(RefusedError::Protocol(why));
+        let (version, region, expected) =
+            (hello.protocol_version, &hello.region, &self.peer.region);
+        if version != PROTOCOL_VERSION {
+            let reason = format!("version {version} instead of {PROTOCOL_VERSION}");
+            return Err(LinkError::protocol(reason));
         }
-        if hello.region != self.peer.region {
-            return Err(RefusedError::OtherRegion {
-                actual: hello.region,
-                expected: self.peer.region.clone(),
-            });
+        if region != expected {
+            let reason = format!("it says that it is the region `{region}`, not `{expected}`");
+            return Err(LinkError::Refused(reason));
         }
         if hello.incarnation == self.identity.incarnation() {
-            return Err(RefusedError::Itself);
+            let reason = "the address leads back to this service";
+            return Err(LinkError::Refused(reason.into()));
         }
         Ok(())
     }

@@ -13,13 +13,15 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{Service, http};
-use tonic::{Status, Streaming};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
 
 use crate::peering::transport::{TlsFault, Transport};
-use crate::peering::wire::Envelope;
-use crate::peering::wire::peering_client::PeeringClient;
-use crate::peering::{LinkError, MESSAGE_BYTES_MAX, RefusedError, UnreachableError};
+use crate::peering::wire::{self, Envelope};
+use crate::peering::{LinkError, MESSAGE_BYTES_MAX};
 
 /// HTTP/2's windows, in bytes. With windows smaller than a message a long message takes many round trips, and the pings
 /// behind it wait for them.
@@ -50,8 +52,8 @@ impl Connection {
             .handshake(TokioIo::new(transport))
             .await;
         let (requests, connection) = opened.map_err(|error| {
-            let broken = UnreachableError::Broken(error.to_string());
-            tls_error(&tls_fault).unwrap_or(LinkError::Unreachable(broken))
+            let fault = tls_fault.get().map(LinkError::tls);
+            fault.unwrap_or_else(|| LinkError::broken(error))
         })?;
         tasks.0.spawn(async move {
             // The stream reports how the connection ends.
@@ -70,24 +72,21 @@ impl Connection {
         outbound: impl Stream<Item = Envelope> + Send + 'static,
     ) -> Result<Streaming<Envelope>, LinkError> {
         let origin = http::Uri::from_static("https://isotherm");
-        let mut client = PeeringClient::with_origin(Requests(self.requests.clone()), origin)
+        let mut client = Grpc::with_origin(Requests(self.requests.clone()), origin)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        match client.stream_messages(outbound).await {
-            Ok(response) => Ok(response.into_inner()),
-            Err(status) => Err(self.error(&status)),
-        }
+        let path = PathAndQuery::from_static(wire::PATH);
+        let codec = ProstCodec::<Envelope, Envelope>::default();
+        let opened = client.streaming(Request::new(outbound), path, codec).await;
+        let response = opened.map_err(|status| self.error(&status))?;
+        Ok(response.into_inner())
     }
 
     /// Why a stream ended.
     pub(super) fn error(&self, status: &Status) -> LinkError {
-        tls_error(&self.tls_fault).unwrap_or_else(|| LinkError::status(status))
+        let fault = self.tls_fault.get().map(LinkError::tls);
+        fault.unwrap_or_else(|| LinkError::status(status))
     }
-}
-
-fn tls_error(fault: &TlsFault) -> Option<LinkError> {
-    let why = fault.get()?.to_owned();
-    Some(LinkError::Refused(RefusedError::Tls(why)))
 }
 
 /// The tasks of one connection, as hyper's executor. hyper keeps a connection until every stream has ended in good order,

@@ -48,7 +48,7 @@ pub(crate) trait StreamingMethod: Clone + Send + 'static {
 
 /// Serves a [`StreamingMethod`]. Clones share the method.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamingServer<M>(pub(super) M);
+pub(crate) struct StreamingServer<M>(pub(crate) M);
 
 impl<M: StreamingMethod> NamedService for StreamingServer<M> {
     const NAME: &'static str = M::SERVICE;

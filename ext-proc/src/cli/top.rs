@@ -1,0 +1,286 @@
+//! `isotherm top`: shows replicas, queues and hit ratios, and keeps them up to date.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::io::{IsTerminal, stdout};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::Args;
+
+use super::client::{AdminClient, Connection};
+use super::table::{self, or_dash, percent};
+use super::{output, regions, replicas};
+use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
+
+/// The number of snapshots that rates cover.
+const WINDOW_LENGTH: usize = 10;
+
+const POOL_HEADER: [&str; 9] = [
+    "POOL",
+    "POLICY",
+    "PUSH",
+    "AVAILABLE",
+    "QUEUE",
+    "OLDEST",
+    "IN FLIGHT",
+    "REQ/S",
+    "HIT RATIO",
+];
+
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    #[command(flatten)]
+    connection: Connection,
+    /// Refresh interval, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    interval_ms: u64,
+    /// Print the state once and exit.
+    #[arg(long)]
+    once: bool,
+}
+
+pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
+    let client = AdminClient::new(&args.connection)?;
+    let mut window = Window::new(Snapshot::take(&client).await?);
+    if args.once {
+        output::print(&window.text())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !stdout().is_terminal() {
+        bail!("standard output is not a terminal: use --once for plain text");
+    }
+    let interval = Duration::from_millis(args.interval_ms);
+    loop {
+        output::print(&window.screen())?;
+        tokio::select! {
+            interrupt = tokio::signal::ctrl_c() => {
+                interrupt?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            () = tokio::time::sleep(interval) => window.push(Snapshot::take(&client).await),
+        }
+    }
+}
+
+/// A snapshot of a service's state.
+#[derive(Clone, Debug)]
+struct Snapshot {
+    taken: Instant,
+    pools: Vec<PoolView>,
+    replicas: Vec<ReplicaView>,
+    regions: RegionsView,
+}
+
+impl Snapshot {
+    async fn take(client: &AdminClient) -> anyhow::Result<Self> {
+        Ok(Self {
+            pools: client.get("/api/pools").await?,
+            replicas: client.get("/api/replicas").await?,
+            regions: client.get(regions::PATH).await?,
+            taken: Instant::now(),
+        })
+    }
+}
+
+/// The last snapshots.
+#[derive(Debug)]
+struct Window {
+    before: VecDeque<(Instant, BTreeMap<String, CountersView>)>,
+    now: Snapshot,
+    /// Error of the last attempt.
+    problem: Option<String>,
+}
+
+impl Window {
+    fn new(now: Snapshot) -> Self {
+        Self {
+            before: VecDeque::new(),
+            now,
+            problem: None,
+        }
+    }
+
+    /// Adds the next snapshot. After a failed attempt the last snapshot stays.
+    fn push(&mut self, next: anyhow::Result<Snapshot>) {
+        match next {
+            Ok(next) => {
+                let now = std::mem::replace(&mut self.now, next);
+                let pools = now.pools.into_iter();
+                let counters = pools.map(|pool| (pool.pool, pool.counters)).collect();
+                self.before.push_back((now.taken, counters));
+                if self.before.len() > WINDOW_LENGTH {
+                    self.before.pop_front();
+                }
+                self.problem = None;
+            }
+            Err(error) => self.problem = Some(format!("{error:#}")),
+        }
+    }
+
+    /// Returns the dispatched requests per second of `pool`, and the share of prompt tokens that engines found in their
+    /// caches, if an engine reports it. With one snapshot only, that share covers the time since the service's start.
+    fn rates(&self, pool: &PoolView) -> (f64, Option<f64>) {
+        let none = CountersView::default();
+        let (since, before) = match self.before.front() {
+            Some((taken, counters)) => (
+                self.now.taken.duration_since(*taken),
+                counters.get(&pool.pool).unwrap_or(&none),
+            ),
+            None => (Duration::ZERO, &none),
+        };
+        let growth = |count: fn(&CountersView) -> u64| {
+            count(&pool.counters).saturating_sub(count(before)) as f64
+        };
+        let decisions = growth(|counters| counters.decisions.values().sum());
+        let prompt = growth(|counters| counters.measured_prompt_tokens);
+        let cached = growth(|counters| counters.measured_cached_tokens);
+        let decisions_per_s = match since.is_zero() {
+            true => 0.0,
+            false => decisions / since.as_secs_f64(),
+        };
+        (decisions_per_s, (prompt > 0.0).then(|| cached / prompt))
+    }
+
+    fn pool_row(&self, pool: &PoolView) -> Vec<String> {
+        let (decisions_per_s, hit_ratio) = self.rates(pool);
+        vec![
+            pool.pool.clone(),
+            pool.policy.clone(),
+            pool.push.clone(),
+            format!("{}/{}", pool.available_replicas, pool.replicas),
+            pool.queue_length.to_string(),
+            format!("{:.1} s", pool.oldest_wait_ms as f64 / 1000.0),
+            pool.in_flight.to_string(),
+            format!("{decisions_per_s:.1}"),
+            or_dash(hit_ratio.map(percent)),
+        ]
+    }
+
+    /// Renders the newest snapshot.
+    fn text(&self) -> String {
+        let mut tables = Vec::new();
+        let Snapshot {
+            pools,
+            replicas,
+            regions,
+            ..
+        } = &self.now;
+        if regions.name.is_some() {
+            let table = table::render(&regions::HEADER, regions::rows(regions));
+            tables.push(table + &regions::notes(regions));
+        }
+        let pools = pools.iter().map(|pool| self.pool_row(pool));
+        tables.push(table::render(&POOL_HEADER, pools.collect()));
+        tables.push(replicas::list(replicas));
+        tables.join("\n")
+    }
+
+    /// Renders the newest snapshot for a cleared terminal, below the error of the last attempt.
+    fn screen(&self) -> String {
+        let status = self.problem.as_deref().unwrap_or("Ctrl-C quits");
+        let text = self.text();
+        let mut screen = "\x1b[2J".to_owned();
+        // Each line has an absolute position, so that a short terminal does not scroll the first tables away.
+        for (row, line) in (1..).zip([status, ""].into_iter().chain(text.lines())) {
+            // Writing to a String cannot fail.
+            let _ = write!(screen, "\x1b[{row}H\x1b[2K{line}");
+        }
+        screen + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::regions::tests::two_peers;
+
+    fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
+        let pool = PoolView {
+            pool: "llama".into(),
+            aliases: vec![],
+            cluster: "llama".into(),
+            policy: "prefix_tree".into(),
+            push: "pending".into(),
+            replicas: 2,
+            available_replicas: 1,
+            queue_length: 3,
+            oldest_wait_ms: 1500,
+            in_flight: 4,
+            index_nodes: 10,
+            index_bytes: 1000,
+            counters: CountersView {
+                decisions: [("prefix".to_owned(), decisions)].into(),
+                measured_prompt_tokens: 100 * decisions,
+                measured_cached_tokens: cached,
+                ..CountersView::default()
+            },
+        };
+        let replica = ReplicaView {
+            pool: "llama".into(),
+            address: "10.0.0.1:80".into(),
+            availability: "pending".into(),
+            draining: false,
+            adopted_from: None,
+            outstanding: 4,
+            pending: Some(1),
+            running: Some(3),
+            headroom: None,
+            kv_usage: Some(0.5),
+            kv_capacity_tokens: None,
+            probe_age_ms: Some(40),
+        };
+        Snapshot {
+            taken,
+            pools: vec![pool],
+            replicas: vec![replica],
+            regions: RegionsView::default(),
+        }
+    }
+
+    #[test]
+    fn the_text_shows_pools_and_replicas() {
+        let text = Window::new(snapshot(Instant::now(), 10, 500)).text();
+        assert!(
+            text.contains("llama  prefix_tree  pending  1/2        3      1.5 s"),
+            "{text}"
+        );
+        assert!(text.contains("50%"), "{text}");
+        assert!(
+            text.contains("10.0.0.1:80  -             pending  4"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rates_cover_the_window_and_not_the_time_since_the_start() {
+        let start = Instant::now();
+        let mut window = Window::new(snapshot(start, 10, 0));
+        window.push(Ok(snapshot(start + Duration::from_secs(2), 30, 2000)));
+        let (decisions_per_s, hit_ratio) = window.rates(&window.now.pools[0]);
+        assert!((decisions_per_s - 10.0).abs() < 1e-9, "{decisions_per_s}");
+        assert_eq!(hit_ratio, Some(1.0));
+    }
+
+    #[test]
+    fn a_terminal_shows_the_tables_and_the_error_of_a_stopped_service() {
+        let mut window = Window::new(snapshot(Instant::now(), 10, 500));
+        window.push(Err(anyhow::anyhow!("no service answers")));
+        let screen = window.screen();
+        for part in ["prefix_tree", "10.0.0.1:80", "no service answers"] {
+            assert!(screen.contains(part), "missing {part} in\n{screen}");
+        }
+    }
+
+    #[test]
+    fn regions_stand_above_pools_and_replicas() {
+        let mut window = Window::new(snapshot(Instant::now(), 10, 500));
+        assert!(!window.text().contains("REGION"));
+        window.now.regions = two_peers();
+        let text = window.text();
+        let (regions, pools) = (text.find("REGION").unwrap(), text.find("POLICY").unwrap());
+        assert!(regions < pools, "{text}");
+        assert!(text.contains("the link is unreachable"), "{text}");
+    }
+}
