@@ -40,12 +40,12 @@ fn assert_no_internal_headers(received: &[ReceivedRequest]) {
     }
 }
 
-/// Lets the replica of `region` take eight requests instead of one. A response reaches the client before the region knows
-/// that the request has ended, so a replica that takes one request looks full to the next request of a sequence.
+/// Lets the replica of `region` take more requests than any test sends between two heartbeats, instead of one. A response
+/// reaches the client before the region knows that the request has ended, and a peer learns of it by the next heartbeat.
 fn give_capacity(regions: RegionsBuilder, region: &'static str) -> RegionsBuilder {
     regions.service(move |name: &str, config: &mut Document| {
         if name == region {
-            config.set("pools/0/outstanding_max", 8)?;
+            config.set("pools/0/outstanding_max", 64)?;
         }
         Ok(())
     })
