@@ -15,7 +15,6 @@ pub struct Clock {
 
 impl Clock {
     /// Creates a clock whose origin is the current instant.
-    #[must_use]
     pub fn start() -> Self {
         Self {
             origin: Instant::now(),
@@ -23,20 +22,17 @@ impl Clock {
     }
 
     /// Returns the current time.
-    #[must_use]
     pub fn now(&self) -> Time {
         self.time_of(Instant::now())
     }
 
     /// Converts an instant; an instant before the origin becomes the origin.
-    #[must_use]
     pub fn time_of(&self, instant: Instant) -> Time {
         let nanos = instant.saturating_duration_since(self.origin).as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// Converts a time back; `None` for a time that the machine cannot express.
-    #[must_use]
     pub fn instant_of(&self, time: Time) -> Option<Instant> {
         self.origin.checked_add(time.since(Time::ZERO))
     }

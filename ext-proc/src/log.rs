@@ -2,36 +2,15 @@
 
 use std::io::{IsTerminal, stderr};
 
+use anyhow::anyhow;
 use tracing_subscriber::EnvFilter;
 
 /// The default log filter.
 pub const DEFAULT_FILTER: &str = "info";
 
-/// Why logging cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// The filter is not valid.
-    #[error(
-        "`{filter}` is not a log filter ({why}); write a level (error, warn, info, debug, trace), \
-         or levels by module, such as `info,isotherm_ext_proc::frontends=debug`"
-    )]
-    Filter {
-        /// The filter.
-        filter: String,
-        /// Reason of the error.
-        why: String,
-    },
-    /// Logging has started already.
-    #[error("logging has started already: {0}")]
-    AlreadyStarted(String),
-}
-
 /// Starts to log the events that `filter` selects.
-///
-/// # Errors
-///
-/// When the filter is not valid, or logging has started already.
-pub fn init(filter: &str) -> Result<(), LogError> {
+/// Fails when the filter is not valid, or logging has started already.
+pub fn init(filter: &str) -> anyhow::Result<()> {
     let filter = parse(filter)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -41,16 +20,16 @@ pub fn init(filter: &str) -> Result<(), LogError> {
     } else {
         lines.json().flatten_event(true).try_init()
     };
-    started.map_err(|error| LogError::AlreadyStarted(error.to_string()))
+    started.map_err(|error| anyhow!("logging has started already: {error}"))
 }
 
-fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::builder()
-        .parse(filter)
-        .map_err(|error| LogError::Filter {
-            filter: filter.to_owned(),
-            why: error.to_string(),
-        })
+fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
+    EnvFilter::builder().parse(filter).map_err(|error| {
+        anyhow!(
+            "`{filter}` is not a log filter ({error}); write a level (error, warn, info, debug, trace), \
+             or levels by module, such as `info,isotherm_ext_proc::frontends=debug`"
+        )
+    })
 }
 
 #[cfg(test)]

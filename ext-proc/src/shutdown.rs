@@ -5,10 +5,7 @@ use std::future::Future;
 use tokio::signal::unix::{SignalKind, signal as on_signal};
 
 /// Resolves at the first SIGTERM or SIGINT. A second signal ends the process at once.
-///
-/// # Errors
-///
-/// When the system accepts no signal handlers.
+/// Fails when the system accepts no signal handlers.
 pub fn signal() -> std::io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = on_signal(SignalKind::terminate())?;
     let mut interrupt = on_signal(SignalKind::interrupt())?;

@@ -36,10 +36,7 @@ pub(crate) trait StreamingMethod: Clone + Send + 'static {
     type ResponseStream: Stream<Item = Result<Self::Response, Status>> + Send + 'static;
 
     /// Serves a new stream.
-    ///
-    /// # Errors
-    ///
-    /// When the service does not serve the stream.
+    /// Fails when the service does not serve the stream.
     fn serve(
         &self,
         request: Request<Streaming<Self::Request>>,

@@ -30,7 +30,7 @@ mod recording;
 mod regions;
 mod replicas;
 mod server;
-pub mod view;
+pub(crate) mod view;
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -14,12 +14,12 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use futures_util::stream::unfold;
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockReadGuard, watch};
 use tokio::time::{Instant, sleep};
 
 use super::auth::Authorization;
 use super::error::ApiError;
-use super::server::{ConnectionLifetime, LifetimeExtension};
+use super::server::ConnectionLifetime;
 use super::{AdminState, pools, view};
 use crate::config::Config;
 use crate::recorder::RecordReader;
@@ -89,7 +89,7 @@ pub(super) async fn record(
         config,
         recorded: 0,
         bytes: 0,
-        _lifetime: lifetime.extend(),
+        _lifetime: lifetime.extend().await,
     };
     let lines = unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
@@ -119,7 +119,7 @@ struct RecordingStream {
     config: watch::Receiver<Arc<Config>>,
     recorded: u64,
     bytes: u64,
-    _lifetime: LifetimeExtension,
+    _lifetime: OwnedRwLockReadGuard<()>,
 }
 
 impl RecordingStream {

@@ -11,7 +11,6 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -24,7 +23,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -41,44 +40,25 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
 /// The longest time of a connection with a recording: the longest recording, and the time that the client needs to read
 /// the rest of it.
 const RECORDING_TIME_MAX: Duration = Duration::from_secs(3_800);
-/// The interval of checks whether the recording has ended.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The lifetime of a connection. Extensions keep it open beyond its usual time.
+/// The lifetime of a connection. A recording extends it by a read lock.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ConnectionLifetime(Arc<AtomicUsize>);
-
-/// Keeps a connection open; see [`ConnectionLifetime`].
-#[derive(Debug)]
-pub(super) struct LifetimeExtension(ConnectionLifetime);
+pub(super) struct ConnectionLifetime(Arc<RwLock<()>>);
 
 impl ConnectionLifetime {
-    pub(super) fn extend(&self) -> LifetimeExtension {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        LifetimeExtension(self.clone())
+    /// Keeps the connection open beyond its usual time, until the guard is dropped.
+    pub(super) async fn extend(self) -> OwnedRwLockReadGuard<()> {
+        self.0.read_owned().await
     }
 
     /// Resolves when the connection must end.
     async fn ended(&self) {
         sleep(CONNECTION_TIME_MAX).await;
-        let longest = sleep(RECORDING_TIME_MAX.saturating_sub(CONNECTION_TIME_MAX));
-        let released = async {
-            while self.0.load(Ordering::Relaxed) > 0 {
-                sleep(CHECK_INTERVAL).await;
-            }
-        };
-        tokio::select! {
-            () = longest => {}
-            () = released => {}
-        }
-    }
-}
-
-impl Drop for LifetimeExtension {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        let longest = RECORDING_TIME_MAX.saturating_sub(CONNECTION_TIME_MAX);
+        // Either the recording has ended, or the longest time is over.
+        let _ = timeout(longest, self.0.write()).await;
     }
 }
 

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output;
-use super::table;
 use crate::config::{self, AdminConfig, Config, PoolConfig, RegionConfig};
 use crate::peering::Credentials;
 
@@ -41,7 +40,7 @@ fn summary(config: &Config) -> String {
     ];
     let pools = config.pools.iter().map(pool_row).collect();
     let header = ["MODEL", "CLUSTER", "POLICY", "PUSH", "REPLICAS"];
-    let mut tables = vec![table::render(&header, pools)];
+    let mut tables = vec![output::table(&header, pools)];
     if let Some(region) = &config.region {
         lines.extend(region_lines(region));
         let peers = region.peers.iter().map(|peer| {
@@ -49,7 +48,7 @@ fn summary(config: &Config) -> String {
             vec![peer.name.clone(), address, peer.cluster.clone()]
         });
         let header = ["PEER", "ADDRESS", "CLUSTER"];
-        tables.insert(0, table::render(&header, peers.collect()));
+        tables.insert(0, output::table(&header, peers.collect()));
     }
     let mut text = String::new();
     for (name, value) in lines {

@@ -14,6 +14,7 @@ use hyper::{Method, Request, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::admin::view;
 use crate::config::{self, Config};
@@ -46,7 +47,7 @@ pub(super) struct AdminClient {
     token: Option<Token>,
 }
 
-/// The bearer token, or why it cannot be read. Only changes need a token, so a failed read matters only if the service
+/// The bearer token, or the reason why it cannot be read. Only changes need a token, so a failed read matters only if the service
 /// asks for it.
 type Token = Result<String, String>;
 
@@ -69,7 +70,7 @@ impl AdminClient {
     /// Requests the value at `path`.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.send(Method::GET, path, Bytes::new()).await?;
-        self.parse(path, &body)
+        self.parse(path, &collect(body).await?)
     }
 
     /// Posts `value` to `path`.
@@ -78,19 +79,8 @@ impl AdminClient {
         path: &str,
         value: &impl Serialize,
     ) -> anyhow::Result<T> {
-        let body = serde_json::to_vec(value)?.into();
-        let body = self.send(Method::POST, path, body).await?;
-        self.parse(path, &body)
-    }
-
-    /// Sends a request whose response has no body.
-    pub(super) async fn command(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> anyhow::Result<()> {
-        self.send(method, path, body).await.map(drop)
+        let body = self.stream(path, value).await?;
+        self.parse(path, &collect(body).await?)
     }
 
     /// Posts `value` to `path`, and returns the response's body, which may last for as long as it likes.
@@ -99,29 +89,27 @@ impl AdminClient {
         path: &str,
         value: &impl Serialize,
     ) -> anyhow::Result<Incoming> {
-        let request = self.request(Method::POST, path, serde_json::to_vec(value)?.into())?;
-        let response = tokio::time::timeout(RESPONSE_TIME_MAX, self.http.send(request)).await;
-        let response = response.unwrap_or(Err(HttpError::Timeout(RESPONSE_TIME_MAX)));
-        let response = response.map_err(|error| self.unreachable(error))?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(response.into_body());
-        }
-        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
-        let body = body.collect().await;
-        let body = body.map_err(|error| anyhow!("the response broke off: {error}"))?;
-        Err(self.error(path, status, &body.to_bytes()))
+        let body = serde_json::to_vec(value)?.into();
+        self.send(Method::POST, path, body).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+    /// Sends a request, and returns the body of a successful response.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Incoming> {
         let request = self.request(method, path, body)?;
-        let response = self
-            .http
-            .fetch(request, RESPONSE_TIME_MAX, RESPONSE_BYTES_MAX);
-        let response = response.await.map_err(|error| self.unreachable(error))?;
+        let response = timeout(RESPONSE_TIME_MAX, self.http.send(request)).await;
+        let response = response.unwrap_or(Err(HttpError::Timeout(RESPONSE_TIME_MAX)));
+        let response = response.map_err(|error| self.unreachable(error))?;
         match response.status() {
             status if status.is_success() => Ok(response.into_body()),
-            status => Err(self.error(path, status, response.body())),
+            status => {
+                let body = collect(response.into_body()).await?;
+                Err(self.error(path, status, &body))
+            }
         }
     }
 
@@ -157,14 +145,23 @@ impl AdminClient {
 
     /// Converts an error response.
     fn error(&self, path: &str, status: StatusCode, body: &[u8]) -> anyhow::Error {
-        if let (StatusCode::UNAUTHORIZED, Some(Err(why))) = (status, &self.token) {
-            return anyhow!("{why}");
+        if let (StatusCode::UNAUTHORIZED, Some(Err(reason))) = (status, &self.token) {
+            return anyhow!("{reason}");
         }
         match serde_json::from_slice::<view::ErrorBody>(body) {
             Ok(error) => anyhow!("{}", error.error.message),
             Err(_) => anyhow!("{path} was answered with status {status}"),
         }
     }
+}
+
+/// Reads a whole body, within bounds of time and size.
+async fn collect(body: Incoming) -> anyhow::Result<Bytes> {
+    let body = Limited::new(body, RESPONSE_BYTES_MAX).collect();
+    let body = timeout(RESPONSE_TIME_MAX, body).await;
+    let body = body.context("the response takes too long")?;
+    let body = body.map_err(|error| anyhow!("the response broke off: {error}"))?;
+    Ok(body.to_bytes())
 }
 
 fn read_token(file: &Path) -> Token {

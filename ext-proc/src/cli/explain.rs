@@ -12,8 +12,7 @@ use clap::Args;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::client::{AdminClient, Connection};
-use super::output;
-use super::table::{self, or_dash, percent};
+use super::output::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, ExplainResponse, OutcomeView};
 
 /// The largest body, in bytes.
@@ -149,7 +148,7 @@ fn render_replicas(explanation: &ExplainResponse) -> String {
         "PENDING",
         "STATE",
     ];
-    table::render(&header, rows.collect())
+    output::table(&header, rows.collect())
 }
 
 /// Renders each other region as a row, and marks the selected one.
@@ -170,7 +169,7 @@ fn render_regions(explanation: &ExplainResponse) -> String {
         ]
     });
     let header = ["", "REGION", "MATCHED", "BYTES", "TTFT", "STATE"];
-    table::render(&header, rows.collect())
+    output::table(&header, rows.collect())
 }
 
 fn mark(is_selected: bool) -> String {

@@ -10,7 +10,6 @@ mod output;
 mod record;
 mod regions;
 mod replicas;
-mod table;
 mod top;
 
 use std::path::PathBuf;
@@ -68,10 +67,7 @@ struct Serve {
 }
 
 /// Runs the command of the command line.
-///
-/// # Errors
-///
-/// The reason, and what to do about it.
+/// The error says what to do about it.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => {

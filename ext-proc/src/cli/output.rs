@@ -1,8 +1,10 @@
-//! The standard output.
+//! The standard output, and plain text tables for it.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
 
 /// Prints a text. A closed pipe, as in `isotherm explain … | head`, is no error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
@@ -10,5 +12,42 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write the standard output"),
+    }
+}
+
+/// Renders `rows` below `header`, columns separated by two spaces.
+pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// Formats a value, or `-` for an unknown one.
+pub(super) fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Formats a share from 0 to 1 as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_have_no_trailing_spaces() {
+        let rows = vec![
+            vec!["a".into(), "1".into()],
+            vec!["größer".into(), String::new()],
+        ];
+        assert_eq!(
+            table(&["name", "n"], rows),
+            "name    n\na       1\ngrößer\n"
+        );
     }
 }

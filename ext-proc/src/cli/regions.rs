@@ -7,8 +7,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 
 use super::client::{AdminClient, Connection, percent_encode};
-use super::output;
-use super::table::{self, or_dash};
+use super::output::{self, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView};
 use crate::regions::{LinkState, SiblingState};
 
@@ -51,7 +50,7 @@ pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
         RegionAction::Found { name } => (Method::DELETE, name, "is no longer declared lost"),
     };
     let path = format!("{PATH}/{}/lost", percent_encode(&name));
-    client.command(method, &path, Bytes::new()).await?;
+    drop(client.send(method, &path, Bytes::new()).await?);
     println!("{name} {state}");
     Ok(ExitCode::SUCCESS)
 }
@@ -146,11 +145,11 @@ fn list(regions: &RegionsView) -> String {
     if regions.name.is_none() {
         return "no other regions: the configuration has no section `region`\n".to_owned();
     }
-    let mut text = table::render(&HEADER, rows(regions)) + &notes(regions);
+    let mut text = output::table(&HEADER, rows(regions)) + &notes(regions);
     if !regions.siblings.is_empty() {
         let rows = regions.siblings.iter().map(sibling_row).collect();
         let header = ["SIBLING", "LINK", "ROUND TRIP", "HEARTBEAT", "QUEUE"];
-        text = format!("{text}\n{}", table::render(&header, rows));
+        text = format!("{text}\n{}", output::table(&header, rows));
     }
     text
 }

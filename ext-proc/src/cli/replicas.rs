@@ -8,8 +8,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 
 use super::client::{AdminClient, Connection, percent_encode};
-use super::output;
-use super::table::{self, or_dash, percent};
+use super::output::{self, or_dash, percent};
 use crate::admin::view;
 
 #[derive(Debug, Args)]
@@ -66,17 +65,17 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
                 address: address.to_string(),
             };
             let body = Bytes::from(serde_json::to_vec(&new)?);
-            client.command(Method::POST, "/api/replicas", body).await?;
+            drop(client.send(Method::POST, "/api/replicas", body).await?);
             println!("{address} added");
         }
         ReplicaAction::Remove { address } => {
             let path = format!("{}{query}", path_of(address));
-            client.command(Method::DELETE, &path, Bytes::new()).await?;
+            drop(client.send(Method::DELETE, &path, Bytes::new()).await?);
             println!("{address} removed");
         }
         ReplicaAction::Drain { address } => {
             let path = format!("{}/drain{query}", path_of(address));
-            client.command(Method::POST, &path, Bytes::new()).await?;
+            drop(client.send(Method::POST, &path, Bytes::new()).await?);
             println!("{address} drains");
         }
     }
@@ -118,5 +117,5 @@ pub(super) fn list(replicas: &[view::ReplicaView]) -> String {
     if replicas.is_empty() {
         return "no replicas; `isotherm replicas add IP:PORT` adds one\n".to_owned();
     }
-    table::render(&HEADER, replicas.iter().map(row).collect())
+    output::table(&HEADER, replicas.iter().map(row).collect())
 }

@@ -10,8 +10,8 @@ use anyhow::bail;
 use clap::Args;
 
 use super::client::{AdminClient, Connection};
-use super::table::{self, or_dash, percent};
-use super::{output, regions, replicas};
+use super::output::{self, or_dash, percent};
+use super::{regions, replicas};
 use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
 
 /// The number of snapshots that rates cover.
@@ -168,11 +168,11 @@ impl Window {
             ..
         } = &self.now;
         if regions.name.is_some() {
-            let table = table::render(&regions::HEADER, regions::rows(regions));
+            let table = output::table(&regions::HEADER, regions::rows(regions));
             tables.push(table + &regions::notes(regions));
         }
         let pools = pools.iter().map(|pool| self.pool_row(pool));
-        tables.push(table::render(&POOL_HEADER, pools.collect()));
+        tables.push(output::table(&POOL_HEADER, pools.collect()));
         tables.push(replicas::list(replicas));
         tables.join("\n")
     }

@@ -26,7 +26,6 @@ impl Address {
     }
 
     /// Returns the socket address, unless the host is a name.
-    #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self.host {
             Host::Ip(ip) => Some(SocketAddr::new(ip, self.port)),
@@ -35,13 +34,11 @@ impl Address {
     }
 
     /// Returns the port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Whether the host is a loopback address or `localhost`.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Ip(ip) => ip.is_loopback(),

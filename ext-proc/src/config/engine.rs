@@ -31,7 +31,6 @@ impl Engine {
     ];
 
     /// Returns the engine's name in a configuration file.
-    #[must_use]
     pub const fn option(self) -> &'static str {
         match self {
             Self::Vllm => "vllm",

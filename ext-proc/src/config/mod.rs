@@ -90,10 +90,7 @@ impl Default for Config {
 }
 
 /// Reads and resolves a file.
-///
-/// # Errors
-///
-/// Every mistake in it, or the one reason why it cannot be read.
+/// The error has every mistake in it, or the reason why it cannot be read.
 pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let text = read(path).map_err(ConfigErrors::unreadable);
     let mut config = text
@@ -122,10 +119,7 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Resolves the text of a file.
-///
-/// # Errors
-///
-/// Every mistake in it.
+/// The error has every mistake in it.
 pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let mut reader = Reader::default();
     let raw = tree::read(text, &mut reader)

@@ -16,7 +16,6 @@ list. This page is generated from the service's own option declarations; `isothe
 ";
 
 /// Returns every option, in the order of the file.
-#[must_use]
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     RawConfig::describe("", &mut rows);
@@ -24,7 +23,6 @@ pub fn rows() -> Vec<Row> {
 }
 
 /// Returns the reference as a Markdown page: `docs/configuration.md`.
-#[must_use]
 pub fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
     for row in rows() {

@@ -26,7 +26,6 @@ impl RegionConfig {
     }
 
     /// Returns the rules of each pool's routing core.
-    #[must_use]
     pub fn rules(&self) -> RegionRules {
         RegionRules {
             queue_max: self.queue_max,
@@ -37,7 +36,6 @@ impl RegionConfig {
     }
 
     /// Returns the silence after which a peer counts as lost.
-    #[must_use]
     pub fn silence_max(&self) -> Duration {
         self.heartbeat * HEARTBEATS_MISSED_MAX
     }

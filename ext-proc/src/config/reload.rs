@@ -67,7 +67,6 @@ impl Reloader {
     }
 
     /// Reloads when the file changes and on SIGHUP, until the tasks are dropped. Must be called inside a tokio runtime.
-    #[must_use]
     pub fn follow(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         if let Some(file) = self.file() {
@@ -84,22 +83,17 @@ impl Reloader {
     }
 
     /// The configuration file, if there is one.
-    #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
     /// Follows the configuration that was applied last.
-    #[must_use]
     pub fn config(&self) -> watch::Receiver<Arc<Config>> {
         self.config.subscribe()
     }
 
     /// Reads the file, applies it, and logs the result with its `cause`.
-    ///
-    /// # Errors
-    ///
-    /// Every mistake of the file. The configuration stays as it was.
+    /// The error has every mistake of the file; the configuration then stays as it was.
     pub async fn reload(
         self: &Arc<Self>,
         cause: &'static str,

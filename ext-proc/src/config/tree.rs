@@ -1,9 +1,8 @@
 //! A YAML document as a tree in which every member and every value has its location.
 //!
-//! Rejected: structs that derive `Deserialize`, with or without a validator. serde stops at the first unknown member and
-//! the first value of a wrong type (`docs/decisions/0001-configuration-errors.md`). The file becomes a tree once, and
-//! each section checks itself against the tree without stopping. The YAML parser resolves anchors, aliases and merge
-//! keys, within its own budget against alias bombs.
+//! Each section checks itself against the tree and does not stop at the first mistake
+//! (`docs/decisions/0001-configuration-errors.md`). The YAML parser resolves anchors, aliases and merge keys, within its
+//! own budget against alias bombs.
 
 use std::fmt;
 

@@ -4,7 +4,7 @@
 //! it, while `override_host` still sends to it: a request that was decided right before the drain, or that has the
 //! replica as a fallback, arrives. Envoy 1.40 behaves so; it also finishes a response from a replica that leaves the list.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 };
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
+use tonic::Status;
 use twox_hash::XxHash3_64;
 
 use crate::pool::{Member, PoolTable};
@@ -71,14 +72,19 @@ pub(super) enum Subscription {
 }
 
 impl Subscription {
-    /// Subscribes to clusters by name; `None` when they exceed the limit.
-    pub(super) fn named(names: BTreeSet<String>) -> Option<Self> {
-        (names.len() <= CLUSTERS_MAX).then_some(Self::Named(names))
+    /// Subscribes to clusters by name.
+    pub(super) fn named(names: BTreeSet<String>) -> Result<Self, Status> {
+        if names.len() > CLUSTERS_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "a stream may follow {CLUSTERS_MAX} clusters; use several streams"
+            )));
+        }
+        Ok(Self::Named(names))
     }
 
     /// Returns the names of the clusters whose endpoints are known. An empty list for a pool that has not synced would take
     /// all endpoints away from an Envoy that outlived a restart of this service.
-    pub(super) fn clusters(&self, table: &PoolTable) -> Vec<String> {
+    fn clusters(&self, table: &PoolTable) -> Vec<String> {
         let mut names: Vec<String> = match self {
             Self::Empty => Vec::new(),
             Self::All => table.pools().iter().map(|pool| pool.cluster()).collect(),
@@ -89,11 +95,38 @@ impl Subscription {
     }
 }
 
-/// Returns the status for a subscription beyond the limit.
-pub(super) fn too_many() -> tonic::Status {
-    tonic::Status::resource_exhausted(format!(
-        "a stream may follow {CLUSTERS_MAX} clusters; use several streams"
-    ))
+/// The subscription of one stream, and what it was sent.
+#[derive(Debug, Default)]
+pub(super) struct StreamProgress {
+    pub(super) subscription: Subscription,
+    /// Version of each cluster that Envoy has.
+    pub(super) sent: HashMap<String, String>,
+    pub(super) responses: u64,
+}
+
+impl StreamProgress {
+    /// Returns the number of the last response.
+    pub(super) fn nonce(&self) -> String {
+        self.responses.to_string()
+    }
+
+    /// Returns the clusters that have changed since the last response, and counts a response, if there are any.
+    pub(super) fn changes(&mut self, table: &PoolTable) -> Option<Vec<(String, Assignment)>> {
+        let mut changed = Vec::new();
+        for cluster in self.subscription.clusters(table) {
+            let assignment = Assignment::of(&cluster, table);
+            if self.sent.get(&cluster) != Some(&assignment.version) {
+                let version = assignment.version.clone();
+                self.sent.insert(cluster.clone(), version);
+                changed.push((cluster, assignment));
+            }
+        }
+        if changed.is_empty() {
+            return None;
+        }
+        self.responses += 1;
+        Some(changed)
+    }
 }
 
 /// Returns the type of the only resource of the service.

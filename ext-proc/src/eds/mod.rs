@@ -51,7 +51,6 @@ struct EdsContext {
 
 impl EdsService {
     /// Creates the gRPC service. Its streams end when `stopping` turns true.
-    #[must_use]
     pub fn server(
         pool_registry: Arc<PoolRegistry>,
         metrics: Arc<Metrics>,

@@ -1,23 +1,16 @@
 //! State-of-the-world EDS: each request names all clusters that Envoy subscribes to, and each response has the clusters that
 //! changed. (For endpoints, unlike for clusters and listeners, a response need not be complete.)
 
-use std::collections::HashMap;
-
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use tonic::Status;
 
-use super::assignment::{Assignment, Subscription, too_many, type_url};
+use super::assignment::{StreamProgress, Subscription, type_url};
 use super::stream::StreamState;
 use crate::pool::PoolTable;
 
-/// The subscription of one stream, and what it was sent.
+/// The state of one stream.
 #[derive(Debug, Default)]
-pub(super) struct SotwState {
-    subscription: Subscription,
-    /// Version of each cluster that was sent last.
-    sent: HashMap<String, String>,
-    responses: u64,
-}
+pub(super) struct SotwState(StreamProgress);
 
 impl SotwState {
     /// Answers a single request outside of a stream.
@@ -31,15 +24,11 @@ impl SotwState {
     }
 
     fn subscribe(&mut self, names: &[String]) -> Result<(), Status> {
-        self.subscription = match names {
+        self.0.subscription = match names {
             [] => Subscription::All,
-            names => Subscription::named(names.iter().cloned().collect()).ok_or_else(too_many)?,
+            names => Subscription::named(names.iter().cloned().collect())?,
         };
         Ok(())
-    }
-
-    fn nonce(&self) -> String {
-        self.responses.to_string()
     }
 }
 
@@ -48,37 +37,26 @@ impl StreamState for SotwState {
     type Response = DiscoveryResponse;
 
     fn handle(&mut self, request: Self::Request) -> Result<Option<String>, Status> {
-        let first = self.responses == 0;
-        if !first && request.response_nonce != self.nonce() {
+        let is_first = self.0.responses == 0;
+        if !is_first && request.response_nonce != self.0.nonce() {
             // Envoy wrote the request before it read the last response.
             return Ok(None);
         }
         self.subscribe(&request.resource_names)?;
-        if let Subscription::Named(names) = &self.subscription {
+        if let Subscription::Named(names) = &self.0.subscription {
             // A cluster that leaves the subscription is sent again when it returns.
-            self.sent.retain(|name, _| names.contains(name));
+            self.0.sent.retain(|name, _| names.contains(name));
         }
         Ok(request.error_detail.map(|error| error.message))
     }
 
     fn changes(&mut self, table: &PoolTable) -> Option<Self::Response> {
-        let mut resources = Vec::new();
-        for cluster in self.subscription.clusters(table) {
-            let assignment = Assignment::of(&cluster, table);
-            if self.sent.get(&cluster) != Some(&assignment.version) {
-                self.sent.insert(cluster, assignment.version);
-                resources.push(assignment.any);
-            }
-        }
-        if resources.is_empty() {
-            return None;
-        }
-        self.responses += 1;
+        let changed = self.0.changes(table)?.into_iter();
         Some(DiscoveryResponse {
-            version_info: self.nonce(),
-            resources,
+            version_info: self.0.nonce(),
+            resources: changed.map(|(_, assignment)| assignment.any).collect(),
             type_url: type_url(),
-            nonce: self.nonce(),
+            nonce: self.0.nonce(),
             ..DiscoveryResponse::default()
         })
     }

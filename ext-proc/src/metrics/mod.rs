@@ -7,9 +7,9 @@
 mod page;
 mod pools;
 pub(crate) mod probe;
-#[cfg(test)]
-mod reference;
 mod regions;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
@@ -46,6 +46,25 @@ pub struct Metrics {
     queue_wait: HistogramFamily,
     ttft: HistogramFamily,
     unknown_placements: Family<PoolLabel, Counter>,
+}
+
+/// Creates metrics and registers them.
+struct Registrar<'a>(&'a mut Registry);
+
+impl Registrar<'_> {
+    fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Creates a family of histograms in seconds.
+    fn seconds(&mut self, name: &str, help: &str, new: fn() -> Histogram) -> HistogramFamily {
+        let family = HistogramFamily::new_with_constructor(new);
+        self.0
+            .register_with_unit(name, help, Unit::Seconds, family.clone());
+        family
+    }
 }
 
 type HistogramFamily = Family<PoolLabel, Histogram, fn() -> Histogram>;
@@ -103,84 +122,46 @@ struct PoolLabel {
 
 impl Metrics {
     /// Registers the metrics with a registry whose prefix is [`PREFIX`].
-    #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            ext_proc_streams: Gauge::default(),
-            decision_streams: Gauge::default(),
-            eds_streams: Gauge::default(),
-            eds_pushes: Counter::default(),
-            eds_nacks: Counter::default(),
-            requests: Family::default(),
-            bad_headers: Family::default(),
+        let mut register = Registrar(registry);
+        Self {
+            ext_proc_streams: register.metric(
+                "ext_proc_streams",
+                "Requests that Envoy has open with this service",
+            ),
+            decision_streams: register.metric(
+                "decision_streams",
+                "Open decision streams: one for each worker thread of an Envoy, and one for its main thread",
+            ),
+            eds_streams: register.metric("eds_streams", "Envoys that subscribe to endpoints"),
+            eds_pushes: register.metric("eds_pushes", "Endpoint updates sent"),
+            eds_nacks: register.metric("eds_nacks", "Endpoint updates that an Envoy rejected"),
+            requests: register.metric(
+                "requests",
+                "Requests by result: routed, forwarded, passed (no pool serves them, or the service stops), not_found, \
+                 bad_request, models, rejected, aborted (the client disconnected while the request waited)",
+            ),
+            bad_headers: register.metric(
+                "bad_headers",
+                "Headers of the filter that could not be parsed",
+            ),
             // From 1 ms to 33 s: most requests do not wait at all, and none longer than the queue allows.
-            queue_wait: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.001, 2.0, 16))
-            }),
+            queue_wait: register.seconds(
+                "queue_wait",
+                "Time that dispatched requests waited in the queue",
+                || Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            ),
             // From 4 ms to 131 s.
-            ttft: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.004, 2.0, 16))
-            }),
-            unknown_placements: Family::default(),
-        };
-        metrics.register_streams(registry);
-        registry.register(
-            "requests",
-            "Requests by result: routed, forwarded, passed (no pool serves them, or the service stops), not_found, \
-             bad_request, models, rejected, aborted (the client disconnected while the request waited)",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "bad_headers",
-            "Headers of the filter that could not be parsed",
-            metrics.bad_headers.clone(),
-        );
-        registry.register_with_unit(
-            "queue_wait",
-            "Time that dispatched requests waited in the queue",
-            Unit::Seconds,
-            metrics.queue_wait.clone(),
-        );
-        registry.register_with_unit(
-            "ttft",
-            "Time from the decision to the first byte of a streamed response",
-            Unit::Seconds,
-            metrics.ttft.clone(),
-        );
-        registry.register(
-            "placements_unknown",
-            "Placements of siblings whose replica or region this service does not know",
-            metrics.unknown_placements.clone(),
-        );
-        metrics
-    }
-
-    fn register_streams(&self, registry: &mut Registry) {
-        registry.register(
-            "ext_proc_streams",
-            "Requests that Envoy has open with this service",
-            self.ext_proc_streams.clone(),
-        );
-        registry.register(
-            "decision_streams",
-            "Open decision streams: one for each worker thread of an Envoy, and one for its main thread",
-            self.decision_streams.clone(),
-        );
-        registry.register(
-            "eds_streams",
-            "Envoys that subscribe to endpoints",
-            self.eds_streams.clone(),
-        );
-        registry.register(
-            "eds_pushes",
-            "Endpoint updates sent",
-            self.eds_pushes.clone(),
-        );
-        registry.register(
-            "eds_nacks",
-            "Endpoint updates that an Envoy rejected",
-            self.eds_nacks.clone(),
-        );
+            ttft: register.seconds(
+                "ttft",
+                "Time from the decision to the first byte of a streamed response",
+                || Histogram::new(exponential_buckets(0.004, 2.0, 16)),
+            ),
+            unknown_placements: register.metric(
+                "placements_unknown",
+                "Placements of siblings whose replica or region this service does not know",
+            ),
+        }
     }
 
     /// Counts a reply to request headers.

@@ -19,7 +19,6 @@ pub struct PoolCollector(Arc<PoolRegistry>);
 
 impl PoolCollector {
     /// Creates a collector over `pools`.
-    #[must_use]
     pub fn new(pools: Arc<PoolRegistry>) -> Self {
         Self(pools)
     }
@@ -34,14 +33,14 @@ impl Collector for PoolCollector {
 }
 
 /// A pool's state at the moment of a scrape.
-pub(super) struct PoolSnapshot {
-    pub(super) pool: Arc<str>,
-    pub(super) stats: Stats,
-    pub(super) replicas: Vec<ReplicaStatus>,
-    pub(super) peers: Vec<PeerStatus>,
+struct PoolSnapshot {
+    pool: Arc<str>,
+    stats: Stats,
+    replicas: Vec<ReplicaStatus>,
+    peers: Vec<PeerStatus>,
     /// Home region of each adopted replica.
-    pub(super) adopted: Vec<Arc<str>>,
-    pub(super) now: Time,
+    adopted: Vec<Arc<str>>,
+    now: Time,
 }
 
 impl PoolSnapshot {
@@ -58,24 +57,21 @@ impl PoolSnapshot {
 }
 
 /// Writes the metrics of all pools.
-pub(super) fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
     let mut page = Page::new(encoder);
-    encode_requests(&mut page, pools)?;
+    for (name, help, label, read) in LABELLED_COUNTERS {
+        let samples = pools.iter().flat_map(|pool| {
+            let samples = read(&pool.stats.counters).into_iter();
+            samples.map(|(value, n)| ([("pool", &*pool.pool), (label, value)], n))
+        });
+        page.counters(name, help, samples)?;
+    }
     for (name, help, read) in COUNTERS {
-        page.counters(
-            name,
-            help,
-            each_pool(pools, |pool| read(&pool.stats.counters)),
-        )?;
+        page.counters(name, help, each_pool(pools, read))?;
     }
     for (name, help, read) in GAUGES {
-        page.gauges(name, help, each_pool(pools, |pool| read(&pool.stats)))?;
+        page.gauges(name, help, each_pool(pools, read))?;
     }
-    page.counters(
-        "index_evicted",
-        "Pairs of prefix and replica that the prefix index evicted to stay within its memory",
-        each_pool(pools, |pool| pool.stats.index.evicted),
-    )?;
     encode_replicas(&mut page, pools)?;
     encode_peers(&mut page, pools)
 }
@@ -83,78 +79,133 @@ pub(super) fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> 
 /// A family with one sample per pool: its name, its help, and how to read its value.
 type Family<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
-const COUNTERS: [Family<Counters, u64>; 16] = [
-    ("arrived", "Requests that need a replica", |c| c.arrived),
-    ("queued", "Requests that waited in the queue", |c| c.queued),
+/// A family with one sample per pool and value of a label.
+type LabelledFamily = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Counters) -> Vec<(&'static str, u64)>,
+);
+
+const LABELLED_COUNTERS: [LabelledFamily; 4] = [
+    (
+        "decisions",
+        "Requests dispatched to a replica, by the reason for the selection",
+        "reason",
+        |c| {
+            c.decisions
+                .iter()
+                .map(|(reason, n)| (reason.as_str(), *n))
+                .collect()
+        },
+    ),
+    ("rejects", "Requests rejected, by reason", "reason", |c| {
+        c.rejects
+            .iter()
+            .map(|(reason, n)| (reason.as_str(), *n))
+            .collect()
+    }),
+    (
+        "aborted",
+        "Clients that disconnected, by the phase of their request: waiting, in_flight. Without the response filter \
+         every response ends as the latter: Envoy ends both in the same way",
+        "phase",
+        |c| {
+            vec![
+                ("waiting", c.aborted_waiting),
+                ("in_flight", c.aborted_in_flight),
+            ]
+        },
+    ),
+    (
+        "finished",
+        "Responses that ended, by result: ok (status 2xx), failed",
+        "result",
+        |c| vec![("ok", c.finished_ok), ("failed", c.finished_failed)],
+    ),
+];
+
+const COUNTERS: [Family<Stats, u64>; 17] = [
+    ("arrived", "Requests that need a replica", |s| {
+        s.counters.arrived
+    }),
+    ("queued", "Requests that waited in the queue", |s| {
+        s.counters.queued
+    }),
     (
         "retried_elsewhere",
         "Responses of a replica other than the selected one",
-        |c| c.retried_elsewhere,
+        |s| s.counters.retried_elsewhere,
     ),
     (
         "predicted_cached_tokens",
         "Prompt tokens that the prefix index predicted to be cached, over requests whose engine reports its cache hits",
-        |c| c.predicted_cached_tokens,
+        |s| s.counters.predicted_cached_tokens,
     ),
     (
         "measured_cached_tokens",
         "Prompt tokens that engines found in their caches, over the same requests",
-        |c| c.measured_cached_tokens,
+        |s| s.counters.measured_cached_tokens,
     ),
     (
         "prediction_error_tokens",
         "Sum of the absolute differences of predicted and measured cached tokens",
-        |c| c.prediction_error_tokens,
+        |s| s.counters.prediction_error_tokens,
     ),
     (
         "measured_prompt_tokens",
         "Prompt tokens of the same requests",
-        |c| c.measured_prompt_tokens,
+        |s| s.counters.measured_prompt_tokens,
     ),
     (
         "false_hits",
         "Predicted cache hits that did not happen and corrected the prefix index",
-        |c| c.false_hits,
+        |s| s.counters.false_hits,
     ),
     (
         "forwarded_prompt_tokens",
         "Prompt tokens of forwarded requests whose engine reports its cache hits",
-        |c| c.forwarded_prompt_tokens,
+        |s| s.counters.forwarded_prompt_tokens,
     ),
     (
         "forwarded_cached_tokens",
         "Prompt tokens that engines found in their caches, over the same forwarded requests",
-        |c| c.forwarded_cached_tokens,
+        |s| s.counters.forwarded_cached_tokens,
     ),
     (
         "forwarded_in",
         "Requests that other regions forwarded to this one",
-        |c| c.forwarded_in,
+        |s| s.counters.forwarded_in,
     ),
     (
         "forwarded_in_rejected",
         "Requests of other regions that this region rejected because its queue was too long",
-        |c| c.forwarded_in_rejected,
+        |s| s.counters.forwarded_in_rejected,
     ),
     (
         "placements_sent",
         "Placements (a prefix dispatched to a replica) sent to siblings",
-        |c| c.shared_sent,
+        |s| s.counters.shared_sent,
     ),
     (
         "placements_received",
         "Placements received from siblings",
-        |c| c.shared_received,
+        |s| s.counters.shared_received,
     ),
     (
         "placements_unattached",
         "Received placements that continue a prefix unknown to this service",
-        |c| c.shared_unattached,
+        |s| s.counters.shared_unattached,
     ),
     (
         "placements_dropped",
         "Placements that were not sent to siblings in time",
-        |c| c.shared_dropped,
+        |s| s.counters.shared_dropped,
+    ),
+    (
+        "index_evicted",
+        "Pairs of prefix and replica that the prefix index evicted to stay within its memory",
+        |s| s.index.evicted,
     ),
 ];
 
@@ -253,54 +304,12 @@ const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
 ];
 
 /// One sample per pool.
-fn each_pool<'a, V>(
-    pools: &'a [PoolSnapshot],
-    read: impl Fn(&'a PoolSnapshot) -> V,
-) -> impl Iterator<Item = ([(&'static str, &'a str); 1], V)> {
-    pools
-        .iter()
-        .map(move |pool| ([("pool", &*pool.pool)], read(pool)))
-}
-
-/// Writes what happened to requests, by reason or result.
-fn encode_requests(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
-    page.counters(
-        "decisions",
-        "Requests dispatched to a replica, by the reason for the selection",
-        each_pool(pools, |pool| &pool.stats.counters.decisions).flat_map(|([label], decisions)| {
-            let each = decisions.iter();
-            each.map(move |(reason, n)| ([label, ("reason", reason.as_str())], *n))
-        }),
-    )?;
-    page.counters(
-        "rejects",
-        "Requests rejected, by reason",
-        each_pool(pools, |pool| &pool.stats.counters.rejects).flat_map(|([label], rejects)| {
-            let each = rejects.iter();
-            each.map(move |(reason, n)| ([label, ("reason", reason.as_str())], *n))
-        }),
-    )?;
-    page.counters(
-        "aborted",
-        "Clients that disconnected, by the phase of their request: waiting, in_flight. Without the response filter \
-         every response ends as the latter: Envoy ends both in the same way",
-        each_pool(pools, |pool| &pool.stats.counters).flat_map(|([label], c)| {
-            [
-                ([label, ("phase", "waiting")], c.aborted_waiting),
-                ([label, ("phase", "in_flight")], c.aborted_in_flight),
-            ]
-        }),
-    )?;
-    page.counters(
-        "finished",
-        "Responses that ended, by result: ok (status 2xx), failed",
-        each_pool(pools, |pool| &pool.stats.counters).flat_map(|([label], c)| {
-            [
-                ([label, ("result", "ok")], c.finished_ok),
-                ([label, ("result", "failed")], c.finished_failed),
-            ]
-        }),
-    )
+fn each_pool<V>(
+    pools: &[PoolSnapshot],
+    read: fn(&Stats) -> V,
+) -> impl Iterator<Item = ([(&'static str, &str); 1], V)> {
+    let pools = pools.iter();
+    pools.map(move |pool| ([("pool", &*pool.pool)], read(&pool.stats)))
 }
 
 fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {

@@ -10,9 +10,9 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use super::{HistogramFamily, PoolLabel};
+use super::{HistogramFamily, PoolLabel, Registrar};
 use crate::probe::ProbeError;
 
 /// Metrics of probes; clones share their values.
@@ -30,27 +30,20 @@ struct FailureLabel {
 
 impl ProbeMetrics {
     /// Registers the metrics with a registry whose prefix is [`super::PREFIX`].
-    #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
+        let mut register = Registrar(registry);
+        Self {
             // From 0.5 ms to 16 s.
-            duration: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.000_5, 2.0, 16))
-            }),
-            failures: Family::default(),
-        };
-        registry.register_with_unit(
-            "probe_duration",
-            "Duration of probes, successful and failed",
-            Unit::Seconds,
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "probe_failures",
-            "Failed probes, by reason: timeout, connection, status, too_large, page",
-            metrics.failures.clone(),
-        );
-        metrics
+            duration: register.seconds(
+                "probe_duration",
+                "Duration of probes, successful and failed",
+                || Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
+            ),
+            failures: register.metric(
+                "probe_failures",
+                "Failed probes, by reason: timeout, connection, status, too_large, page",
+            ),
+        }
     }
 
     /// Returns the metrics of one pool's probes.

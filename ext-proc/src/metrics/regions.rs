@@ -15,7 +15,6 @@ pub struct RegionCollector(Option<RegionsHandle>);
 
 impl RegionCollector {
     /// Creates a collector over the regions, if the service takes part in any.
-    #[must_use]
     pub fn new(regions: Option<RegionsHandle>) -> Self {
         Self(regions)
     }

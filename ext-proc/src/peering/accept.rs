@@ -89,10 +89,7 @@ struct AcceptorContext<H> {
 
 impl<H: MessageHandler> Acceptor<H> {
     /// Creates an acceptor on `listener`.
-    ///
-    /// # Errors
-    ///
-    /// Without TLS, when other machines reach the listener.
+    /// Fails without TLS when other machines reach the listener.
     pub fn new(
         identity: Arc<LocalIdentity>,
         listener: TcpListener,
@@ -114,10 +111,7 @@ impl<H: MessageHandler> Acceptor<H> {
     }
 
     /// Serves until `stopping` turns true; then all streams end.
-    ///
-    /// # Errors
-    ///
-    /// When the server fails.
+    /// Fails when the server fails.
     pub async fn run(self, stopping: watch::Receiver<bool>) -> Result<(), tonic::transport::Error> {
         let context = Arc::new(self.context);
         let (accepted, incoming) = mpsc::channel(ACCEPTED_MAX);

@@ -33,10 +33,7 @@ impl AllowedRegions {
 }
 
 /// The DNS name of a region in its certificates.
-///
-/// # Errors
-///
-/// When the region's name is not a DNS label.
+/// Fails when the region's name is not a DNS label.
 pub(super) fn region_dns_name(region: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(format!("{region}.{DOMAIN}"));
     let name = name.ok().filter(|_| !region.contains('.'));

@@ -44,10 +44,7 @@ pub(super) struct TlsConfigs {
 
 impl Credentials {
     /// Reads the files of `region`.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be read, or other regions would not accept the certificate.
+    /// Fails when a file cannot be read, or other regions would not accept the certificate.
     pub fn load(region: &str, files: TlsFiles) -> Result<Self, CredentialsError> {
         let allowed = AllowedRegions::only(region);
         let loaded = load::load(region, &files, &allowed)?;
@@ -68,7 +65,6 @@ impl Credentials {
     }
 
     /// Expiry of the current certificate, where the system's clock can represent it.
-    #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.current().expires
     }

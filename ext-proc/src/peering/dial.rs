@@ -97,10 +97,7 @@ impl Dialer {
     }
 
     /// Sends a message, if the link is up. A ping replaces a ping that waits.
-    ///
-    /// # Errors
-    ///
-    /// When there is no link, or its queue is full.
+    /// Fails when there is no link, or its queue is full.
     pub fn send(&self, message: &Message) -> Result<(), SendError> {
         let queue = self.control.queue().ok_or(SendError::NoLink)?;
         queue.push(message)

@@ -29,7 +29,6 @@ pub enum TransportSecurity {
 
 impl LocalIdentity {
     /// A service of `region`; `incarnation` is the number of this start of it.
-    #[must_use]
     pub fn new(region: &str, incarnation: u64, security: TransportSecurity) -> Self {
         let allowed = match &security {
             TransportSecurity::Tls(credentials) => credentials.allowed().clone(),
@@ -51,7 +50,6 @@ impl LocalIdentity {
     }
 
     /// Name of the region.
-    #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
@@ -61,7 +59,6 @@ impl LocalIdentity {
     }
 
     /// The protection of links.
-    #[must_use]
     pub fn security(&self) -> &TransportSecurity {
         &self.security
     }

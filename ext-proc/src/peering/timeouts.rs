@@ -29,7 +29,6 @@ const HELLO_MAX: Duration = Duration::from_secs(5);
 
 impl LinkTimeouts {
     /// The timeouts for an interval of heartbeats.
-    #[must_use]
     pub fn of(heartbeat: Duration) -> Self {
         let backoff_min = heartbeat * BACKOFF_INTERVALS;
         Self {

@@ -14,13 +14,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The socket address.
-    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// The address as `ip:port`, the form that Envoy reads.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }

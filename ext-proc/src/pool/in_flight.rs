@@ -44,13 +44,11 @@ impl InFlightGuard {
     }
 
     /// The pool of the request.
-    #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
     /// Id of the request in its pool.
-    #[must_use]
     pub fn id(&self) -> RequestId {
         self.id
     }

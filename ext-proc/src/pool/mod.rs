@@ -44,7 +44,7 @@ pub use decision::{ForwardRoute, PoolDecision, Route, Submission};
 pub use endpoint::Endpoint;
 pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX};
-pub use peer_table::{PEERS_MAX, PeerEntry, PeerTable};
+pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
 pub use request::{RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
@@ -90,13 +90,11 @@ impl Pool {
     }
 
     /// The model that the pool serves, or [`ANY_MODEL`].
-    #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
     /// The Envoy cluster of the pool.
-    #[must_use]
     pub fn cluster(&self) -> String {
         self.config.borrow().cluster.clone()
     }
@@ -113,20 +111,17 @@ impl Pool {
     }
 
     /// Follows the configuration of the pool through reloads.
-    #[must_use]
     pub fn config(&self) -> watch::Receiver<Arc<PoolConfig>> {
         self.config.subscribe()
     }
 
     /// Follows the members of the pool, in the order of their addresses.
-    #[must_use]
     pub fn members(&self) -> watch::Receiver<Arc<Vec<Member>>> {
         self.members.subscribe()
     }
 
     /// Whether the sources of the pool have reported its replicas. Until then an empty pool is no reason to reject a
     /// request, or to take endpoints away from an Envoy.
-    #[must_use]
     pub fn has_synced(&self) -> bool {
         self.has_synced.load(Ordering::Acquire)
     }
@@ -139,22 +134,17 @@ impl Pool {
     }
 
     /// The clock that stamps the events of the pool.
-    #[must_use]
     pub fn clock(&self) -> Clock {
         self.state.clock()
     }
 
     /// The recorder of the pool's requests.
-    #[must_use]
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 
     /// Adds a replica, which gets requests after its first successful probe. An adopted replica becomes this region's own.
-    ///
-    /// # Errors
-    ///
-    /// When the pool has the replica already, or is full.
+    /// Fails when the pool has the replica already, or is full.
     pub fn add_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|state, now| match state.membership.keep(addr) {
             Some(replica) => Ok(replica),
@@ -163,10 +153,7 @@ impl Pool {
     }
 
     /// Removes a replica at once. Its requests in flight still end as usual.
-    ///
-    /// # Errors
-    ///
-    /// When the pool does not have the replica.
+    /// Fails when the pool does not have the replica.
     pub fn remove_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|state, now| {
             let replica = state.membership.remove(addr)?;
@@ -176,10 +163,7 @@ impl Pool {
     }
 
     /// Drains a replica: it finishes its requests, gets no new ones, and stays a member until it is removed.
-    ///
-    /// # Errors
-    ///
-    /// When the pool does not have the replica.
+    /// Fails when the pool does not have the replica.
     pub fn drain_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|state, now| {
             let (replica, is_new) = state.membership.drain(addr)?;
@@ -206,7 +190,6 @@ impl Pool {
     }
 
     /// Explains where a request would go now, without a change of state.
-    #[must_use]
     pub fn explain(&self, request: &RouteRequest) -> Explanation {
         let state = self.state.lock();
         let now = self.clock().now();
@@ -214,7 +197,6 @@ impl Pool {
     }
 
     /// The router's view of each replica.
-    #[must_use]
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         let state = self.state.lock();
         state.router.replicas(self.clock().now()).collect()
@@ -222,7 +204,6 @@ impl Pool {
 
     /// Returns a replica without a completed probe, successful or not. The router's view does not tell: in a mode that
     /// needs no probes, an unprobed replica may be available.
-    #[must_use]
     pub fn unprobed(&self) -> Option<SocketAddr> {
         let state = self.state.lock();
         let mut unprobed = state.unprobed.iter();
@@ -230,7 +211,6 @@ impl Pool {
     }
 
     /// The router's counters and gauges.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         let state = self.state.lock();
         state.router.stats(self.clock().now())

@@ -7,9 +7,6 @@ use std::sync::Arc;
 
 use isotherm_router::PeerId;
 
-/// Limit of peers of one service.
-pub const PEERS_MAX: usize = 1_000;
-
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerEntry {
@@ -31,14 +28,13 @@ pub struct PeerTable {
 
 impl PeerTable {
     /// Builds the table of region `own` and its peers, each with its Envoy cluster. A peer in `before` keeps its id.
-    #[must_use]
     pub fn new<'a>(
         own: &str,
         peers: impl IntoIterator<Item = (&'a str, &'a str)>,
         before: Option<&Self>,
     ) -> Self {
         let mut next_id = before.map_or(0, |before| before.next_id);
-        let entries = peers.into_iter().take(PEERS_MAX).map(|(name, cluster)| {
+        let entries = peers.into_iter().map(|(name, cluster)| {
             let known = before.and_then(|before| before.named(name));
             let id = known.map_or_else(
                 || {
@@ -64,25 +60,21 @@ impl PeerTable {
     }
 
     /// Name of this region.
-    #[must_use]
     pub fn own(&self) -> &Arc<str> {
         &self.own
     }
 
     /// Peers in the order of the configuration.
-    #[must_use]
     pub fn peers(&self) -> &[PeerEntry] {
         &self.peers
     }
 
     /// Looks a peer up by its id.
-    #[must_use]
     pub fn get(&self, id: PeerId) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| peer.id == id)
     }
 
     /// Looks a peer up by its name.
-    #[must_use]
     pub fn named(&self, name: &str) -> Option<&PeerEntry> {
         self.peers.iter().find(|peer| *peer.name == *name)
     }

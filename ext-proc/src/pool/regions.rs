@@ -15,10 +15,7 @@ use crate::sans_io::Driver;
 
 impl Pool {
     /// Adds a replica of a lost region, until it is released.
-    ///
-    /// # Errors
-    ///
-    /// When the pool has the replica already, or is full.
+    /// Fails when the pool has the replica already, or is full.
     pub fn adopt_replica(
         &self,
         addr: SocketAddr,
@@ -28,10 +25,7 @@ impl Pool {
     }
 
     /// Returns a replica to the region that it was adopted from. Its requests in flight still end as usual.
-    ///
-    /// # Errors
-    ///
-    /// When the pool does not have the replica, or has not adopted it from that region.
+    /// Fails when the pool does not have the replica, or has not adopted it from that region.
     pub fn release_replica(
         &self,
         addr: SocketAddr,
@@ -45,7 +39,6 @@ impl Pool {
     }
 
     /// Returns the home region of each adopted replica.
-    #[must_use]
     pub fn adopted(&self) -> BTreeMap<ReplicaId, Arc<str>> {
         let Some(peers) = self.peer_table() else {
             return BTreeMap::new();
@@ -81,27 +74,23 @@ impl Pool {
     }
 
     /// The state of this pool, for the peers.
-    #[must_use]
     pub fn report(&self) -> PeerReport {
         let state = self.state.lock();
         state.router.report(self.clock().now())
     }
 
     /// The router's view of each peer.
-    #[must_use]
     pub fn peers(&self) -> Vec<PeerStatus> {
         let state = self.state.lock();
         state.router.peers(self.clock().now()).collect()
     }
 
     /// The regions that the pool knows, if there are others.
-    #[must_use]
     pub fn peer_table(&self) -> Option<Arc<PeerTable>> {
         self.state.lock().peer_table.clone()
     }
 
     /// Takes up to `max` placements that the siblings have to learn of, oldest first.
-    #[must_use]
     pub fn take_placements(&self, max: usize) -> Vec<SharedPlacement> {
         let mut guard = self.state.lock();
         let state = &mut *guard;

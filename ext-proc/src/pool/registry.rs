@@ -44,13 +44,11 @@ pub struct PoolTable {
 
 impl PoolTable {
     /// Pools in the order of the configuration.
-    #[must_use]
     pub fn pools(&self) -> &[Arc<Pool>] {
         &self.pools
     }
 
     /// Returns the pool that serves a model.
-    #[must_use]
     pub fn for_model(&self, model: &str) -> Option<&Arc<Pool>> {
         self.by_model
             .get(model)
@@ -58,13 +56,11 @@ impl PoolTable {
     }
 
     /// Returns the pool behind an Envoy cluster.
-    #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> Option<&Arc<Pool>> {
         self.by_cluster.get(cluster)
     }
 
     /// Returns the pool of requests without a model: the only pool, or the pool of any model.
-    #[must_use]
     pub fn default_pool(&self) -> Option<&Arc<Pool>> {
         match self.pools.as_slice() {
             [only] => Some(only),
@@ -73,13 +69,11 @@ impl PoolTable {
     }
 
     /// Whether responses carry a header that explains the decision.
-    #[must_use]
     pub fn has_decision_header(&self) -> bool {
         self.has_decision_header
     }
 
     /// The regions, if there are others.
-    #[must_use]
     pub fn peer_table(&self) -> Option<&Arc<PeerTable>> {
         self.peer_table.as_ref()
     }
@@ -88,7 +82,6 @@ impl PoolTable {
 impl PoolRegistry {
     /// Creates the pools of a configuration, without replicas. Must be called inside a tokio runtime: each pool has a
     /// timer task.
-    #[must_use]
     pub fn new(config: &Config, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let pool_registry = Self {
             table: watch::Sender::default(),
@@ -166,37 +159,31 @@ impl PoolRegistry {
     }
 
     /// The current table of pools.
-    #[must_use]
     pub fn table(&self) -> Arc<PoolTable> {
         Arc::clone(&self.table.borrow())
     }
 
     /// Follows the table of pools through reloads.
-    #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<PoolTable>> {
         self.table.subscribe()
     }
 
     /// Follows the counter of changes of the table and of any pool's members.
-    #[must_use]
     pub fn revision(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
     /// Pools in the order of the configuration.
-    #[must_use]
     pub fn pools(&self) -> Vec<Arc<Pool>> {
         self.table.borrow().pools.clone()
     }
 
     /// Returns the pool that serves a model.
-    #[must_use]
     pub fn pool_for(&self, model: &str) -> Option<Arc<Pool>> {
         self.table.borrow().for_model(model).cloned()
     }
 
     /// The clock that stamps all events.
-    #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }

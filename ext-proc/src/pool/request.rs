@@ -29,7 +29,6 @@ pub struct RouteRequest {
 
 /// Hashes the value of a session header into a session key. Every instance of the service computes the same key: their
 /// hash rings must agree.
-#[must_use]
 pub fn session_key(header_value: &[u8]) -> SessionKey {
     SessionKey(XxHash3_64::oneshot(header_value))
 }

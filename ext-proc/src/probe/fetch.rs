@@ -15,13 +15,10 @@ const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Error of a probe.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// The probe took too long.
-    #[error("no answer within {} ms", .0.as_millis())]
-    Timeout(Duration),
-    /// The replica cannot be reached, or the connection broke.
-    #[error("{0}")]
-    Connection(String),
+pub(crate) enum ProbeError {
+    /// The page cannot be fetched.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// The replica answered with an error.
     #[error("GET {path} was answered with status {status}")]
     Status {
@@ -30,9 +27,6 @@ pub enum ProbeError {
         /// The status.
         status: u16,
     },
-    /// The page is too large.
-    #[error("its metrics page has more than {PAGE_BYTES_MAX} bytes")]
-    TooLarge,
     /// The page does not contain the replica's load.
     #[error(transparent)]
     Page(#[from] PageError),
@@ -43,25 +37,14 @@ impl ProbeError {
     pub(crate) const REASONS: [&str; 5] = ["timeout", "connection", "status", "too_large", "page"];
 
     /// Returns a short name for metrics.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
+    pub(crate) const fn as_str(&self) -> &'static str {
         let [timeout, connection, status, too_large, page] = Self::REASONS;
         match self {
-            Self::Timeout(_) => timeout,
-            Self::Connection(_) => connection,
+            Self::Http(HttpError::Timeout(_)) => timeout,
+            Self::Http(HttpError::Connection(_)) => connection,
+            Self::Http(HttpError::TooLarge(_)) => too_large,
             Self::Status { .. } => status,
-            Self::TooLarge => too_large,
             Self::Page(_) => page,
-        }
-    }
-}
-
-impl From<HttpError> for ProbeError {
-    fn from(error: HttpError) -> Self {
-        match error {
-            HttpError::Timeout(timeout) => Self::Timeout(timeout),
-            HttpError::Connection(cause) => Self::Connection(cause),
-            HttpError::TooLarge(_) => Self::TooLarge,
         }
     }
 }
@@ -78,7 +61,7 @@ pub(super) async fn fetch(
         .header(USER_AGENT, "isotherm")
         .header(ACCEPT, "text/plain")
         .body(Bytes::new())
-        .map_err(|error| ProbeError::Connection(error.to_string()))?;
+        .map_err(|error| HttpError::Connection(error.to_string()))?;
     let response = http.fetch(request, timeout, PAGE_BYTES_MAX).await?;
     match response.status() {
         StatusCode::OK => Ok(response.into_body()),
@@ -94,6 +77,8 @@ pub(crate) async fn is_alive(http: &HttpClient, addr: SocketAddr, timeout: Durat
     let page = fetch(http, addr, "/metrics", timeout).await;
     !matches!(
         page,
-        Err(ProbeError::Timeout(_) | ProbeError::Connection(_))
+        Err(ProbeError::Http(
+            HttpError::Timeout(_) | HttpError::Connection(_)
+        ))
     )
 }

@@ -13,7 +13,7 @@ const RANKS_MAX: usize = 1_024;
 
 /// Error of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PageError {
+pub(crate) enum PageError {
     /// The page has the metrics of no known engine.
     #[error("no metrics of a known engine: are its metrics enabled? Set the pool's `engine`")]
     Unknown,
@@ -32,22 +32,14 @@ pub enum PageError {
 }
 
 /// Detects the engine of a metrics page.
-///
-/// # Errors
-///
-/// When the page has the metrics of no known engine.
-pub fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
+pub(super) fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
     samples(page)
         .find_map(|sample| Engine::of_metric(sample.name))
         .ok_or(PageError::Unknown)
 }
 
 /// Parses the load of a replica out of its metrics page.
-///
-/// # Errors
-///
-/// When the page does not say how many requests wait.
-pub fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
+pub(super) fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
     let table = engine.table();
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
     for sample in samples(page) {

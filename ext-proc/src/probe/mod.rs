@@ -26,15 +26,10 @@ use crate::metrics::ProbeMetrics;
 use crate::pool::{PoolRegistry, for_each_pool};
 use threads::ProbeThreads;
 
-pub use fetch::ProbeError;
-pub(crate) use fetch::is_alive;
-pub use load::{PageError, detect_engine, parse_load};
+pub(crate) use fetch::{ProbeError, is_alive};
 
 /// Probes every replica of every pool, across reloads, until the registry is dropped or the task is aborted.
-///
-/// # Errors
-///
-/// When no thread can be started.
+/// Fails when no thread can be started.
 pub fn spawn(pools: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let http = HttpClient::new();
     let threads = Arc::new(ProbeThreads::start()?);

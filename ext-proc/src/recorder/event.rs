@@ -75,7 +75,6 @@ pub enum EndReason {
 
 impl EndReason {
     /// Describes the reason to an operator.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Requests => "there are as many requests as asked for",

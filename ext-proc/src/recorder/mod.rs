@@ -100,10 +100,7 @@ pub struct Record {
 
 impl Recorder {
     /// Starts a recording of at most `requests_max` requests.
-    ///
-    /// # Errors
-    ///
-    /// When a recording is running.
+    /// Fails when a recording is running.
     pub fn start(
         self: &Arc<Self>,
         now: Time,
@@ -165,7 +162,6 @@ impl Recorder {
     }
 
     /// Whether a recording takes requests.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -193,25 +189,21 @@ impl RecordReader {
     }
 
     /// Whether the recording takes no more requests.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.is_reader_of(self.recorder.lock().as_ref())
     }
 
     /// Requests that were dropped because the reader was too slow.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
     /// Requests that were left out because the engine responded with an error.
-    #[must_use]
     pub fn failed(&self) -> u64 {
         self.counts.failed.load(Ordering::Relaxed)
     }
 
     /// Requests that have not ended.
-    #[must_use]
     pub fn open(&self) -> u64 {
         self.counts.open.load(Ordering::Relaxed)
     }
@@ -254,7 +246,6 @@ impl Drop for RecordingEntry {
 
 impl Record {
     /// Replaces hashes by the ids of this recording.
-    #[must_use]
     pub fn salted(&self, salt: &Salt, region: Option<&str>) -> RecordedRequest {
         let blocks = self.fingerprint.blocks().iter();
         RecordedRequest {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use anyhow::anyhow;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
@@ -17,30 +18,24 @@ const SESSION: u8 = 2;
 /// The key of one recording.
 pub struct Salt(hmac::Key);
 
-/// Error: the system has no random numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system gives no random numbers, and without a secret key nothing is recorded")]
-pub struct NoRandomness;
-
 impl Salt {
     /// Creates a random key.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no random numbers.
-    pub fn random() -> Result<Self, NoRandomness> {
+    /// Fails when the system has no random numbers.
+    pub fn random() -> anyhow::Result<Self> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        key.map(Self).map_err(|_| NoRandomness)
+        key.map(Self).map_err(|_| {
+            anyhow!(
+                "the system gives no random numbers, and without a secret key nothing is recorded"
+            )
+        })
     }
 
     /// Returns the id of a prefix, from its block hash.
-    #[must_use]
     pub fn prefix(&self, hash: u64) -> u64 {
         self.id(PREFIX, hash)
     }
 
     /// Returns the id of a session, from its key.
-    #[must_use]
     pub fn session(&self, key: u64) -> u64 {
         self.id(SESSION, key)
     }

@@ -53,7 +53,6 @@ impl Totals {
     }
 
     /// Mean bytes per prompt token.
-    #[must_use]
     pub fn token_bytes(&self) -> f64 {
         if self.prompt_tokens == 0 || self.prompt_bytes == 0 {
             return TOKEN_BYTES;
@@ -62,7 +61,6 @@ impl Totals {
     }
 
     /// Estimate of an unknown output length in tokens.
-    #[must_use]
     pub fn output_tokens(&self) -> u32 {
         match self.output_tokens.checked_div(self.outputs) {
             Some(mean) => u32::try_from(mean).unwrap_or(u32::MAX).max(1),
@@ -89,7 +87,6 @@ struct SessionTurn {
 
 impl TraceBuilder {
     /// Creates a builder for requests with these totals.
-    #[must_use]
     pub fn new(totals: Totals) -> Self {
         Self {
             totals,

@@ -22,7 +22,6 @@ pub struct UnknownRegion(pub String);
 
 impl RegionsHandle {
     /// Returns the status of the regions.
-    #[must_use]
     pub fn status(&self) -> RegionsStatus {
         let core = self.0.lock();
         let now = self.0.clock().now();
@@ -57,10 +56,7 @@ impl RegionsHandle {
 
     /// Records the operator's declaration that no part of a region runs, so that its replicas may be adopted without proof. With
     /// `lost: false`, revokes the declaration.
-    ///
-    /// # Errors
-    ///
-    /// When the region is not a peer.
+    /// Fails when the region is not a peer.
     pub fn declare_lost(&self, region: &str, lost: bool) -> Result<(), UnknownRegion> {
         let table = self.0.pool_registry().table();
         let peer = table.peer_table().and_then(|known| known.named(region));

@@ -82,10 +82,7 @@ pub struct RegionsRuntime {
 
 impl RegionsServer {
     /// Opens the socket and reads certificates and state file. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be bound, or other regions would not accept the certificates.
+    /// Fails when the address cannot be bound, or other regions would not accept the certificates.
     pub async fn bind(
         config: &RegionConfig,
         drain_max: Duration,
@@ -138,26 +135,18 @@ impl RegionsServer {
     }
 
     /// Returns the bound address.
-    ///
-    /// # Errors
-    ///
-    /// When the system does not report it.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
     /// Returns a handle for the admin interface and the metrics.
-    #[must_use]
     pub fn handle(&self) -> RegionsHandle {
         RegionsHandle(Arc::clone(&self.driver))
     }
 
     /// Dials peers and siblings, and accepts their links. `config` follows the whole configuration through reloads; `envoys`
     /// counts the Envoys that are connected to this service.
-    ///
-    /// # Errors
-    ///
-    /// Without TLS, when other machines can reach the socket.
+    /// Fails without TLS when other machines can reach the socket.
     pub fn start(
         self,
         mut config: watch::Receiver<Arc<Config>>,

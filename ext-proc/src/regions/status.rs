@@ -112,7 +112,6 @@ pub enum LinkState {
 
 impl LinkState {
     /// Returns the name for metrics and tables.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Dialling => "dialling",
@@ -123,7 +122,6 @@ impl LinkState {
     }
 
     /// Returns the reason why the link is down.
-    #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Dialling | Self::Up => None,

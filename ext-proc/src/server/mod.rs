@@ -39,10 +39,7 @@ use workers::Workers;
 const ADMIN_STOP_MAX: Duration = Duration::from_secs(1);
 
 /// Runs the service of a configuration until a signal stops the process. With a `file`, it follows that file.
-///
-/// # Errors
-///
-/// When an address cannot be listened on, or a listener fails.
+/// Fails when an address cannot be listened on, or a listener fails.
 pub async fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     let stop = shutdown::signal()?;
     Server::bind(config, file).await?.run(stop).await
@@ -64,10 +61,7 @@ pub struct Server {
 
 impl Server {
     /// Opens the sockets. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// When an address cannot be listened on.
+    /// Fails when an address cannot be listened on.
     pub async fn bind(config: Config, file: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut registry = Registry::with_prefix(PREFIX);
         let metrics = Arc::new(Metrics::register(&mut registry));
@@ -108,40 +102,27 @@ impl Server {
     }
 
     /// The addresses for Envoy, with the ports that the system chose.
-    ///
-    /// # Errors
-    ///
-    /// When the system does not know an address.
     pub fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
         self.sockets.iter().map(Socket::address).collect()
     }
 
     /// The address of the admin interface.
-    ///
-    /// # Errors
-    ///
-    /// When the system does not know the address.
     pub fn admin_address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
     /// This service among the regions, if there are others.
-    #[must_use]
     pub fn region(&self) -> Option<&RegionsServer> {
         self.region.as_ref()
     }
 
     /// The pools.
-    #[must_use]
     pub fn pool_registry(&self) -> &Arc<PoolRegistry> {
         &self.pool_registry
     }
 
     /// Serves until `stop` resolves and all requests have ended.
-    ///
-    /// # Errors
-    ///
-    /// When a listener fails.
+    /// Fails when a listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let mut tasks = self.start().await?;
         tokio::select! {

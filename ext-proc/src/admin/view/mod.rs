@@ -7,18 +7,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
+pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 
 /// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorBody {
-    /// The error.
+pub(crate) struct ErrorBody {
     pub error: ErrorView,
 }
 
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorView {
+pub(crate) struct ErrorView {
     /// Code for programs, such as `unknown_pool`.
     pub code: String,
     /// Message for operators: what is wrong and what to do.
@@ -27,17 +26,14 @@ pub struct ErrorView {
 
 /// `GET /readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadyResponse {
-    /// Whether the service can route.
+pub(crate) struct ReadyResponse {
     pub ready: bool,
-    /// Reason why not.
     pub reason: Option<String>,
 }
 
 /// `POST /api/reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReloadResponse {
-    /// Whether the configuration has changed.
+pub(crate) struct ReloadResponse {
     pub changed: bool,
     /// Changed options that only a restart applies.
     pub restart_needed_for: Vec<String>,
@@ -46,20 +42,18 @@ pub struct ReloadResponse {
 /// `POST /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewReplica {
+pub(crate) struct NewReplica {
     /// Model of the pool; may be absent if there is one pool.
     pub pool: Option<String>,
-    /// Address, as `ip:port`.
     pub address: String,
 }
 
 /// `POST /api/recording`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewRecording {
+pub(crate) struct NewRecording {
     /// Model of the pool; may be absent if there is one pool.
     pub pool: Option<String>,
-    /// Most requests of the recording.
     pub requests: u64,
     /// Longest duration of the recording, in seconds.
     pub seconds: u64,
@@ -67,49 +61,32 @@ pub struct NewRecording {
 
 /// An entry of `GET /api/pools`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PoolView {
-    /// Model of the pool.
+pub(crate) struct PoolView {
     pub pool: String,
-    /// Other names of the model.
     pub aliases: Vec<String>,
-    /// Envoy cluster.
     pub cluster: String,
-    /// Policy that selects replicas.
     pub policy: String,
     /// Pushing mode: when a replica may get one more request.
     pub push: String,
-    /// All replicas.
     pub replicas: usize,
-    /// Replicas that accept another request now.
     pub available_replicas: usize,
-    /// Requests in the queue.
     pub queue_length: usize,
-    /// Time that the oldest queued request has waited.
     pub oldest_wait_ms: u64,
-    /// Requests dispatched and not finished.
     pub in_flight: usize,
-    /// Distinct prefixes in the prefix index.
     pub index_nodes: usize,
-    /// Memory of the prefix index.
     pub index_bytes: usize,
-    /// Counters since the start.
     pub counters: CountersView,
 }
 
 /// Counters of a pool since the start of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountersView {
+pub(crate) struct CountersView {
     /// Requests that need a replica.
     pub arrived: u64,
-    /// Requests that waited in the queue.
     pub queued: u64,
-    /// Requests dispatched, by reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Requests rejected, by reason.
     pub rejects: BTreeMap<String, u64>,
-    /// Successful responses.
     pub finished_ok: u64,
-    /// Failed responses.
     pub finished_failed: u64,
     /// Prompt tokens of requests whose engine reports its cache hits.
     pub measured_prompt_tokens: u64,
@@ -121,14 +98,11 @@ pub struct CountersView {
 
 /// An entry of `GET /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReplicaView {
-    /// Model of its pool.
+pub(crate) struct ReplicaView {
     pub pool: String,
-    /// Address, as `ip:port`.
     pub address: String,
     /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
-    /// Whether the replica drains.
     pub draining: bool,
     /// Home region of an adopted replica.
     #[serde(default)]
@@ -143,19 +117,15 @@ pub struct ReplicaView {
     pub headroom: Option<u32>,
     /// Share of the KV cache in use, from 0 to 1.
     pub kv_usage: Option<f32>,
-    /// Capacity of the KV cache.
     pub kv_capacity_tokens: Option<u64>,
-    /// Age of the last successful probe.
     pub probe_age_ms: Option<u64>,
 }
 
 /// `POST /api/explain`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ExplainRequest {
-    /// Path of the request, such as `/v1/chat/completions`.
+pub(crate) struct ExplainRequest {
     pub path: String,
-    /// Headers of the request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// Body of the request: text, or a JSON value. A value keeps its spelling: the order of members and the form of
@@ -169,14 +139,11 @@ pub struct ExplainRequest {
 
 /// Response to `POST /api/explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExplainResponse {
-    /// Properties of the request.
+pub(crate) struct ExplainResponse {
     pub request: RequestView,
     /// Decision that the service would make now.
     pub outcome: OutcomeView,
-    /// Model of the request's pool.
     pub pool: Option<String>,
-    /// Policy of the pool.
     pub policy: Option<String>,
     /// Replicas that may serve the request, best score first.
     pub candidates: Vec<CandidateView>,
@@ -187,18 +154,13 @@ pub struct ExplainResponse {
 
 /// Properties of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestView {
-    /// Model.
+pub(crate) struct RequestView {
     pub model: Option<String>,
     /// Session key, as headers carry it.
     pub session: Option<String>,
-    /// Workload tier.
     pub tier: Option<String>,
-    /// Length of the rendered prompt.
     pub prompt_bytes: u32,
-    /// Estimated length of the prompt.
     pub prompt_tokens: u32,
-    /// Block hashes of the fingerprint.
     pub blocks: usize,
     /// Reason why the filter could not read the whole prompt.
     pub problem: Option<String>,
@@ -207,33 +169,19 @@ pub struct RequestView {
 /// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
-pub enum OutcomeView {
+pub(crate) enum OutcomeView {
     /// The service would dispatch the request to a replica at once.
-    Dispatch {
-        /// The replica.
-        replica: String,
-        /// The reason for the selection.
-        reason: String,
-    },
+    Dispatch { replica: String, reason: String },
     /// The service would forward the request to another region at once.
-    Forward {
-        /// The region.
-        region: String,
-        /// The reason for the selection.
-        reason: String,
-    },
+    Forward { region: String, reason: String },
     /// The request would wait in the queue.
     Wait {
         /// The replica that the policy prefers over an available one, if any.
         replica: Option<String>,
-        /// Requests ahead in the queue.
         ahead: usize,
     },
     /// The service would reject the request.
-    Reject {
-        /// The reason.
-        reason: String,
-    },
+    Reject { reason: String },
     /// No pool decides: the service answers the request itself, or passes it on.
     NoPool {
         /// Description of what the service would do.
@@ -243,8 +191,7 @@ pub enum OutcomeView {
 
 /// A replica as a candidate for a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CandidateView {
-    /// Address, as `ip:port`.
+pub(crate) struct CandidateView {
     pub replica: String,
     /// Score of the policy; higher is better.
     pub score: f64,
@@ -262,8 +209,7 @@ pub struct CandidateView {
 
 /// Another region as a candidate for a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RegionCandidateView {
-    /// Name of the region.
+pub(crate) struct RegionCandidateView {
     pub region: String,
     /// Prompt bytes that were sent to the region before.
     pub matched_bytes: u32,

@@ -6,33 +6,27 @@ use crate::regions::{PeerState, SiblingState};
 
 /// `GET /api/regions`: the regions, as this service sees them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RegionsView {
+pub(crate) struct RegionsView {
     /// This region's name; absent if the configuration has no section `region`.
     pub name: Option<String>,
-    /// Whether an Envoy of this region is connected.
     pub has_gateway: bool,
     /// Regions that may adopt this region's replicas, first choice first.
     pub successors: Vec<String>,
     /// Pools of this region, as this service sees them. Peers receive the queues of all services of the region together.
     pub pools: Vec<RegionPoolView>,
-    /// Other regions.
     pub peers: Vec<PeerView>,
-    /// Other services of this region.
     pub siblings: Vec<SiblingState>,
 }
 
 /// The load of a region's pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RegionPoolView {
-    /// Model of the pool.
+pub(crate) struct RegionPoolView {
     pub pool: String,
     /// Replicas that accept another request now.
     pub available: u32,
-    /// All replicas.
     pub replicas: u32,
     /// Requests that the replicas could start at once; absent if unlimited.
     pub free_capacity: Option<u32>,
-    /// Requests in the queue.
     pub queue: u32,
     /// Requests per second that the pool finishes when it is full; zero if unknown.
     pub drain_per_s: f32,
@@ -40,8 +34,7 @@ pub struct RegionPoolView {
 
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PeerView {
-    /// Status of the region.
+pub(crate) struct PeerView {
     #[serde(flatten)]
     pub region: PeerState,
     /// Pools of models that this region has as well.
@@ -50,8 +43,7 @@ pub struct PeerView {
 
 /// Another region's pool of a model, as this service sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PeerPoolView {
-    /// Model of the pool.
+pub(crate) struct PeerPoolView {
     pub pool: String,
     /// Whether the service forwards requests there: `available`, or the reason why not.
     pub availability: String,

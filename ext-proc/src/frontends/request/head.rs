@@ -23,8 +23,6 @@ pub(crate) struct RequestHead {
     pub(crate) path: String,
     /// Model that the request names.
     pub(crate) model: Option<String>,
-    /// Envoy cluster that the filter chose.
-    pub(crate) cluster: Option<String>,
     /// Trusted headers about regions.
     pub(crate) origin: Origin,
     /// Whether the filter got a decision on its decision stream already.
@@ -44,7 +42,7 @@ impl RequestHead {
     ) -> Self {
         let mut head = Self::default();
         for (name, value) in headers {
-            head.headers.note(name, value);
+            head.headers.note(name);
             if head.take(name, value, listener).is_none() {
                 metrics.count_bad_header(known_name(name));
             }
@@ -72,7 +70,7 @@ impl RequestHead {
             ":method" => self.method = text(value)?,
             ":path" => self.path = text(value)?,
             names::MODEL => self.model = Some(percent_decoded(value)?),
-            names::CLUSTER => self.cluster = Some(text(value)?),
+            names::CLUSTER => self.headers.cluster = Some(text(value)?),
             names::SESSION => self.request.session = Some(session_key(value)),
             names::TIER => self.request.tier = tier(value)?,
             names::TOKENS => {

@@ -30,15 +30,13 @@ impl RemovedHeaders {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHeaders {
     to_remove: RemovedHeaders,
-    cluster: Option<String>,
+    /// Envoy cluster that the filter chose.
+    pub(crate) cluster: Option<String>,
 }
 
 impl RequestHeaders {
-    /// Notes a header of the request.
-    pub(crate) fn note(&mut self, name: &str, value: &[u8]) {
-        if name == names::CLUSTER {
-            self.cluster = str::from_utf8(value).ok().map(str::to_owned);
-        }
+    /// Notes that the request has a header.
+    pub(crate) fn note(&mut self, name: &str) {
         for (known, is_present) in NOT_FOR_REPLICAS.iter().zip(&mut self.to_remove.0) {
             *is_present |= name == *known;
         }

@@ -72,7 +72,11 @@ impl RouteTarget {
                 None => Self::UnknownModel(model.clone()),
             };
         }
-        let by_cluster = head.cluster.as_deref().and_then(|c| table.for_cluster(c));
+        let by_cluster = head
+            .headers
+            .cluster
+            .as_deref()
+            .and_then(|c| table.for_cluster(c));
         match by_cluster.or_else(|| table.default_pool()) {
             Some(pool) if is_bodiless(&head.method) => Self::PassThrough(Some(pool.cluster())),
             Some(pool) => Self::in_pool(pool),
@@ -128,13 +132,13 @@ pools:
         let metrics = Metrics::register(&mut Registry::default());
         let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let head = RequestHead {
+        let mut head = RequestHead {
             method: method.into(),
             path: path.into(),
             model: some(model),
-            cluster: some(cluster),
             ..RequestHead::default()
         };
+        head.headers.cluster = some(cluster);
         match RouteTarget::of(&head, &pool_registry.table()) {
             RouteTarget::Pool(pool) => format!("route {}", pool.name()),
             RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),

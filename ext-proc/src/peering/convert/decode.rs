@@ -34,10 +34,7 @@ pub(in crate::peering) enum DecodeError {
 }
 
 /// The program's message; `None` for a kind that this version does not know, and for a Hello after the first message.
-///
-/// # Errors
-///
-/// When the message is not valid.
+/// Fails when the message is not valid.
 pub(in crate::peering) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError> {
     let session = Session(envelope.session);
     Ok(Some(match envelope.payload {

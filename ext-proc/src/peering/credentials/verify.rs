@@ -14,10 +14,7 @@ use tokio_rustls::rustls::{
 use crate::peering::allowed_regions::{AllowedRegions, region_dns_name};
 
 /// The one allowed region that a certificate is valid for.
-///
-/// # Errors
-///
-/// When the certificate is valid for none or for several: a wildcard (`*.isotherm`) does not identify the caller.
+/// Fails when the certificate is valid for none or for several: a wildcard (`*.isotherm`) does not identify the caller.
 pub(in crate::peering) fn region_of(
     certificate: &CertificateDer<'_>,
     allowed: &AllowedRegions,

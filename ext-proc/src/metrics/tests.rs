@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_regions::{RegionState, RegionsCounters};
-use isotherm_router::{
-    Availability, Counters, Load, PeerAvailability, PeerId, PeerReport, PeerStatus, Reason,
-    RejectReason, ReplicaId, ReplicaStatus, Stats, Time,
-};
+use isotherm_router::{Load, PeerReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
-use super::pools::{self, PoolSnapshot};
-use super::{Metrics, PREFIX, ProbeMetrics, RequestResult, regions};
+use super::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RequestResult, regions};
+use crate::clock::Clock;
+use crate::config;
 use crate::generated::assert_generated;
+use crate::pool::{PoolRegistry, RouteRequest};
 use crate::regions::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
 };
@@ -32,15 +31,15 @@ This page is generated from the service's metrics registry: `UPDATE_DOCS=1 cargo
 | --- | --- | --- | --- | --- |
 ";
 
-#[test]
-fn the_metrics_reference_is_generated_from_the_registry() {
+#[tokio::test]
+async fn the_metrics_reference_is_generated_from_the_registry() {
     let mut registry = Registry::with_prefix(PREFIX);
-    let metrics = Metrics::register(&mut registry);
+    let metrics = Arc::new(Metrics::register(&mut registry));
     metrics.count_request(RequestResult::Routed);
     metrics.count_bad_header("x-isotherm-tokens");
-    drop(metrics.pool("llama"));
-    registry.register_collector(Box::new(Sample::Pool));
-    registry.register_collector(Box::new(Sample::Region));
+    let pools = pools(Arc::clone(&metrics));
+    registry.register_collector(Box::new(PoolCollector::new(pools)));
+    registry.register_collector(Box::new(SampleRegion));
     let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from("llama"));
     probes.observe(Duration::ZERO, None);
     let mut page = String::new();
@@ -83,73 +82,42 @@ fn rows(page: &str) -> String {
     rows
 }
 
-/// Collects a pool with a replica and a peer, or a region with a peer and a sibling.
-#[derive(Debug)]
-enum Sample {
-    Pool,
-    Region,
-}
-
-impl Collector for Sample {
-    fn encode(&self, encoder: DescriptorEncoder) -> std::fmt::Result {
-        match self {
-            Self::Pool => pools::encode(encoder, &[pool()]),
-            Self::Region => regions::encode(encoder, Some(&region())),
-        }
-    }
-}
-
-fn pool() -> PoolSnapshot {
+/// A pool with a replica, a peer, a dispatched request and a rejected one.
+fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
+    let config = config::parse(
+        "{ pools: [{ model: llama }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
+         peers: [{ name: eu, address: 'localhost:9004' }] } }",
+    );
+    let pools = PoolRegistry::new(&config.unwrap(), metrics, Clock::start());
+    let pool = pools.pool_for("llama").unwrap();
+    let replica = pool.add_replica(([10, 0, 0, 1], 8000).into()).unwrap();
     let load = Load {
         pending: 0,
         running: Some(1),
         kv_usage: Some(0.5),
         kv_capacity_tokens: None,
     };
-    let report = PeerReport {
-        available: 1,
-        replicas: 1,
-        free_capacity: 1,
-        queue: 0,
-        drain_per_s: 1.0,
-    };
-    PoolSnapshot {
-        pool: "llama".into(),
-        stats: Stats {
-            counters: Counters {
-                decisions: [(Reason::Prefix, 1)].into(),
-                rejects: [(RejectReason::QueueFull, 1)].into(),
-                ..Counters::default()
-            },
-            ..Stats::default()
-        },
-        replicas: vec![ReplicaStatus {
-            id: ReplicaId(0),
-            name: "10.0.0.1:8000".into(),
-            outstanding: 1,
-            load: Some(load),
-            probed: Some(Time::ZERO),
-            headroom: None,
-            capacity: None,
-            prefix_bytes: 0,
-            availability: Availability::Available,
-            draining: false,
-        }],
-        peers: vec![PeerStatus {
-            id: PeerId(0),
-            name: "eu".into(),
-            availability: PeerAvailability::Available,
-            report: Some(report),
-            as_of: None,
-            round_trip: None,
-            forwarded_since: 0,
-            outstanding: 0,
-            prefix_bytes: 0,
-            forwarded: 0,
-            returned: 0,
-        }],
-        adopted: Vec::new(),
-        now: Time::ZERO,
+    let now = pool.clock().now();
+    pool.probed(replica, load, now);
+    let peer = pool.peer_table().unwrap().named("eu").unwrap().id;
+    pool.peer_reported(peer, PeerReport::default(), now, Duration::ZERO);
+    for subset in [None, Some(Vec::new())] {
+        let request = RouteRequest {
+            subset,
+            ..RouteRequest::default()
+        };
+        drop(pool.submit(&request));
+    }
+    Arc::new(pools)
+}
+
+/// Collects a region with a peer and a sibling.
+#[derive(Debug)]
+struct SampleRegion;
+
+impl Collector for SampleRegion {
+    fn encode(&self, encoder: DescriptorEncoder) -> std::fmt::Result {
+        regions::encode(encoder, Some(&region()))
     }
 }
 
