@@ -1,13 +1,11 @@
 //! The assumption on which DualMap's advantage rests.
 //!
-//! The paper's order is: DualMap above Preble, Min TTFT and Least Loaded at high rates of conversations. Here each
-//! assumption behind it is varied by itself, and the same policies are swept over the rate again:
+//! The paper ranks DualMap above Preble, Min TTFT and Least Loaded at high rates of conversations. The experiment varies each
+//! assumption behind that order by itself and sweeps the same policies over the rate again:
 //!
-//! - who holds back what an engine cannot start: the router (selective pushing), or no component (everything is pushed at once, and
-//!   waits where it can no longer be moved or reordered);
-//! - what the router sees of the engines' load: every 100 ms, every second, never;
-//! - the memory that answers take while they are written: none (answers of one token, as on a prefill instance of a
-//!   disaggregated system), or a third of the blocks, or four times as many, which also makes the cache smaller or larger.
+//! - the push mode: the router holds back what an engine cannot start, or pushes everything at once;
+//! - the router's view of the load: every 100 ms, every second, never;
+//! - memory: none for answers (one token, as on a prefill instance), or a third of the blocks, or four times as many.
 //!
 //! Every policy runs under the same rule in each panel, unlike `dualmap-3`, where the baselines push at once as in the paper.
 
@@ -15,19 +13,19 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use isotherm_report::number::{percent, short, times};
+use isotherm_report::{Conclusion, Section, Table};
 use isotherm_router::{PolicyName, Push};
+use isotherm_simulator::{Arrangement, Setup};
 
-use crate::charts::{Axes, Charts};
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::charts::{Charts, GOODPUT_SHARE};
+use crate::context::{Context, WorkloadSource, config, grid};
 use crate::document::Document;
 use crate::dualmap::{
-    CONVERSATION, DUAL_MAP, GOODPUT_SHARE, LEAST_LOADED, MIN_TTFT, PREBLE, REPLICAS, best_goodput,
-    goodput, goodput_shown, policy, setup, source,
+    CONVERSATION, DUAL_MAP, LEAST_LOADED, MIN_TTFT, PREBLE, REPLICAS, Sweep, policy, setup, source,
 };
-use crate::figures::{Figure, attainment, hits};
+use crate::figures::{ATTAINMENT, HITS};
 use crate::rows::Rows;
-use isotherm_report::{Conclusion, Section, Table};
-use isotherm_simulator::{Arrangement, Setup};
+use crate::workloads::described;
 
 const PREFIX_TREE: &str = "prefix_tree";
 const SYSTEMS: [&str; 5] = [DUAL_MAP, PREBLE, MIN_TTFT, LEAST_LOADED, PREFIX_TREE];
@@ -50,14 +48,7 @@ struct Assumption {
     probe_interval: Option<Duration>,
     /// Blocks of KV memory, over those of the engine.
     memory: (u32, u32),
-    answers: Answers,
-}
-
-/// Length of the answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answers {
-    AsRecorded,
-    OneToken,
+    has_answers: bool,
 }
 
 const AS_MEASURED: Assumption = Assumption {
@@ -67,7 +58,7 @@ const AS_MEASURED: Assumption = Assumption {
     push: Push::Pending,
     probe_interval: None,
     memory: (1, 1),
-    answers: Answers::AsRecorded,
+    has_answers: true,
 };
 
 const ASSUMPTIONS: [Assumption; 7] = [
@@ -95,7 +86,7 @@ const ASSUMPTIONS: [Assumption; 7] = [
         name: "no answers",
         what: "answers of one token: no memory and no time goes into decoding",
         rates: &[8.0, 10.0, 11.0, 12.0, 13.0],
-        answers: Answers::OneToken,
+        has_answers: false,
         ..AS_MEASURED
     },
     Assumption {
@@ -115,22 +106,26 @@ const ASSUMPTIONS: [Assumption; 7] = [
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
-    let mut cases = Vec::new();
-    for assumption in &ASSUMPTIONS {
-        for rate in context.points(assumption.rates) {
-            for system in SYSTEMS {
-                cases.push(case(context, assumption, system, rate));
-            }
-        }
-    }
-    let rows = context.run(SEEDS, &cases);
+    let cases = ASSUMPTIONS.each_ref().map(|assumption| {
+        let rates = context.points(assumption.rates);
+        let parts = |rate, system: &str| {
+            let source = source(context, CONVERSATION, rate);
+            let source = if assumption.has_answers {
+                source
+            } else {
+                without_answers(source)
+            };
+            (assumption.setup(system), source)
+        };
+        grid(assumption.name, &rates, &SYSTEMS, parts)
+    });
+    let rows = context.run(SEEDS, &cases.concat());
     Document {
-        title: "DualMap: which assumption makes the difference".into(),
         about: vec![format!(
             "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations. One assumption is varied in each panel, for all policies alike. Goodput: the \
                  highest rate with {} of the requests within 5 s. {}",
             percent(GOODPUT_SHARE),
-            crate::workloads::described(context.effort())
+            described(&context.effort)
         )],
         conclusions: conclusions(&rows),
         sections: sections(&rows),
@@ -139,98 +134,98 @@ pub(crate) fn run(context: &Context) -> Document {
     }
 }
 
-fn case(context: &Context, assumption: &Assumption, system: &str, rate: f64) -> Case {
-    let policy = match system {
-        PREFIX_TREE => PolicyName::PrefixTree,
-        _ => policy(system),
-    };
-    let mut config = config(policy, assumption.push);
-    if assumption.probe_interval == Some(NEVER) {
-        config.probe_stale_after = NEVER;
+impl Assumption {
+    fn setup(&self, system: &str) -> Setup {
+        let policy = match system {
+            PREFIX_TREE => PolicyName::PrefixTree,
+            _ => policy(system),
+        };
+        let mut config = config(policy, self.push);
+        if self.probe_interval == Some(NEVER) {
+            config.probe_stale_after = NEVER;
+        }
+        let mut setup = setup(REPLICAS, Arrangement::Router(config));
+        setup.probe_interval = self.probe_interval.unwrap_or(setup.probe_interval);
+        let (times, over) = self.memory;
+        for replica in setup
+            .regions
+            .iter_mut()
+            .flat_map(|region| &mut region.replicas)
+        {
+            replica.config.blocks = replica.config.blocks.saturating_mul(times) / over;
+        }
+        setup
     }
-    let mut setup: Setup = setup(REPLICAS, Arrangement::Router(config));
-    if let Some(interval) = assumption.probe_interval {
-        setup.probe_interval = interval;
+
+    fn sweep<'a>(&'a self, rows: &'a Rows) -> Sweep<'a> {
+        Sweep {
+            rows,
+            group: self.name,
+        }
     }
-    let (times, over) = assumption.memory;
-    for replica in setup
-        .regions
-        .iter_mut()
-        .flat_map(|region| &mut region.replicas)
-    {
-        replica.config.blocks = replica.config.blocks.saturating_mul(times) / over.max(1);
-    }
-    let source = with_answers(source(context, CONVERSATION, rate), assumption.answers);
-    Case::new(assumption.name, system, rate, setup, &source)
 }
 
-/// The workload with answers of this length.
-fn with_answers(source: WorkloadSource, answers: Answers) -> WorkloadSource {
+/// The workload with answers of one token.
+fn without_answers(source: WorkloadSource) -> WorkloadSource {
     Arc::new(move |seed| {
         let mut workload = source(seed);
-        if answers == Answers::OneToken {
-            let sessions = workload.sessions.iter_mut();
-            for step in sessions.flat_map(|session| &mut session.steps) {
-                step.output_tokens = 1;
-            }
+        for step in workload
+            .sessions
+            .iter_mut()
+            .flat_map(|session| &mut session.steps)
+        {
+            step.output_tokens = 1;
         }
         workload
     })
 }
 
 fn conclusions(rows: &Rows) -> Vec<Conclusion> {
-    let mut conclusions = Vec::new();
-    for assumption in &ASSUMPTIONS {
-        let ours = goodput(rows, assumption.name, DUAL_MAP);
-        let (best, theirs) = best_goodput(rows, assumption.name, &BELOW);
-        conclusions.push(Conclusion::claim(
+    let order = |assumption: &Assumption| {
+        let sweep = assumption.sweep(rows);
+        let ours = sweep.goodput(DUAL_MAP);
+        let (best, theirs) = sweep.best_goodput(&BELOW);
+        Conclusion::claim(
             format!(
                 "{}: the paper's order holds: DualMap's goodput is {} requests/s, that of the best of {}, {best}, is {} ({}).",
                 assumption.name,
-                goodput_shown(rows, assumption.name, DUAL_MAP),
+                sweep.goodput_shown(DUAL_MAP),
                 BELOW.join(", "),
-                goodput_shown(rows, assumption.name, best),
+                sweep.goodput_shown(best),
                 times(ours / theirs)
             ),
             theirs > 0.0 && ours >= theirs * (1.0 + TIE),
-        ));
-    }
-    for assumption in &ASSUMPTIONS {
-        conclusions.push(Conclusion::note(cache_hits(rows, assumption)));
-    }
-    conclusions
+        )
+    };
+    let hits = |assumption: &Assumption| Conclusion::note(cache_hits(assumption.sweep(rows)));
+    let hits = ASSUMPTIONS.iter().map(hits);
+    ASSUMPTIONS.iter().map(order).chain(hits).collect()
 }
 
-/// Why, in a sentence: what each finds in caches where the fleet is full.
-fn cache_hits(rows: &Rows, assumption: &Assumption) -> String {
-    let xs = rows.xs(assumption.name);
-    let goodput = best_goodput(rows, assumption.name, &BELOW).1;
-    let (rate, place) = match xs.iter().copied().find(|x| *x > goodput) {
-        Some(rate) => (rate, "where the best of the others is past its goodput"),
+/// The cache hits of each system where the fleet is full, which explain the order.
+fn cache_hits(sweep: Sweep<'_>) -> String {
+    let (_, goodput) = sweep.best_goodput(&BELOW);
+    let rates = sweep.rates();
+    let (rate, place) = match rates.iter().find(|rate| **rate > goodput) {
+        Some(rate) => (*rate, "where the best of the others is past its goodput"),
         None => (
-            xs.last().copied().unwrap_or(0.0),
+            rates.last().copied().unwrap_or(0.0),
             "the highest rate, at which the best of the others is not past its goodput",
         ),
     };
-    let of = |system: &str| {
-        let share = rows.mean(assumption.name, system, rate, hits);
-        format!("{system} {}", percent(share))
-    };
     format!(
         "{}, at {} requests/s, {place}, prompt tokens found in caches: {}.",
-        assumption.name,
+        sweep.group,
         short(rate),
-        SYSTEMS.map(of).join(", ")
+        sweep.at(rate).list(&SYSTEMS, HITS)
     )
 }
 
 fn sections(rows: &Rows) -> Vec<Section> {
     let columns = core::iter::once("assumption").chain(SYSTEMS);
-    let table = Table::new(columns).with_rows(ASSUMPTIONS.iter().map(|one| {
-        let goodput = |system: &&str| goodput_shown(rows, one.name, system);
-        core::iter::once(one.name.to_owned())
-            .chain(SYSTEMS.iter().map(goodput))
-            .collect::<Vec<_>>()
+    let table = Table::new(columns).with_rows(ASSUMPTIONS.iter().map(|assumption| {
+        let goodput = |system| assumption.sweep(rows).goodput_shown(system);
+        core::iter::once(assumption.name.to_owned()).chain(SYSTEMS.map(goodput))
     }));
     let overview = Section::detail("Goodput under each assumption, requests/s")
         .text("Compare along a line; rates of different lines are those of different engines.")
@@ -239,25 +234,10 @@ fn sections(rows: &Rows) -> Vec<Section> {
         rows,
         systems: &SYSTEMS,
     };
-    let section = |one: &Assumption| {
-        let chart = |title, y, figure| {
-            let axes = Axes {
-                x: "requests/s",
-                y,
-                ..Axes::default()
-            };
-            charts.lines((title, ""), one.name, axes, figure)
-        };
-        Section::detail(one.name)
-            .text(format!("{}.", one.what))
-            .charts(vec![
-                chart(
-                    "Effective request capacity",
-                    "share within 5 s",
-                    attainment as Figure,
-                ),
-                chart("Cache hits", "share", hits),
-            ])
+    let section = |assumption: &Assumption| {
+        Section::detail(assumption.name)
+            .text(format!("{}.", assumption.what))
+            .charts(charts.lines(assumption.name, "requests/s", &[ATTAINMENT, HITS]))
     };
     core::iter::once(overview)
         .chain(ASSUMPTIONS.iter().map(section))

@@ -1,8 +1,7 @@
 //! The context of experiments: runs cases with every seed, on every core that the user allows.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::workload::Workload;
@@ -13,30 +12,18 @@ use crate::load;
 use crate::rows::{Row, Rows};
 
 /// Amount of work.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Effort {
     /// First seed; by default 1, or the experiment's own.
     pub seed: Option<u64>,
     /// Number of seeds of each case; by default the experiment's own.
     pub seeds: Option<u64>,
-    /// Number of concurrent runs.
+    /// Number of concurrent runs, at least 1.
     pub threads: usize,
     /// Fewer requests or a shorter time, one seed, fewer points: a check that everything works, not a measurement.
     pub quick: bool,
     /// Mooncake's conversation trace; by default its synthetic twin.
     pub trace: Option<Arc<Trace>>,
-}
-
-impl Default for Effort {
-    fn default() -> Self {
-        Self {
-            seed: None,
-            seeds: None,
-            threads: 1,
-            quick: false,
-            trace: None,
-        }
-    }
 }
 
 /// Makes the workload of a seed.
@@ -54,22 +41,6 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new(
-        group: &str,
-        system: &str,
-        x: f64,
-        setup: Setup,
-        source: &WorkloadSource,
-    ) -> Self {
-        Self {
-            group: group.to_owned(),
-            system: system.to_owned(),
-            x,
-            setup,
-            source: source.clone(),
-        }
-    }
-
     pub(crate) fn run(&self, seed: u64) -> Outcome {
         let setup = Setup {
             seed,
@@ -94,14 +65,36 @@ impl Case {
     }
 }
 
+/// The cases of a group: every system at every value of x.
+pub(crate) fn grid(
+    group: &str,
+    xs: &[f64],
+    systems: &[&str],
+    parts: impl Fn(f64, &str) -> (Setup, WorkloadSource),
+) -> Vec<Case> {
+    let case = |x, system: &str| {
+        let (setup, source) = parts(x, system);
+        Case {
+            group: group.to_owned(),
+            system: system.to_owned(),
+            x,
+            setup,
+            source,
+        }
+    };
+    let at = |&x: &f64| systems.iter().map(move |system| (x, system));
+    let cells = xs.iter().flat_map(at);
+    cells.map(|(x, system)| case(x, system)).collect()
+}
+
 /// Extra figure of a run that came to its limit.
 pub(crate) const CUT: &str = "cut_at_limit";
 
 /// Runs the cases of experiments.
 pub struct Context {
-    effort: Effort,
-    /// Rows that several experiments share, by name.
-    shared: Mutex<BTreeMap<String, Rows>>,
+    pub(crate) effort: Effort,
+    /// Rows that several experiments after DualMap show.
+    pub(crate) over_rate: OnceLock<Rows>,
 }
 
 impl Context {
@@ -110,25 +103,17 @@ impl Context {
     pub fn new(effort: Effort) -> Self {
         Self {
             effort,
-            shared: Mutex::new(BTreeMap::new()),
+            over_rate: OnceLock::new(),
         }
-    }
-
-    pub(crate) fn effort(&self) -> &Effort {
-        &self.effort
     }
 
     /// Seeds of a case; `default` is the experiment's own number of seeds.
     pub(crate) fn seeds(&self, default: u64) -> Vec<u64> {
-        let count = match (self.effort.seeds, self.effort.quick) {
-            (Some(count), _) => count.max(1),
-            (None, true) => 1,
-            (None, false) => default.max(1),
-        };
+        let default = if self.effort.quick { 1 } else { default };
+        let count = self.effort.seeds.unwrap_or(default).max(1);
         let first = self.first_seed();
-        (0..count)
-            .map(|number| first.wrapping_add(number))
-            .collect()
+        let seeds = (0..count).map(|number| first.wrapping_add(number));
+        seeds.collect()
     }
 
     pub(crate) fn first_seed(&self) -> u64 {
@@ -165,17 +150,6 @@ impl Context {
         cases.iter().flat_map(with_seeds).collect()
     }
 
-    /// Rows that several experiments show under this name; only the first of them runs the cases.
-    pub(crate) fn once(&self, name: &str, run: impl FnOnce() -> Rows) -> Rows {
-        let shared = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rows) = shared().get(name) {
-            return rows.clone();
-        }
-        let rows = run();
-        shared().insert(name.to_owned(), rows.clone());
-        rows
-    }
-
     /// Applies `work` to each item, on every core that the user allows.
     pub(crate) fn map<I: Sync, T: Send>(
         &self,
@@ -184,7 +158,6 @@ impl Context {
     ) -> Vec<T> {
         let all = items.len();
         jobs::map(self.effort.threads, items, work, |done| {
-            // Progress about every tenth; which run ended does not matter.
             if done == all || done % all.div_ceil(10).max(1) == 0 {
                 eprintln!("    {done} of {all} runs");
             }
@@ -192,12 +165,10 @@ impl Context {
     }
 }
 
-/// Bound on the wait in a router, in experiments. The papers reject no request; a service that rejects after half a minute,
-/// as by default, has less work.
+/// Bound on the wait in a router: the papers reject no request, and a service that rejects some has less work.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The shipped configuration with this policy and this rule for pushing, without rejections.
-#[must_use]
 pub(crate) fn config(policy: PolicyName, push: Push) -> RouterConfig {
     RouterConfig {
         policy,

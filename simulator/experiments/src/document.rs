@@ -14,9 +14,9 @@ use crate::rows::Rows;
 /// The result of an experiment; its JSON form is `data.json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
-    /// Name of the experiment on the command line; the registry sets it.
+    /// Name and title of the experiment; the registry sets both.
     pub(crate) name: &'static str,
-    pub(crate) title: String,
+    pub(crate) title: &'static str,
     /// Paragraphs about the set-up.
     pub(crate) about: Vec<String>,
     pub(crate) paper: Vec<PaperComparison>,
@@ -64,7 +64,7 @@ impl Document {
 
     pub(crate) fn report(&self) -> anyhow::Result<Report> {
         let about = self.about.iter().fold(Section::new(""), Section::text);
-        Report::new(&self.title)
+        Report::new(self.title)
             .section(about.conclusions(self.conclusions.clone()))
             .section(Section::new("Figures of the paper and of this run").table(table(&self.paper)))
             .sections(self.sections.iter().cloned())
@@ -81,7 +81,7 @@ impl Document {
 /// Writes a page that links the reports of several experiments.
 pub(crate) fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<PathBuf> {
     let section = |document: &Document| {
-        Section::new(&document.title)
+        Section::new(document.title)
             .link(format!("{}/report.html", document.name))
             .conclusions(document.conclusions.clone())
     };
@@ -97,17 +97,17 @@ mod tests {
     use isotherm_report::Table;
 
     use super::*;
-    use crate::paper::PaperFigure;
+    use crate::paper::Source;
     use crate::rows::tests::row;
 
     fn document() -> Document {
-        let paper = PaperFigure::times(1.27, "A paper, Figure 9");
+        let gain = Source("A paper, Figure 9").times("gain", (1.27, 1.27), &[1.05]);
         let table = Table::new(["system"]).with_rows([["ours"]]);
         Document {
             name: "tiny",
-            title: "A <tiny> one".into(),
+            title: "A <tiny> one",
             about: vec!["What was run.".into()],
-            paper: vec![PaperComparison::one("gain", paper, 1.05)],
+            paper: vec![gain],
             conclusions: vec![
                 Conclusion::claim("It gains.", false),
                 Conclusion::note("It ran."),

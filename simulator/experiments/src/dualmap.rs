@@ -1,23 +1,23 @@
 //! Shared by the experiments after DualMap: policies, fleet, the sweep over the request rate.
 //!
-//! The paper's instances are one Ascend 910B4 each with Qwen2.5-7B and a cache of a million tokens in host memory. The
-//! nearest engine of ours that is measured is Llama-3.1-8B on two A100: 944,000 tokens of cache, and a prefill several times
-//! as fast, so rates are not the paper's; what is compared is where each policy lies against the others.
+//! The paper's instances are one Ascend 910B4 each with Qwen2.5-7B and a cache of a million tokens. The nearest measured
+//! engine, Llama-3.1-8B on two A100, caches 944,000 tokens and prefills several times as fast: only the order of the policies
+//! compares, not the rates.
 //!
-//! Policies of the paper as ours: Cache Affinity is a consistent hash of the first two blocks of 512 tokens of a prompt
-//! (the length that the paper finds for 95 % of conversations, A.1.1); Least Loaded goes by outstanding requests
-//! (the paper's by pending tokens). The baselines push at once, as they do in the paper. DualMap and `isotherm` let requests
-//! wait in the router (pending requests): only there can DualMap still migrate them.
+//! Cache Affinity is a consistent hash of the first two blocks of 512 tokens of a prompt (A.1.1). Least Loaded goes by
+//! outstanding requests (the paper's by pending tokens). The baselines push at once, as in the paper. DualMap and `isotherm`
+//! let requests wait in the router: only there can DualMap still migrate them.
 
 use isotherm_engine::model::presets::Preset;
 use isotherm_report::number::short;
 use isotherm_router::{PolicyName, Push};
-
-use crate::context::{Case, Context, WorkloadSource, config};
-use crate::figures::attainment;
-use crate::rows::Rows;
-use crate::workloads;
 use isotherm_simulator::{Arrangement, Setup};
+
+use crate::charts::GOODPUT_SHARE;
+use crate::context::{Context, WorkloadSource, config, grid};
+use crate::figures::ATTAINMENT;
+use crate::rows::{Panel, Rows, highest};
+use crate::workloads;
 
 pub(crate) const AFFINITY: &str = "Cache Affinity";
 pub(crate) const LEAST_LOADED: &str = "Least Loaded";
@@ -36,8 +36,6 @@ pub(crate) const TOOLS: &str = "Tool&Agent";
 pub(crate) const GROUPS: [&str; 2] = [CONVERSATION, TOOLS];
 
 pub(crate) const REPLICAS: usize = 8;
-/// Share of requests within the SLO at which the paper takes the goodput.
-pub(crate) const GOODPUT_SHARE: f64 = 0.9;
 
 /// The arrangement of a system.
 pub(crate) fn arrangement(system: &str) -> Arrangement {
@@ -74,7 +72,7 @@ pub(crate) fn source(context: &Context, group: &str, rate: f64) -> WorkloadSourc
     let drawn = if group == TOOLS {
         workloads::tools(rate, context.size(4_000))
     } else {
-        workloads::conversation(context.effort(), rate)
+        workloads::conversation(&context.effort, rate)
     };
     workloads::keyed_by_prefix(drawn)
 }
@@ -89,80 +87,92 @@ fn rates(group: &str) -> &'static [f64] {
 }
 
 /// Every policy on both workloads over the rate: Figures 1, 3, 4, 10 and 11 are all drawn from these runs.
-pub(crate) fn over_rate(context: &Context) -> Rows {
-    context.once("dualmap over rate", || {
-        let mut cases = Vec::new();
-        for group in GROUPS {
-            for rate in context.points(rates(group)) {
-                for system in SYSTEMS {
-                    let setup = setup(REPLICAS, arrangement(system));
-                    let source = source(context, group, rate);
-                    cases.push(Case::new(group, system, rate, setup, &source));
-                }
-            }
-        }
-        context.run(2, &cases)
+pub(crate) fn over_rate(context: &Context) -> &Rows {
+    context.over_rate.get_or_init(|| {
+        let cases = GROUPS.map(|group| {
+            grid(
+                group,
+                &context.points(rates(group)),
+                &SYSTEMS,
+                |rate, system| {
+                    (
+                        setup(REPLICAS, arrangement(system)),
+                        source(context, group, rate),
+                    )
+                },
+            )
+        });
+        context.run(2, &cases.concat())
     })
 }
 
-/// The highest rate with the wanted share within the SLO: between the last rate that has it and the next one, in
-/// proportion; nothing below the first rate.
-pub(crate) fn goodput(rows: &Rows, group: &str, system: &str) -> f64 {
-    let share = |x: f64| rows.mean(group, system, x, attainment);
-    let xs = rows.xs(group);
-    let mut goodput = 0.0;
-    for (index, &x) in xs.iter().enumerate() {
-        let here = share(x);
-        if here >= GOODPUT_SHARE {
-            goodput = x;
-            continue;
-        }
-        if let Some(&before) = index.checked_sub(1).and_then(|last| xs.get(last)) {
-            let above = share(before);
-            goodput = before + (x - before) * (above - GOODPUT_SHARE) / (above - here);
-        }
-        break;
+/// The runs of a group over the request rate.
+#[derive(Clone, Copy)]
+pub(crate) struct Sweep<'a> {
+    pub(crate) rows: &'a Rows,
+    pub(crate) group: &'a str,
+}
+
+impl<'a> Sweep<'a> {
+    pub(crate) fn rates(self) -> Vec<f64> {
+        self.rows.xs(self.group)
     }
-    goodput
-}
 
-/// The goodput as text; "at least" when the objective held at the last rate too.
-pub(crate) fn goodput_shown(rows: &Rows, group: &str, system: &str) -> String {
-    let goodput = goodput(rows, group, system);
-    if rows.xs(group).last() == Some(&goodput) {
-        format!("at least {}", short(goodput))
-    } else {
-        short(goodput)
+    pub(crate) fn at(self, rate: f64) -> Panel<'a> {
+        self.rows.at(self.group, rate)
     }
-}
 
-/// The highest share within the objective among systems.
-pub(crate) fn best_attainment(rows: &Rows, group: &str, systems: &[&str], x: f64) -> f64 {
-    let shares = systems
-        .iter()
-        .map(|system| rows.mean(group, system, x, attainment));
-    shares.fold(0.0, f64::max)
-}
+    /// The highest rate with the wanted share within the SLO: between the last rate that has it and the next one, in
+    /// proportion; zero below the first rate.
+    pub(crate) fn goodput(self, system: &str) -> f64 {
+        let mut last = None;
+        for rate in self.rates() {
+            let share = self.at(rate).mean(system, ATTAINMENT);
+            if share >= GOODPUT_SHARE {
+                last = Some((rate, share));
+                continue;
+            }
+            return last.map_or(0.0, |(before, above)| {
+                before + (rate - before) * (above - GOODPUT_SHARE) / (above - share)
+            });
+        }
+        last.map_or(0.0, |(rate, _)| rate)
+    }
 
-/// The system with the highest goodput, and that goodput.
-pub(crate) fn best_goodput<'a>(rows: &Rows, group: &str, systems: &[&'a str]) -> (&'a str, f64) {
-    let of = |system: &str| goodput(rows, group, system);
-    let best = Rows::best(systems.iter().copied(), of);
-    best.map_or((DUAL_MAP, f64::NAN), |best| (best, of(best)))
-}
+    /// The goodput as text; "at least" when the objective held at the last rate too.
+    pub(crate) fn goodput_shown(self, system: &str) -> String {
+        let goodput = self.goodput(system);
+        let is_bound = self.rates().last() == Some(&goodput);
+        format!(
+            "{}{}",
+            if is_bound { "at least " } else { "" },
+            short(goodput)
+        )
+    }
 
-/// The first rate at which DualMap's best baseline has fallen below the wanted share: "high rates" begin here.
-pub(crate) fn high_rates(rows: &Rows, group: &str) -> Vec<f64> {
-    let best = |x: f64| best_attainment(rows, group, &BASELINES, x);
-    let xs = rows.xs(group);
-    let high: Vec<f64> = xs
-        .iter()
-        .copied()
-        .filter(|&x| best(x) < GOODPUT_SHARE)
-        .collect();
-    if high.is_empty() {
-        xs.last().copied().into_iter().collect()
-    } else {
+    /// The system with the highest goodput, and that goodput.
+    pub(crate) fn best_goodput<'s>(self, systems: &[&'s str]) -> (&'s str, f64) {
+        let best = highest(systems.iter().copied(), |system| self.goodput(system));
+        best.map_or((DUAL_MAP, f64::NAN), |best| (best, self.goodput(best)))
+    }
+
+    /// The highest share within the objective among systems.
+    pub(crate) fn best_attainment(self, systems: &[&str], rate: f64) -> f64 {
+        let shares = systems
+            .iter()
+            .map(|system| self.at(rate).mean(system, ATTAINMENT));
+        shares.fold(0.0, f64::max)
+    }
+
+    /// High rates, as the paper has them: the best baseline is below the wanted share. At least the last rate.
+    pub(crate) fn high_rates(self) -> Vec<f64> {
+        let rates = self.rates();
+        let last = rates.last().copied();
+        let is_high = |rate: &f64| self.best_attainment(&BASELINES, *rate) < GOODPUT_SHARE;
+        let high: Vec<f64> = rates.into_iter().filter(is_high).collect();
+        if high.is_empty() {
+            return last.into_iter().collect();
+        }
         high
     }
 }
@@ -180,7 +190,8 @@ mod tests {
                 row.summary.slo_attainment = share;
                 row
             });
-            goodput_shown(&Rows(rows.into()), TOOLS, DUAL_MAP)
+            let rows = &Rows(rows.into());
+            Sweep { rows, group: TOOLS }.goodput_shown(DUAL_MAP)
         };
         assert_eq!(shown(0.85), short(1.5));
         assert_eq!(shown(0.95), format!("at least {}", short(2.0)));

@@ -1,27 +1,28 @@
 //! DualMap, Figure 12: replicas that join (4 to 8) and leave (8 to 4).
 //!
 //! As in the paper: under a rate that four replicas cannot serve, four more come after 74 s; under half of that rate, eight
-//! become four one after the other. Rates are set for our engine. Nothing here decides *when* to scale: the moments are
-//! given, what is shown is how fast each policy uses what has come and how little it loses with what goes.
+//! become four one after the other. Rates are set for our engine. The moments are given: the experiment shows how fast each
+//! policy uses what has come and how little it loses with what goes.
 
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
 use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
 use isotherm_report::number::{percent, short};
+use isotherm_report::{Conclusion, Section};
+use isotherm_simulator::setup::{Action, Change, SLO};
+use isotherm_simulator::{Outcome, ReplicaSetup, Sample, Setup};
 
-use crate::context::{Case, Context};
+use crate::charts::GOODPUT_SHARE;
+use crate::context::{Case, Context, WorkloadSource, grid};
 use crate::document::Document;
 use crate::dualmap::{
-    AFFINITY, DUAL_MAP, GOODPUT_SHARE, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, arrangement, setup,
+    AFFINITY, DUAL_MAP, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, arrangement, setup,
 };
 use crate::explain;
-use crate::paper::{PaperComparison, PaperFigure};
+use crate::paper::Source;
 use crate::rows::{Rows, Stat};
 use crate::workloads;
-use isotherm_report::{Conclusion, Section};
-use isotherm_simulator::setup::{Action, Change};
-use isotherm_simulator::{Outcome, ReplicaSetup};
 
 const SEEDS: u64 = 1;
 const UP: &str = "4 to 8";
@@ -42,67 +43,30 @@ const LESS_EACH: Duration = Duration::from_secs(30);
 const LENGTH: Duration = Duration::from_secs(300);
 /// Attainment is counted over windows of this length.
 const WINDOW: Duration = Duration::from_secs(10);
-const SOURCE: &str = "DualMap, section A.2.3, text on Figure 12";
+const SOURCE: Source = Source("DualMap, section A.2.3, text on Figure 12");
+
+/// Every run with its case and its seed.
+struct Runs<'a> {
+    jobs: Vec<(&'a Case, u64)>,
+    outcomes: Vec<Outcome>,
+}
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
-    let cases: Vec<Case> = [UP, DOWN]
-        .into_iter()
-        .flat_map(|group| SYSTEMS.map(|system| case(group, system)))
-        .collect();
+    let cases =
+        [UP, DOWN].map(|group| grid(group, &[0.0], &SYSTEMS, |_, system| parts(group, system)));
+    let cases = cases.concat();
     let jobs = context.jobs(SEEDS, &cases);
     let outcomes = context.map(&jobs, |(case, seed)| case.run(*seed));
-    let runs = || jobs.iter().zip(&outcomes);
-    let row = |((case, seed), outcome): (&(&Case, u64), &Outcome)| case.row(*seed, outcome);
-    let rows = Rows(runs().map(row).collect());
-    let all_of = |group: &str, system: &str| -> Vec<&Outcome> {
-        runs()
-            .filter(|((case, _), _)| case.group == group && case.system == system)
-            .map(|(_, outcome)| outcome)
-            .collect()
-    };
-    // A curve is one run's.
-    let of = |group: &str, system: &str| all_of(group, system).first().copied();
-    // Full strength, and the queue that had grown served: the second half of what follows.
-    let settled = MORE_AT + (LENGTH - MORE_AT) / 2;
-    let share = |group, system, from, to| {
-        let outcomes = all_of(group, system);
-        Stat::of(outcomes.iter().map(|outcome| attainment(outcome, from, to))).mean
-    };
-    let after = |system| share(UP, system, settled, LENGTH);
-    let all = |system| share(DOWN, system, Duration::ZERO, LENGTH);
-    let mut conclusions = Vec::new();
-    for system in SYSTEMS {
-        conclusions.push(Conclusion::note(format!(
-            "{UP}, {system}: {} within the SLO before the replicas came, {} in the 60 s after, {} once settled.",
-            percent(share(UP, system, Duration::ZERO, MORE_AT)),
-            percent(share(UP, system, MORE_AT, MORE_AT + Duration::from_secs(60))),
-            percent(after(system))
-        )));
-        conclusions.push(Conclusion::note(format!(
-            "{DOWN}, {system}: {} within the SLO over the whole run, {} after the last replica had gone.",
-            percent(all(system)),
-            percent(share(DOWN, system, LESS_AT + LESS_EACH * 4, LENGTH))
-        )));
-    }
-    for system in [DUAL_MAP, ISOTHERM] {
-        conclusions.push(Conclusion::claim(
-            format!("{DOWN}: {system} keeps 90 % within the SLO."),
-            all(system) >= GOODPUT_SHARE,
-        ));
-    }
-    let seeds = context.seeds(SEEDS);
-    if seeds.len() > 1 {
-        conclusions.push(Conclusion::note(format!(
-            "Shares are means of {} seeds; the curves are those of the first.",
-            seeds.len()
-        )));
-    }
-    let mut sections: Vec<Section> = [UP, DOWN].map(|group| section(group, &of)).into();
-    let table = explain::table(&rows, explain::group_and_system);
-    sections.push(Section::detail("Whole runs").table(table));
+    let rows = jobs.iter().zip(&outcomes);
+    let rows = Rows(
+        rows.map(|((case, seed), outcome)| case.row(*seed, outcome))
+            .collect(),
+    );
+    let runs = Runs { jobs, outcomes };
+    let mut sections: Vec<Section> = [UP, DOWN].map(|group| section(group, &runs)).into();
+    sections.push(Section::detail("Whole runs").table(explain::table(&rows)));
     Document {
-        title: "DualMap, Figure 12: replicas that come and go".into(),
         about: vec![format!(
             "{TOOLS} (tools and agents) on replicas of Llama-3.1-8B on two A100. Up: {} requests/s on 4 replicas, 4 more after {} s. Down: {} requests/s on 8 \
              replicas, of which 4 leave one after the other from {} s on, each finishing what it has. Share within the SLO (5 s) by windows of {} s, by when a request was sent. {PUSHING}",
@@ -113,47 +77,67 @@ pub(crate) fn run(context: &Context) -> Document {
             WINDOW.as_secs()
         )],
         paper: vec![
-            PaperComparison::one(
+            SOURCE.share(
                 "4 to 8: share within the SLO once settled (the paper: \"promptly rises to 90 %\")",
-                PaperFigure::share(0.9, SOURCE),
-                after(DUAL_MAP),
+                (0.9, 0.9),
+                &[runs.settled(DUAL_MAP)],
             ),
-            PaperComparison::one(
+            SOURCE.share(
                 "8 to 4: share within the SLO (the paper: \"over 90 %\")",
-                PaperFigure::share(0.9, SOURCE),
-                all(DUAL_MAP),
+                (0.9, 0.9),
+                &[runs.share(DOWN, DUAL_MAP, Duration::ZERO, LENGTH)],
             ),
         ],
-        conclusions,
+        conclusions: conclusions(&runs, context.seeds(SEEDS).len()),
         sections,
         rows,
         ..Document::default()
     }
 }
 
-fn case(group: &str, system: &str) -> Case {
-    let (replicas, rate) = if group == UP {
-        (FEW, RATE_UP)
-    } else {
-        (MANY, RATE_DOWN)
+fn conclusions(runs: &Runs<'_>, seeds: usize) -> Vec<Conclusion> {
+    let share = |group, system, from, to| percent(runs.share(group, system, from, to));
+    let mut conclusions = Vec::new();
+    for system in SYSTEMS {
+        conclusions.push(Conclusion::note(format!(
+            "{UP}, {system}: {} within the SLO before the replicas came, {} in the 60 s after, {} once settled.",
+            share(UP, system, Duration::ZERO, MORE_AT),
+            share(UP, system, MORE_AT, MORE_AT + Duration::from_secs(60)),
+            percent(runs.settled(system))
+        )));
+        conclusions.push(Conclusion::note(format!(
+            "{DOWN}, {system}: {} within the SLO over the whole run, {} after the last replica had gone.",
+            share(DOWN, system, Duration::ZERO, LENGTH),
+            share(DOWN, system, LESS_AT + LESS_EACH * 4, LENGTH)
+        )));
+    }
+    conclusions.extend([DUAL_MAP, ISOTHERM].map(|system| {
+        Conclusion::claim(
+            format!("{DOWN}: {system} keeps 90 % within the SLO."),
+            runs.share(DOWN, system, Duration::ZERO, LENGTH) >= GOODPUT_SHARE,
+        )
+    }));
+    if seeds > 1 {
+        conclusions.push(Conclusion::note(format!(
+            "Shares are means of {seeds} seeds; the curves are those of the first."
+        )));
+    }
+    conclusions
+}
+
+fn parts(group: &str, system: &str) -> (Setup, WorkloadSource) {
+    let (replicas, rate) = match group {
+        UP => (FEW, RATE_UP),
+        _ => (MANY, RATE_DOWN),
     };
-    let mut setup = setup(replicas, arrangement(system));
-    setup.changes = changes(group);
+    let setup = Setup {
+        changes: changes(group),
+        ..setup(replicas, arrangement(system))
+    };
     // The whole length whatever the effort: a shorter run would not reach the change.
     let requests = rate * LENGTH.as_secs_f64();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a few thousand"
-    )]
     let source = workloads::tools(rate, requests as usize);
-    Case::new(
-        group,
-        system,
-        0.0,
-        setup,
-        &workloads::keyed_by_prefix(source),
-    )
+    (setup, workloads::keyed_by_prefix(source))
 }
 
 fn changes(group: &str) -> Vec<Change> {
@@ -171,28 +155,41 @@ fn changes(group: &str) -> Vec<Change> {
         .collect()
 }
 
-/// The share within the SLO of requests sent in a time.
-fn attainment(outcome: &Outcome, from: Duration, to: Duration) -> f64 {
-    let sent = || {
-        outcome
-            .requests
-            .iter()
-            .filter(|request| !request.warmup && (from..to).contains(&request.sent))
-    };
-    let within = sent().filter(|request| {
-        request
-            .ttft()
-            .is_some_and(|ttft| ttft <= isotherm_simulator::setup::SLO)
-    });
-    within.count() as f64 / sent().count() as f64
+impl Runs<'_> {
+    fn outcomes(&self, group: &str, system: &str) -> impl Iterator<Item = &Outcome> {
+        let runs = self.jobs.iter().zip(&self.outcomes);
+        runs.filter(move |((case, _), _)| case.group == group && case.system == system)
+            .map(|(_, outcome)| outcome)
+    }
+
+    /// The share within the SLO of requests sent in a time: mean over the seeds.
+    fn share(&self, group: &str, system: &str, from: Duration, to: Duration) -> f64 {
+        let outcomes = self.outcomes(group, system);
+        Stat::of(outcomes.map(|outcome| attainment(outcome, from, to))).mean
+    }
+
+    /// The share at full strength, with the grown queue served: the second half of what follows.
+    fn settled(&self, system: &str) -> f64 {
+        self.share(UP, system, MORE_AT + (LENGTH - MORE_AT) / 2, LENGTH)
+    }
 }
 
-fn section<'a>(group: &str, of: &impl Fn(&str, &str) -> Option<&'a Outcome>) -> Section {
+/// The share within the SLO of requests sent in a time.
+fn attainment(outcome: &Outcome, from: Duration, to: Duration) -> f64 {
+    let requests = outcome.requests.iter();
+    let sent = requests.filter(|request| !request.warmup && (from..to).contains(&request.sent));
+    let within = sent
+        .clone()
+        .filter(|request| request.ttft().is_some_and(|ttft| ttft <= SLO));
+    within.count() as f64 / sent.count() as f64
+}
+
+fn section(group: &str, runs: &Runs<'_>) -> Section {
     let event = match group {
         UP => (MORE_AT.as_secs_f64(), "four replicas join".to_owned()),
         _ => (LESS_AT.as_secs_f64(), "the first of four leaves".to_owned()),
     };
-    let chart = |title: String, caption: &str, lines, y_name: &str, reference| {
+    let chart = |title: String, caption: &str, lines: Vec<Curve>, y_name: &str, reference| {
         let plot = Lines {
             lines,
             x_name: "seconds".into(),
@@ -203,65 +200,59 @@ fn section<'a>(group: &str, of: &impl Fn(&str, &str) -> Option<&'a Outcome>) -> 
         };
         Chart::new(title, caption, plot).with_series(SYSTEMS)
     };
-    let curve = |(series, system): (usize, &&str)| {
-        Some(Curve {
-            series,
-            points: attainments(of(group, system)?),
-            style: CurveStyle::Plain,
-        })
-    };
-    let curves = SYSTEMS.iter().enumerate().filter_map(curve).collect();
-    let title = format!("{group}: share within the SLO");
-    let reference = Some((GOODPUT_SHARE, "90 %".to_owned()));
+    // A curve is of the first seed.
+    let run_of = |system: &str| runs.outcomes(group, system).next();
+    let shares = SYSTEMS.iter().enumerate().filter_map(|(series, system)| {
+        let points = attainments(run_of(system)?);
+        Some(curve(series, points))
+    });
     let mut charts = vec![chart(
-        title,
+        format!("{group}: share within the SLO"),
         "By colour as above.",
-        curves,
+        shares.collect(),
         "share within 5 s",
-        reference,
+        Some((GOODPUT_SHARE, "90 %".to_owned())),
     )];
     for system in [DUAL_MAP, ISOTHERM] {
-        if let Some(outcome) = of(group, system) {
-            let title = format!("{group}: prompt tokens to be computed, {system}");
-            let caption = "A line for each replica, in any colour.";
-            charts.push(chart(
-                title,
-                caption,
-                backlogs(outcome),
+        charts.extend(run_of(system).map(|outcome| {
+            chart(
+                format!("{group}: prompt tokens to be computed, {system}"),
+                "A line for each replica, in any colour.",
+                (0..MANY)
+                    .map(|replica| curve(replica, backlog(outcome, replica)))
+                    .collect(),
                 "pending prefill tokens",
                 None,
-            ));
-        }
+            )
+        }));
     }
     Section::detail(group).charts(charts)
 }
 
+fn curve(series: usize, points: Vec<(f64, f64)>) -> Curve {
+    Curve {
+        series,
+        points,
+        style: CurveStyle::Plain,
+    }
+}
+
 /// Share within the SLO by windows.
 fn attainments(outcome: &Outcome) -> Vec<(f64, f64)> {
-    let windows = LENGTH.as_secs() / WINDOW.as_secs();
-    let window = |window| {
-        let from = WINDOW * window;
-        (from.as_secs_f64(), attainment(outcome, from, from + WINDOW))
-    };
-    (0..u32::try_from(windows).unwrap_or(0))
-        .map(window)
+    let starts = (0..LENGTH.as_secs()).step_by(WINDOW.as_secs() as usize);
+    let starts = starts.map(Duration::from_secs);
+    starts
+        .map(|from| (from.as_secs_f64(), attainment(outcome, from, from + WINDOW)))
         .collect()
 }
 
-fn backlogs(outcome: &Outcome) -> Vec<Curve> {
-    (0..u32::try_from(MANY).unwrap_or(0))
-        .map(|number| Curve {
-            series: number as usize,
-            style: CurveStyle::Plain,
-            points: outcome
-                .samples
-                .iter()
-                .filter(|sample| sample.at <= LENGTH)
-                .filter_map(|sample| {
-                    let one = sample.replicas.iter().find(|one| one.replica == number)?;
-                    Some((sample.at.as_secs_f64(), one.pending_prefill_tokens as f64))
-                })
-                .collect(),
-        })
-        .collect()
+/// Pending prefill tokens of a replica over time.
+fn backlog(outcome: &Outcome, replica: usize) -> Vec<(f64, f64)> {
+    let samples = outcome.samples.iter().filter(|sample| sample.at <= LENGTH);
+    let point = |sample: &Sample| {
+        let mut replicas = sample.replicas.iter();
+        let load = replicas.find(|load| load.replica as usize == replica)?;
+        Some((sample.at.as_secs_f64(), load.pending_prefill_tokens as f64))
+    };
+    samples.filter_map(point).collect()
 }

@@ -1,26 +1,23 @@
-//! DualMap, Figure 5: which of its parts is good for what.
+//! DualMap, Figure 5: the parts of DualMap, switched off.
 //!
-//! Five configurations on the conversations, as in the paper: one of the two candidates by cache, by load, by the lowest
-//! time to the first token, or by the objective (section 3.2), and the last of them with rebalancing (section 3.3). The
-//! paper does not say at which rate; shown are rates from plenty to too much, and the figures beside the paper's are those
-//! of the highest rate at which some configuration still serves 90 % within the objective: the one where a choice counts.
+//! Five configurations on the conversations, as in the paper: the choice between the two candidates by cache, by load, by
+//! the lowest time to first token, or by the objective (section 3.2), and the last of them with rebalancing (section 3.3). The
+//! paper names no rate: its figures stand beside those of the highest rate at which some configuration still serves 90 %
+//! within the objective.
 
-use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
-use isotherm_router::{Ablation, CandidateRule};
-
-use crate::charts::{Axes, Charts};
-use crate::context::{Case, Context};
-use crate::document::Document;
-use crate::dualmap::{
-    CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, arrangement, best_attainment, goodput_shown,
-    setup, source,
-};
-use crate::figures::{Figure, attainment, cv, hits, p50, p90};
-use crate::paper::{PaperComparison, PaperFigure};
-use crate::rows::Rows;
 use isotherm_report::{Conclusion, Section, Table};
+use isotherm_router::{Ablation, CandidateRule};
 use isotherm_simulator::Setup;
+
+use crate::charts::{Charts, GOODPUT_SHARE};
+use crate::context::{Context, WorkloadSource, grid};
+use crate::document::Document;
+use crate::dualmap::{CONVERSATION, DUAL_MAP, REPLICAS, Sweep, arrangement, setup, source};
+use crate::figures::{ATTAINMENT, CV, HITS, P50, P90};
+use crate::paper::Source;
+use crate::rows::{Panel, highest};
+use crate::workloads::described;
 
 const AFFINITY: &str = "cache-affinity";
 const LEAST_LOADED: &str = "least-loaded";
@@ -30,212 +27,135 @@ const WHOLE: &str = "DualMap";
 const SYSTEMS: [&str; 5] = [AFFINITY, LEAST_LOADED, MIN_TTFT, NO_REBALANCE, WHOLE];
 const RATES: [f64; 7] = [6.0, 7.0, 8.0, 8.5, 9.0, 10.0, 12.0];
 const SEEDS: u64 = 2;
-const SOURCE: &str = "DualMap, section 4.3, text on Figure 5";
+const SOURCE: Source = Source("DualMap, section 4.3, text on Figure 5");
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
-    let mut cases = Vec::new();
-    for rate in context.points(&RATES) {
-        for system in SYSTEMS {
-            cases.push(case(context, system, rate));
-        }
-    }
+    let parts = |rate, system: &str| parts(context, rate, system);
+    let cases = grid(CONVERSATION, &context.points(&RATES), &SYSTEMS, parts);
     let rows = context.run(SEEDS, &cases);
-    let rate = telling_rate(&rows);
+    let sweep = Sweep {
+        rows: &rows,
+        group: CONVERSATION,
+    };
+    let panel = sweep.at(telling_rate(sweep));
+    // Relative saving of a configuration against another.
+    let less = |ours, theirs, figure| [1.0 - panel.ratio(ours, theirs, figure)];
+    let charts = Charts {
+        rows: &rows,
+        systems: &SYSTEMS,
+    };
     Document {
-        title: "DualMap, Figure 5: its parts switched off".into(),
         about: vec![format!(
             "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations, pending requests wait in the router. All five hash the prefix to the same two \
              candidates. {}",
-            crate::workloads::described(context.effort())
+            described(&context.effort)
         )],
-        paper: paper(&rows, rate),
-        conclusions: conclusions(&rows, rate),
-        sections: vec![section(&rows, rate)],
+        paper: vec![
+            SOURCE.share(
+                "median TTFT: no-rebalance below min-ttft, by",
+                (0.235, 0.235),
+                &less(NO_REBALANCE, MIN_TTFT, P50),
+            ),
+            SOURCE.share(
+                "p90 TTFT: no-rebalance below min-ttft, by",
+                (0.185, 0.185),
+                &less(NO_REBALANCE, MIN_TTFT, P90),
+            ),
+            SOURCE.share(
+                "p90 TTFT: DualMap below no-rebalance, by",
+                (0.113, 0.113),
+                &less(WHOLE, NO_REBALANCE, P90),
+            ),
+        ],
+        conclusions: conclusions(sweep, panel),
+        sections: vec![
+            Section::detail("Five configurations over the rate")
+                .text(format!("The table is of {} requests/s.", short(panel.x)))
+                .charts(charts.lines(
+                    CONVERSATION,
+                    "requests/s",
+                    &[P50, P90, HITS, CV, ATTAINMENT],
+                ))
+                .table(table(sweep, panel)),
+        ],
         rows,
         ..Document::default()
     }
 }
 
-fn case(context: &Context, system: &str, rate: f64) -> Case {
+fn parts(context: &Context, rate: f64, system: &str) -> (Setup, WorkloadSource) {
     let selection = match system {
         AFFINITY => CandidateRule::CacheAffinity,
         LEAST_LOADED => CandidateRule::LeastLoaded,
         MIN_TTFT => CandidateRule::MinTtft,
         _ => CandidateRule::SloAware,
     };
-    let ablation = Ablation {
-        selection,
-        rebalances: system == WHOLE,
-    };
     let setup = Setup {
-        ablation: Some(ablation),
+        ablation: Some(Ablation {
+            selection,
+            rebalances: system == WHOLE,
+        }),
         ..setup(REPLICAS, arrangement(DUAL_MAP))
     };
-    let source = source(context, CONVERSATION, rate);
-    Case::new(CONVERSATION, system, rate, setup, &source)
+    (setup, source(context, CONVERSATION, rate))
 }
 
 /// The highest rate at which the best configuration serves enough within the objective; else the lowest.
-fn telling_rate(rows: &Rows) -> f64 {
-    let best = |x: &f64| best_attainment(rows, CONVERSATION, &SYSTEMS, *x);
-    let xs = rows.xs(CONVERSATION);
-    let enough = xs.iter().rfind(|x| best(x) >= GOODPUT_SHARE);
-    enough.or(xs.first()).copied().unwrap_or(0.0)
+fn telling_rate(sweep: Sweep<'_>) -> f64 {
+    let rates = sweep.rates();
+    let is_enough = |rate: &&f64| sweep.best_attainment(&SYSTEMS, **rate) >= GOODPUT_SHARE;
+    let rate = rates.iter().rfind(is_enough).or(rates.first());
+    rate.copied().unwrap_or(0.0)
 }
 
 fn seconds(value: f64) -> String {
     format!("{} s", short(value))
 }
 
-fn section(rows: &Rows, rate: f64) -> Section {
-    let charts = Charts {
-        rows,
-        systems: &SYSTEMS,
-    };
-    let chart = |title, caption, y, scale, figure| {
-        let axes = Axes {
-            x: "requests/s",
-            y,
-            scale,
-            reference: None,
-        };
-        charts.lines((title, caption), CONVERSATION, axes, figure)
-    };
-    let log = "Logarithmic. Less is better.";
-    let even = "Coefficient of variation of pending prefill tokens. Less is more even.";
-    let within = "Share of requests with a first token within 5 s.";
-    let found = "Share of prompt tokens found in caches.";
-    Section::detail("Five configurations over the rate")
-        .text(format!("The table is of {} requests/s.", short(rate)))
-        .charts(vec![
-            chart(
-                "Median TTFT (Figure 5a)",
-                log,
-                "seconds",
-                Scale::Log,
-                p50 as Figure,
-            ),
-            chart(
-                "90th percentile of TTFT (Figure 5b)",
-                log,
-                "seconds",
-                Scale::Log,
-                p90,
-            ),
-            chart(
-                "Cache hits (Figure 5c)",
-                found,
-                "share",
-                Scale::Linear,
-                hits,
-            ),
-            chart("Evenness (Figure 5d)", even, "CV", Scale::Linear, cv),
-            chart(
-                "Effective request capacity",
-                within,
-                "share within 5 s",
-                Scale::Linear,
-                attainment,
-            ),
-        ])
-        .table(table(rows, rate))
-}
-
-fn table(rows: &Rows, rate: f64) -> Table {
-    let columns = [
-        "configuration",
-        "goodput, requests/s",
-        "within 5 s",
-        "TTFT p50",
-        "TTFT p90",
-        "cache hits",
-        "CV",
-    ];
+fn table(sweep: Sweep<'_>, panel: Panel<'_>) -> Table {
+    let figures = [ATTAINMENT, P50, P90, HITS, CV];
+    let columns = ["configuration", "goodput, requests/s"].into_iter();
+    let columns = columns.chain(figures.map(|figure| figure.name));
     Table::new(columns).with_rows(SYSTEMS.map(|system| {
-        let mean = |figure: Figure| rows.mean(CONVERSATION, system, rate, figure);
-        [
-            system.to_owned(),
-            goodput_shown(rows, CONVERSATION, system),
-            percent(mean(attainment)),
-            seconds(mean(p50)),
-            seconds(mean(p90)),
-            percent(mean(hits)),
-            short(mean(cv)),
-        ]
+        let head = [system.to_owned(), sweep.goodput_shown(system)];
+        head.into_iter()
+            .chain(figures.map(|figure| panel.shown(system, figure)))
     }))
 }
 
-/// Relative saving of the first system of a pair against the second.
-fn less(rows: &Rows, rate: f64, pair: (&str, &str), figure: Figure) -> f64 {
-    1.0 - rows.ratio(CONVERSATION, pair, rate, figure)
-}
-
-fn paper(rows: &Rows, rate: f64) -> Vec<PaperComparison> {
-    let less = |pair, figure| less(rows, rate, pair, figure);
-    vec![
-        PaperComparison::one(
-            "median TTFT: no-rebalance below min-ttft, by",
-            PaperFigure::share(0.235, SOURCE),
-            less((NO_REBALANCE, MIN_TTFT), p50),
-        ),
-        PaperComparison::one(
-            "p90 TTFT: no-rebalance below min-ttft, by",
-            PaperFigure::share(0.185, SOURCE),
-            less((NO_REBALANCE, MIN_TTFT), p90),
-        ),
-        PaperComparison::one(
-            "p90 TTFT: DualMap below no-rebalance, by",
-            PaperFigure::share(0.113, SOURCE),
-            less((WHOLE, NO_REBALANCE), p90),
-        ),
-    ]
-}
-
-fn conclusions(rows: &Rows, rate: f64) -> Vec<Conclusion> {
-    let mean = |system: &str, figure: Figure| rows.mean(CONVERSATION, system, rate, figure);
-    let of = |figure: Figure, format: fn(f64) -> String| {
-        let all = SYSTEMS.map(|system| format!("{system} {}", format(mean(system, figure))));
-        all.join(", ")
-    };
-    let most = |figure: Figure| {
-        SYSTEMS
-            .into_iter()
-            .max_by(|a, b| mean(a, figure).total_cmp(&mean(b, figure)))
-            .unwrap_or(WHOLE)
-    };
+fn conclusions(sweep: Sweep<'_>, panel: Panel<'_>) -> Vec<Conclusion> {
+    let p90s = SYSTEMS.map(|system| format!("{system} {}", seconds(panel.mean(system, P90))));
+    let slowest = highest(SYSTEMS, |system| panel.mean(system, P90));
     let mut conclusions = vec![
         Conclusion::note(format!(
             "At {} requests/s, cache hits: {}.",
-            short(rate),
-            of(hits, percent)
+            short(panel.x),
+            panel.list(&SYSTEMS, HITS)
         )),
         Conclusion::claim(
             "The objective as the criterion is better than the lowest time to the first token for each request: more within it.",
-            mean(NO_REBALANCE, attainment) > mean(MIN_TTFT, attainment),
+            panel.mean(NO_REBALANCE, ATTAINMENT) > panel.mean(MIN_TTFT, ATTAINMENT),
         ),
         Conclusion::claim(
             format!(
                 "As in the paper, cache-affinity has the highest p90 TTFT ({}).",
-                of(p90, seconds)
+                p90s.join(", ")
             ),
-            most(p90) == AFFINITY,
+            slowest == Some(AFFINITY),
         ),
     ];
-    for x in rows.xs(CONVERSATION) {
-        let share = |system: &str| rows.mean(CONVERSATION, system, x, attainment);
-        let p90 = |system: &str| rows.mean(CONVERSATION, system, x, p90);
-        let hits = |system: &str| rows.mean(CONVERSATION, system, x, hits);
-        conclusions.push(Conclusion::note(format!(
-            "Rebalancing at {} requests/s: {} within 5 s against {} without, p90 TTFT {} against {}, cache hits {} against {}.",
-            short(x),
-            percent(share(WHOLE)),
-            percent(share(NO_REBALANCE)),
-            seconds(p90(WHOLE)),
-            seconds(p90(NO_REBALANCE)),
-            percent(hits(WHOLE)),
-            percent(hits(NO_REBALANCE))
-        )));
-    }
+    conclusions.extend(sweep.rates().into_iter().map(|rate| {
+        let both = |figure, format: fn(f64) -> String| {
+            [WHOLE, NO_REBALANCE].map(|system| format(sweep.at(rate).mean(system, figure)))
+        };
+        let [within, within_without] = both(ATTAINMENT, percent);
+        let [p90, p90_without] = both(P90, seconds);
+        let [hits, hits_without] = both(HITS, percent);
+        Conclusion::note(format!(
+            "Rebalancing at {} requests/s: {within} within 5 s against {within_without} without, p90 TTFT {p90} against {p90_without}, cache hits {hits} against {hits_without}.",
+            short(rate)
+        ))
+    }));
     conclusions
 }

@@ -1,41 +1,131 @@
-//! Figures of a run that experiments compare, as functions of its row.
+//! Figures of a run: the name, the values and the presentation of each.
+
+use isotherm_report::chart::Scale;
+use isotherm_report::number::{percent, short};
+use isotherm_simulator::Summary;
 
 use crate::rows::Row;
 
-/// A figure of a run.
-pub(crate) type Figure = fn(&Row) -> f64;
-
-/// Share of requests whose first token came within the objective.
-pub(crate) fn attainment(row: &Row) -> f64 {
-    row.summary.slo_attainment
+/// A figure of a run, as conclusions, tables and charts show it.
+#[derive(Clone, Copy)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    /// Name of the axis of a chart.
+    pub(crate) unit: &'static str,
+    pub(crate) scale: Scale,
+    pub(crate) is_less_better: bool,
+    pub(crate) format: fn(f64) -> String,
+    values: Values,
 }
 
-/// Median time to the first token, in seconds.
-pub(crate) fn p50(row: &Row) -> f64 {
-    row.summary.ttft_p50_s
+#[derive(Clone, Copy)]
+enum Values {
+    Summary(fn(&Summary) -> f64),
+    /// Entry of [`Row::more`].
+    More(&'static str),
 }
 
-/// 90th percentile of the time to the first token, in seconds.
-pub(crate) fn p90(row: &Row) -> f64 {
-    row.summary.ttft_p90_s
+impl Figure {
+    const fn new(name: &'static str, unit: &'static str, values: Values) -> Self {
+        Self {
+            name,
+            unit,
+            scale: Scale::Linear,
+            is_less_better: false,
+            format: short,
+            values,
+        }
+    }
+
+    const fn number(name: &'static str, unit: &'static str, of: fn(&Summary) -> f64) -> Self {
+        Self::new(name, unit, Values::Summary(of))
+    }
+
+    const fn share(name: &'static str, of: fn(&Summary) -> f64) -> Self {
+        Self {
+            format: percent,
+            ..Self::number(name, "share", of)
+        }
+    }
+
+    const fn seconds(name: &'static str, of: fn(&Summary) -> f64) -> Self {
+        Self {
+            scale: Scale::Log,
+            is_less_better: true,
+            ..Self::number(name, "seconds", of)
+        }
+    }
+
+    /// A figure beyond the summary.
+    pub(crate) const fn more(
+        name: &'static str,
+        key: &'static str,
+        format: fn(f64) -> String,
+    ) -> Self {
+        Self {
+            format,
+            ..Self::new(name, name, Values::More(key))
+        }
+    }
+
+    /// Value of the figure in a run; `NaN` in a run without it.
+    pub(crate) fn value(&self, row: &Row) -> f64 {
+        match self.values {
+            Values::Summary(of) => of(&row.summary),
+            Values::More(key) => row.more.get(key).copied().unwrap_or(f64::NAN),
+        }
+    }
 }
 
-/// Share of prompt tokens found in caches.
-pub(crate) fn hits(row: &Row) -> f64 {
-    row.summary.hit_ratio
-}
+pub(crate) const TOKENS: Figure =
+    Figure::number("throughput", "tokens/s", |run| run.throughput_tokens_per_s);
+pub(crate) const ATTAINMENT: Figure =
+    Figure::share("requests within the SLO", |run| run.slo_attainment);
+pub(crate) const HITS: Figure = Figure::share("cache hits", |run| run.hit_ratio);
+pub(crate) const FORWARDED: Figure = Figure::share("forwarded", |run| run.forwarded_share);
+pub(crate) const FAILED: Figure = Figure::number("failed", "requests", |run| run.failed as f64);
+pub(crate) const REQUESTS: Figure =
+    Figure::number("requests", "requests", |run| run.requests as f64);
+/// Standard deviation over mean of the prompt tokens that replicas have yet to compute.
+pub(crate) const CV: Figure = Figure {
+    is_less_better: true,
+    ..Figure::number("CV of pending prefill tokens", "CV", |run| run.load_cv)
+};
 
-/// Imbalance: standard deviation over mean of the prompt tokens that replicas have yet to compute.
-pub(crate) fn cv(row: &Row) -> f64 {
-    row.summary.load_cv
-}
+pub(crate) const MEAN: Figure = Figure::seconds("mean TTFT", |run| run.ttft_mean_s);
+pub(crate) const P50: Figure = Figure::seconds("p50 TTFT", |run| run.ttft_p50_s);
+pub(crate) const P90: Figure = Figure::seconds("p90 TTFT", |run| run.ttft_p90_s);
+pub(crate) const E2E_P50: Figure = Figure::seconds("p50 end to end", |run| run.e2e_p50_s);
+pub(crate) const E2E_P90: Figure = Figure::seconds("p90 end to end", |run| run.e2e_p90_s);
+/// Percentiles 10, 25, 50, 75 and 90 of the time to first token, and its mean.
+pub(crate) const TTFT: [Figure; 6] = [
+    Figure::seconds("p10 TTFT", |run| run.ttft_p10_s),
+    Figure::seconds("p25 TTFT", |run| run.ttft_p25_s),
+    P50,
+    Figure::seconds("p75 TTFT", |run| run.ttft_p75_s),
+    P90,
+    MEAN,
+];
+/// Percentiles 10, 25, 50, 75 and 90 of the time to the end of a response, and its mean.
+pub(crate) const E2E: [Figure; 6] = [
+    Figure::seconds("p10 end to end", |run| run.e2e_p10_s),
+    Figure::seconds("p25 end to end", |run| run.e2e_p25_s),
+    E2E_P50,
+    Figure::seconds("p75 end to end", |run| run.e2e_p75_s),
+    E2E_P90,
+    Figure::seconds("mean end to end", |run| run.e2e_mean_s),
+];
 
-/// Prompt and output tokens a second.
-pub(crate) fn tokens(row: &Row) -> f64 {
-    row.summary.throughput_tokens_per_s
-}
-
-/// A figure of [`crate::load::figures`]; `NaN` when the row has none of that name.
-pub(crate) fn load(name: &'static str) -> impl Fn(&Row) -> f64 + Copy {
-    move |row| row.more.get(name).copied().unwrap_or(f64::NAN)
-}
+pub(crate) const BUSY: Figure = Figure::more("busy", "busy_share", percent);
+pub(crate) const ENGINE_WAITING: Figure =
+    Figure::more("waiting in engines", "engine_waiting_mean", short);
+pub(crate) const ROUTER_WAITING: Figure =
+    Figure::more("waiting in routers", "router_waiting_mean", short);
+pub(crate) const WAITS_BESIDE_IDLE: Figure =
+    Figure::more("waits beside an idle engine", "stranded_share", percent);
+pub(crate) const MOST_OVER_MEAN: Figure = Figure::more(
+    "most / mean outstanding",
+    "outstanding_most_over_mean",
+    short,
+);
+pub(crate) const PREEMPTIONS: Figure = Figure::more("preemptions", "preemptions", short);

@@ -1,7 +1,6 @@
 //! Figures that the papers state, beside the measured ones.
 //!
-//! Every number is from a paper's text, with its source. Numbers read off the pixels of a chart were rejected: they would
-//! pretend to a precision that they do not have.
+//! Every number is from a paper's text, with its source: a number read off a chart would pretend to a precision that it lacks.
 
 use core::fmt;
 
@@ -11,11 +10,11 @@ use serde::Serialize;
 /// A number of a paper, or the range that it gives for several workloads or baselines.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct PaperFigure {
-    pub(crate) low: f64,
+    low: f64,
     /// Upper end of the range; equals `low` for a single number.
-    pub(crate) high: f64,
-    pub(crate) unit: Unit,
-    pub(crate) source: &'static str,
+    high: f64,
+    unit: Unit,
+    source: &'static str,
 }
 
 /// Unit of a figure.
@@ -28,38 +27,16 @@ pub(crate) enum Unit {
     Share,
 }
 
-impl PaperFigure {
-    pub(crate) const fn times(value: f64, source: &'static str) -> Self {
-        Self::range(value, value, Unit::Times, source)
-    }
-
-    pub(crate) const fn share(value: f64, source: &'static str) -> Self {
-        Self::range(value, value, Unit::Share, source)
-    }
-
-    pub(crate) const fn range(low: f64, high: f64, unit: Unit, source: &'static str) -> Self {
-        Self {
-            low,
-            high,
-            unit,
-            source,
-        }
-    }
-
-    fn shown(&self, value: f64) -> String {
-        match self.unit {
-            Unit::Times => number::times(value),
-            Unit::Share => number::percent(value),
-        }
-    }
-}
-
 impl fmt::Display for PaperFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = match self.unit {
+            Unit::Times => number::times,
+            Unit::Share => number::percent,
+        };
         if self.low == self.high {
-            f.write_str(&self.shown(self.low))
+            f.write_str(&shown(self.low))
         } else {
-            write!(f, "{} to {}", self.shown(self.low), self.shown(self.high))
+            write!(f, "{} to {}", shown(self.low), shown(self.high))
         }
     }
 }
@@ -76,59 +53,81 @@ pub(crate) struct PaperComparison {
 /// Relative difference that counts as equal: seeds differ by that much.
 const SAME_SHARE: f64 = 0.1;
 
-impl PaperComparison {
-    /// Compares a single value.
-    pub(crate) fn one(what: impl Into<String>, paper: PaperFigure, ours: f64) -> Self {
-        Self {
-            what: what.into(),
-            paper,
-            ours: (ours, ours),
-        }
+/// Section of a paper that states figures.
+#[derive(Clone, Copy)]
+pub(crate) struct Source(pub(crate) &'static str);
+
+impl Source {
+    /// Compares ratios with a range of the paper.
+    pub(crate) fn times(
+        self,
+        what: impl Into<String>,
+        range: (f64, f64),
+        ours: &[f64],
+    ) -> PaperComparison {
+        self.compare(what.into(), range, Unit::Times, ours)
     }
 
-    /// Compares several values, over workloads or baselines.
-    pub(crate) fn over(what: impl Into<String>, paper: PaperFigure, ours: &[f64]) -> Self {
+    /// Compares shares with a range of the paper.
+    pub(crate) fn share(
+        self,
+        what: impl Into<String>,
+        range: (f64, f64),
+        ours: &[f64],
+    ) -> PaperComparison {
+        self.compare(what.into(), range, Unit::Share, ours)
+    }
+
+    /// Compares figures, over workloads or baselines, with a range of the paper.
+    pub(crate) fn compare(
+        self,
+        what: String,
+        (low, high): (f64, f64),
+        unit: Unit,
+        ours: &[f64],
+    ) -> PaperComparison {
+        let Self(source) = self;
         let finite = || ours.iter().copied().filter(|value| value.is_finite());
-        Self {
-            what: what.into(),
-            paper,
+        PaperComparison {
+            what,
+            paper: PaperFigure {
+                low,
+                high,
+                unit,
+                source,
+            },
             ours: (
                 finite().fold(f64::NAN, f64::min),
                 finite().fold(f64::NAN, f64::max),
             ),
         }
     }
+}
 
-    pub(crate) fn ours_text(&self) -> String {
+impl PaperComparison {
+    fn ours_text(&self) -> String {
+        let (low, high) = self.ours;
         PaperFigure {
-            low: self.ours.0,
-            high: self.ours.1,
+            low,
+            high,
             ..self.paper
         }
         .to_string()
     }
 
-    /// Relation of the measured range to the paper's: `as stated`, `above`, `below`, `wider`, `-`.
-    pub(crate) fn relation(&self) -> &'static str {
+    /// Relation of the measured range to the paper's.
+    fn relation(&self) -> &'static str {
         let (low, high) = self.ours;
-        let under = low < self.paper.low * (1.0 - SAME_SHARE);
-        let over = high > self.paper.high * (1.0 + SAME_SHARE);
-        let apart_below = high < self.paper.low * (1.0 - SAME_SHARE);
-        let apart_above = low > self.paper.high * (1.0 + SAME_SHARE);
-        if !low.is_finite() || !high.is_finite() {
-            "-"
-        } else if apart_below {
-            "below"
-        } else if apart_above {
-            "above"
-        } else if under && over {
-            "wider"
-        } else if under {
-            "partly below"
-        } else if over {
-            "partly above"
-        } else {
-            "as stated"
+        let least = self.paper.low * (1.0 - SAME_SHARE);
+        let most = self.paper.high * (1.0 + SAME_SHARE);
+        match (low < least, high > most) {
+            _ if low.is_nan() => "-",
+            _ if high < least => "below",
+            _ if low > most => "above",
+            (true, true) => "wider",
+            (true, false) => "partly below",
+            (false, true) => "partly above",
+            (false, false) => "as stated",
         }
     }
 }
@@ -151,32 +150,34 @@ pub(crate) fn table(comparisons: &[PaperComparison]) -> Table {
 mod tests {
     use super::*;
 
-    const GAIN: PaperFigure = PaperFigure::range(1.07, 1.18, Unit::Times, "SkyLB, Figure 10");
+    const FIGURE_10: Source = Source("SkyLB, Figure 10");
+
+    fn gain(ours: &[f64]) -> PaperComparison {
+        FIGURE_10.times("gain", (1.07, 1.18), ours)
+    }
 
     #[test]
     fn the_measured_range_has_a_relation_to_the_papers() {
-        let place = |ours: &[f64]| PaperComparison::over("gain", GAIN, ours).relation();
-        assert_eq!(place(&[1.1]), "as stated");
-        assert_eq!(place(&[1.0, 1.25]), "as stated");
-        assert_eq!(place(&[0.8, 1.4]), "wider");
-        assert_eq!(place(&[0.8, 0.9]), "below");
-        assert_eq!(place(&[0.9, 1.1]), "partly below");
-        assert_eq!(place(&[1.1, 1.5]), "partly above");
-        assert_eq!(place(&[1.4]), "above");
-        assert_eq!(place(&[f64::NAN]), "-");
+        for (ours, relation) in [
+            (&[1.1][..], "as stated"),
+            (&[1.0, 1.25], "as stated"),
+            (&[0.8, 1.4], "wider"),
+            (&[0.8, 0.9], "below"),
+            (&[0.9, 1.1], "partly below"),
+            (&[1.1, 1.5], "partly above"),
+            (&[1.4], "above"),
+            (&[f64::NAN], "-"),
+        ] {
+            assert_eq!(gain(ours).relation(), relation);
+        }
     }
 
     #[test]
     fn paper_and_measured_figures_share_a_unit() {
-        assert_eq!(GAIN.to_string(), "1.07 × to 1.18 ×");
-        assert_eq!(
-            PaperComparison::one("gain", GAIN, 1.5).ours_text(),
-            "1.50 ×"
-        );
-        let hits = PaperFigure::share(0.8986, "SkyLB, Figure 9");
-        assert_eq!(
-            PaperComparison::one("hits", hits, 0.5).ours_text(),
-            "50.0 %"
-        );
+        let gain = gain(&[1.5]);
+        assert_eq!(gain.paper.to_string(), "1.07 × to 1.18 ×");
+        assert_eq!(gain.ours_text(), "1.50 ×");
+        let hits = FIGURE_10.share("hits", (0.8986, 0.8986), &[0.5]);
+        assert_eq!(hits.ours_text(), "50.0 %");
     }
 }

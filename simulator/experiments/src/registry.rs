@@ -1,74 +1,63 @@
 //! Every experiment, by name.
 
-use core::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use anyhow::bail;
 
 use crate::context::Context;
 use crate::document::{Document, write_index};
 use crate::{
-    assumptions, default, dualmap_1, dualmap_3, dualmap_4, dualmap_5, dualmap_12, dualmap_13,
-    skylb_8, skylb_9, skylb_10,
+    assumptions, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, skylb_8, skylb_9,
+    skylb_10,
 };
 
 /// An experiment.
 pub struct Experiment {
     /// Name on the command line.
     pub name: &'static str,
-    /// Subject of the experiment, in a line.
-    pub subject: &'static str,
+    /// Title of the report.
+    pub title: &'static str,
     run: fn(&Context) -> Document,
 }
 
 const fn experiment(
     name: &'static str,
-    subject: &'static str,
+    title: &'static str,
     run: fn(&Context) -> Document,
 ) -> Experiment {
-    Experiment { name, subject, run }
+    Experiment { name, title, run }
 }
 
 /// Every experiment, in the order of `all`.
 #[rustfmt::skip]
 pub const EXPERIMENTS: &[Experiment] = &[
-    experiment("skylb-8", "SkyLB, Figure 8: four workloads, seven systems, three regions", skylb_8::run),
+    experiment("skylb-8", "SkyLB, Figure 8: four workloads, seven systems", skylb_8::run),
     experiment("skylb-9", "SkyLB, Figure 9: blind pushing, a limit of outstanding requests, pending requests", skylb_9::run),
     experiment("skylb-10", "SkyLB, Figure 10: replicas against throughput, with and without forwarding", skylb_10::run),
-    experiment("dualmap-1", "DualMap, Figure 1: cache hits against load balance", dualmap_1::run),
-    experiment("dualmap-3", "DualMap, Figure 3: effective request capacity and goodput over the request rate", dualmap_3::run),
-    experiment("dualmap-4", "DualMap, Figure 4: TTFT and end-to-end time over the request rate", dualmap_4::run),
+    experiment("dualmap-1", "DualMap, Figure 1: cache hits against load balance", dualmap_rates::figure_1),
+    experiment("dualmap-3", "DualMap, Figure 3: effective request capacity and goodput over the request rate", dualmap_rates::figure_3),
+    experiment("dualmap-4", "DualMap, Figure 4: time to first token and end-to-end time over the request rate", dualmap_rates::figure_4),
     experiment("dualmap-5", "DualMap, Figure 5: its parts switched off", dualmap_5::run),
-    experiment("dualmap-12", "DualMap, Figure 12: replicas that join and leave", dualmap_12::run),
+    experiment("dualmap-12", "DualMap, Figure 12: replicas that come and go", dualmap_12::run),
     experiment("dualmap-13", "DualMap, Figure 13a: goodput from 8 to 32 replicas", dualmap_13::run),
-    experiment("assumptions", "DualMap: the assumption that makes the difference", assumptions::run),
-    experiment("default", "isotherm on every standard workload, against every other policy and the oracle", default::run),
+    experiment("assumptions", "DualMap: which assumption makes the difference", assumptions::run),
+    experiment("default", "The default policy against every other one and the oracle", default::run),
 ];
-
-/// Error: no experiment has this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownExperiment(String);
-
-impl fmt::Display for UnknownExperiment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "no experiment is called {:?}; there are:", self.0)?;
-        for experiment in EXPERIMENTS {
-            writeln!(f, "  {:<14}{}", experiment.name, experiment.subject)?;
-        }
-        write!(f, "  {:<14}every one of them", "all")
-    }
-}
-
-impl core::error::Error for UnknownExperiment {}
 
 /// The experiments of a name; `all` names all of them.
 ///
 /// # Errors
 /// When no experiment has this name.
-pub fn named(name: &str) -> Result<Vec<&'static Experiment>, UnknownExperiment> {
+pub fn named(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     let is_named = |one: &&Experiment| name == "all" || one.name == name;
     let experiments: Vec<&Experiment> = EXPERIMENTS.iter().filter(is_named).collect();
     if experiments.is_empty() {
-        return Err(UnknownExperiment(name.to_owned()));
+        let line = |one: &Experiment| format!("  {:<14}{}\n", one.name, one.title);
+        let lines: String = EXPERIMENTS.iter().map(line).collect();
+        bail!(
+            "no experiment is called {name:?}; there are:\n{lines}  all           every one of them"
+        );
     }
     Ok(experiments)
 }
@@ -87,10 +76,10 @@ pub fn run(
     let mut documents = Vec::new();
     let mut page = output.to_path_buf();
     for experiment in experiments {
-        eprintln!("==> {}: {}", experiment.name, experiment.subject);
+        eprintln!("==> {}: {}", experiment.name, experiment.title);
         let start = Instant::now();
         let mut document = (experiment.run)(context);
-        document.name = experiment.name;
+        (document.name, document.title) = (experiment.name, experiment.title);
         document.warn_of_cut_runs();
         page = document.write(output)?;
         if let Some(directory) = markdown {

@@ -1,11 +1,13 @@
 //! Rows: the figures of every run, and their statistics over the seeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_report::Table;
 use isotherm_simulator::Summary;
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::figures::Figure;
 
 /// A run.
 #[derive(Clone, Debug, Serialize)]
@@ -28,18 +30,11 @@ impl Row {
     fn figures(&self) -> BTreeMap<String, f64> {
         let summary = serde_json::to_value(&self.summary).unwrap_or(Value::Null);
         let of_summary = summary.as_object().into_iter().flatten();
-        let more = self
-            .more
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value));
+        let more = self.more.iter();
         of_summary
             .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
-            .chain(more)
+            .chain(more.map(|(name, value)| ((*name).to_owned(), *value)))
             .collect()
-    }
-
-    fn is_of(&self, group: &str, system: &str, x: f64) -> bool {
-        self.group == group && self.system == system && self.x == x
     }
 }
 
@@ -53,18 +48,11 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
-        let (mut sum, mut count) = (0.0, 0.0);
-        let (mut min, mut max) = (f64::NAN, f64::NAN);
-        for value in values {
-            sum += value;
-            count += 1.0;
-            min = min.min(value);
-            max = max.max(value);
-        }
+        let values: Vec<f64> = values.collect();
         Self {
-            mean: sum / count,
-            min,
-            max,
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            min: values.iter().copied().fold(f64::NAN, f64::min),
+            max: values.iter().copied().fold(f64::NAN, f64::max),
         }
     }
 }
@@ -74,83 +62,88 @@ impl Stat {
 #[serde(transparent)]
 pub(crate) struct Rows(pub(crate) Vec<Row>);
 
-impl Rows {
+/// The runs of a group at a value of the varied parameter.
+#[derive(Clone, Copy)]
+pub(crate) struct Panel<'a> {
+    rows: &'a Rows,
+    pub(crate) group: &'a str,
+    pub(crate) x: f64,
+}
+
+impl<'a> Panel<'a> {
     /// The runs of a cell.
-    pub(crate) fn of<'a>(
-        &'a self,
-        group: &'a str,
-        system: &'a str,
-        x: f64,
-    ) -> impl Iterator<Item = &'a Row> {
-        self.0.iter().filter(move |row| row.is_of(group, system, x))
+    pub(crate) fn runs(self, system: &str) -> impl Iterator<Item = &'a Row> {
+        let is_of =
+            move |row: &&Row| row.group == self.group && row.system == system && row.x == self.x;
+        self.rows.0.iter().filter(is_of)
+    }
+
+    /// Statistics of a figure over the seeds of a cell.
+    pub(crate) fn stat(self, system: &str, figure: Figure) -> Stat {
+        Stat::of(self.runs(system).map(|row| figure.value(row)))
+    }
+
+    /// Mean of a figure over the seeds of a cell.
+    pub(crate) fn mean(self, system: &str, figure: Figure) -> f64 {
+        self.stat(system, figure).mean
+    }
+
+    /// The mean as text.
+    pub(crate) fn shown(self, system: &str, figure: Figure) -> String {
+        (figure.format)(self.mean(system, figure))
+    }
+
+    /// The means of several systems as text.
+    pub(crate) fn list(self, systems: &[&str], figure: Figure) -> String {
+        let systems = systems.iter();
+        let shown = systems.map(|system| format!("{system} {}", self.shown(system, figure)));
+        shown.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Ratio of the means of two systems.
+    pub(crate) fn ratio(self, ours: &str, theirs: &str, figure: Figure) -> f64 {
+        self.mean(ours, figure) / self.mean(theirs, figure)
+    }
+
+    /// The system with the best mean.
+    pub(crate) fn best<'s>(
+        self,
+        systems: impl IntoIterator<Item = &'s str>,
+        figure: Figure,
+    ) -> Option<&'s str> {
+        let sign = if figure.is_less_better { -1.0 } else { 1.0 };
+        highest(systems, |system| sign * self.mean(system, figure))
+    }
+}
+
+/// The system with the highest value.
+pub(crate) fn highest<'s>(
+    systems: impl IntoIterator<Item = &'s str>,
+    value: impl Fn(&str) -> f64,
+) -> Option<&'s str> {
+    let systems = systems.into_iter();
+    systems.max_by(|a, b| value(a).total_cmp(&value(b)))
+}
+
+impl Rows {
+    /// The runs of a group at a value of the varied parameter.
+    pub(crate) fn at<'a>(&'a self, group: &'a str, x: f64) -> Panel<'a> {
+        let rows = self;
+        Panel { rows, group, x }
     }
 
     /// The first row of each cell, in the order of the rows.
     pub(crate) fn cells(&self) -> Vec<&Row> {
-        let mut cells: Vec<&Row> = Vec::new();
-        for row in &self.0 {
-            if !cells
-                .iter()
-                .any(|cell| cell.is_of(&row.group, &row.system, row.x))
-            {
-                cells.push(row);
-            }
-        }
-        cells
+        let cell = |row: &Row| (row.group.clone(), row.system.clone(), row.x.to_bits());
+        let mut known = BTreeSet::new();
+        let rows = self.0.iter();
+        rows.filter(|row| known.insert(cell(row))).collect()
     }
 
     /// The rows that a predicate selects.
     pub(crate) fn filtered(&self, is_wanted: impl Fn(&Row) -> bool) -> Self {
-        Self(
-            self.0
-                .iter()
-                .filter(|row| is_wanted(row))
-                .cloned()
-                .collect(),
-        )
-    }
-
-    /// Statistics of a figure over the seeds of a cell.
-    pub(crate) fn stat(
-        &self,
-        group: &str,
-        system: &str,
-        x: f64,
-        figure: impl Fn(&Row) -> f64,
-    ) -> Stat {
-        Stat::of(self.of(group, system, x).map(figure))
-    }
-
-    /// Mean of a figure over the seeds of a cell.
-    pub(crate) fn mean(
-        &self,
-        group: &str,
-        system: &str,
-        x: f64,
-        figure: impl Fn(&Row) -> f64,
-    ) -> f64 {
-        self.stat(group, system, x, figure).mean
-    }
-
-    /// Ratio of the means of two systems.
-    pub(crate) fn ratio(
-        &self,
-        group: &str,
-        (ours, theirs): (&str, &str),
-        x: f64,
-        figure: impl Fn(&Row) -> f64,
-    ) -> f64 {
-        self.mean(group, ours, x, &figure) / self.mean(group, theirs, x, &figure)
-    }
-
-    /// The system with the highest mean.
-    pub(crate) fn best<'a>(
-        systems: impl IntoIterator<Item = &'a str>,
-        mean: impl Fn(&str) -> f64,
-    ) -> Option<&'a str> {
-        systems
-            .into_iter()
-            .max_by(|a, b| mean(a).total_cmp(&mean(b)))
+        let rows = self.0.iter().filter(|row| is_wanted(row));
+        Self(rows.cloned().collect())
     }
 
     /// Values of the varied parameter in ascending order, each once.
@@ -183,7 +176,7 @@ impl Rows {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::figures::tokens;
+    use crate::figures::TOKENS;
 
     pub(crate) fn row(group: &str, system: &str, x: f64, seed: u64, tokens: f64) -> Row {
         Row {
@@ -207,11 +200,11 @@ pub(crate) mod tests {
             row("w", "b", 2.0, 1, 5.0),
             row("w", "a", 1.0, 1, 99.0),
         ]);
-        let stat = rows.stat("w", "a", 2.0, tokens);
+        let stat = rows.at("w", 2.0).stat("a", TOKENS);
         assert_eq!((stat.mean, stat.min, stat.max), (20.0, 10.0, 30.0));
-        assert_eq!(rows.ratio("w", ("a", "b"), 2.0, tokens), 4.0);
+        assert_eq!(rows.at("w", 2.0).ratio("a", "b", TOKENS), 4.0);
         assert_eq!(rows.xs("w"), [1.0, 2.0]);
-        assert!(rows.mean("w", "c", 2.0, tokens).is_nan());
+        assert!(rows.at("w", 2.0).mean("c", TOKENS).is_nan());
     }
 
     #[test]

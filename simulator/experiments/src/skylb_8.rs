@@ -1,31 +1,27 @@
 //! SkyLB, Figure 8: four workloads, seven systems, three regions.
 //!
 //! The systems of the paper, made of our parts:
-//! - GKE Gateway: each region serves its own clients in turn, pushing at once. The paper's description (a general-purpose
-//!   gateway in each region, no prefixes, no selective pushing) leaves open how it balances; the hit ratio that it reports,
-//!   between those of one round robin and one least-load balancer over all replicas, is what round robin over a third of the
-//!   replicas gives.
+//! - GKE Gateway: round robin within each region, pushing at once. The paper leaves open how it balances; its hit ratio is
+//!   that of round robin over a third of the replicas.
 //! - RR, LL, CH, SGL: one balancer in the first region for the replicas of all, pushing at once.
 //! - SkyLB-CH, SkyLB: one balancer a region, forwarding, pushing by pending requests.
 //!
-//! Conversations run on the paper's unbalanced fleet (3, 2 and 3 replicas), trees on the balanced one (4 each): of the
-//! trees the paper says so, of the conversations it only says that both fleets were used.
+//! Conversations run on the paper's unbalanced fleet (3, 2 and 3 replicas), trees on the balanced one (4 each): the paper says
+//! so of the trees, and of the conversations only that both fleets were used.
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_report::chart::Scale;
-use isotherm_report::number::{percent, short};
+use isotherm_report::{Conclusion, Section};
 use isotherm_router::{PolicyName, Push};
+use isotherm_simulator::{Arrangement, RegionSetup, Setup};
 
-use crate::charts::{Charts, e2e, ttft};
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::charts::Charts;
+use crate::context::{Case, Context, config, grid};
 use crate::document::Document;
 use crate::explain;
-use crate::figures::{Figure, hits, p50, p90, tokens};
-use crate::paper::{PaperComparison, PaperFigure, Unit};
-use crate::rows::Rows;
-use crate::workloads;
-use isotherm_report::{Conclusion, Section};
-use isotherm_simulator::{Arrangement, RegionSetup, Setup};
+use crate::figures::{E2E, E2E_P50, Figure, HITS, MEAN, P50, P90, TOKENS, TTFT};
+use crate::paper::{PaperComparison, Source, Unit};
+use crate::rows::{Panel, Rows};
+use crate::workloads::{arena, trees, wildchat};
 
 const SEEDS: u64 = 3;
 const US: usize = 0;
@@ -36,7 +32,14 @@ const MIXED: &str = "Mixed Tree";
 const GROUPS: [&str; 4] = [ARENA, WILDCHAT, TREES, MIXED];
 const SYSTEMS: [&str; 7] = ["GKE Gateway", "RR", "LL", "CH", "SGL", "SkyLB-CH", "SkyLB"];
 const SINGLE: [&str; 4] = ["RR", "LL", "CH", "SGL"];
-const SOURCE: &str = "SkyLB, section 5.1, text on Figure 8";
+const BASELINES: [&str; 5] = ["GKE Gateway", "RR", "LL", "CH", "SGL"];
+/// Groups that a figure of the paper is over.
+type Scope = (&'static str, &'static [&'static str]);
+const ALL: Scope = ("all", &GROUPS);
+const CHATS: Scope = ("conversations", &[ARENA, WILDCHAT]);
+const FORESTS: Scope = ("trees", &[TREES, MIXED]);
+const TOT: Scope = ("ToT", &[TREES]);
+const SOURCE: Source = Source("SkyLB, section 5.1, text on Figure 8");
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
@@ -45,28 +48,24 @@ pub(crate) fn run(context: &Context) -> Document {
         rows: &rows,
         systems: &SYSTEMS,
     };
-    let rate = "Prompt and output tokens per second of answered requests.";
-    let throughput = |group| charts.bars((group, rate), &[group], tokens, short);
     let times = |group| {
         let (first, end) = (format!("{group}: TTFT"), format!("{group}: end to end"));
         [
-            charts.boxes((&first, "Less is better."), &[group], Scale::Log, ttft),
-            charts.boxes((&end, "Less is better."), &[group], Scale::Linear, e2e),
+            charts.boxes(&first, &[group], TTFT),
+            charts.boxes(&end, &[group], E2E),
         ]
     };
-    let caption = "Share of prompt tokens found in caches.";
-    let cache = charts.bars(("All workloads", caption), &GROUPS, hits, percent);
+    let throughput = |group| charts.bars(&[group], TOKENS);
     let sections = vec![
         Section::detail("Throughput (Figures 8a to 8d)").charts(GROUPS.map(throughput).into()),
         Section::detail("Time to first token (8e to 8h) and end to end (8i to 8l)")
-            .text("Box: 25th to 75th percentile, line: median, whiskers: 10th and 90th, triangle: mean. The axis of TTFT is logarithmic.")
+            .text("Box: 25th to 75th percentile, line: median, whiskers: 10th and 90th, triangle: mean. The axes are logarithmic.")
             .charts(GROUPS.into_iter().flat_map(times).collect()),
         Section::detail("Cache hits")
-            .charts(vec![cache])
-            .table(explain::table(&rows, explain::group_and_system)),
+            .charts(vec![charts.bars(&GROUPS, HITS)])
+            .table(explain::table(&rows)),
     ];
     Document {
-        title: "SkyLB, Figure 8: four workloads, seven systems".into(),
         about: vec![
             "Replicas: Llama-3.1-8B on one L4 each, in three regions 75 ms apart. Conversations: 3, 2 and 3 replicas in the US, Europe and \
              Asia; ChatBot Arena with 80 clients a region, WildChat with 40, 30 and 30. Trees: 4 replicas a region; 2 branches (15 requests a tree) \
@@ -87,36 +86,19 @@ pub(crate) fn run(context: &Context) -> Document {
 }
 
 fn cases(context: &Context) -> Vec<Case> {
-    let workloads: [(&str, [usize; 3], WorkloadSource); 4] = [
-        (
-            ARENA,
-            [3, 2, 3],
-            workloads::arena(context.effort(), &[80, 80, 80]),
-        ),
-        (
-            WILDCHAT,
-            [3, 2, 3],
-            workloads::wildchat(context.effort(), &[40, 30, 30]),
-        ),
-        (
-            TREES,
-            [4, 4, 4],
-            workloads::trees(context.effort(), &[(2, 40), (2, 20), (2, 20)]),
-        ),
-        (
-            MIXED,
-            [4, 4, 4],
-            workloads::trees(context.effort(), &[(4, 2), (2, 20), (2, 20)]),
-        ),
+    let effort = &context.effort;
+    let workloads = [
+        (ARENA, [3, 2, 3], arena(effort, &[80, 80, 80])),
+        (WILDCHAT, [3, 2, 3], wildchat(effort, &[40, 30, 30])),
+        (TREES, [4; 3], trees(effort, &[(2, 40), (2, 20), (2, 20)])),
+        (MIXED, [4; 3], trees(effort, &[(4, 2), (2, 20), (2, 20)])),
     ];
-    let mut cases = Vec::new();
-    for (group, replicas, source) in workloads {
-        for system in SYSTEMS {
-            let setup = setup(&replicas, arrangement(system));
-            cases.push(Case::new(group, system, 0.0, setup, &source));
-        }
-    }
-    cases
+    let cases = workloads.map(|(group, replicas, source)| {
+        grid(group, &[0.0], &SYSTEMS, |_, system| {
+            (setup(&replicas, arrangement(system)), source.clone())
+        })
+    });
+    cases.concat()
 }
 
 fn arrangement(system: &str) -> Arrangement {
@@ -147,130 +129,77 @@ pub(crate) fn setup(replicas: &[usize; 3], arrangement: Arrangement) -> Setup {
 }
 
 fn paper(rows: &Rows) -> Vec<PaperComparison> {
-    let over = |groups: &[&str], ours: &str, theirs: &[&str], figure: Figure| {
-        let mut ratios = Vec::new();
-        for group in groups {
-            for their in theirs {
-                ratios.push(rows.ratio(group, (ours, their), 0.0, figure));
-            }
-        }
-        ratios
+    let over = |groups: &[&str], ours: &str, theirs: &[&str], figure: Figure| -> Vec<f64> {
+        let panels = groups.iter().map(|group| rows.at(group, 0.0));
+        let ratios = |panel: Panel<'_>| {
+            let ratio = |their: &&str| panel.ratio(ours, their, figure);
+            theirs.iter().map(ratio).collect::<Vec<_>>()
+        };
+        panels.flat_map(ratios).collect()
     };
-    let found = |groups: &[&str], system| -> Vec<f64> {
-        groups
+    let throughputs = [
+        (CHATS, "SkyLB", &SINGLE[..], Unit::Times, (1.12, 1.2)),
+        (CHATS, "LL", &["SkyLB"], Unit::Share, (0.9738, 0.9738)),
+        (CHATS, "SkyLB", &["GKE Gateway"], Unit::Times, (1.43, 1.62)),
+        (ALL, "SkyLB", &["GKE Gateway"], Unit::Times, (1.43, 2.06)),
+        (ALL, "SkyLB", &["SkyLB-CH"], Unit::Times, (1.0134, 1.0821)),
+        (TOT, "CH", &["SkyLB"], Unit::Times, (1.02, 1.02)),
+        (TOT, "CH", &["LL"], Unit::Times, (1.4, 1.4)),
+    ];
+    let throughputs = throughputs.map(|((scope, groups), ours, theirs, unit, range)| {
+        let name = match theirs {
+            [one] => one,
+            _ => "single balancers",
+        };
+        let what = format!("{scope}: throughput of {ours} over {name}");
+        SOURCE.compare(what, range, unit, &over(groups, ours, theirs, TOKENS))
+    });
+    let hits = [
+        (CHATS, &["RR"][..], (0.1078, 0.1657)),
+        (CHATS, &["LL"], (0.2829, 0.3113)),
+        (CHATS, &["GKE Gateway"], (0.1808, 0.2430)),
+        (CHATS, &["SkyLB"], (0.3696, 0.4655)),
+        (FORESTS, &["LL", "RR"], (0.5866, 0.5932)),
+        (FORESTS, &["SkyLB"], (0.8956, 0.9001)),
+    ];
+    let hits = hits.map(|((scope, groups), systems, range)| {
+        let hits = |group: &&str| {
+            let panel = rows.at(group, 0.0);
+            let hits = systems.iter().map(|system| panel.mean(system, HITS));
+            hits.collect::<Vec<_>>()
+        };
+        let what = format!("{scope}: cache hits of {}", systems.join(" and "));
+        let found: Vec<f64> = groups.iter().flat_map(hits).collect();
+        SOURCE.share(what, range, &found)
+    });
+    let times = [
+        ("median TTFT", P50, (0.1587, 0.5763)),
+        ("mean TTFT", MEAN, (0.1587, 0.5763)),
+        ("p90 TTFT", P90, (0.1008, 0.2338)),
+    ];
+    let times = times.map(|(name, figure, range)| {
+        let what = format!("all: {name} of SkyLB, of baselines'");
+        SOURCE.share(what, range, &over(&GROUPS, "SkyLB", &BASELINES, figure))
+    });
+    let end_to_end = over(&GROUPS, "SkyLB", &BASELINES, E2E_P50);
+    let end_to_end = SOURCE.times(
+        "all: median end-to-end time of baselines over SkyLB's",
+        (1.05, 2.14),
+        &end_to_end
             .iter()
-            .map(|group| rows.mean(group, system, 0.0, hits))
-            .collect()
-    };
-    let chats = [ARENA, WILDCHAT];
-    let trees = [TREES, MIXED];
-    let range = |low, high| PaperFigure::range(low, high, Unit::Times, SOURCE);
-    let share = |low, high| PaperFigure::range(low, high, Unit::Share, SOURCE);
-    let baselines = ["GKE Gateway", "RR", "LL", "CH", "SGL"];
-    vec![
-        PaperComparison::over(
-            "conversations: throughput of SkyLB over single balancers",
-            range(1.12, 1.2),
-            &over(&chats, "SkyLB", &SINGLE, tokens),
-        ),
-        PaperComparison::over(
-            "conversations: throughput of LL over SkyLB",
-            PaperFigure::share(0.9738, SOURCE),
-            &over(&chats, "LL", &["SkyLB"], tokens),
-        ),
-        PaperComparison::over(
-            "conversations: throughput of SkyLB over GKE Gateway",
-            range(1.43, 1.62),
-            &over(&chats, "SkyLB", &["GKE Gateway"], tokens),
-        ),
-        PaperComparison::over(
-            "all: throughput of SkyLB over GKE Gateway",
-            range(1.43, 2.06),
-            &over(&GROUPS, "SkyLB", &["GKE Gateway"], tokens),
-        ),
-        PaperComparison::over(
-            "all: throughput of SkyLB over SkyLB-CH",
-            range(1.0134, 1.0821),
-            &over(&GROUPS, "SkyLB", &["SkyLB-CH"], tokens),
-        ),
-        PaperComparison::over(
-            "ToT: throughput of CH over SkyLB",
-            PaperFigure::times(1.02, SOURCE),
-            &over(&[TREES], "CH", &["SkyLB"], tokens),
-        ),
-        PaperComparison::over(
-            "ToT: throughput of CH over LL",
-            PaperFigure::times(1.4, SOURCE),
-            &over(&[TREES], "CH", &["LL"], tokens),
-        ),
-        PaperComparison::over(
-            "conversations: cache hits of RR",
-            share(0.1078, 0.1657),
-            &found(&chats, "RR"),
-        ),
-        PaperComparison::over(
-            "conversations: cache hits of LL",
-            share(0.2829, 0.3113),
-            &found(&chats, "LL"),
-        ),
-        PaperComparison::over(
-            "conversations: cache hits of GKE Gateway",
-            share(0.1808, 0.2430),
-            &found(&chats, "GKE Gateway"),
-        ),
-        PaperComparison::over(
-            "conversations: cache hits of SkyLB",
-            share(0.3696, 0.4655),
-            &found(&chats, "SkyLB"),
-        ),
-        PaperComparison::over(
-            "trees: cache hits of LL and RR",
-            share(0.5866, 0.5932),
-            &[found(&trees, "LL"), found(&trees, "RR")].concat(),
-        ),
-        PaperComparison::over(
-            "trees: cache hits of SkyLB",
-            share(0.8956, 0.9001),
-            &found(&trees, "SkyLB"),
-        ),
-        PaperComparison::over(
-            "all: median TTFT of SkyLB, of baselines'",
-            share(0.1587, 0.5763),
-            &over(&GROUPS, "SkyLB", &baselines, p50),
-        ),
-        PaperComparison::over(
-            "all: mean TTFT of SkyLB, of baselines'",
-            share(0.1587, 0.5763),
-            &over(&GROUPS, "SkyLB", &baselines, |row| row.summary.ttft_mean_s),
-        ),
-        PaperComparison::over(
-            "all: p90 TTFT of SkyLB, of baselines'",
-            share(0.1008, 0.2338),
-            &over(&GROUPS, "SkyLB", &baselines, p90),
-        ),
-        PaperComparison::over(
-            "all: median end-to-end time of baselines over SkyLB's",
-            range(1.05, 2.14),
-            &over(&GROUPS, "SkyLB", &baselines, |row| row.summary.e2e_p50_s)
-                .iter()
-                .map(|share| 1.0 / share)
-                .collect::<Vec<_>>(),
-        ),
-    ]
+            .map(|share| 1.0 / share)
+            .collect::<Vec<_>>(),
+    );
+    let all = throughputs.into_iter().chain(hits).chain(times);
+    all.chain([end_to_end]).collect()
 }
 
 fn conclusions(rows: &Rows) -> Vec<Conclusion> {
-    let mut conclusions = Vec::new();
-    for group in GROUPS {
-        let others = SYSTEMS
-            .into_iter()
-            .filter(|system| !system.starts_with("SkyLB"));
-        let best = Rows::best(others, |system| rows.mean(group, system, 0.0, tokens));
-        let best = best.unwrap_or("LL");
-        conclusions.push(Conclusion::note(format!(
-            "The best baseline is {best}. {}",
-            explain::beside(rows, group, 0.0, ("SkyLB", best))
-        )));
-    }
-    conclusions
+    let conclusion = |group| {
+        let panel = rows.at(group, 0.0);
+        let best = panel.best(BASELINES, TOKENS).unwrap_or("LL");
+        let beside = explain::beside(panel, "SkyLB", best);
+        Conclusion::note(format!("The best baseline is {best}. {beside}"))
+    };
+    GROUPS.map(conclusion).into()
 }

@@ -4,16 +4,16 @@ use isotherm_report::Table;
 use isotherm_report::chart::{BarGroup, Bars, Chart};
 use isotherm_report::number::{short, times};
 
-use super::ranking::{Comparison, GOALS, comparisons};
-use super::{ORACLE, OURS};
+use super::ORACLE;
+use super::ranking::{Comparison, GOALS, comparisons, mean_ratio};
 use crate::charts::bar;
 use crate::rows::{Rows, Stat};
 
 /// Groups of bars in a chart.
 const GROUPS_EACH: usize = 4;
 
-pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Chart> {
-    let ratio = |one: &Comparison| {
+pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Chart> {
+    let ratio = |one: Comparison| {
         bar(Stat {
             mean: one.ratio,
             ..one.spread
@@ -21,7 +21,10 @@ pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<C
     };
     let group = |name: &&str| BarGroup {
         name: (*name).to_owned(),
-        bars: comparisons(rows, name, others).iter().map(ratio).collect(),
+        bars: comparisons(rows.at(name, 0.0), others)
+            .into_iter()
+            .map(ratio)
+            .collect(),
     };
     let chart = |some: &[&str]| {
         let plot = Bars {
@@ -29,34 +32,34 @@ pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<C
             reference: Some((1.0, "the best other".to_owned())),
             format: short,
         };
-        let names = GOALS.iter().map(|goal| goal.name);
         Chart::new(some.join(", "), "", plot)
             .with_size((640, 300))
-            .with_series(names)
+            .with_series(GOALS.map(|goal| goal.name))
     };
     groups.chunks(GROUPS_EACH).map(chart).collect()
 }
 
-pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[String]) -> Table {
-    let mut columns = vec!["workload".to_owned()];
-    for goal in &GOALS {
-        columns.push(format!("{}: over the best other", goal.name));
-        columns.extend(
-            ["seed by seed", "best other", "among all", "over the oracle"].map(String::from),
-        );
-    }
+pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
+    let columns = GOALS.iter().flat_map(|goal| {
+        let first = format!("{}: over the best other", goal.name);
+        let others = ["seed by seed", "best other", "among all", "over the oracle"];
+        core::iter::once(first).chain(others.map(String::from))
+    });
+    let columns = core::iter::once("workload".to_owned()).chain(columns);
     Table::new(columns).with_rows(groups.iter().map(|group| {
-        let mut cells = vec![(*group).to_owned()];
-        for (goal, one) in GOALS.iter().zip(comparisons(rows, group, others)) {
-            let oracle = goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, ORACLE));
-            cells.extend([
+        let panel = rows.at(group, 0.0);
+        let cells = GOALS.into_iter().zip(comparisons(panel, others));
+        let cells = cells.flat_map(|(goal, one)| {
+            [
                 times(one.ratio),
                 format!("{} to {}", short(one.spread.min), short(one.spread.max)),
                 one.against,
                 one.rank.label().to_owned(),
-                times(oracle),
-            ]);
-        }
-        cells
+                times(mean_ratio(panel, goal, ORACLE)),
+            ]
+        });
+        core::iter::once((*group).to_owned())
+            .chain(cells)
+            .collect::<Vec<_>>()
     }))
 }

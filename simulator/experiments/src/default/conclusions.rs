@@ -1,131 +1,121 @@
 //! Conclusions from the ratios.
 
-use isotherm_report::number::{percent, short, times};
-
-use super::ranking::{Comparison, GOALS, Rank, comparisons};
-use super::{ORACLE, OURS};
-use crate::rows::{Row, Rows};
 use isotherm_report::Conclusion;
+use isotherm_report::number::{short, times};
+
+use super::ranking::{Comparison, GOALS, Rank, comparisons, mean_ratio};
+use super::{ORACLE, OURS};
+use crate::figures::{FAILED, HITS};
+use crate::rows::{Panel, Rows};
 
 /// As good as the best other system, but for what seeds differ by.
 const RATIO_MIN: f64 = 0.98;
 
-pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[String]) -> Vec<Conclusion> {
-    let all: Vec<(&str, Vec<Comparison>)> = groups
+/// A group and the comparison of each goal.
+type Standing<'a> = (&'a str, Vec<Comparison>);
+
+pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Conclusion> {
+    let standings = groups
         .iter()
-        .map(|group| (*group, comparisons(rows, group, others)))
-        .collect();
+        .map(|group| (*group, comparisons(rows.at(group, 0.0), others)));
+    let standings: Vec<Standing<'_>> = standings.collect();
+    let is_refused = |group: &&str| rows.at(group, 0.0).mean(OURS, FAILED) > 0.0;
+    let refused: Vec<&str> = groups.iter().copied().filter(is_refused).collect();
+    let refused = (!refused.is_empty()).then(|| {
+        Conclusion::note(format!(
+            "Times are of answered requests, and isotherm refused some on {}: see the tables.",
+            refused.join(", ")
+        ))
+    });
+    let notes = standings
+        .iter()
+        .map(|(group, comparisons)| note(rows.at(group, 0.0), comparisons));
+    let overall = [at_least(&standings)].into_iter().chain(better(&standings));
+    overall.chain(refused).chain(notes).collect()
+}
+
+fn at_least(standings: &[Standing<'_>]) -> Conclusion {
     let mut behind = Vec::new();
-    for (group, comparisons) in &all {
+    for (group, comparisons) in standings {
         for (goal, comparison) in GOALS.iter().zip(comparisons) {
             if comparison.ratio < RATIO_MIN || comparison.ratio.is_nan() {
-                behind.push(format!(
-                    "{group}, {}: {} of {}",
-                    goal.name,
-                    times(comparison.ratio),
-                    comparison.against
-                ));
+                let (ratio, against) = (times(comparison.ratio), &comparison.against);
+                behind.push(format!("{group}, {}: {ratio} of {against}", goal.name));
             }
         }
     }
-    let held = all.len() * GOALS.len() - behind.len();
-    // Better on some figure, and this on all.
-    let better_and = |holds: fn(&Comparison) -> bool| -> Vec<&str> {
-        all.iter()
-            .filter(|(_, comparisons)| {
-                comparisons.iter().all(holds)
-                    && comparisons
-                        .iter()
-                        .any(|comparison| comparison.rank == Rank::Better)
-            })
-            .map(|(group, _)| *group)
-            .collect()
+    let all = standings.len() * GOALS.len();
+    let exceptions = match &behind[..] {
+        [] => String::new(),
+        behind => format!(" Not: {}.", behind.join("; ")),
     };
-    let better =
-        better_and(|comparison| comparison.rank != Rank::Behind && comparison.ratio >= RATIO_MIN);
-    let nearly = better_and(|comparison| comparison.ratio >= RATIO_MIN);
-    let on_all = better_and(|comparison| comparison.rank == Rank::Better);
-    let mut conclusions = vec![
-        Conclusion::claim(
-            format!(
-                "isotherm has at least {RATIO_MIN} of the best other system on every workload and every figure: {held} of {}.{}",
-                all.len() * GOALS.len(),
-                if behind.is_empty() {
-                    String::new()
-                } else {
-                    format!(" Not: {}.", behind.join("; "))
-                }
-            ),
-            behind.is_empty(),
+    Conclusion::claim(
+        format!(
+            "isotherm has at least {RATIO_MIN} of the best other system on every workload and every figure: {} of {all}.{exceptions}",
+            all - behind.len()
         ),
-        Conclusion::claim(
-            format!(
-                "On at least half of the workloads it is strictly better than every other policy on some figure and behind none of them on any, as far as seeds can tell: {} of {} ({}).",
-                better.len(),
-                all.len(),
-                better.join(", ")
-            ),
-            better.len() * 2 >= all.len(),
-        ),
-        Conclusion::note(format!(
-            "Strictly better on some figure, and at least {RATIO_MIN} on the others: {} of {} ({}).",
-            nearly.len(),
-            all.len(),
-            nearly.join(", ")
-        )),
-        Conclusion::note(format!(
-            "Strictly better on all three figures at once: {} of {} ({}).",
-            on_all.len(),
-            all.len(),
-            on_all.join(", ")
-        )),
-    ];
-    let refused: Vec<&str> = groups
-        .iter()
-        .filter(|group| rows.mean(group, OURS, 0.0, refused) > 0.0)
-        .copied()
-        .collect();
-    if !refused.is_empty() {
-        conclusions.push(Conclusion::note(format!(
-            "Times are of answered requests, and isotherm refused some on {}: see the tables.",
-            refused.join(", ")
-        )));
-    }
-    for (group, comparisons) in &all {
-        let said: Vec<String> = GOALS
-            .iter()
-            .zip(comparisons)
-            .map(|(goal, comparison)| {
-                format!(
-                    "{} {} that of {} (seeds {} to {})",
-                    goal.name,
-                    times(comparison.ratio),
-                    comparison.against,
-                    short(comparison.spread.min),
-                    short(comparison.spread.max)
-                )
-            })
-            .collect();
-        let oracle = GOALS
-            .iter()
-            .map(|goal| {
-                times(goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, ORACLE)))
-            })
-            .collect::<Vec<_>>()
-            .join(", ");
-        let hits =
-            |system: &str| percent(rows.mean(group, system, 0.0, |row| row.summary.hit_ratio));
-        conclusions.push(Conclusion::note(format!(
-            "{group}: {}. Against the oracle: {oracle}. Cache hits {}, the oracle's {}.",
-            said.join("; "),
-            hits(OURS),
-            hits(ORACLE)
-        )));
-    }
-    conclusions
+        behind.is_empty(),
+    )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a number of requests")]
-fn refused(row: &Row) -> f64 {
-    row.summary.failed as f64
+/// Groups with a better figure, by what holds of all their figures.
+fn better(standings: &[Standing<'_>]) -> [Conclusion; 3] {
+    let groups = |holds: fn(&Comparison) -> bool| {
+        let is_better = |comparison: &Comparison| comparison.rank == Rank::Better;
+        let standings = standings.iter();
+        let groups =
+            standings.filter(|(_, all)| all.iter().all(holds) && all.iter().any(is_better));
+        groups.map(|(group, _)| *group).collect::<Vec<_>>()
+    };
+    let shown = |groups: &[&str]| {
+        format!(
+            "{} of {} ({})",
+            groups.len(),
+            standings.len(),
+            groups.join(", ")
+        )
+    };
+    let not_behind = groups(|one| one.rank != Rank::Behind && one.ratio >= RATIO_MIN);
+    let nearly = groups(|one| one.ratio >= RATIO_MIN);
+    let on_all = groups(|one| one.rank == Rank::Better);
+    [
+        Conclusion::claim(
+            format!(
+                "On at least half of the workloads it is strictly better than every other policy on some figure and behind none of them on any, as far as seeds can tell: {}.",
+                shown(&not_behind)
+            ),
+            not_behind.len() * 2 >= standings.len(),
+        ),
+        Conclusion::note(format!(
+            "Strictly better on some figure, and at least {RATIO_MIN} on the others: {}.",
+            shown(&nearly)
+        )),
+        Conclusion::note(format!(
+            "Strictly better on all three figures at once: {}.",
+            shown(&on_all)
+        )),
+    ]
+}
+
+fn note(panel: Panel<'_>, comparisons: &[Comparison]) -> Conclusion {
+    let against = GOALS.iter().zip(comparisons).map(|(goal, comparison)| {
+        format!(
+            "{} {} that of {} (seeds {} to {})",
+            goal.name,
+            times(comparison.ratio),
+            comparison.against,
+            short(comparison.spread.min),
+            short(comparison.spread.max)
+        )
+    });
+    Conclusion::note(format!(
+        "{}: {}. Against the oracle: {}. Cache hits {}, the oracle's {}.",
+        panel.group,
+        against.collect::<Vec<_>>().join("; "),
+        GOALS
+            .map(|goal| times(mean_ratio(panel, goal, ORACLE)))
+            .join(", "),
+        panel.shown(OURS, HITS),
+        panel.shown(ORACLE, HITS)
+    ))
 }

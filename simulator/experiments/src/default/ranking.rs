@@ -3,70 +3,11 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::OURS;
-use crate::figures::{attainment, tokens};
-use crate::rows::{Row, Rows, Stat};
+use crate::figures::{ATTAINMENT, Figure, P90, TOKENS};
+use crate::rows::{Panel, Row, Stat};
 
-/// A figure that decides.
-pub(crate) struct Goal {
-    pub(crate) name: &'static str,
-    pub(crate) figure: fn(&Row) -> f64,
-    /// Whether less of it is better.
-    pub(crate) less: bool,
-}
-
-pub(crate) const GOALS: [Goal; 3] = [
-    Goal {
-        name: "throughput",
-        figure: tokens,
-        less: false,
-    },
-    Goal {
-        name: "requests within the SLO",
-        figure: attainment,
-        less: false,
-    },
-    Goal {
-        name: "p90 TTFT",
-        figure: |row| row.summary.ttft_p90_s,
-        less: true,
-    },
-];
-
-impl Goal {
-    /// Ratio of `ours` to `theirs`, inverted where less is better. Two zeros are equal.
-    pub(crate) fn ratio(&self, ours: f64, theirs: f64) -> f64 {
-        let (more, than) = if self.less {
-            (theirs, ours)
-        } else {
-            (ours, theirs)
-        };
-        if more == than { 1.0 } else { more / than }
-    }
-
-    pub(crate) fn mean(&self, rows: &Rows, group: &str, system: &str) -> f64 {
-        rows.mean(group, system, 0.0, self.figure)
-    }
-
-    /// The best other system.
-    pub(crate) fn best<'a>(
-        &self,
-        rows: &Rows,
-        group: &str,
-        others: &'a [String],
-    ) -> Option<&'a str> {
-        let better = |a: f64, b: f64| {
-            if self.less {
-                b.total_cmp(&a)
-            } else {
-                a.total_cmp(&b)
-            }
-        };
-        others
-            .iter()
-            .map(String::as_str)
-            .max_by(|a, b| better(self.mean(rows, group, a), self.mean(rows, group, b)))
-    }
-}
+/// Figures that decide.
+pub(crate) const GOALS: [Figure; 3] = [TOKENS, ATTAINMENT, P90];
 
 /// As good, but for what a figure is rounded by: a difference below this is none, however sure it is.
 const ROUNDING: f64 = 0.0005;
@@ -106,71 +47,69 @@ pub(crate) struct Comparison {
     pub(crate) rank: Rank,
 }
 
-pub(crate) fn comparisons(rows: &Rows, group: &str, others: &[String]) -> Vec<Comparison> {
-    GOALS
-        .iter()
-        .filter_map(|goal| {
-            let best = goal.best(rows, group, others)?;
-            Some(Comparison {
-                against: best.to_owned(),
-                ratio: ratio(rows, group, goal, best),
-                spread: Stat::of(
-                    pairs(rows, group, goal, best)
-                        .iter()
-                        .map(|(ours, theirs)| goal.ratio(*ours, *theirs)),
-                ),
-                rank: rank(rows, group, goal, others),
-            })
-        })
-        .collect()
+/// Ratio of `ours` to `theirs`, inverted where less is better. Two zeros are equal.
+fn ratio(goal: Figure, ours: f64, theirs: f64) -> f64 {
+    let (more, than) = if goal.is_less_better {
+        (theirs, ours)
+    } else {
+        (ours, theirs)
+    };
+    if more == than { 1.0 } else { more / than }
 }
 
-fn rank(rows: &Rows, group: &str, goal: &Goal, others: &[String]) -> Rank {
-    let against: Vec<Rank> = others
-        .iter()
-        .map(|other| {
-            let sign = if goal.less { -1.0 } else { 1.0 };
-            let more: Vec<f64> = pairs(rows, group, goal, other)
-                .iter()
-                .map(|(ours, theirs)| sign * (ours - theirs))
-                .collect();
-            let ratio = ratio(rows, group, goal, other);
-            match sure_sign(&more) {
-                1 if ratio > 1.0 + BETTER_MIN => Rank::Better,
-                -1 if ratio < 1.0 - ROUNDING => Rank::Behind,
-                _ => Rank::Equal,
-            }
+/// Ratio of the means of `isotherm` and another system.
+pub(crate) fn mean_ratio(panel: Panel<'_>, goal: Figure, other: &str) -> f64 {
+    ratio(goal, panel.mean(OURS, goal), panel.mean(other, goal))
+}
+
+pub(crate) fn comparisons(panel: Panel<'_>, others: &[&str]) -> Vec<Comparison> {
+    let comparison = |goal: Figure| {
+        let best = panel.best(others.iter().copied(), goal)?;
+        let pairs = pairs(panel, goal, best).into_iter();
+        Some(Comparison {
+            against: best.to_owned(),
+            ratio: mean_ratio(panel, goal, best),
+            spread: Stat::of(pairs.map(|(ours, theirs)| ratio(goal, ours, theirs))),
+            rank: rank(panel, goal, others),
         })
-        .collect();
+    };
+    GOALS.into_iter().filter_map(comparison).collect()
+}
+
+fn rank(panel: Panel<'_>, goal: Figure, others: &[&str]) -> Rank {
+    let against = |other: &&str| {
+        let sign = if goal.is_less_better { -1.0 } else { 1.0 };
+        let pairs = pairs(panel, goal, other).into_iter();
+        let more: Vec<f64> = pairs.map(|(ours, theirs)| sign * (ours - theirs)).collect();
+        let ratio = mean_ratio(panel, goal, other);
+        match sure_sign(&more) {
+            1 if ratio > 1.0 + BETTER_MIN => Rank::Better,
+            -1 if ratio < 1.0 - ROUNDING => Rank::Behind,
+            _ => Rank::Equal,
+        }
+    };
+    let against: Vec<Rank> = others.iter().map(against).collect();
     if against.contains(&Rank::Behind) {
         Rank::Behind
-    } else if against.iter().all(|one| *one == Rank::Better) {
+    } else if against.iter().all(|rank| *rank == Rank::Better) {
         Rank::Better
     } else {
         Rank::Equal
     }
 }
 
-fn ratio(rows: &Rows, group: &str, goal: &Goal, other: &str) -> f64 {
-    goal.ratio(goal.mean(rows, group, OURS), goal.mean(rows, group, other))
-}
-
 /// Our figure and another system's, for each seed.
-fn pairs(rows: &Rows, group: &str, goal: &Goal, other: &str) -> Vec<(f64, f64)> {
-    rows.of(group, OURS, 0.0)
-        .map(|row| {
-            let theirs = rows
-                .of(group, other, 0.0)
-                .find(|row_of| row_of.seed == row.seed);
-            let theirs = theirs.map_or(f64::NAN, |other| (goal.figure)(other));
-            ((goal.figure)(row), theirs)
-        })
-        .collect()
+fn pairs(panel: Panel<'_>, goal: Figure, other: &str) -> Vec<(f64, f64)> {
+    let pair = |row: &Row| {
+        let theirs = panel.runs(other).find(|theirs| theirs.seed == row.seed);
+        let theirs = theirs.map_or(f64::NAN, |theirs| goal.value(theirs));
+        (goal.value(row), theirs)
+    };
+    panel.runs(OURS).map(pair).collect()
 }
 
 /// The sign of the mean of which these are samples; 0 where they leave it open.
 fn sure_sign(samples: &[f64]) -> i8 {
-    #[expect(clippy::cast_precision_loss, reason = "a number of seeds")]
     let count = samples.len() as f64;
     let Ok(distribution) = StudentsT::new(0.0, 1.0, count - 1.0) else {
         return 0;
@@ -191,11 +130,8 @@ fn sure_sign(samples: &[f64]) -> i8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::Rows;
     use crate::rows::tests::row;
-
-    fn others() -> Vec<String> {
-        ["a", "b"].map(String::from).into()
-    }
 
     /// Throughput and p90 of one run.
     fn run(system: &str, seed: u64, throughput: f64, p90: f64) -> Row {
@@ -212,7 +148,7 @@ mod tests {
             run("a", 1, 20.0, 4.0),
             run("b", 1, 10.0, 1.0),
         ]);
-        let comparisons = comparisons(&rows, "w", &others());
+        let comparisons = comparisons(rows.at("w", 0.0), &["a", "b"]);
         let found: Vec<(&str, f64)> = comparisons
             .iter()
             .map(|comparison| (comparison.against.as_str(), comparison.ratio))
@@ -228,7 +164,7 @@ mod tests {
             let runs = ours.iter().zip(1..).flat_map(|(ours, seed)| {
                 [run(OURS, seed, *ours, 1.0), run("a", seed, theirs, 1.0)]
             });
-            rank(&Rows(runs.collect()), "w", &GOALS[0], &["a".to_owned()])
+            rank(Rows(runs.collect()).at("w", 0.0), GOALS[0], &["a"])
         };
         assert_eq!(of([10.2, 10.3, 10.2, 10.3], 10.0), Rank::Better);
         assert_eq!(of([9.8, 9.7, 9.8, 9.7], 10.0), Rank::Behind);
@@ -254,7 +190,8 @@ mod tests {
                 run("b", seed, *steady, 1.0),
             ]
         });
-        let comparisons = comparisons(&Rows(runs.collect()), "w", &others());
+        let rows = Rows(runs.collect());
+        let comparisons = comparisons(rows.at("w", 0.0), &["a", "b"]);
         assert_eq!(comparisons[0].against, "a");
         assert_eq!(comparisons[0].rank, Rank::Behind);
     }
@@ -267,7 +204,7 @@ mod tests {
             run("a", 1, 20.0, 1.0),
             run("a", 2, 20.0, 1.0),
         ]);
-        let comparison = &comparisons(&rows, "w", &["a".to_owned()])[0];
+        let comparison = &comparisons(rows.at("w", 0.0), &["a"])[0];
         assert_eq!(comparison.ratio, 1.0);
         assert_eq!((comparison.spread.min, comparison.spread.max), (0.5, 1.5));
     }

@@ -1,15 +1,15 @@
 //! Conclusions from the runs, and the paper's figures beside them.
 
 use isotherm_report::number::{short, times};
+use isotherm_report::{Conclusion, Table};
 
 use super::{BLIND, CHATS, LIMITED, PENDING, POLICIES, SGLANG};
 use crate::explain;
-use crate::figures::{Figure, hits, load, p90, tokens};
-use crate::paper::{PaperComparison, PaperFigure};
+use crate::figures::{ENGINE_WAITING, Figure, HITS, P90, TOKENS};
+use crate::paper::{PaperComparison, Source};
 use crate::rows::Rows;
-use isotherm_report::{Conclusion, Table};
 
-const SOURCE: &str = "SkyLB, section 5.2, text on Figure 9";
+const SOURCE: Source = Source("SkyLB, section 5.2, text on Figure 9");
 
 /// Expected gains: most of the way to the paper's numbers.
 const GAIN_MIN: f64 = 1.2;
@@ -17,27 +17,23 @@ const P90_GAIN_MIN: f64 = 5.0;
 
 /// The limit with the highest throughput; of equal ones the smallest.
 pub(crate) fn best(rows: &Rows, group: &str, limits: &[u32]) -> u32 {
-    let of = |limit: u32| rows.mean(group, LIMITED, f64::from(limit), tokens);
+    let throughput = |limit: &u32| rows.at(group, f64::from(*limit)).mean(LIMITED, TOKENS);
+    let limits = limits.iter().copied().rev();
     limits
-        .iter()
-        .copied()
-        .rev()
-        .max_by(|a, b| of(*a).total_cmp(&of(*b)))
+        .max_by(|a, b| throughput(a).total_cmp(&throughput(b)))
         .unwrap_or(1)
 }
 
 pub(crate) fn choices(chats: &Rows, limited: &Rows, trees: &Rows, limits: &[u32]) -> Table {
-    let gain = |limit: u32, figure: Figure| {
-        trees.mean(SGLANG.0, PENDING, 0.0, figure)
-            / limited.mean(SGLANG.0, LIMITED, f64::from(limit), figure)
-    };
     let row = |name: &str, limit: u32| {
-        [
-            name.to_owned(),
-            limit.to_string(),
-            times(gain(limit, tokens)),
-            times(1.0 / gain(limit, p90)),
-        ]
+        let gain = |figure: Figure| {
+            let limited = limited.at(SGLANG.0, f64::from(limit));
+            trees.at(SGLANG.0, 0.0).mean(PENDING, figure) / limited.mean(LIMITED, figure)
+        };
+        let gains = [gain(TOKENS), 1.0 / gain(P90)].map(times);
+        [name.to_owned(), limit.to_string()]
+            .into_iter()
+            .chain(gains)
     };
     let columns = [
         "chosen on",
@@ -45,46 +41,37 @@ pub(crate) fn choices(chats: &Rows, limited: &Rows, trees: &Rows, limits: &[u32]
         "throughput of SP-P over SP-O with it",
         "p90 TTFT of SP-O with it over SP-P",
     ];
-    let rows = CHATS
-        .iter()
-        .map(|(name, _)| row(name, best(chats, name, limits)));
-    Table::new(columns).with_rows(rows.chain([row("these trees", best(limited, SGLANG.0, limits))]))
+    let rows = CHATS.map(|(name, _)| row(name, best(chats, name, limits)));
+    let own = row("these trees", best(limited, SGLANG.0, limits));
+    Table::new(columns).with_rows(rows.into_iter().chain([own]))
 }
 
 pub(crate) fn paper(rows: &Rows) -> Vec<PaperComparison> {
-    let mut against = Vec::new();
-    for (group, _) in POLICIES {
-        let ratio = |pair, figure: Figure| rows.ratio(group, pair, 0.0, figure);
-        let hits = |system| rows.mean(group, system, 0.0, hits);
-        against.extend([
-            PaperComparison::one(
-                format!("{group}: throughput of SP-P over BP"),
-                PaperFigure::times(1.27, SOURCE),
-                ratio((PENDING, BLIND), tokens),
+    let comparisons = POLICIES.map(|(group, _)| {
+        let panel = rows.at(group, 0.0);
+        let gains = [
+            ("throughput of SP-P over BP", 1.27, PENDING, BLIND, TOKENS),
+            (
+                "throughput of SP-P over SP-O",
+                1.4,
+                PENDING,
+                LIMITED,
+                TOKENS,
             ),
-            PaperComparison::one(
-                format!("{group}: throughput of SP-P over SP-O"),
-                PaperFigure::times(1.4, SOURCE),
-                ratio((PENDING, LIMITED), tokens),
-            ),
-            PaperComparison::one(
-                format!("{group}: p90 TTFT of BP over SP-P"),
-                PaperFigure::times(18.47, SOURCE),
-                ratio((BLIND, PENDING), p90),
-            ),
-            PaperComparison::one(
-                format!("{group}: cache hits of SP-P"),
-                PaperFigure::share(0.8986, SOURCE),
-                hits(PENDING),
-            ),
-            PaperComparison::one(
-                format!("{group}: cache hits of BP"),
-                PaperFigure::share(0.6889, SOURCE),
-                hits(BLIND),
-            ),
-        ]);
-    }
-    against
+            ("p90 TTFT of BP over SP-P", 18.47, BLIND, PENDING, P90),
+        ];
+        let gains = gains.map(|(name, gain, ours, theirs, figure)| {
+            let ratio = panel.ratio(ours, theirs, figure);
+            SOURCE.times(format!("{group}: {name}"), (gain, gain), &[ratio])
+        });
+        let hits = [("SP-P", 0.8986, PENDING), ("BP", 0.6889, BLIND)];
+        let hits = hits.map(|(name, share, system)| {
+            let what = format!("{group}: cache hits of {name}");
+            SOURCE.share(what, (share, share), &[panel.mean(system, HITS)])
+        });
+        gains.into_iter().chain(hits)
+    });
+    comparisons.into_iter().flatten().collect()
 }
 
 pub(crate) fn conclusions(
@@ -93,13 +80,12 @@ pub(crate) fn conclusions(
     thoughts: &Rows,
     lengths: &Rows,
 ) -> Vec<Conclusion> {
-    let mut conclusions = Vec::new();
-    for (group, _) in POLICIES {
-        let ratio = |pair, figure: Figure| trees.ratio(group, pair, 0.0, figure);
-        let blind = ratio((PENDING, BLIND), tokens);
-        let limited = ratio((PENDING, LIMITED), tokens);
-        let sooner = ratio((BLIND, PENDING), p90);
-        conclusions.extend([
+    let claims = POLICIES.into_iter().flat_map(|(group, _)| {
+        let panel = trees.at(group, 0.0);
+        let blind = panel.ratio(PENDING, BLIND, TOKENS);
+        let limited = panel.ratio(PENDING, LIMITED, TOKENS);
+        let sooner = panel.ratio(BLIND, PENDING, P90);
+        [
             Conclusion::claim(
                 format!("{group}: SP-P has at least {GAIN_MIN} times the throughput of BP: {}.", times(blind)),
                 blind >= GAIN_MIN,
@@ -116,42 +102,34 @@ pub(crate) fn conclusions(
                 ),
                 limited >= GAIN_MIN,
             ),
-        ]);
-    }
-    for (group, _) in POLICIES {
-        conclusions.push(Conclusion::note(explain::beside(
-            trees,
-            group,
-            0.0,
-            (PENDING, BLIND),
-        )));
-        conclusions.push(Conclusion::note(explain::beside(
-            trees,
-            group,
-            0.0,
-            (PENDING, LIMITED),
-        )));
-        conclusions.push(Conclusion::note(over(group, thoughts, "tokens a thought")));
-        conclusions.push(Conclusion::note(over(group, lengths, "s of run")));
-    }
-    conclusions
+        ]
+    });
+    let notes = POLICIES.into_iter().flat_map(|(group, _)| {
+        let panel = trees.at(group, 0.0);
+        let texts = [
+            explain::beside(panel, PENDING, BLIND),
+            explain::beside(panel, PENDING, LIMITED),
+            over(group, thoughts, "tokens a thought"),
+            over(group, lengths, "s of run"),
+        ];
+        texts.map(Conclusion::note)
+    });
+    claims.chain(notes).collect()
 }
 
 /// SP-P against BP over the varied parameter.
 fn over(group: &str, rows: &Rows, unit: &str) -> String {
-    let parts: Vec<String> = rows
-        .xs(group)
-        .into_iter()
-        .map(|x| {
-            format!(
-                "{} {unit}: throughput {}, p90 TTFT {} lower, replicas' requests outside the batch under BP {}",
-                short(x),
-                times(rows.ratio(group, (PENDING, BLIND), x, tokens)),
-                times(rows.ratio(group, (BLIND, PENDING), x, p90)),
-                short(rows.mean(group, BLIND, x, load("engine_waiting_mean")))
-            )
-        })
-        .collect();
+    let part = |x| {
+        let panel = rows.at(group, x);
+        format!(
+            "{} {unit}: throughput {}, p90 TTFT {} lower, replicas' requests outside the batch under BP {}",
+            short(x),
+            times(panel.ratio(PENDING, BLIND, TOKENS)),
+            times(panel.ratio(BLIND, PENDING, P90)),
+            panel.shown(BLIND, ENGINE_WAITING)
+        )
+    };
+    let parts: Vec<String> = rows.xs(group).into_iter().map(part).collect();
     format!("{group}, SP-P against BP. {}.", parts.join("; "))
 }
 

@@ -1,16 +1,14 @@
 //! SkyLB, Figure 9: what selective pushing gives, by itself.
 //!
-//! One region, 4 replicas, 30 clients, trees of 2 branches; three rules for pushing: at once (BP), below a fixed number of
+//! One region, 4 replicas, 30 clients, trees of 2 branches; three push modes: at once (BP), below a fixed number of
 //! outstanding requests (SP-O), by pending requests (SP-P). The paper's balancer is SGLang's policy (`cache_aware`);
 //! SkyLB's own (`prefix_tree`) is beside it.
 //!
-//! The paper leaves open how long thoughts are and how long it ran, and both decide: pushing matters only when an engine's
-//! memory fills. It says that memory fills at 20 to 50 requests, so the thoughts are as long here as makes it do so. What
-//! other lengths and times give is shown as well.
+//! The paper leaves open how long thoughts and runs are, and both decide: pushing matters only when an engine's memory fills.
+//! Memory fills at 20 to 50 requests in the paper; thoughts are long enough here that it does. Other lengths are shown too.
 //!
-//! Nor does it say which number SP-O had. A fixed number has to be chosen somewhere; here it is the one with the highest
-//! throughput for conversations on the same replicas, which is what an operator would have had before the trees came. Other
-//! conversations would have given other numbers; they are shown too.
+//! The paper does not state the limit of SP-O. Here it is the limit with the highest throughput for conversations on the same
+//! replicas, which an operator would have set before the trees came. Limits from other conversations are shown too.
 
 mod conclusions;
 mod runs;
@@ -18,17 +16,15 @@ mod runs;
 use core::time::Duration;
 
 use isotherm_report::Section;
-use isotherm_report::chart::Scale;
-use isotherm_report::number::{percent, short};
 use isotherm_router::PolicyName;
 
 use self::conclusions::{best, choices, conclusions, paper};
 use self::runs::{chats, over_lengths, over_limits, over_thoughts, trees};
-use crate::charts::{Axes, Charts, e2e, ttft};
+use crate::charts::Charts;
 use crate::context::Context;
 use crate::document::Document;
 use crate::explain;
-use crate::figures::{Figure, hits, p90, tokens};
+use crate::figures::{E2E, HITS, P90, TOKENS, TTFT};
 use crate::rows::{Row, Rows};
 
 const REPLICAS: usize = 4;
@@ -70,19 +66,14 @@ pub(crate) fn run(context: &Context) -> Document {
     ];
     let conclusions = conclusions(&trees, chosen, &thoughts, &lengths);
     let paper = paper(&trees);
-    let rows = Rows(
-        [
-            trees.0,
-            sweep(limited, "limit"),
-            chats.0,
-            sweep(thoughts, "thought tokens"),
-            sweep(lengths, "run seconds"),
-        ]
-        .concat(),
-    );
+    let rows = [
+        trees.0,
+        sweep(limited, "limit"),
+        chats.0,
+        sweep(thoughts, "thought tokens"),
+        sweep(lengths, "run seconds"),
+    ];
     Document {
-        title: "SkyLB, Figure 9: blind pushing, a limit of outstanding requests, pending requests"
-            .into(),
         about: vec![
             format!(
                 "{REPLICAS} replicas (Llama-3.1-8B on one L4 each) and {CLIENTS} clients in one region, each client with one tree of thoughts after the \
@@ -99,7 +90,7 @@ pub(crate) fn run(context: &Context) -> Document {
         paper,
         conclusions,
         sections,
-        rows,
+        rows: Rows(rows.concat()),
         ..Document::default()
     }
 }
@@ -111,88 +102,51 @@ fn section(trees: &Rows, chosen: u32) -> Section {
         rows: trees,
         systems: &SYSTEMS,
     };
-    let rate = "Prompt and output tokens of answered requests. More is better.";
-    let log = "Logarithmic, as in the paper. Less is better.";
-    let share = "Share of prompt tokens found in caches.";
     Section::detail("Throughput, TTFT and end-to-end time (Figure 9)")
         .text(format!(
             "SP-O with a limit of {chosen}, the best for conversations."
         ))
         .charts(vec![
-            charts.bars(("Throughput, tokens/s", rate), &groups, tokens, short),
-            charts.boxes(("Time to first token", log), &groups, Scale::Log, ttft),
-            charts.boxes(
-                ("End-to-end time", "Less is better."),
-                &groups,
-                Scale::Linear,
-                e2e,
-            ),
-            charts.bars(("Cache hits", share), &groups, hits, percent),
+            charts.bars(&groups, TOKENS),
+            charts.boxes("Time to first token", &groups, TTFT),
+            charts.boxes("End-to-end time", &groups, E2E),
+            charts.bars(&groups, HITS),
         ])
-        .table(explain::table(trees, explain::group_and_system))
+        .table(explain::table(trees))
 }
 
 /// Throughput under each limit, on trees and on conversations.
 fn limit_section(limited: &Rows, chats: &Rows) -> Section {
-    let axes = Axes {
-        x: "outstanding requests a replica, at most",
-        y: "tokens/s",
-        ..Axes::default()
-    };
-    let chart = |title, rows, group| {
+    let chart = |rows, group| {
         let charts = Charts {
             rows,
             systems: &[LIMITED],
         };
-        charts.lines((title, group), group, axes, tokens)
+        charts.lines(group, "outstanding requests a replica, at most", &[TOKENS])
     };
     Section::detail("Limits").text("Left: trees under each limit. The table: the limit with the highest throughput for each kind of conversation, and what SP-P has over it on the trees.")
-        .charts(vec![
-            chart("Trees: throughput over the limit", limited, SGLANG.0),
-            chart("Conversations: throughput over the limit", chats, CHATS[0].0),
-        ])
+        .charts([chart(limited, SGLANG.0), chart(chats, CHATS[0].0)].concat())
 }
 
 /// BP and SP-P over the length of thoughts and the length of the run.
 fn variation_section(thoughts: &Rows, lengths: &Rows) -> Section {
-    let mut charts = Vec::new();
-    for (group, _) in POLICIES {
-        for (rows, over, x) in [
-            (
-                thoughts,
-                "the length of thoughts",
-                "median length of a thought, tokens",
-            ),
-            (lengths, "the length of the run", "length of the run, s"),
-        ] {
-            let draw = Charts {
+    let charts = POLICIES.map(|(group, _)| {
+        let over = |rows, x_name| {
+            let charts = Charts {
                 rows,
                 systems: &[BLIND, PENDING],
             };
-            let mut chart = |title: &str, y, scale, figure: Figure| {
-                let axes = Axes {
-                    x,
-                    y,
-                    scale,
-                    reference: None,
-                };
-                charts.push(draw.lines(
-                    (&format!("{title} over {over}"), group),
-                    group,
-                    axes,
-                    figure,
-                ));
-            };
-            chart("Throughput", "tokens/s", Scale::Linear, tokens);
-            chart("p90 TTFT", "seconds", Scale::Log, p90);
-        }
-    }
+            charts.lines(group, x_name, &[TOKENS, P90])
+        };
+        let thoughts = over(thoughts, "median length of a thought, tokens");
+        [thoughts, over(lengths, "length of the run, s")].concat()
+    });
     Section::detail("Conditions of the result")
         .text(
             "Short thoughts never fill the memory: then no request is ever pending and both rules are the same. In a longer run the \
              clients, which all begin within 5 s, fall out of step, and the peaks that fill it become rare.",
         )
-        .charts(charts)
+        .charts(charts.concat())
 }
 
 /// Rows with the varied parameter in the name of their group: in a file, a group varies a single parameter.

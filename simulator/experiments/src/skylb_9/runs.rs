@@ -9,7 +9,7 @@ use super::{
     BLIND, CHATS, CLIENTS, LENGTH, LIMITED, PENDING, POLICIES, REPLICAS, SGLANG, SYSTEMS,
     THOUGHT_TOKENS,
 };
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::context::{Case, Context, WorkloadSource, config, grid};
 use crate::rows::Rows;
 use crate::workloads::{self, LongTrees};
 use isotherm_simulator::{Arrangement, Setup};
@@ -18,16 +18,23 @@ const SEEDS: u64 = 5;
 const FEWER_SEEDS: u64 = 3;
 const THOUGHTS: [f64; 5] = [100.0, 150.0, 200.0, 250.0, 300.0];
 const LENGTHS_S: [f64; 4] = [60.0, 120.0, 240.0, 480.0];
-fn case(
+
+/// The cases of a group: every push mode, by its system, at every value of x.
+fn cases(
     (group, policy): (&str, PolicyName),
-    system: &str,
-    x: f64,
-    push: Push,
+    xs: &[f64],
+    systems: &[&str],
+    push: impl Fn(f64, &str) -> Push,
     source: &WorkloadSource,
-) -> Case {
-    let arrangement = Arrangement::Router(config(policy, push));
-    let setup = Setup::one_region(Preset::Llama31_8bL4.config(), REPLICAS, arrangement);
-    Case::new(group, system, x, setup, source)
+) -> Vec<Case> {
+    grid(group, xs, systems, |x, system| {
+        let arrangement = Arrangement::Router(config(policy, push(x, system)));
+        let engine = Preset::Llama31_8bL4.config();
+        (
+            Setup::one_region(engine, REPLICAS, arrangement),
+            source.clone(),
+        )
+    })
 }
 
 fn grown(context: &Context, thought_tokens: f64, duration: Duration) -> WorkloadSource {
@@ -36,98 +43,79 @@ fn grown(context: &Context, thought_tokens: f64, duration: Duration) -> Workload
         thought_tokens,
         duration,
     };
-    workloads::long_trees(context.effort(), long)
+    workloads::long_trees(&context.effort, long)
+}
+
+/// The push mode of a system; `limit` is that of SP-O.
+fn push(system: &str, limit: u32) -> Push {
+    match system {
+        BLIND => Push::Blind,
+        LIMITED => Push::Outstanding { max: limit },
+        _ => Push::Pending,
+    }
 }
 
 /// The figure itself.
 pub(crate) fn trees(context: &Context, chosen: u32) -> Rows {
     let source = grown(context, THOUGHT_TOKENS, LENGTH);
-    let pushes = [
-        Push::Blind,
-        Push::Outstanding { max: chosen },
-        Push::Pending,
-    ];
-    let cases: Vec<Case> = POLICIES
-        .into_iter()
-        .flat_map(|policy| {
-            SYSTEMS
-                .into_iter()
-                .zip(pushes)
-                .map(move |(system, push)| (policy, system, push))
-        })
-        .map(|(policy, system, push)| case(policy, system, 0.0, push, &source))
-        .collect();
-    context.run(SEEDS, &cases)
+    let push = |_, system: &str| push(system, chosen);
+    let cases = POLICIES.map(|policy| cases(policy, &[0.0], &SYSTEMS, push, &source));
+    context.run(SEEDS, &cases.concat())
+}
+
+/// The cases of SP-O with each limit.
+fn limited(group: &str, limits: &[u32], source: &WorkloadSource) -> Vec<Case> {
+    let xs: Vec<f64> = limits.iter().copied().map(f64::from).collect();
+    cases(
+        (group, SGLANG.1),
+        &xs,
+        &[LIMITED],
+        |x, system| push(system, x as u32),
+        source,
+    )
 }
 
 /// SP-O with each limit, on the same trees.
 pub(crate) fn over_limits(context: &Context, limits: &[u32]) -> Rows {
     let source = grown(context, THOUGHT_TOKENS, LENGTH);
-    let cases: Vec<Case> = limits
-        .iter()
-        .map(|&max| {
-            case(
-                SGLANG,
-                LIMITED,
-                f64::from(max),
-                Push::Outstanding { max },
-                &source,
-            )
-        })
-        .collect();
-    context.run(FEWER_SEEDS, &cases)
+    context.run(FEWER_SEEDS, &limited(SGLANG.0, limits, &source))
 }
 
 /// SP-O with each limit, on conversations.
 pub(crate) fn chats(context: &Context, limits: &[u32]) -> Rows {
-    let mut cases = Vec::new();
-    for (name, clients) in CHATS {
+    let cases = CHATS.map(|(name, clients)| {
         let source = if name.starts_with("WildChat") {
-            workloads::wildchat(context.effort(), &[clients])
+            workloads::wildchat(&context.effort, &[clients])
         } else {
-            workloads::arena(context.effort(), &[clients])
+            workloads::arena(&context.effort, &[clients])
         };
-        for &max in limits {
-            let push = Push::Outstanding { max };
-            cases.push(case(
-                (name, SGLANG.1),
-                LIMITED,
-                f64::from(max),
-                push,
-                &source,
-            ));
-        }
-    }
-    context.run(FEWER_SEEDS, &cases)
+        limited(name, limits, &source)
+    });
+    context.run(FEWER_SEEDS, &cases.concat())
 }
 
-/// BP and SP-P while a parameter varies.
-fn vary(context: &Context, points: &[(f64, WorkloadSource)]) -> Rows {
-    let mut cases = Vec::new();
-    for (x, source) in points {
-        for policy in POLICIES {
-            cases.push(case(policy, BLIND, *x, Push::Blind, source));
-            cases.push(case(policy, PENDING, *x, Push::Pending, source));
-        }
-    }
-    context.run(FEWER_SEEDS, &cases)
+/// BP and SP-P while a parameter of the trees varies.
+fn vary(context: &Context, xs: &[f64], source: impl Fn(f64) -> WorkloadSource) -> Rows {
+    let push = |_, system: &str| push(system, 0);
+    let at = |x: f64| {
+        let source = source(x);
+        POLICIES.map(|policy| cases(policy, &[x], &[BLIND, PENDING], push, &source))
+    };
+    let all: Vec<Case> = context
+        .points(xs)
+        .into_iter()
+        .flat_map(at)
+        .flatten()
+        .collect();
+    context.run(FEWER_SEEDS, &all)
 }
 
 pub(crate) fn over_thoughts(context: &Context) -> Rows {
-    let points = context.points(&THOUGHTS);
-    let points = points
-        .iter()
-        .map(|&median| (median, grown(context, median, LENGTH)));
-    vary(context, &points.collect::<Vec<_>>())
+    vary(context, &THOUGHTS, |median| grown(context, median, LENGTH))
 }
 
 pub(crate) fn over_lengths(context: &Context) -> Rows {
-    let points = context.points(&LENGTHS_S);
-    let points = points.iter().map(|&length| {
-        (
-            length,
-            grown(context, THOUGHT_TOKENS, Duration::from_secs_f64(length)),
-        )
-    });
-    vary(context, &points.collect::<Vec<_>>())
+    vary(context, &LENGTHS_S, |length| {
+        grown(context, THOUGHT_TOKENS, Duration::from_secs_f64(length))
+    })
 }
