@@ -1,5 +1,6 @@
 //! The document model: a report, its sections, and what a section holds.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -7,8 +8,8 @@ use serde::Serialize;
 
 use crate::chart::Chart;
 use crate::facts::RunFacts;
+use crate::render;
 use crate::table::Table;
-use crate::{files, render};
 
 /// The result of an experiment, a benchmark or a demo.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -81,8 +82,6 @@ pub enum Format {
     Csv,
     /// Markdown; charts are tables of their values.
     Markdown,
-    /// Terminal text without charts and without detail sections.
-    Text,
 }
 
 impl Conclusion {
@@ -153,46 +152,47 @@ impl Section {
     /// Adds a paragraph; an empty one is left out.
     #[must_use]
     pub fn text(self, paragraph: impl Into<String>) -> Self {
-        let paragraph = paragraph.into();
-        let is_empty = paragraph.is_empty();
-        self.with(Content::Text(paragraph), is_empty)
+        self.with(Content::Text(paragraph.into()))
     }
 
     /// Adds a link to a file beside the page.
     #[must_use]
     pub fn link(self, path: impl Into<String>) -> Self {
-        self.with(Content::Link(path.into()), false)
+        self.with(Content::Link(path.into()))
     }
 
     /// Adds a bulleted list; an empty one is left out.
     #[must_use]
     pub fn list(self, items: Vec<String>) -> Self {
-        let is_empty = items.is_empty();
-        self.with(Content::List(items), is_empty)
+        self.with(Content::List(items))
     }
 
     /// Adds conclusions; an empty list is left out.
     #[must_use]
     pub fn conclusions(self, conclusions: Vec<Conclusion>) -> Self {
-        let is_empty = conclusions.is_empty();
-        self.with(Content::Conclusions(conclusions), is_empty)
+        self.with(Content::Conclusions(conclusions))
     }
 
     /// Adds charts side by side; an empty list is left out.
     #[must_use]
     pub fn charts(self, charts: Vec<Chart>) -> Self {
-        let is_empty = charts.is_empty();
-        self.with(Content::Charts(charts), is_empty)
+        self.with(Content::Charts(charts))
     }
 
     /// Adds a table; one without rows is left out.
     #[must_use]
     pub fn table(self, table: Table) -> Self {
-        let is_empty = table.rows.is_empty();
-        self.with(Content::Table(table), is_empty)
+        self.with(Content::Table(table))
     }
 
-    fn with(mut self, content: Content, is_empty: bool) -> Self {
+    fn with(mut self, content: Content) -> Self {
+        let is_empty = match &content {
+            Content::Text(text) | Content::Link(text) => text.is_empty(),
+            Content::List(items) => items.is_empty(),
+            Content::Conclusions(conclusions) => conclusions.is_empty(),
+            Content::Charts(charts) => charts.is_empty(),
+            Content::Table(table) => table.rows.is_empty(),
+        };
         if !is_empty {
             self.content.push(content);
         }
@@ -271,7 +271,6 @@ impl Report {
                 None => render::text::csv(self),
             },
             Format::Markdown => render::text::markdown(self),
-            Format::Text => self.text(),
         })
     }
 
@@ -290,13 +289,16 @@ impl Report {
         directory: &Path,
         names: [(&str, Format); N],
     ) -> anyhow::Result<[PathBuf; N]> {
-        let mut contents = names.map(|(name, _)| (name, String::new()));
-        for ((name, content), (_, format)) in contents.iter_mut().zip(names) {
-            *content = self
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let paths = names.map(|(name, _)| directory.join(name));
+        for (path, (name, format)) in paths.iter().zip(names) {
+            let text = self
                 .render(format)
                 .with_context(|| format!("cannot render {name}"))?;
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        files::write(directory, contents)
+        Ok(paths)
     }
 }
 

@@ -98,5 +98,11 @@ fn files_are_written_side_by_side() {
     let names = [("a.html", Format::Html), ("a.md", Format::Markdown)];
     let paths = report().write(&directory, names).unwrap();
     assert!(paths.iter().all(|path| path.exists()));
+    let names = [("3.md", Format::Markdown)];
+    let error = report().write(&paths[0], names).unwrap_err();
+    assert!(error.to_string().starts_with("cannot create "), "{error}");
+    std::fs::create_dir(directory.join("3.md")).unwrap();
+    let error = report().write(&directory, names).unwrap_err();
+    assert!(error.to_string().starts_with("cannot write "), "{error}");
     std::fs::remove_dir_all(directory).unwrap();
 }

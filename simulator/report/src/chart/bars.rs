@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
 use serde::Serialize;
 
-use super::frame::{Area, Drawn, centred, plain, range, svg};
+use super::frame::{Area, Drawn, centred, label_below, plain, range, stroke, svg};
 use super::{Scale, name};
 use crate::number::short;
 use crate::palette::{GREY, TEXT, pick};
@@ -67,64 +67,43 @@ impl Bars {
     }
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
-        let all = || self.groups.iter().flat_map(|group| &group.bars);
-        let highest = all()
-            .map(|bar| {
-                bar.spread
-                    .map_or(bar.value, |(_, high)| high.max(bar.value))
-            })
-            .chain(self.reference.iter().map(|(value, _)| *value));
-        let (_, top) = range(Scale::Linear, highest);
+        let bars = self.groups.iter().flat_map(|group| &group.bars);
+        let tops = bars.map(|bar| {
+            bar.spread
+                .map_or(bar.value, |(_, high)| high.max(bar.value))
+        });
+        let references = self.reference.iter().map(|(value, _)| *value);
+        let (_, top) = range(Scale::Linear, tops.chain(references));
+        let end = self.groups.len() as f64;
         let mut chart = ChartBuilder::on(area)
             .margin(10)
             .x_label_area_size(26)
-            .build_cartesian_2d(0.0..self.groups.len().max(1) as f64, 0.0..top)?;
-        let end = self.groups.len() as f64;
-        chart.draw_series(std::iter::once(PathElement::new(
-            vec![(0.0, 0.0), (end, 0.0)],
-            GREY,
-        )))?;
+            .build_cartesian_2d(0.0..end.max(1.0), 0.0..top)?;
+        chart.draw_series([stroke((0.0, 0.0), (end, 0.0), GREY)])?;
         for (index, group) in self.groups.iter().enumerate() {
             // A group is one unit wide and a tenth of it is left empty at each side.
             let width = 0.8 / group.bars.len().max(1) as f64;
-            for (number, bar) in group.bars.iter().enumerate() {
-                if !bar.value.is_finite() {
-                    continue;
-                }
+            let bars = group.bars.iter().enumerate();
+            for (number, bar) in bars.filter(|(_, bar)| bar.value.is_finite()) {
                 let left = index as f64 + 0.1 + number as f64 * width;
                 let middle = left + width / 2.0;
                 let corners = [(left + width * 0.05, 0.0), (left + width * 0.95, bar.value)];
-                chart.draw_series(std::iter::once(Rectangle::new(
-                    corners,
-                    pick(number).filled(),
-                )))?;
+                chart.draw_series([Rectangle::new(corners, pick(number).filled())])?;
                 let mut label_at = bar.value;
                 if let Some((low, high)) = bar.spread {
-                    chart.draw_series(std::iter::once(PathElement::new(
-                        vec![(middle, low), (middle, high)],
-                        TEXT,
-                    )))?;
+                    chart.draw_series([stroke((middle, low), (middle, high), TEXT)])?;
                     label_at = label_at.max(high);
                 }
                 let at = (middle, label_at + top * 0.015);
                 let label = Text::new((self.format)(bar.value), at, centred(13, VPos::Bottom));
-                chart.draw_series(std::iter::once(label))?;
+                chart.draw_series([label])?;
             }
-            let (x, y) = chart.backend_coord(&(index as f64 + 0.5, 0.0));
-            let below = (x, y + 8);
-            area.draw(&Text::new(
-                group.name.clone(),
-                below,
-                centred(15, VPos::Top),
-            ))?;
+            let middle = chart.backend_coord(&(index as f64 + 0.5, 0.0));
+            label_below(area, middle, &group.name)?;
         }
         if let Some((value, name)) = &self.reference {
-            chart.draw_series(DashedLineSeries::new(
-                [(0.0, *value), (end, *value)],
-                5,
-                4,
-                GREY.into(),
-            ))?;
+            let line = [(0.0, *value), (end, *value)];
+            chart.draw_series(DashedLineSeries::new(line, 5, 4, GREY.into()))?;
             let (x, y) = chart.backend_coord(&(0.02, *value));
             area.draw(&Text::new(name.clone(), (x, y - 14), plain(12)))?;
         }

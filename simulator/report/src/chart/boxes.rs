@@ -3,10 +3,9 @@
 
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
-use plotters::style::text_anchor::VPos;
 use serde::Serialize;
 
-use super::frame::{Area, Drawn, centred, plain, range, svg};
+use super::frame::{Area, Drawn, label_below, plain, range, stroke, svg};
 use super::{Scale, name};
 use crate::number::short;
 use crate::palette::{GREY, TEXT, pick};
@@ -102,27 +101,19 @@ impl Boxes {
                 let right = left + 0.76 * width;
                 let middle = f64::midpoint(left, right);
                 let at = |x: f64, y: f64| (x, y.max(bottom));
-                let stroke = |from: (f64, f64), to: (f64, f64)| {
-                    PathElement::new(vec![from, to], TEXT.stroke_width(1))
-                };
                 chart.draw_series([
-                    stroke(at(middle, one.p10), at(middle, one.p25)),
-                    stroke(at(middle, one.p75), at(middle, one.p90)),
-                    stroke(at(left, one.p10), at(right, one.p10)),
-                    stroke(at(left, one.p90), at(right, one.p90)),
+                    stroke(at(middle, one.p10), at(middle, one.p25), TEXT),
+                    stroke(at(middle, one.p75), at(middle, one.p90), TEXT),
+                    stroke(at(left, one.p10), at(right, one.p10), TEXT),
+                    stroke(at(left, one.p90), at(right, one.p90), TEXT),
                 ])?;
                 let corners = [at(left, one.p25), at(right, one.p75)];
                 chart.draw_series([Rectangle::new(corners, pick(number).filled())])?;
-                chart.draw_series([stroke(at(left, one.p50), at(right, one.p50))])?;
+                chart.draw_series([stroke(at(left, one.p50), at(right, one.p50), TEXT)])?;
                 chart.draw_series([TriangleMarker::new(at(middle, one.mean), 4, TEXT)])?;
             }
-            let (x, y) = chart.backend_coord(&(index as f64 + 0.5, bottom));
-            let below = (x, y + 8);
-            area.draw(&Text::new(
-                group.name.clone(),
-                below,
-                centred(15, VPos::Top),
-            ))?;
+            let middle = chart.backend_coord(&(index as f64 + 0.5, bottom));
+            label_below(area, middle, &group.name)?;
         }
         Ok(())
     }

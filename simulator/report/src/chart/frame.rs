@@ -29,43 +29,45 @@ pub(super) fn svg(
     Ok(svg)
 }
 
-/// Text centred on its position.
-pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
-    ("sans-serif", size)
-        .into_font()
-        .color(&TEXT)
-        .pos(Pos::new(HPos::Center, vertical))
-}
-
-/// Text to the right of its position.
-pub(super) fn beside(size: i32) -> TextStyle<'static> {
-    ("sans-serif", size)
-        .into_font()
-        .color(&TEXT)
-        .pos(Pos::new(HPos::Left, VPos::Center))
-}
-
 /// Text of axes.
 pub(super) fn plain(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
 }
 
+/// Text centred on its position.
+pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
+    plain(size).pos(Pos::new(HPos::Center, vertical))
+}
+
+/// Text to the right of its position.
+pub(super) fn beside(size: i32) -> TextStyle<'static> {
+    plain(size).pos(Pos::new(HPos::Left, VPos::Center))
+}
+
+/// Text below a point.
+pub(super) fn label_below(area: &Area<'_>, (x, y): (i32, i32), name: &str) -> Drawn {
+    let label = Text::new(name.to_owned(), (x, y + 8), centred(15, VPos::Top));
+    Ok(area.draw(&label)?)
+}
+
+/// A line of one pixel.
+pub(super) fn stroke(
+    from: (f64, f64),
+    to: (f64, f64),
+    colour: RGBColor,
+) -> PathElement<(f64, f64)> {
+    PathElement::new(vec![from, to], colour)
+}
+
 /// Least and greatest value of an axis that shows these values. Values that are not finite are left out.
 pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (mut least, mut greatest) = (f64::INFINITY, 0.0_f64);
-    for value in values.filter(|value| value.is_finite()) {
-        greatest = greatest.max(value);
-        if value > 0.0 {
-            least = least.min(value);
-        }
-    }
-    if greatest <= 0.0 {
-        return match scale {
-            Scale::Linear => (0.0, 1.0),
-            Scale::Log => (0.1, 1.0),
-        };
-    }
+    let values = values.filter(|value| value.is_finite() && *value > 0.0);
+    let (least, greatest) = values.fold((f64::INFINITY, 0.0_f64), |(least, greatest), value| {
+        (least.min(value), greatest.max(value))
+    });
     match scale {
+        Scale::Linear if greatest <= 0.0 => (0.0, 1.0),
+        Scale::Log if greatest <= 0.0 => (0.1, 1.0),
         Scale::Linear => (0.0, greatest * 1.15),
         Scale::Log => ((least * 0.7).max(greatest * LOG_SHARE_MIN), greatest * 1.6),
     }

@@ -93,14 +93,15 @@ impl Lines {
     }
 
     fn across(&self) -> (f64, f64) {
-        let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
-        for (x, _) in self.points() {
-            ends = (ends.0.min(x), ends.1.max(x));
-        }
-        if ends.0 < ends.1 {
-            ends
-        } else if ends.0.is_finite() {
-            (ends.0 - 0.5, ends.0 + 0.5)
+        let xs = || self.points().map(|(x, _)| x);
+        let (least, greatest) = (
+            xs().fold(f64::INFINITY, f64::min),
+            xs().fold(f64::MIN, f64::max),
+        );
+        if least < greatest {
+            (least, greatest)
+        } else if least.is_finite() {
+            (least - 0.5, least + 0.5)
         } else {
             (0.0, 1.0)
         }

@@ -1,4 +1,4 @@
-//! Charts: a title, the names of the series, and one of four plots. A chart draws itself as SVG.
+//! Charts: a title, the names of the series, and one of three plots. A chart draws itself as SVG.
 //!
 //! The first series has the first colour of [`crate::palette`], in every chart and in the legend.
 
@@ -6,14 +6,12 @@ mod bars;
 mod boxes;
 mod frame;
 mod lines;
-mod scatter;
 
 use serde::Serialize;
 
 pub use bars::{Bar, BarGroup, Bars};
 pub use boxes::{BoxGroup, Boxes, Quantiles};
 pub use lines::{Curve, CurveStyle, Lines};
-pub use scatter::{Point, Scatter};
 
 use crate::table::Table;
 
@@ -46,8 +44,6 @@ pub enum Plot {
     Boxes(Boxes),
     /// Lines over a number.
     Lines(Lines),
-    /// Named points in a plane.
-    Scatter(Scatter),
 }
 
 /// How an axis is divided.
@@ -101,7 +97,6 @@ impl Chart {
             Plot::Bars(bars) => bars.svg(self.size),
             Plot::Boxes(boxes) => boxes.svg(self.size),
             Plot::Lines(lines) => lines.svg(self.size),
-            Plot::Scatter(scatter) => scatter.svg(self.size),
         }
     }
 
@@ -112,7 +107,6 @@ impl Chart {
             Plot::Bars(bars) => Some(bars.table(&self.series)),
             Plot::Boxes(boxes) => Some(boxes.table(&self.series)),
             Plot::Lines(lines) => lines.table(&self.series),
-            Plot::Scatter(scatter) => Some(scatter.table()),
         }
     }
 }
@@ -126,7 +120,7 @@ macro_rules! plot_from {
         }
     )*};
 }
-plot_from!(Bars, Boxes, Lines, Scatter);
+plot_from!(Bars, Boxes, Lines);
 
 /// The name of a series; empty when the chart names none.
 fn name(series: &[String], index: usize) -> &str {
