@@ -1,9 +1,8 @@
 //! Chains of hashes of a prompt: the fingerprint for the router, the block hashes for the engine.
 //!
 //! The router gets the fingerprint that the filter would have made: blocks where the real extractor puts them, at four
-//! bytes a token. The engine gets one hash for each full block, of the prompt and of the answer that follows. Both are
-//! folded from the pieces in one pass, a few nanoseconds a hash, when a request is sent: keeping them for all requests of
-//! a run was rejected, since a million long prompts would take gigabytes and save no time that matters.
+//! bytes a token. The engine gets a hash for each full block of the prompt and of the answer that follows. Both are folded
+//! from the pieces when a request is sent: kept for a whole run, they would take gigabytes.
 
 use std::sync::Arc;
 

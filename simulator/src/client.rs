@@ -1,23 +1,23 @@
-//! The clients: which request is sent when.
+//! The clients: the order and the time of requests.
 //!
-//! A session's steps form a forest: each waits for one other at most, and is sent its think time after that one's answer.
-//! When a step's request fails, the steps that wait for it are dropped. A session has ended when none of its requests is in flight and
+//! A session's steps form a forest: each waits for at most one other, and is sent its think time after the answer to that step.
+//! When a request fails, the steps that wait for it are dropped. A session ends when none of its requests is in flight and
 //! none will be sent; the sessions that follow it start then.
 
-use crate::workload::{Session, Step, Workload};
+use core::time::Duration;
+use std::collections::BTreeMap;
 
-/// End of a list.
-const NONE: u32 = u32::MAX;
+use crate::workload::{Session, Step, Workload};
 
 /// All clients of a run.
 #[derive(Debug)]
 pub(crate) struct Clients<'a> {
     workload: &'a Workload,
-    /// Sessions that follow no other, in the order of their start.
-    order: Vec<u32>,
-    started: usize,
-    sessions: Vec<State>,
-    followers: Lists,
+    /// Sessions that follow no other, the next one last.
+    first: Vec<u32>,
+    progress: Vec<SessionState>,
+    /// Sessions that follow a session, by its index.
+    followers: BTreeMap<usize, Vec<u32>>,
 }
 
 /// A step that is to be sent.
@@ -31,109 +31,61 @@ pub(crate) struct Due {
 
 /// Progress of a session.
 #[derive(Clone, Debug, Default)]
-struct State {
-    /// Steps that are under way, or will be sent at a time that is known.
-    open: u32,
+struct SessionState {
+    /// Steps that are in flight, or will be sent at a known time.
+    open: usize,
     /// When its last answer came, in nanoseconds.
     ended: u64,
-    /// Steps that wait for a step, while the session runs.
-    waiting: Lists,
-}
-
-/// Linked lists: for each element, the first element that waits for it, and the next that waits for the same.
-#[derive(Clone, Debug, Default)]
-struct Lists {
-    first: Vec<u32>,
-    next: Vec<u32>,
-}
-
-impl Lists {
-    /// Builds the lists from the element that each element waits for.
-    fn new(parents: impl ExactSizeIterator<Item = Option<usize>> + DoubleEndedIterator) -> Self {
-        let mut lists = Self {
-            first: vec![NONE; parents.len()],
-            next: vec![NONE; parents.len()],
-        };
-        // From behind, so that each list is in order.
-        for (index, parent) in parents.enumerate().rev() {
-            let first = parent.and_then(|parent| lists.first.get_mut(parent));
-            if let (Some(first), Some(next)) = (first, lists.next.get_mut(index)) {
-                *next = core::mem::replace(first, u32::try_from(index).unwrap_or(NONE));
-            }
-        }
-        lists
-    }
-
-    fn of(&self, element: u32) -> impl Iterator<Item = u32> {
-        let there = |&index: &u32| (index != NONE).then_some(index);
-        let first = self.first.get(element as usize).and_then(there);
-        core::iter::successors(first, move |&index| {
-            self.next.get(index as usize).and_then(there)
-        })
-    }
 }
 
 impl<'a> Clients<'a> {
     pub(crate) fn new(workload: &'a Workload) -> Self {
-        let sessions = &workload.sessions;
-        let mut order: Vec<u32> = (0..)
-            .zip(sessions)
-            .filter(|(_, session)| session.follows.is_none())
-            .map(|(number, _)| number)
-            .collect();
-        order.sort_by_key(|&number| sessions.get(number as usize).map(|session| session.starts));
+        let mut followers: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut first = Vec::new();
+        for (number, session) in (0..).zip(&workload.sessions) {
+            match session.follows {
+                Some(before) => followers.entry(before).or_default().push(number),
+                None => first.push((session.starts, number)),
+            }
+        }
+        first.sort();
         Self {
             workload,
-            order,
-            started: 0,
-            sessions: vec![State::default(); sessions.len()],
-            followers: Lists::new(sessions.iter().map(|session| session.follows)),
+            first: first.into_iter().rev().map(|(_, number)| number).collect(),
+            progress: vec![SessionState::default(); workload.sessions.len()],
+            followers,
         }
     }
 
     /// When the next session starts that follows no other, in nanoseconds; none when all have.
     pub(crate) fn next_start(&self) -> Option<u64> {
-        let number = *self.order.get(self.started)?;
-        Some(nanos(self.session(number)?.starts))
+        Some(nanos(self.session(*self.first.last()?)?.starts))
     }
 
     /// Starts the next session; returns its first requests.
     pub(crate) fn start(&mut self) -> Vec<Due> {
         let mut due = Vec::new();
-        if let Some(&number) = self.order.get(self.started) {
-            self.started += 1;
-            let at = self.session(number).map_or(0, |one| nanos(one.starts));
+        if let Some(at) = self.next_start()
+            && let Some(number) = self.first.pop()
+        {
             self.begin(number, at, &mut due);
         }
         due
     }
 
-    /// A step has its answer at `at`, or has failed, or is not sent after all: what is sent because of that.
+    /// Ends a step at `at`, with or without an answer; returns the requests that are sent because of that.
     pub(crate) fn over(&mut self, session: u32, step: u32, at: u64, answered: bool) -> Vec<Due> {
         let mut due = Vec::new();
-        let Some(of) = self.workload.sessions.get(session as usize) else {
-            return due;
-        };
-        let Some(state) = self.sessions.get_mut(session as usize) else {
-            return due;
-        };
         if answered {
-            let steps = state.waiting.of(step).filter_map(|step| {
-                let think = nanos(of.steps.get(step as usize)?.think);
-                Some(Due {
-                    session,
-                    step,
-                    at: at.saturating_add(think),
-                })
-            });
-            due.extend(steps);
+            self.push_steps(session, Some(step as usize), at, &mut due);
         }
-        state.open += u32::try_from(due.len()).unwrap_or(u32::MAX);
-        state.open = state.open.saturating_sub(1);
-        state.ended = state.ended.max(at);
-        if state.open == 0 {
-            state.waiting = Lists::default();
-            let ended = state.ended;
+        let Some(progress) = self.progress.get_mut(session as usize) else {
+            return due;
+        };
+        progress.open = (progress.open + due.len()).saturating_sub(1);
+        progress.ended = progress.ended.max(at);
+        if progress.open == 0 {
+            let ended = progress.ended;
             self.begin_followers(session, ended, &mut due);
         }
         due
@@ -147,7 +99,7 @@ impl<'a> Clients<'a> {
         self.session(session)?.steps.get(step as usize)
     }
 
-    pub(crate) fn sends_until(&self) -> Option<core::time::Duration> {
+    pub(crate) fn sends_until(&self) -> Option<Duration> {
         self.workload.sends_until
     }
 
@@ -162,35 +114,36 @@ impl<'a> Clients<'a> {
         number < self.workload.warmup_requests
     }
 
-    fn begin(&mut self, number: u32, at: u64, due: &mut Vec<Due>) {
-        let Some(session) = self.session(number) else {
-            return;
-        };
-        let before = due.len();
-        let first = (0..).zip(&session.steps);
-        let first = first.filter(|(_, step)| step.after.is_none());
-        due.extend(first.map(|(index, step)| Due {
-            session: number,
-            step: index,
+    /// Adds the steps of a session that wait for a step, or for the session's start.
+    fn push_steps(&self, session: u32, after: Option<usize>, at: u64, due: &mut Vec<Due>) {
+        let steps = self
+            .session(session)
+            .map_or(&[][..], |session| &session.steps);
+        let next = (0..).zip(steps).filter(|(_, step)| step.after == after);
+        due.extend(next.map(|(number, step)| Due {
+            session,
+            step: number,
             at: at.saturating_add(nanos(step.think)),
         }));
-        let open = u32::try_from(due.len() - before).unwrap_or(u32::MAX);
-        if let Some(state) = self.sessions.get_mut(number as usize) {
-            state.open = open;
-            if session.steps.len() > 1 {
-                state.waiting = Lists::new(session.steps.iter().map(|step| step.after));
-            }
+    }
+
+    fn begin(&mut self, number: u32, at: u64, due: &mut Vec<Due>) {
+        let before = due.len();
+        self.push_steps(number, None, at, due);
+        let open = due.len() - before;
+        if let Some(progress) = self.progress.get_mut(number as usize) {
+            progress.open = open;
         }
         if open == 0 {
-            // It has nothing to send: it has ended as it began.
+            // A session without a request has ended as it began.
             self.begin_followers(number, at, due);
         }
     }
 
     fn begin_followers(&mut self, number: u32, at: u64, due: &mut Vec<Due>) {
-        let followers: Vec<u32> = self.followers.of(number).collect();
-        for follower in followers {
-            // One that is named by itself, or by a later one, would never end: the list says that it is an earlier one.
+        let followers = self.followers.remove(&(number as usize));
+        for follower in followers.unwrap_or_default() {
+            // A session that follows itself or a later one would never end: `follows` names an earlier one.
             if follower > number {
                 let starts = self.session(follower).map_or(0, |one| nanos(one.starts));
                 self.begin(follower, at.saturating_add(starts), due);
@@ -199,14 +152,12 @@ impl<'a> Clients<'a> {
     }
 }
 
-fn nanos(time: core::time::Duration) -> u64 {
+fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::prompt::Prompt;
 

@@ -1,10 +1,8 @@
-//! The network: how long a message takes from one place to another.
+//! The network: delays of messages, one way, the same in both directions.
 //!
-//! Delays are fixed, one way, and the same in both directions. Jitter was left out: at these sizes it is far below what the
-//! engines' steps and the probes' phases bring in, and a run's figures would need more seeds to say the same.
+//! Delays are fixed: jitter would be far below the effect of the engines' steps and the probes' phases.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 /// Delays of messages in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +11,8 @@ pub struct Network {
     pub client_to_region: Duration,
     /// Delay between a service and a replica of the same region.
     pub service_to_replica: Duration,
-    /// Delay between two regions without an entry in [`Self::links`].
+    /// Delay between two regions.
     pub between_regions: Duration,
-    /// Delays between particular pairs of regions, the smaller index first.
-    pub links: BTreeMap<(usize, usize), Duration>,
 }
 
 impl Default for Network {
@@ -27,7 +23,6 @@ impl Default for Network {
             client_to_region: Duration::from_micros(250),
             service_to_replica: Duration::from_micros(250),
             between_regions: Duration::from_millis(75),
-            links: BTreeMap::new(),
         }
     }
 }
@@ -37,10 +32,10 @@ impl Network {
     #[must_use]
     pub fn between(&self, a: usize, b: usize) -> Duration {
         if a == b {
-            return Duration::ZERO;
+            Duration::ZERO
+        } else {
+            self.between_regions
         }
-        let link = self.links.get(&(a.min(b), a.max(b)));
-        link.copied().unwrap_or(self.between_regions)
     }
 
     /// Delay between a client of a region and a gateway in another.

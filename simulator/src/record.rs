@@ -21,18 +21,12 @@ pub struct Outcome {
     pub cut: usize,
     /// Whether the limit came before the end: requests were on their way, or still to be sent.
     pub reached_limit: bool,
-    /// Cached prompt tokens as the routers predicted them, for requests whose engine told the truth.
-    pub predicted_cached_tokens: u64,
-    /// Absolute difference between that and what engines found, summed.
-    pub prediction_error_tokens: u64,
-    /// Prompt tokens of those requests.
-    pub predicted_prompt_tokens: u64,
     /// Events of the simulation: a measure of its own work.
     pub events: u64,
 }
 
 /// A request as its client saw it. Times are from the start of the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestRecord {
     /// Index of the session, from 0.
     pub session: usize,
@@ -96,10 +90,6 @@ pub struct ReplicaTotals {
     pub region: usize,
     /// Requests that came to their end.
     pub requests: u64,
-    /// Prompt tokens looked up in the cache.
-    pub prompt_tokens: u64,
-    /// Prompt tokens found in the cache.
-    pub cached_tokens: u64,
     /// Tokens generated.
     pub output_tokens: u64,
     /// Requests that lost their blocks to another and began again.

@@ -29,7 +29,7 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// Parts of the policy that are switched off in every router.
     pub ablation: Option<Ablation>,
-    /// Interval between probes of a replica. A probe reads the engine's load on arrival, and its result reaches the router after the way back.
+    /// Interval between probes of a replica.
     pub probe_interval: Duration,
     /// Objective for the time to the first token; only the figures use it.
     pub slo: Duration,
@@ -75,7 +75,7 @@ pub enum Arrangement {
     Oracle,
 }
 
-/// Something that happens to the fleet.
+/// A change of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// When.

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::compare::{BASELINE, Plan, Report, System};
+use crate::compare::{Plan, Report};
 use clap::{ArgGroup, Parser};
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
@@ -73,7 +73,7 @@ struct Cli {
     json: bool,
 }
 
-/// Reads the command line and does what it says.
+/// Runs the command line.
 #[must_use]
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
@@ -86,15 +86,15 @@ pub fn run() -> ExitCode {
             }
             Ok(()) | Err(_) => ExitCode::SUCCESS,
         },
-        Err(text) => {
-            eprintln!("isotherm-sim: {text}");
+        Err(error) => {
+            eprintln!("isotherm-sim: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs everything; what is going on goes to the standard error.
-fn compare(plan: &Plan, json: bool) -> Result<String, String> {
+/// Runs everything; the standard error shows the progress.
+fn compare(plan: &Plan, json: bool) -> anyhow::Result<String> {
     eprintln!(
         "{}: {} requests, {} of them to warm up; {}",
         plan.workload.name,
@@ -105,18 +105,13 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
     note_long_requests(plan);
     let comparison = plan.compare(|system| eprintln!("  {}", system.as_str()));
     comparison.whole()?;
-    let baseline = comparison.of(System::Policy(BASELINE));
-    let saving = comparison.best.zip(baseline).and_then(|(best, baseline)| {
-        let summary = comparison.of(System::Policy(best))?;
-        plan.saving(best, summary, baseline)
-    });
     let report = Report {
         plan,
         comparison: &comparison,
-        saving: saving.as_ref(),
+        saving: plan.saving(&comparison),
     };
     if json {
-        report.json().map_err(|error| error.to_string())
+        Ok(report.json()?)
     } else {
         Ok(format!("\n{}", report.text()))
     }
@@ -125,12 +120,9 @@ fn compare(plan: &Plan, json: bool) -> Result<String, String> {
 /// Warns of requests that no engine can hold: they fail under every policy.
 fn note_long_requests(plan: &Plan) {
     let most = plan.fleet.request_tokens_max();
-    let steps = plan
-        .workload
-        .sessions
-        .iter()
-        .flat_map(|session| &session.steps);
-    let long = steps
+    let sessions = plan.workload.sessions.iter();
+    let long = sessions
+        .flat_map(|session| &session.steps)
         .filter(|step| step.prompt.tokens().saturating_add(step.output_tokens) > most)
         .count();
     if long > 0 {
@@ -146,17 +138,18 @@ fn push(text: &str) -> Result<Push, String> {
     match text.split_once(':') {
         None if text == "pending" => Ok(Push::Pending),
         None if text == "blind" => Ok(Push::Blind),
-        Some(("outstanding", number)) => match number.parse() {
-            Ok(max) if max > 0 => Ok(Push::Outstanding { max }),
-            Ok(_) | Err(_) => Err(wrong()),
-        },
+        Some(("outstanding", number)) => {
+            let max = number.parse().ok().filter(|max| *max > 0);
+            max.map(|max| Push::Outstanding { max }).ok_or_else(wrong)
+        }
         None | Some(_) => Err(wrong()),
     }
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 && value <= 1e6 => Ok(value),
-        Ok(_) | Err(_) => Err("a number above 0, at most a million, is wanted".to_owned()),
-    }
+    let value = text
+        .parse()
+        .ok()
+        .filter(|value| *value > 0.0 && *value <= 1e6);
+    value.ok_or_else(|| "a number above 0, at most a million, is wanted".to_owned())
 }

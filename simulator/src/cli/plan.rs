@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use anyhow::bail;
+
 use crate::RegionSetup;
 use crate::compare::traffic::Traffic;
 use crate::compare::{Fleet, Plan};
@@ -18,8 +20,8 @@ const REPLICAS_A_REGION: usize = 4;
 /// The inverse of the share of a trace that only warms the caches.
 const WARMUP_PART: usize = 10;
 
-/// The comparison that is asked for; or what to say instead.
-pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
+/// The comparison of a command line.
+pub(super) fn plan(cli: &Cli) -> anyhow::Result<Plan> {
     let traffic = traffic(cli)?;
     let fleet = fleet(cli, &traffic)?;
     let mut workload = traffic.workload;
@@ -27,18 +29,17 @@ pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
         workload.warmup_requests = warmup as usize;
     }
     if workload.sends_until.is_none() && workload.warmup_requests >= workload.requests() {
-        return Err(format!(
+        bail!(
             "there are {} requests, and all of them would only warm the caches; lower --warmup",
             workload.requests()
-        ));
+        );
     }
     Ok(Plan {
         workload,
         fleet,
-        policies: if cli.policies.is_empty() {
-            PolicyName::ALL.into()
-        } else {
-            cli.policies.clone()
+        policies: match &cli.policies[..] {
+            [] => PolicyName::ALL.into(),
+            policies => policies.into(),
         },
         push: cli.push,
         slo: Duration::from_secs_f64(cli.slo),
@@ -46,7 +47,7 @@ pub(super) fn plan(cli: &Cli) -> Result<Plan, String> {
     })
 }
 
-fn traffic(cli: &Cli) -> Result<Traffic, String> {
+fn traffic(cli: &Cli) -> anyhow::Result<Traffic> {
     let pace = match (cli.rate, cli.speed_up) {
         (Some(rate), _) => PlaybackRate::Rate(rate),
         (None, speed_up) => PlaybackRate::SpeedUp(speed_up.unwrap_or(1.0)),
@@ -58,21 +59,17 @@ fn traffic(cli: &Cli) -> Result<Traffic, String> {
             input_tokens_max: cli.input_cap,
             warmup_requests: 0,
         };
-        Traffic::recorded(path, &replay).map(|mut traffic| {
-            traffic.workload.warmup_requests = traffic.workload.requests() / WARMUP_PART;
-            traffic
-        })
+        let mut traffic = Traffic::recorded(path, &replay)?;
+        traffic.workload.warmup_requests = traffic.workload.requests() / WARMUP_PART;
+        traffic
     } else {
         let name = cli.workload.as_deref().unwrap_or_default();
-        Traffic::generated(name, cli.seed, cli.scale, cli.rate)
+        Traffic::generated(name, cli.seed, cli.scale, cli.rate)?
     };
-    let wanted = cli.regions.map_or(0, usize::from);
-    traffic
-        .and_then(|traffic| traffic.in_regions(wanted))
-        .map_err(|error| error.to_string())
+    traffic.in_regions(cli.regions.map_or(0, usize::from))
 }
 
-fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
+fn fleet(cli: &Cli, traffic: &Traffic) -> anyhow::Result<Fleet> {
     // The fleet of the standard workload of this name, or of the first of this kind.
     let known = cli.workload.as_ref().and_then(|name| {
         let kind = format!("{name}-");
@@ -90,10 +87,8 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
         }) => (engine, Some(replicas), regions),
         None => (Preset::Llama31_8bL4, None, traffic.regions.clone()),
     };
-    let kept = cli
-        .regions
-        .is_none_or(|wanted| usize::from(wanted) == regions.len());
-    let mut regions = if kept {
+    let is_kept = |wanted| usize::from(wanted) == regions.len();
+    let mut regions = if cli.regions.is_none_or(is_kept) {
         regions
     } else {
         traffic.regions.clone()
@@ -107,11 +102,11 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
     });
     let replicas = cli.replicas.map_or(default, usize::from);
     if replicas < regions.len() {
-        return Err(format!(
+        bail!(
             "{replicas} replicas for {} regions ({}); every region needs one: raise --replicas, or use --regions 1",
             regions.len(),
             regions.join(", ")
-        ));
+        );
     }
     Ok(Fleet::Equal {
         engine: cli.engine.unwrap_or(engine),
@@ -121,12 +116,11 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> Result<Fleet, String> {
 }
 
 /// A fleet whose replicas differ: only their engine can be another one, each as fast next to it as before.
-fn given(cli: &Cli, mut regions: Vec<RegionSetup>) -> Result<Fleet, String> {
+fn given(cli: &Cli, mut regions: Vec<RegionSetup>) -> anyhow::Result<Fleet> {
     if cli.regions.is_some() || cli.replicas.is_some() {
-        return Err(
+        bail!(
             "the replicas of this workload differ, so they can be neither more or fewer nor spread otherwise: leave \
              --replicas and --regions out"
-                .to_owned(),
         );
     }
     if let Some(engine) = cli.engine {
@@ -152,7 +146,7 @@ mod tests {
     fn error(line: &str) -> String {
         match parse(line) {
             Err(error) => error.to_string(),
-            Ok(cli) => plan(&cli).unwrap_err(),
+            Ok(cli) => plan(&cli).unwrap_err().to_string(),
         }
     }
 

@@ -31,14 +31,12 @@ impl Fleet {
                 replicas,
                 regions,
             } => {
-                let (each, over) = (
-                    replicas / regions.len().max(1),
-                    replicas % regions.len().max(1),
-                );
-                let of = |(at, name): (usize, &String)| {
-                    RegionSetup::new(name, engine.config(), each + usize::from(at < over))
+                let count = regions.len().max(1);
+                let region = |(index, name): (usize, &String)| {
+                    let one_more = usize::from(index < replicas % count);
+                    RegionSetup::new(name, engine.config(), replicas / count + one_more)
                 };
-                regions.iter().enumerate().map(of).collect()
+                regions.iter().enumerate().map(region).collect()
             }
         }
     }
@@ -57,51 +55,43 @@ impl Fleet {
     pub fn request_tokens_max(&self) -> u32 {
         let regions = self.regions();
         let replicas = regions.iter().flat_map(|region| &region.replicas);
-        replicas
+        let most = replicas
             .map(|replica| replica.config.request_tokens_max())
-            .min()
-            .unwrap_or(0)
+            .min();
+        most.unwrap_or(0)
     }
 
     /// This fleet with another number of replicas; `None` when its replicas differ, so that it cannot be cut evenly.
     #[must_use]
-    pub fn of(&self, replicas: usize) -> Option<Self> {
-        let (engine, names) = match self {
+    pub fn of(&self, count: usize) -> Option<Self> {
+        let mut fleet = self.clone();
+        match &mut fleet {
             Self::Given(_) => return None,
-            Self::Equal {
-                engine, regions, ..
-            } => (*engine, regions.clone()),
-        };
-        Some(Self::Equal {
-            engine,
-            replicas,
-            regions: names,
-        })
+            Self::Equal { replicas, .. } => *replicas = count,
+        }
+        Some(fleet)
     }
 
-    /// In words.
+    /// Description of the fleet.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Equal {
-                engine,
-                replicas,
-                regions,
-            } if regions.len() == 1 => format!("{replicas} x {engine}"),
-            Self::Equal {
-                engine,
-                replicas,
-                regions,
-            } => format!(
-                "{replicas} x {engine} in {} regions ({})",
-                regions.len(),
-                regions.join(", ")
-            ),
             Self::Given(regions) => format!(
                 "{} replicas in {} region(s), as the standard workload has them",
                 self.replicas(),
                 regions.len()
             ),
+            Self::Equal {
+                engine,
+                replicas,
+                regions,
+            } => match regions.len() {
+                1 => format!("{replicas} x {engine}"),
+                count => format!(
+                    "{replicas} x {engine} in {count} regions ({})",
+                    regions.join(", ")
+                ),
+            },
         }
     }
 }

@@ -14,7 +14,9 @@ use core::num::NonZero;
 use core::time::Duration;
 use std::thread::available_parallelism;
 
+use anyhow::ensure;
 use isotherm_router::{PolicyName, Push, RouterConfig};
+use serde::{Serialize, Serializer};
 
 pub use fleet::Fleet;
 pub use report::Report;
@@ -69,13 +71,19 @@ impl System {
     }
 }
 
-/// The figures of one run.
-#[derive(Clone, Debug, PartialEq)]
+/// Figures of a system's run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SystemFigures {
     /// System under test.
+    #[serde(rename = "name", serialize_with = "serialize_name")]
     pub system: System,
-    /// The figures.
+    /// Figures of the run.
+    #[serde(flatten)]
     pub summary: Summary,
+}
+
+fn serialize_name<S: Serializer>(system: &System, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(system.as_str())
 }
 
 /// Result of a comparison.
@@ -90,7 +98,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// The figures with this one deciding.
+    /// The figures of a system.
     #[must_use]
     pub fn of(&self, system: System) -> Option<&Summary> {
         let row = self.rows.iter().find(|row| row.system == system);
@@ -101,24 +109,21 @@ impl Comparison {
     ///
     /// # Errors
     /// When runs were cut: names their systems and the remedy.
-    pub fn whole(&self) -> Result<(), String> {
-        if self.cut.is_empty() {
-            return Ok(());
-        }
+    pub fn whole(&self) -> anyhow::Result<()> {
         let names: Vec<&str> = self.cut.iter().map(|system| system.as_str()).collect();
-        Err(format!(
+        ensure!(
+            names.is_empty(),
             "after {} days of virtual time requests were still to come or on their way ({}), so that nothing can be compared; \
              play less (--first) or faster (--speed-up, --rate)",
             LIMIT.as_secs() / (24 * 3_600),
             names.join(", ")
-        ))
+        );
+        Ok(())
     }
 }
 
 impl Plan {
-    /// The set-up with this one deciding on this fleet.
-    #[must_use]
-    pub fn setup(&self, system: System, fleet: &Fleet) -> Setup {
+    fn outcome(&self, system: System, fleet: &Fleet) -> Outcome {
         let arrangement = match system {
             System::Oracle => Arrangement::Oracle,
             System::Policy(policy) => Arrangement::Router(RouterConfig {
@@ -128,21 +133,18 @@ impl Plan {
                 ..RouterConfig::default()
             }),
         };
-        Setup {
+        let setup = Setup {
             seed: self.seed,
             slo: self.slo,
             ..Setup::regions(fleet.regions(), arrangement)
-        }
+        };
+        run(&setup, &self.workload)
     }
 
-    /// The figures with this one deciding on this fleet.
+    /// The figures of a system on a fleet.
     #[must_use]
     pub fn summary(&self, system: System, fleet: &Fleet) -> Summary {
         self.outcome(system, fleet).summary(self.slo)
-    }
-
-    fn outcome(&self, system: System, fleet: &Fleet) -> Outcome {
-        run(&self.setup(system, fleet), &self.workload)
     }
 
     /// Runs every system. `done` is called with each system whose run is over.
@@ -156,42 +158,35 @@ impl Plan {
         let one = |system: &System| {
             let outcome = self.outcome(*system, &self.fleet);
             done(*system);
-            let summary = outcome.summary(self.slo);
-            (
-                SystemFigures {
-                    system: *system,
-                    summary,
-                },
-                outcome.reached_limit,
-            )
+            let figures = SystemFigures {
+                system: *system,
+                summary: outcome.summary(self.slo),
+            };
+            (figures, outcome.reached_limit.then_some(*system))
         };
         let runs = jobs::map(threads, &systems, one, |_| ());
-        let cut = runs.iter().filter(|(_, cut)| *cut);
-        let cut = cut.map(|(row, _)| row.system).collect();
-        let rows: Vec<SystemFigures> = runs.into_iter().map(|(row, _)| row).collect();
-        let best = best(&rows, &self.policies);
-        Comparison { rows, best, cut }
+        let (rows, cut): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        Comparison {
+            best: best(&rows, &self.policies),
+            rows,
+            cut: cut.into_iter().flatten().collect(),
+        }
     }
 }
 
 /// The policy with most requests within the objective; among equals, the policy with the lowest 90th percentile
 /// of the time to the first token; of those, the first.
 fn best(rows: &[SystemFigures], policies: &[PolicyName]) -> Option<PolicyName> {
-    let of = |row: &SystemFigures| match row.system {
-        System::Policy(policy) if policies.contains(&policy) => Some((policy, row.summary.clone())),
+    let candidates = rows.iter().filter_map(|row| match row.system {
+        System::Policy(policy) if policies.contains(&policy) => Some((policy, &row.summary)),
         System::Policy(_) | System::Oracle => None,
-    };
-    let candidates: Vec<(PolicyName, Summary)> = rows
-        .iter()
-        .filter_map(of)
-        .filter(|(_, summary)| summary.requests > summary.failed)
-        .collect();
-    let most = candidates
-        .iter()
-        .map(|(_, summary)| summary.slo_attainment)
-        .fold(0.0, f64::max);
+    });
+    let candidates = candidates.filter(|(_, summary)| summary.requests > summary.failed);
+    let attainments = candidates
+        .clone()
+        .map(|(_, summary)| summary.slo_attainment);
+    let most = attainments.fold(0.0, f64::max);
     candidates
-        .into_iter()
         .filter(|(_, summary)| summary.slo_attainment >= most - SLO_SHARE_TIE)
         .min_by(|(_, a), (_, b)| a.ttft_p90_s.total_cmp(&b.ttft_p90_s))
         .map(|(policy, _)| policy)
@@ -220,9 +215,9 @@ mod tests {
             best: None,
             cut: Vec::new(),
         };
-        assert_eq!(comparison.whole(), Ok(()));
+        assert!(comparison.whole().is_ok());
         comparison.cut = vec![System::Policy(BASELINE), System::Oracle];
-        let error = comparison.whole().unwrap_err();
+        let error = comparison.whole().unwrap_err().to_string();
         assert!(
             error.starts_with("after 7 days") && error.contains("(round_robin, oracle)"),
             "{error}"

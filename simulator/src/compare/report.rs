@@ -2,7 +2,7 @@
 
 use isotherm_report::number::percent;
 use isotherm_report::{Section, Table};
-use isotherm_router::Push;
+use isotherm_router::{PolicyName, Push};
 use serde::Serialize;
 
 use super::saving::Savings;
@@ -20,28 +20,21 @@ pub struct Report<'a> {
     /// Result of the comparison.
     pub comparison: &'a Comparison,
     /// Replicas that the best policy saves.
-    pub saving: Option<&'a Savings>,
+    pub saving: Option<Savings>,
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+struct ReportData<'a> {
     workload: &'a str,
     requests: usize,
     fleet: String,
     replicas: usize,
     slo_s: f64,
     seed: u64,
-    systems: Vec<JsonSystem<'a>>,
+    systems: &'a [SystemFigures],
     use_policy: Option<&'a str>,
     saving: Option<&'a Savings>,
     saved_share: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct JsonSystem<'a> {
-    name: &'a str,
-    #[serde(flatten)]
-    summary: &'a Summary,
 }
 
 impl Report<'_> {
@@ -50,32 +43,27 @@ impl Report<'_> {
     /// # Errors
     /// When a figure has no JSON form.
     pub fn json(&self) -> Result<String, serde_json::Error> {
-        let name_of = |row: &'_ SystemFigures| row.system.as_str();
-        let systems = self.comparison.rows.iter().map(|row| JsonSystem {
-            name: name_of(row),
-            summary: &row.summary,
-        });
-        serde_json::to_string_pretty(&Json {
+        serde_json::to_string_pretty(&ReportData {
             workload: &self.plan.workload.name,
             requests: self.plan.workload.requests(),
             fleet: self.plan.fleet.describe(),
             replicas: self.plan.fleet.replicas(),
             slo_s: self.plan.slo.as_secs_f64(),
             seed: self.plan.seed,
-            systems: systems.collect(),
-            use_policy: self.comparison.best.map(|policy| policy.as_str()),
-            saving: self.saving,
-            saved_share: self.saving.map(Savings::share),
+            systems: &self.comparison.rows,
+            use_policy: self.comparison.best.map(PolicyName::as_str),
+            saving: self.saving.as_ref(),
+            saved_share: self.saving.as_ref().map(Savings::share),
         })
     }
 
     /// The table and the advice, as terminal text.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut advice = Section::new("").text("");
-        for sentence in self.advice() {
-            advice = advice.text(sentence);
-        }
+        let advice = self
+            .advice()
+            .into_iter()
+            .fold(Section::new(""), Section::text);
         let mut table = Section::new("").table(self.table()).text(
             "TTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
              sees into the engines.",
@@ -109,7 +97,11 @@ impl Report<'_> {
         ];
         Table::new(columns).with_rows(self.comparison.rows.iter().map(|row| {
             let summary = &row.summary;
-            let is_comparable = oracle > 0.0 && summary.requests > summary.failed;
+            let to_oracle = if oracle > 0.0 && summary.requests > summary.failed {
+                format!("{:.2}x", summary.ttft_p90_s / oracle)
+            } else {
+                "-".to_owned()
+            };
             [
                 row.system.as_str().to_owned(),
                 format!("{:.0}", summary.throughput_tokens_per_s),
@@ -119,10 +111,7 @@ impl Report<'_> {
                 format!("{:.2} s", summary.ttft_p90_s),
                 percent(summary.slo_attainment),
                 summary.failed.to_string(),
-                match is_comparable {
-                    true => format!("{:.2}x", summary.ttft_p90_s / oracle),
-                    false => "-".to_owned(),
-                },
+                to_oracle,
             ]
         }))
     }
@@ -148,7 +137,7 @@ impl Report<'_> {
             advice.push("All policies are within 5 % of each other: the fleet has time for everything. Look again with a smaller fleet \
                  (--replicas) or more traffic (--speed-up, --rate).".to_owned());
         }
-        advice.push(match self.saving {
+        advice.push(match &self.saving {
             Some(saving) => self.saved(saving),
             None if best == BASELINE => "No other policy serves this traffic better.".to_owned(),
             None => format!(
@@ -186,15 +175,9 @@ impl Report<'_> {
 
     /// Whether all policies are about as good: a fleet that is never busy cannot tell them apart.
     fn is_idle(&self) -> bool {
-        let policies = self
-            .comparison
-            .rows
-            .iter()
-            .filter(|row| row.system != System::Oracle);
-        let (least, most) = policies.fold((f64::MAX, 0.0_f64), |(least, most), row| {
-            let p90 = row.summary.ttft_p90_s;
-            (least.min(p90), most.max(p90))
-        });
-        most <= least * CLOSE
+        let policies = self.comparison.rows.iter();
+        let policies = policies.filter(|row| row.system != System::Oracle);
+        let p90s = policies.map(|row| row.summary.ttft_p90_s);
+        p90s.clone().fold(0.0, f64::max) <= p90s.fold(f64::MAX, f64::min) * CLOSE
     }
 }

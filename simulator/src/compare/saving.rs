@@ -5,13 +5,13 @@
 //!   as the policy on the whole one
 //!
 //! As well means: no more failures, no smaller share of requests within the objective, no higher 90th percentile of the time to
-//! the first token, and at least 98 % of the throughput, so that a closed loop is not served "in time" by serving it less. The
-//! searches halve, since a smaller fleet is hardly ever better; whether the answer holds was seen in a run, never concluded.
+//! first token, and at least 98 % of the throughput: a closed loop must not be "in time" by serving it less. The searches halve,
+//! since a smaller fleet is hardly ever better; a run confirms every answer.
 
 use isotherm_router::PolicyName;
 use serde::Serialize;
 
-use super::{BASELINE, Plan, System};
+use super::{BASELINE, Comparison, Plan, System};
 use crate::summary::Summary;
 
 /// The least throughput, of the other's.
@@ -44,26 +44,26 @@ impl Savings {
 }
 
 impl Plan {
-    /// Replicas that `policy` would save against the baseline, from both systems' figures on the whole fleet. `None` when the policy is no better even
-    /// there, or if the fleet cannot be cut.
+    /// Replicas that the best policy would save against the baseline. `None` when the policy is no better even on the whole fleet,
+    /// or if the fleet cannot be cut.
     #[must_use]
-    pub fn saving(
-        &self,
-        policy: PolicyName,
-        summary: &Summary,
-        baseline: &Summary,
-    ) -> Option<Savings> {
+    pub fn saving(&self, comparison: &Comparison) -> Option<Savings> {
+        let policy = comparison.best?;
+        let summary = comparison.of(System::Policy(policy))?;
+        let baseline = comparison.of(System::Policy(BASELINE))?;
         let whole = self.fleet.replicas();
         if policy == BASELINE || !as_good(summary, baseline) || self.fleet.of(whole).is_none() {
             return None;
         }
         // Every region keeps a replica.
         let least = self.fleet.regions().len().max(1);
-        let own = |replicas| {
-            self.with(policy, replicas)
-                .filter(|seen| as_good(seen, baseline))
+        let as_good_as = |policy, other| {
+            move |replicas| {
+                self.with(policy, replicas)
+                    .filter(|seen| as_good(seen, other))
+            }
         };
-        let fewer = smallest(least, whole, own);
+        let fewer = smallest(least, whole, as_good_as(policy, baseline));
         if let Some((replicas, policy)) = fewer {
             return Some(Savings {
                 replicas,
@@ -77,16 +77,11 @@ impl Plan {
             return None;
         }
         let tried = whole * GROWTH_MAX;
-        let others = |replicas| {
-            self.with(BASELINE, replicas)
-                .filter(|seen| as_good(seen, summary))
-        };
         let most = self.with(BASELINE, tried)?;
-        let more = if as_good(&most, summary) {
-            smallest(whole + 1, tried, others).or(Some((tried, most.clone())))
-        } else {
-            None
-        };
+        let more = as_good(&most, summary).then(|| {
+            let fewer = smallest(whole + 1, tried, as_good_as(BASELINE, summary));
+            fewer.unwrap_or_else(|| (tried, most.clone()))
+        });
         Some(Savings {
             replicas: whole,
             baseline_replicas: more.as_ref().map(|(replicas, _)| *replicas),

@@ -1,11 +1,12 @@
 //! The requests of a comparison: a recorded trace or a generated workload, with what the command line says about it.
 
-use core::fmt;
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
+
 use crate::workload::replay::Replay;
-use crate::workload::trace::{Trace, TraceFileError};
-use crate::workload::{Generator, NAMES, Workload, by_name, standard};
+use crate::workload::trace::Trace;
+use crate::workload::{NAMES, Workload, by_name, standard};
 
 /// The requests, and the names of the regions that they come from: none, if they do not tell.
 #[derive(Clone, Debug)]
@@ -16,59 +17,13 @@ pub struct Traffic {
     pub regions: Vec<String>,
 }
 
-/// Why there are no requests.
-#[derive(Debug)]
-pub enum TrafficError {
-    /// The file cannot be read, or is no trace.
-    Trace(TraceFileError),
-    /// No workload has this name.
-    Unknown(String),
-    /// This workload has no rate that can be set.
-    NoRate(String),
-    /// The trace has clients in more regions than the fleet.
-    Regions {
-        /// Regions of the trace.
-        has: usize,
-        /// Regions of the fleet.
-        wanted: usize,
-    },
-}
-
-impl fmt::Display for TrafficError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Trace(error) => write!(f, "{error}"),
-            Self::Unknown(name) => {
-                writeln!(f, "there is no workload \"{name}\"; use one of:")?;
-                for (name, what) in NAMES {
-                    writeln!(f, "  {name:<16} {what}")?;
-                }
-                let names: Vec<&str> = standard().iter().map(|standard| standard.name).collect();
-                write!(f, "or one with its fleet and load: {}", names.join(", "))
-            }
-            Self::NoRate(name) => write!(
-                f,
-                "\"{name}\" has no rate that could be set: its clients wait for their answers, or it is made of several \
-                 rates; leave --rate out, or use \"conversation\" or \"tools\""
-            ),
-            Self::Regions { has, wanted } => write!(
-                f,
-                "its requests come from {has} regions, and --regions says {wanted}; use --regions {has}, or --regions 1 to put \
-                 all clients in a single region"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TrafficError {}
-
 impl Traffic {
     /// A recorded trace.
     ///
     /// # Errors
     /// The file cannot be opened, or is no trace.
-    pub fn recorded(path: &Path, replay: &Replay) -> Result<Self, TrafficError> {
-        let trace = Trace::open(path, replay.first).map_err(TrafficError::Trace)?;
+    pub fn recorded(path: &Path, replay: &Replay) -> anyhow::Result<Self> {
+        let trace = Trace::open(path, replay.first)?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         Ok(Self {
             workload: replay.workload(&name.to_string_lossy(), &trace),
@@ -80,63 +35,67 @@ impl Traffic {
     ///
     /// # Errors
     /// When no workload has this name, or the workload has no rate to set.
-    pub fn generated(
-        name: &str,
-        seed: u64,
-        scale: f64,
-        rate: Option<f64>,
-    ) -> Result<Self, TrafficError> {
-        let known = standard()
-            .into_iter()
-            .find(|standard| standard.name == name);
-        let generator = known
-            .map(|standard| standard.generator.scaled(scale))
+    pub fn generated(name: &str, seed: u64, scale: f64, rate: Option<f64>) -> anyhow::Result<Self> {
+        let mut standards = standard().into_iter();
+        let known = standards.find(|standard| standard.name == name);
+        let known = known.map(|standard| standard.generator.scaled(scale));
+        let mut generator = known
             .or_else(|| by_name(name, scale))
-            .ok_or_else(|| TrafficError::Unknown(name.to_owned()))?;
-        let generator = match rate {
-            Some(rate) => generator
-                .at_rate(rate)
-                .ok_or_else(|| TrafficError::NoRate(name.to_owned()))?,
-            None => generator,
-        };
+            .ok_or_else(|| unknown(name))?;
+        if let Some(rate) = rate {
+            generator = generator.at_rate(rate).ok_or_else(|| {
+                anyhow!(
+                    "\"{name}\" has no rate that could be set: its clients wait for their answers, or it is made of several \
+                     rates; leave --rate out, or use \"conversation\" or \"tools\""
+                )
+            })?;
+        }
         Ok(Self {
             workload: Workload {
                 name: name.to_owned(),
                 ..generator.generate(seed)
             },
-            regions: region_names(&generator),
+            regions: match generator.regions() {
+                0 | 1 => Vec::new(),
+                several => region_names(several),
+            },
         })
     }
 
-    /// The workload with clients in so many regions: all in a single region, or the clients of a single region spread by session.
+    /// The workload with clients in this number of regions: all in a single region, or the clients of a single region spread by session.
     ///
     /// # Errors
     /// When the clients come from several other regions.
-    pub fn in_regions(mut self, wanted: usize) -> Result<Self, TrafficError> {
+    pub fn in_regions(mut self, wanted: usize) -> anyhow::Result<Self> {
         let has = self.regions.len().max(1);
         if wanted == has || wanted == 0 {
             return Ok(self);
         }
         if wanted > 1 && has > 1 {
-            return Err(TrafficError::Regions { has, wanted });
+            bail!(
+                "its requests come from {has} regions, and --regions says {wanted}; use --regions {has}, or --regions 1 to put \
+                 all clients in a single region"
+            );
         }
         for session in &mut self.workload.sessions {
             session.region = (session.key % wanted as u64) as usize;
         }
-        self.regions = names(wanted);
+        self.regions = region_names(wanted);
         Ok(self)
     }
 }
 
-/// The region of three is as in the papers.
-fn region_names(generator: &Generator) -> Vec<String> {
-    match generator.regions() {
-        0 | 1 => Vec::new(),
-        several => names(several),
-    }
+fn unknown(name: &str) -> anyhow::Error {
+    let lines = NAMES.map(|(name, what)| format!("  {name:<16} {what}\n"));
+    let standards: Vec<&str> = standard().iter().map(|standard| standard.name).collect();
+    anyhow!(
+        "there is no workload \"{name}\"; use one of:\n{}or one with its fleet and load: {}",
+        lines.concat(),
+        standards.join(", ")
+    )
 }
 
-fn names(count: usize) -> Vec<String> {
+fn region_names(count: usize) -> Vec<String> {
     (1..=count)
         .map(|number| format!("region-{number}"))
         .collect()
@@ -156,10 +115,11 @@ mod tests {
                 .iter()
                 .all(|session| session.region == 0)
         );
-        assert!(matches!(
-            chat.in_regions(2),
-            Err(TrafficError::Regions { has: 3, wanted: 2 })
-        ));
+        let error = chat.in_regions(2).unwrap_err().to_string();
+        assert!(
+            error.contains("from 3 regions, and --regions says 2"),
+            "{error}"
+        );
         let spread = Traffic::generated("tools", 1, 0.1, None)
             .unwrap()
             .in_regions(4)

@@ -52,24 +52,21 @@ impl Balancer {
 impl Simulation<'_> {
     pub(super) fn build_balancers(&mut self) {
         let setup = self.setup;
-        let regions = 0..self.setup.regions.len();
-        match &self.setup.arrangement {
-            Arrangement::Router(config) => {
-                self.balancers = regions
-                    .map(|region| Balancer::new(region, config.clone(), setup))
-                    .collect();
-                self.build_links();
-            }
-            Arrangement::RegionLocal(config) => {
-                self.balancers = regions
-                    .map(|region| Balancer::new(region, config.clone(), setup))
-                    .collect();
-            }
+        let last = setup.regions.len().saturating_sub(1);
+        let (config, regions) = match &setup.arrangement {
+            Arrangement::Router(config) | Arrangement::RegionLocal(config) => (config, 0..=last),
             Arrangement::Central { config, region } => {
-                let region = (*region).min(regions.end.saturating_sub(1));
-                self.balancers = vec![Balancer::new(region, config.clone(), setup)];
+                let region = (*region).min(last);
+                (config, region..=region)
             }
-            Arrangement::Oracle => {}
+            Arrangement::Oracle => return,
+        };
+        for region in regions {
+            self.balancers
+                .push(Balancer::new(region, config.clone(), setup));
+        }
+        if matches!(setup.arrangement, Arrangement::Router(_)) {
+            self.build_links();
         }
     }
 
@@ -82,22 +79,17 @@ impl Simulation<'_> {
         }
     }
 
-    /// Hands an event to a router, and does what it says.
+    /// Hands an event to a router, and applies its effects.
     pub(super) fn send_event(&mut self, balancer: u32, event: Event) {
-        if let Some(to) = self.balancers.get_mut(balancer as usize) {
-            to.router.handle(time(self.now), event);
-        }
+        let now = time(self.now);
+        self.balancers[balancer].router.handle(now, event);
         self.drain_router(balancer);
     }
 
     pub(super) fn handle_router_timeout(&mut self, balancer: u32) {
         let now = self.now;
-        let Some(due) = self.balancers.get_mut(balancer as usize) else {
-            return;
-        };
-        if due.armed.is_some_and(|armed| armed <= now) {
-            due.armed = None;
-        }
+        let due = &mut self.balancers[balancer];
+        due.armed = due.armed.filter(|armed| *armed > now);
         if due.router.poll_timeout().is_some_and(|at| at <= time(now)) {
             due.router.handle_timeout(time(now));
         }
@@ -106,18 +98,13 @@ impl Simulation<'_> {
 
     /// Takes a router's effects, and sees to its next timeout.
     fn drain_router(&mut self, number: u32) {
-        while let Some(balancer) = self.balancers.get_mut(number as usize)
-            && let Some(effect) = balancer.router.poll_effect()
-        {
+        while let Some(effect) = self.balancers[number].router.poll_effect() {
             self.apply(number, effect);
         }
-        let now = self.now;
-        let Some(balancer) = self.balancers.get_mut(number as usize) else {
-            return;
-        };
+        let balancer = &mut self.balancers[number];
         if let Some(at) = balancer.router.poll_timeout() {
             // A timeout that the router leaves in the past would hold the simulation there.
-            let at = at.as_nanos().max(now + RETRY_NS);
+            let at = at.as_nanos().max(self.now + RETRY_NS);
             if balancer.armed.is_none_or(|armed| at < armed) {
                 balancer.armed = Some(at);
                 self.queue
@@ -127,34 +114,26 @@ impl Simulation<'_> {
     }
 
     fn apply(&mut self, number: u32, effect: Effect) {
-        let open = |id| {
-            let balancer = self.balancers.get(number as usize)?;
-            balancer.open.get(&id).copied()
+        let id = match &effect {
+            Effect::Dispatch { id, .. }
+            | Effect::Forward { id, .. }
+            | Effect::Reject { id, .. } => *id,
+        };
+        let Some(flight) = self.balancers[number].open.get(&id).copied() else {
+            return;
         };
         match effect {
-            Effect::Dispatch { id, decision } => {
-                if let Some(flight) = open(id) {
-                    self.dispatched(number, flight, id, &decision);
-                }
-            }
-            Effect::Forward { id, forwarding } => {
-                if let Some(flight) = open(id) {
-                    self.forwarded(number, flight, id, &forwarding);
-                }
-            }
-            Effect::Reject { id, reason, .. } => {
-                if let Some(flight) = open(id) {
-                    self.close(number, id);
-                    self.rejected(number, flight, reason);
-                }
+            Effect::Dispatch { decision, .. } => self.dispatched(number, flight, id, &decision),
+            Effect::Forward { forwarding, .. } => self.forwarded(number, flight, id, &forwarding),
+            Effect::Reject { reason, .. } => {
+                self.close(number, id);
+                self.rejected(number, flight, reason);
             }
         }
     }
 
-    /// A request is this service's no more.
+    /// Forgets a request of a service.
     pub(super) fn close(&mut self, balancer: u32, id: RequestId) {
-        if let Some(balancer) = self.balancers.get_mut(balancer as usize) {
-            balancer.open.remove(&id);
-        }
+        self.balancers[balancer].open.remove(&id);
     }
 }

@@ -10,67 +10,69 @@ use crate::setup::Action;
 
 impl Simulation<'_> {
     pub(super) fn change_fleet(&mut self, number: u32) {
-        let changes = &self.setup.changes;
-        let Some(change) = changes.get(number as usize) else {
+        let changes = self.setup.changes.iter();
+        let Some(change) = changes.clone().nth(number as usize) else {
             return;
         };
         match change.what {
             Action::Join { .. } => {
-                let joins =
-                    |change: &&crate::setup::Change| matches!(change.what, Action::Join { .. });
-                let all = changes.iter().filter(joins).count();
-                let before = changes.iter().take(number as usize).filter(joins).count();
                 // Replicas that join come after the initial replicas, in the order of the list.
-                let replica = self.replicas.len() - all + before;
+                let later = changes.skip(number as usize);
+                let joins = later.filter(|change| matches!(change.what, Action::Join { .. }));
+                let replica = self.replicas.iter().len() - joins.count();
                 self.join(u32::try_from(replica).unwrap_or(u32::MAX));
             }
-            Action::Drain { replica } => self.drain(replica),
-            Action::Leave { replica } => self.leave(replica),
+            Action::Drain { replica } => {
+                self.leave(replica, &[State::Member], State::Draining, |replica| {
+                    Event::Draining { replica }
+                });
+            }
+            Action::Leave { replica } => {
+                let from = [State::Member, State::Draining];
+                self.leave(replica, &from, State::Removed, |replica| Event::Removed {
+                    replica,
+                });
+            }
             Action::Speed { replica, speed } => self.set_speed(replica, speed),
         }
     }
 
-    fn drain(&mut self, replica: usize) {
-        if self.set_state(replica, &[State::Member], State::Draining) {
-            self.send_replica_event(replica, |replica| Event::Draining { replica });
-        }
+    /// The number of a replica that a change names, if there is one.
+    fn number_of(&self, replica: usize) -> Option<u32> {
+        let number = u32::try_from(replica).ok()?;
+        self.replicas.numbers().contains(&number).then_some(number)
     }
 
-    fn leave(&mut self, replica: usize) {
-        if self.set_state(replica, &[State::Member, State::Draining], State::Removed) {
-            self.send_replica_event(replica, |replica| Event::Removed { replica });
-        }
-    }
-
-    fn set_speed(&mut self, number: usize, speed: f64) {
-        let Some(replica) = self.replicas.get_mut(number) else {
-            return;
-        };
-        replica.setup.speed = speed;
-        let timing = replica.setup.engine().timing;
-        replica
-            .engine
-            .set_timing(Duration::from_nanos(self.now), timing);
-        if let Ok(number) = u32::try_from(number) {
+    fn set_speed(&mut self, replica: usize, speed: f64) {
+        if let Some(number) = self.number_of(replica) {
+            let replica = &mut self.replicas[number];
+            replica.setup.speed = speed;
+            let timing = replica.setup.engine().timing;
+            replica
+                .engine
+                .set_timing(Duration::from_nanos(self.now), timing);
             self.drain_engine(number);
         }
     }
 
-    fn set_state(&mut self, replica: usize, from: &[State], to: State) -> bool {
-        let Some(replica) = self.replicas.get_mut(replica) else {
-            return false;
+    /// Changes the state of a replica that is in one of these states, and tells its router.
+    fn leave(
+        &mut self,
+        replica: usize,
+        from: &[State],
+        to: State,
+        event: impl FnOnce(ReplicaId) -> Event,
+    ) {
+        let Some(number) = self.number_of(replica) else {
+            return;
         };
-        let changes = from.contains(&replica.state);
-        if changes {
-            replica.state = to;
+        let replica = &mut self.replicas[number];
+        if !from.contains(&replica.state) {
+            return;
         }
-        changes
-    }
-
-    fn send_replica_event(&mut self, number: usize, event: impl FnOnce(ReplicaId) -> Event) {
-        let region = self.replicas.get(number).map(|replica| replica.region);
-        let balancer = region.and_then(|region| self.balancer_of(region));
-        if let (Some(balancer), Ok(number)) = (balancer, u32::try_from(number)) {
+        replica.state = to;
+        let region = replica.region;
+        if let Some(balancer) = self.balancer_of(region) {
             self.send_event(balancer, event(ReplicaId(number)));
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 pub(super) type Ns = u64;
 
 /// An event. Numbers are indices into the simulation's tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SimEvent {
     /// The next session starts.
     SessionStart,
@@ -43,41 +43,21 @@ pub(super) enum SimEvent {
     LoadSample,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    at: Ns,
-    number: u64,
-    event: SimEvent,
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Events to come.
+/// Events to come, with their times and the number of each entry.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
-    entries: BinaryHeap<Reverse<Entry>>,
+    entries: BinaryHeap<Reverse<(Ns, u64, SimEvent)>>,
     number: u64,
 }
 
 impl EventQueue {
     pub(super) fn add(&mut self, at: Ns, event: SimEvent) {
-        let number = self.number;
+        self.entries.push(Reverse((at, self.number, event)));
         self.number += 1;
-        self.entries.push(Reverse(Entry { at, number, event }));
     }
 
     pub(super) fn next(&mut self) -> Option<(Ns, SimEvent)> {
-        let Reverse(entry) = self.entries.pop()?;
-        Some((entry.at, entry.event))
+        let Reverse((at, _, event)) = self.entries.pop()?;
+        Some((at, event))
     }
 }

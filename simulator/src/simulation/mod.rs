@@ -1,8 +1,8 @@
 //! The simulation in virtual time: clients, a network, routers, probes and engines, driven by a single event queue.
 //!
-//! The parts are the shipped ones, driven as their drivers do it: the router's events and effects as the service does, the
-//! engine's timeouts as its server does. SimEvent a real message would carry travels with its real delay: a probe is asked,
-//! read by the engine and told later; a response's end reaches the router after it has left the engine.
+//! The simulation drives the shipped router as the service does, and the engine model as its server does. A message travels
+//! with its real delay: the engine reads a probe later than the service sends it, and a response's end reaches the router
+//! after it has left the engine.
 //!
 //! - `event_queue`: the order of events
 //! - `lifecycle`: a request from its client and back
@@ -11,6 +11,7 @@
 //! - `regions`: what routers tell each other
 //! - `change`: replicas that come and go
 //! - `sample`: the load over time
+//! - `table`: entries by number
 //! - `oracle`: chooses replicas in place of the shipped router
 
 mod balancer;
@@ -21,14 +22,18 @@ mod oracle;
 mod regions;
 mod replica;
 mod sample;
+mod table;
 
 use core::time::Duration;
+
+use isotherm_router::{End, Time};
 
 use self::balancer::Balancer;
 use self::event_queue::{EventQueue, Ns, SimEvent};
 use self::lifecycle::InFlightRequest;
 use self::regions::Link;
 use self::replica::{Probe, Replica};
+use self::table::Table;
 use crate::client::{Clients, Due};
 use crate::record::{Outcome, ReplicaTotals, RequestRecord, Sample};
 use crate::setup::Setup;
@@ -51,16 +56,16 @@ struct Simulation<'a> {
     clients: Clients<'a>,
     now: Ns,
     queue: EventQueue,
-    balancers: Vec<Balancer>,
-    links: Vec<Link>,
-    replicas: Vec<Replica>,
-    probes: Vec<Probe>,
+    balancers: Table<Balancer>,
+    links: Table<Link>,
+    replicas: Table<Replica>,
+    probes: Table<Probe>,
     /// Requests on their way; places are used again.
-    in_flight: Vec<InFlightRequest>,
+    in_flight: Table<InFlightRequest>,
     vacant: Vec<u32>,
     /// Steps on the event queue and requests on their way: at zero, with no session to come, all is over.
     open: usize,
-    records: Vec<RequestRecord>,
+    records: Table<RequestRecord>,
     samples: Vec<Sample>,
     sample_every: Ns,
     rng_state: u64,
@@ -75,14 +80,14 @@ impl<'a> Simulation<'a> {
             clients: Clients::new(workload),
             now: 0,
             queue: EventQueue::default(),
-            balancers: Vec::new(),
-            links: Vec::new(),
-            replicas: Vec::new(),
-            probes: Vec::new(),
-            in_flight: Vec::new(),
+            balancers: Table::new(),
+            links: Table::new(),
+            replicas: Table::new(),
+            probes: Table::new(),
+            in_flight: Table::new(),
             vacant: Vec::new(),
             open: 0,
-            records: Vec::new(),
+            records: Table::new(),
             samples: Vec::new(),
             sample_every: sample::EVERY_NS,
             rng_state: setup.seed,
@@ -132,7 +137,9 @@ impl<'a> Simulation<'a> {
             SimEvent::ReplicaArrival { flight } => self.enter_replica(flight),
             SimEvent::EngineStep { replica, epoch } => self.step_engine(replica, epoch),
             SimEvent::ResponseEnd { flight } => self.end_response(flight),
-            SimEvent::ForwardedResponseEnd { flight } => self.end_forwarded_response(flight),
+            SimEvent::ForwardedResponseEnd { flight } => {
+                self.end_forwards(flight, End::Answered);
+            }
             SimEvent::ProbeArrival { probe } => self.read_probe(probe),
             SimEvent::ProbeReply { probe } => self.report_probe(probe),
             SimEvent::HeartbeatSend { link } => self.send_heartbeat(link),
@@ -163,47 +170,32 @@ impl<'a> Simulation<'a> {
 
     fn finish(mut self) -> Outcome {
         let now = Duration::from_nanos(self.now);
-        for replica in &mut self.replicas {
-            replica.engine.handle_timeout(now);
+        for number in self.replicas.numbers() {
+            self.replicas[number].engine.handle_timeout(now);
         }
         let replicas = self.replicas.iter().map(|replica| {
             let totals = replica.engine.stats().totals;
             ReplicaTotals {
                 region: replica.region,
                 requests: totals.finished,
-                prompt_tokens: totals.prefix_query_tokens,
-                cached_tokens: totals.prefix_hit_tokens,
                 output_tokens: totals.generation_tokens,
                 preemptions: totals.preemptions,
                 busy: Duration::from_nanos(totals.busy_ns),
             }
         });
-        let replicas = replicas.collect();
-        let ended = self.records.iter().filter_map(|request| request.ended);
-        let ended = ended.max().unwrap_or_default();
-        let cut = self
-            .records
-            .iter()
-            .filter(|request| request.ended.is_none());
-        let cut = cut.count();
-        let mut outcome = Outcome {
-            replicas,
+        let ends = || self.records.iter().map(|request| request.ended);
+        let cut = ends().filter(Option::is_none).count();
+        let ended = ends().flatten().max().unwrap_or_default();
+        Outcome {
+            replicas: replicas.collect(),
             sends_until: self.clients.sends_until(),
             ended: if cut > 0 { now } else { ended },
             cut,
             reached_limit: self.reached_limit,
             samples: self.samples,
-            requests: self.records,
+            requests: self.records.into_inner(),
             events: self.events,
-            ..Outcome::default()
-        };
-        for balancer in &self.balancers {
-            let counters = balancer.router.stats(time(self.now)).counters;
-            outcome.predicted_cached_tokens += counters.predicted_cached_tokens;
-            outcome.prediction_error_tokens += counters.prediction_error_tokens;
-            outcome.predicted_prompt_tokens += counters.measured_prompt_tokens;
         }
-        outcome
     }
 
     /// The next random number (splitmix64).
@@ -217,6 +209,6 @@ fn nanos(time: Duration) -> Ns {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn time(at: Ns) -> isotherm_router::Time {
-    isotherm_router::Time::from_nanos(at)
+fn time(at: Ns) -> Time {
+    Time::from_nanos(at)
 }

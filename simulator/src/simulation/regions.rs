@@ -26,79 +26,63 @@ pub(super) struct Link {
 
 impl Simulation<'_> {
     pub(super) fn build_links(&mut self) {
-        let regions = 0..self.setup.regions.len();
-        if regions.len() < 2 {
-            return;
-        }
-        for sender in regions.clone() {
-            for of in regions.clone().filter(|&of| of != sender) {
-                let (Ok(from), Ok(to), Ok(peer)) =
-                    (u32::try_from(sender), u32::try_from(of), u16::try_from(of))
-                else {
-                    continue;
+        for sender in self.balancers.numbers() {
+            for of in self.balancers.numbers().filter(|of| *of != sender) {
+                let (from, to) = (self.balancers[sender].region, self.balancers[of].region);
+                let region = self.setup.regions.get(to);
+                let event = Event::PeerAdded {
+                    peer: peer(of),
+                    spec: PeerSpec {
+                        name: region.map(|region| region.name.clone()).unwrap_or_default(),
+                    },
                 };
-                let region = self.setup.regions.get(of);
-                let spec = PeerSpec {
-                    name: region.map(|region| region.name.clone()).unwrap_or_default(),
-                };
-                let peer = PeerId(peer);
-                self.send_event(from, Event::PeerAdded { peer, spec });
-                let link = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
-                self.links.push(Link {
-                    sender: from,
-                    of: to,
-                    way: nanos(self.setup.network.between(sender, of)),
+                self.send_event(sender, event);
+                let link = self.links.push(Link {
+                    sender,
+                    of,
+                    way: nanos(self.setup.network.between(from, to)),
                     answers: VecDeque::new(),
                 });
-                // Services start when they start: their heartbeats are not in step.
+                // Services start at their own times: their heartbeats are not in step.
                 let phase = self.random() % nanos(HEARTBEAT);
                 self.queue.add(phase, SimEvent::HeartbeatSend { link });
             }
         }
     }
 
-    pub(super) fn send_heartbeat(&mut self, number: u32) {
-        let Some(link) = self.links.get(number as usize) else {
-            return;
-        };
-        self.queue.add(
-            self.now + link.way,
-            SimEvent::HeartbeatArrival { link: number },
-        );
-        self.queue.add(
-            self.now + nanos(HEARTBEAT),
-            SimEvent::HeartbeatSend { link: number },
-        );
+    pub(super) fn send_heartbeat(&mut self, link: u32) {
+        let at = self.now + self.links[link].way;
+        self.queue.add(at, SimEvent::HeartbeatArrival { link });
+        let next = self.now + nanos(HEARTBEAT);
+        self.queue.add(next, SimEvent::HeartbeatSend { link });
     }
 
     pub(super) fn answer_heartbeat(&mut self, number: u32) {
-        let Some(link) = self.links.get_mut(number as usize) else {
-            return;
-        };
-        let Some(asked) = self.balancers.get(link.of as usize) else {
-            return;
-        };
-        link.answers.push_back(asked.router.report(time(self.now)));
-        self.queue.add(
-            self.now + link.way,
-            SimEvent::HeartbeatReply { link: number },
-        );
+        let link = &mut self.links[number];
+        let answer = self.balancers[link.of].router.report(time(self.now));
+        link.answers.push_back(answer);
+        let at = self.now + link.way;
+        self.queue
+            .add(at, SimEvent::HeartbeatReply { link: number });
     }
 
     pub(super) fn receive_heartbeat(&mut self, number: u32) {
-        let Some(link) = self.links.get_mut(number as usize) else {
-            return;
-        };
-        let (Some(report), Ok(peer)) = (link.answers.pop_front(), u16::try_from(link.of)) else {
+        let link = &mut self.links[number];
+        let Some(report) = link.answers.pop_front() else {
             return;
         };
         let (sender, round_trip) = (link.sender, 2 * link.way);
         let event = Event::PeerReported {
-            peer: PeerId(peer),
+            peer: peer(link.of),
             report,
             as_of: time(self.now - round_trip),
             round_trip: Duration::from_nanos(round_trip),
         };
         self.send_event(sender, event);
     }
+}
+
+/// The identity of a router to its peers.
+pub(super) fn peer(balancer: u32) -> PeerId {
+    PeerId(u16::try_from(balancer).unwrap_or(u16::MAX))
 }

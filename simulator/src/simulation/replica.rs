@@ -1,8 +1,7 @@
 //! Replicas: an engine each, its wake-ups, and the probes that ask it.
 //!
-//! A probe leaves the service, is read by the engine when it gets there, and is told when the answer is back. The next one
-//! leaves as the service's prober does it: one interval later, spread by a tenth around that, and never sooner than half
-//! an interval after the answer.
+//! The engine reads a probe when it arrives; the router learns the load when the answer is back. The next probe leaves as the
+//! service's prober sends it: an interval later, give or take a tenth, and at least half an interval after the answer.
 
 use core::time::Duration;
 
@@ -62,7 +61,7 @@ impl Simulation<'_> {
                 self.replicas.push(Replica::new(region, *replica));
             }
         }
-        let first = 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX);
+        let first = self.replicas.numbers();
         for change in &setup.changes {
             if let Action::Join { region, replica } = change.what {
                 let region = region % setup.regions.len().max(1);
@@ -76,23 +75,20 @@ impl Simulation<'_> {
 
     /// A replica enters the pool of its region.
     pub(super) fn join(&mut self, number: u32) {
-        let Some(replica) = self.replicas.get_mut(number as usize) else {
-            return;
-        };
+        let replica = &mut self.replicas[number];
         if replica.state != State::Absent {
             return;
         }
         replica.state = State::Member;
         let region = replica.region;
-        let name = format!("10.{region}.{}.{}:8000", number / 256, number % 256);
         if let Some(balancer) = self.balancer_of(region) {
+            let name = format!("10.{region}.{}.{}:8000", number / 256, number % 256);
             let event = Event::Added {
                 replica: ReplicaId(number),
                 spec: ReplicaSpec { name },
             };
             self.send_event(balancer, event);
-            let probe = u32::try_from(self.probes.len()).unwrap_or(u32::MAX);
-            self.probes.push(Probe {
+            let probe = self.probes.push(Probe {
                 balancer,
                 replica: number,
                 sent: self.now,
@@ -102,16 +98,12 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes what an engine has to say, and sees to its next wake-up.
+    /// Takes the events of an engine, and sees to its next wake-up.
     pub(super) fn drain_engine(&mut self, number: u32) {
-        while let Some(replica) = self.replicas.get_mut(number as usize)
-            && let Some(event) = replica.engine.poll_event()
-        {
+        while let Some(event) = self.replicas[number].engine.poll_event() {
             self.handle_engine_event(&event);
         }
-        let Some(replica) = self.replicas.get_mut(number as usize) else {
-            return;
-        };
+        let replica = &mut self.replicas[number];
         let due = replica.engine.poll_timeout();
         if due == replica.wakes {
             return;
@@ -128,39 +120,26 @@ impl Simulation<'_> {
     }
 
     pub(super) fn step_engine(&mut self, number: u32, epoch: u32) {
-        let Some(replica) = self.replicas.get_mut(number as usize) else {
-            return;
-        };
-        if replica.epoch != epoch {
-            return;
+        let replica = &mut self.replicas[number];
+        if replica.epoch == epoch {
+            replica.wakes = None;
+            replica
+                .engine
+                .handle_timeout(Duration::from_nanos(self.now));
+            self.drain_engine(number);
         }
-        replica.wakes = None;
-        replica
-            .engine
-            .handle_timeout(Duration::from_nanos(self.now));
-        self.drain_engine(number);
     }
 
     fn send_probe(&mut self, number: u32, at: Ns) {
-        let Some(probe) = self.probes.get(number as usize) else {
-            return;
-        };
-        let way = self.probe_delay(probe);
-        if let Some(probe) = self.probes.get_mut(number as usize) {
-            probe.sent = at;
-        }
+        let delay = self.probe_delay(number);
+        self.probes[number].sent = at;
         self.queue
-            .add(at + way, SimEvent::ProbeArrival { probe: number });
+            .add(at + delay, SimEvent::ProbeArrival { probe: number });
     }
 
     pub(super) fn read_probe(&mut self, number: u32) {
-        let Some(probe) = self.probes.get_mut(number as usize) else {
-            return;
-        };
-        let asked = probe.replica;
-        let Some(replica) = self.replicas.get_mut(asked as usize) else {
-            return;
-        };
+        let asked = self.probes[number].replica;
+        let replica = &mut self.replicas[asked];
         if replica.state == State::Removed {
             // The service probes its members only.
             return;
@@ -168,27 +147,15 @@ impl Simulation<'_> {
         replica
             .engine
             .handle_timeout(Duration::from_nanos(self.now));
-        probe.load = replica.load();
-        let way = self
-            .probes
-            .get(number as usize)
-            .map(|probe| self.probe_delay(probe));
-        self.queue.add(
-            self.now + way.unwrap_or_default(),
-            SimEvent::ProbeReply { probe: number },
-        );
+        self.probes[number].load = replica.load();
+        let at = self.now + self.probe_delay(number);
+        self.queue.add(at, SimEvent::ProbeReply { probe: number });
         self.drain_engine(asked);
     }
 
     pub(super) fn report_probe(&mut self, number: u32) {
-        let Some(probe) = self.probes.get(number as usize) else {
-            return;
-        };
-        let gone = self
-            .replicas
-            .get(probe.replica as usize)
-            .is_none_or(|replica| replica.state == State::Removed);
-        if gone {
+        let probe = &self.probes[number];
+        if self.replicas[probe.replica].state == State::Removed {
             return;
         }
         let event = Event::Probed {
@@ -204,9 +171,9 @@ impl Simulation<'_> {
         self.send_probe(number, next);
     }
 
-    fn probe_delay(&self, probe: &Probe) -> Ns {
-        let from = self.balancers.get(probe.balancer as usize);
-        self.service_to_replica(from.map_or(0, |balancer| balancer.region), probe.replica)
+    fn probe_delay(&self, number: u32) -> Ns {
+        let probe = &self.probes[number];
+        self.service_to_replica(self.balancers[probe.balancer].region, probe.replica)
     }
 }
 

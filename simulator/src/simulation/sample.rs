@@ -15,6 +15,7 @@ const SAMPLES_MAX: usize = 8_192;
 
 impl Simulation<'_> {
     pub(super) fn sample(&mut self) {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let at = Duration::from_nanos(self.now);
         let queued: usize = self
             .balancers
@@ -23,20 +24,17 @@ impl Simulation<'_> {
             .sum();
         let mut sample = Sample {
             at,
-            queued: u32::try_from(queued).unwrap_or(u32::MAX),
-            replicas: Vec::with_capacity(self.replicas.len()),
+            queued: count(queued),
+            replicas: Vec::new(),
         };
-        for number in 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX) {
-            let Some(replica) = self.replicas.get_mut(number as usize) else {
-                continue;
-            };
+        for number in self.replicas.numbers() {
+            let replica = &mut self.replicas[number];
             if !matches!(replica.state, State::Member | State::Draining) {
                 continue;
             }
             replica.engine.handle_timeout(at);
             let stats = replica.engine.stats();
             let waiting = stats.waiting + stats.arrived;
-            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
             sample.replicas.push(ReplicaSample {
                 replica: number,
                 outstanding: count(stats.running + waiting),
@@ -47,11 +45,10 @@ impl Simulation<'_> {
         }
         self.samples.push(sample);
         if self.samples.len() > SAMPLES_MAX {
-            let mut number = 0;
-            self.samples.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
+            self.samples = core::mem::take(&mut self.samples)
+                .into_iter()
+                .step_by(2)
+                .collect();
             self.sample_every *= 2;
         }
         self.queue

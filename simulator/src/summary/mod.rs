@@ -1,8 +1,7 @@
 //! The figures of a run, as papers give them.
 //!
-//! Counted are the requests after the warm-up. One that was refused, or that the run's limit cut off, is a failure: it
-//! misses every objective, and has no time to a first token. Percentiles are exact (the smallest time that so many percent
-//! of the answered requests do not exceed).
+//! The requests after the warm-up count. A request that was refused, or that the run's limit cut off, is a failure: it misses
+//! every objective, and has no time to first token. Percentiles are exact (nearest rank over the answered requests).
 
 mod distribution;
 
@@ -78,59 +77,46 @@ impl Outcome {
     /// Figures of the run without its warm-up.
     #[must_use]
     pub fn summary(&self, slo: Duration) -> Summary {
-        Summary::new(self, slo)
-    }
-}
-
-impl Summary {
-    fn new(outcome: &Outcome, slo: Duration) -> Self {
-        let counted: Vec<&RequestRecord> = outcome
-            .requests
-            .iter()
-            .filter(|request| !request.warmup)
-            .collect();
-        let answered: Vec<&RequestRecord> = counted
+        let counted = self.requests.iter().filter(|request| !request.warmup);
+        let counted: Vec<&RequestRecord> = counted.collect();
+        let answered = counted
             .iter()
             .copied()
-            .filter(|request| request.is_answered())
-            .collect();
+            .filter(|request| request.is_answered());
+        let answered: Vec<&RequestRecord> = answered.collect();
         let first_sent = counted.iter().map(|request| request.sent).min();
-        // Until the last end, the length of one last answer would decide; and the same time for all who are compared.
-        let ends = Times::new(answered.iter().filter_map(|request| request.ended));
         let last_sent = counted.iter().map(|request| request.sent).max();
-        let until = outcome.sends_until.or(last_sent).max(ends.percentile(50));
+        // Until the last end, the length of a single last answer would decide.
+        let ends = Times::new(answered.iter().filter_map(|request| request.ended));
+        let until = self.sends_until.or(last_sent).max(ends.percentile(50));
         let until = until.map(|until| until.min(ends.last()));
-        let span = match (first_sent, until) {
-            (Some(first), Some(until)) => until.saturating_sub(first),
-            _ => Duration::ZERO,
-        };
-        let span_s = span.as_secs_f64();
-        let per_s = |total: f64| if span_s > 0.0 { total / span_s } else { 0.0 };
-        let sum = |of: fn(&RequestRecord) -> u32| -> f64 {
-            answered.iter().map(|request| f64::from(of(request))).sum()
-        };
-        let in_span: Vec<&RequestRecord> = answered
+        let span = until
+            .zip(first_sent)
+            .map(|(until, first)| until.saturating_sub(first));
+        let span_s = span.unwrap_or_default().as_secs_f64();
+        let per_s = |total: f64| ratio(total, span_s);
+        let in_span = answered
             .iter()
             .copied()
-            .filter(|request| request.ended.is_some() && request.ended <= until)
-            .collect();
-        let in_span_sum = |of: fn(&RequestRecord) -> u32| -> f64 {
-            in_span.iter().map(|request| f64::from(of(request))).sum()
+            .filter(|request| request.ended <= until);
+        let in_span: Vec<&RequestRecord> = in_span.collect();
+        let sum_of = |requests: &[&RequestRecord], of: fn(&RequestRecord) -> u32| -> f64 {
+            requests.iter().map(|request| f64::from(of(request))).sum()
         };
+        let sum = |of| sum_of(&answered, of);
+        let in_span_sum = |of| sum_of(&in_span, of);
         let prompt = sum(|request| request.prompt_tokens);
         let span_prompt = in_span_sum(|request| request.prompt_tokens);
         let span_output = in_span_sum(|request| request.output_tokens);
-        let within_slo = answered
-            .iter()
-            .filter(|request| request.ttft().is_some_and(|ttft| ttft <= slo))
-            .count();
+        let is_within = |request: &&&RequestRecord| request.ttft().is_some_and(|ttft| ttft <= slo);
+        let within_slo = answered.iter().filter(is_within).count();
         let forwarded = answered.iter().filter(|request| request.forwarded).count();
         let ttft = Times::new(answered.iter().filter_map(|request| request.ttft()));
         let e2e = Times::new(answered.iter().filter_map(|request| request.e2e()));
         let queued = Times::new(answered.iter().map(|request| request.queued));
         let sent = first_sent.zip(last_sent);
-        let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&outcome.samples, sent, of);
-        Self {
+        let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&self.samples, sent, of);
+        Summary {
             requests: counted.len(),
             failed: counted.len() - answered.len(),
             hit_ratio: ratio(sum(|request| request.cached_tokens), prompt),

@@ -1,38 +1,21 @@
 //! Single users who send bursts, over a background of others.
 //!
 //! SkyLB names them twice (sections 3.2 and 5.2): a user's requests at one time vary by a factor of four and more, and a hash on
-//! the user sends all of them to one replica. Here eight users send a dozen requests within a quarter of a second, all behind the
-//! same long prompt of theirs, then nothing for 20 s on average: a map over the parts of a document, an evaluation, a script. Who
-//! spreads a burst computes its prompt many times, who does not lets it queue. The background has the lengths of Azure's trace
-//! and shares nothing.
+//! the user sends all of them to one replica. Eight users send a dozen requests within a quarter of a second, all behind the
+//! same long prompt, then nothing for 20 s on average. A policy that spreads a burst computes its prompt many times; a policy
+//! that does not lets it queue. The background has the lengths of Azure's trace and shares nothing.
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng};
 use super::{Session, Workload, lengths};
-use crate::prompt::{Piece, Prompt};
+use crate::prompt::Prompt;
 
 /// Bursts over a background.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursty {
     /// Length of the workload in seconds.
     pub duration_s: f64,
-    /// Users who send bursts.
-    pub users: usize,
-    /// Mean time between two bursts of a user; exponential.
-    pub pause_s: f64,
-    /// Requests of a burst.
-    pub burst: LogNormal,
-    /// Mean time between two requests of a burst; exponential.
-    pub gap_s: f64,
-    /// Length of the shared beginning of a user's requests.
-    pub prompt: LogNormal,
-    /// Length of the rest of a request.
-    pub text: LogNormal,
-    /// Length of the answers to bursts.
-    pub answer: LogNormal,
-    /// Requests of others, a second; Poisson.
-    pub background_per_s: f64,
-    /// The first so many requests only warm the caches.
+    /// Number of first requests that only warm the caches.
     pub warmup_requests: usize,
 }
 
@@ -40,21 +23,25 @@ impl Default for Bursty {
     fn default() -> Self {
         Self {
             duration_s: 300.0,
-            users: 8,
-            pause_s: 20.0,
-            burst: LogNormal::new(10.0, 0.6),
-            gap_s: 0.02,
-            prompt: LogNormal::new(2_000.0, 0.5),
-            text: LogNormal::new(150.0, 0.6),
-            answer: LogNormal::new(80.0, 0.6),
-            background_per_s: 3.0,
             warmup_requests: 100,
         }
     }
 }
 
-const BURST: (u32, u32) = (2, 60);
+const USERS: usize = 8;
+/// Mean time between two bursts of a user; exponential.
+const PAUSE_S: f64 = 20.0;
+/// Requests of a burst, and the mean time between two of them.
+const BURST: LogNormal = LogNormal::new(10.0, 0.6);
+const BURST_REQUESTS: (u32, u32) = (2, 60);
+const GAP_S: f64 = 0.02;
+/// Tokens of a user's shared prompt, of the rest of a request, and of an answer.
+const PROMPT: LogNormal = LogNormal::new(2_000.0, 0.5);
+const TEXT: LogNormal = LogNormal::new(150.0, 0.6);
+const ANSWER: LogNormal = LogNormal::new(80.0, 0.6);
 const TOKENS: (u32, u32) = (8, 16_000);
+/// Mean time between two requests of the background; exponential.
+const BACKGROUND_GAP_S: f64 = 1.0 / 3.0;
 
 impl Bursty {
     /// The workload of this seed.
@@ -62,25 +49,17 @@ impl Bursty {
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let mut sessions = Vec::new();
-        for _ in 0..self.users {
+        for _ in 0..USERS {
             self.user(&mut rng, &mut sessions);
         }
-        let mut at = 0.0;
-        if self.background_per_s > 0.0 {
-            loop {
-                at += rng.exponential(1.0 / self.background_per_s);
-                if at >= self.duration_s {
-                    break;
-                }
-                let lengths = lengths::sample(&mut rng);
-                let prompt = Prompt::new([rng.text(lengths.prompt)]);
-                let key = rng.key();
-                let answer = Piece {
-                    tokens: lengths.answer.max(1),
-                    id: rng.id(),
-                };
-                sessions.push(Session::one(key, duration(at), prompt, answer));
-            }
+        let mut at = rng.exponential(BACKGROUND_GAP_S);
+        while at < self.duration_s {
+            let lengths = lengths::sample(&mut rng);
+            let prompt = Prompt::new([rng.text(lengths.prompt)]);
+            let key = rng.key();
+            let answer = rng.text(lengths.answer.max(1));
+            sessions.push(Session::one(key, duration(at), prompt, answer));
+            at += rng.exponential(BACKGROUND_GAP_S);
         }
         sessions.sort_by_key(|session| session.starts);
         Workload {
@@ -93,22 +72,20 @@ impl Bursty {
 
     fn user(&self, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
         let key = rng.key();
-        let tokens = self.prompt.tokens(rng, TOKENS.0, TOKENS.1);
+        let tokens = PROMPT.tokens(rng, TOKENS.0, TOKENS.1);
         let common = rng.text(tokens);
-        let mut begins = rng.exponential(self.pause_s);
+        let mut begins = rng.exponential(PAUSE_S);
         while begins < self.duration_s {
             let mut at = begins;
-            for _ in 0..self.burst.tokens(rng, BURST.0, BURST.1) {
-                let text = self.text.tokens(rng, TOKENS.0, TOKENS.1);
+            for _ in 0..BURST.tokens(rng, BURST_REQUESTS.0, BURST_REQUESTS.1) {
+                let text = TEXT.tokens(rng, TOKENS.0, TOKENS.1);
                 let prompt = Prompt::new([common, rng.text(text)]);
-                let answer = Piece {
-                    tokens: self.answer.tokens(rng, TOKENS.0, TOKENS.1).max(1),
-                    id: rng.id(),
-                };
+                let answer = ANSWER.tokens(rng, TOKENS.0, TOKENS.1);
+                let answer = rng.text(answer);
                 sessions.push(Session::one(key, duration(at), prompt, answer));
-                at += rng.exponential(self.gap_s);
+                at += rng.exponential(GAP_S);
             }
-            begins += rng.exponential(self.pause_s);
+            begins += rng.exponential(PAUSE_S);
         }
     }
 }

@@ -23,8 +23,6 @@ use super::trace::{BLOCK_TOKENS, Trace, TraceLine};
 pub struct Conversation {
     /// Length of the trace in seconds.
     pub duration_s: f64,
-    /// Conversations that begin each second.
-    pub conversations_per_s: f64,
 }
 
 impl Default for Conversation {
@@ -32,11 +30,12 @@ impl Default for Conversation {
     fn default() -> Self {
         Self {
             duration_s: 3_540.0,
-            conversations_per_s: 2.0,
         }
     }
 }
 
+/// Conversations that begin each second.
+const CONVERSATIONS_PER_S: f64 = 2.0;
 const PROMPT: (u32, u32) = (891, 126_195);
 const ANSWER: (u32, u32) = (1, 2_000);
 const PAUSE_S_MAX: f64 = 3_500.0;
@@ -87,7 +86,7 @@ impl Conversation {
         let mut lines = Vec::new();
         let mut at = -BEFORE_S;
         loop {
-            at += rng.exponential(1.0 / self.conversations_per_s);
+            at += rng.exponential(1.0 / CONVERSATIONS_PER_S);
             if at >= self.duration_s {
                 return Trace::new(lines);
             }
@@ -154,44 +153,4 @@ fn grown(tokens: u32, answer: u32, rng: &mut SeededRng) -> (u32, usize) {
         (f64::from(tokens) + f64::from(answer) + growth, kept)
     };
     (within(next, PROMPT.0, PROMPT.1), kept.max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::figures::TraceFigures;
-    use super::*;
-
-    /// The trace's own figures, and how far the twin may be from them over a few seeds.
-    #[test]
-    fn the_twin_has_the_figures_of_the_trace() {
-        for seed in 1..=3 {
-            let figures = TraceFigures::of(&Conversation::default().generate(seed));
-            println!("seed {seed}: {figures:?}");
-            let near = |what: &str, value: f64, wanted: f64, part: f64| {
-                assert!(
-                    (value / wanted - 1.0).abs() <= part,
-                    "seed {seed}: {what} {value}, the trace has {wanted}"
-                );
-            };
-            near("requests per s", figures.requests_per_s, 3.40, 0.10);
-            near("mean prompt", figures.input_mean, 12_035.0, 0.10);
-            near("median prompt", figures.input_median, 6_909.0, 0.10);
-            near(
-                "90th percentile of prompts",
-                figures.input_p90,
-                27_367.0,
-                0.12,
-            );
-            near("mean answer", figures.output_mean, 342.6, 0.05);
-            near("median answer", figures.output_median, 350.0, 0.05);
-            near(
-                "share of tokens seen before",
-                figures.seen_share,
-                0.374,
-                0.12,
-            );
-            near("requests half seen before", figures.half_seen, 0.425, 0.10);
-            near("requests that continue one", figures.continued, 0.387, 0.10);
-        }
-    }
 }

@@ -13,48 +13,39 @@ use super::rng::SeededRng;
 use super::{Session, Workload};
 
 /// Conversations over a day, by region.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Diurnal {
     /// Length of a day in seconds; the workload plays a single day.
     pub day_s: f64,
-    /// Conversations that begin each second on the day's average, by region.
-    pub conversations_per_s: Vec<f64>,
-    /// The part of the day at which each region has its peak, 0 to 1.
-    pub peaks: Vec<f64>,
-    /// Amplitude of the rate around its mean, from 0 to 1.
-    pub amplitude: f64,
-    /// Shape of the conversations; its clients and its duration are not used.
-    pub chat: Chat,
-    /// The first so many requests only warm the caches.
+    /// Number of first requests that only warm the caches.
     pub warmup_requests: usize,
 }
 
 impl Default for Diurnal {
-    /// Three regions, WildChat's conversations, 4.5 requests a second together.
     fn default() -> Self {
-        let mean_per_s = 4.5 / 3.0 / 2.54;
         Self {
             day_s: 600.0,
-            conversations_per_s: [1.35, 1.0, 0.65].map(|part| part * mean_per_s).into(),
-            peaks: vec![0.2, 0.2 + 1.0 / 3.0, 0.2 + 2.0 / 3.0],
-            amplitude: 0.67,
-            chat: Chat {
-                think_s: 5.0,
-                ..Chat::wildchat()
-            },
             warmup_requests: 100,
         }
     }
 }
 
+/// Conversations that begin each second in a region on the day's average: 4.5 requests a second over three regions.
+const MEAN_PER_S: f64 = 4.5 / 3.0 / 2.54;
+/// Share of the mean and part of the day with the peak, by region.
+const REGIONS: [(f64, f64); 3] = [(1.35, 0.2), (1.0, 0.2 + 1.0 / 3.0), (0.65, 0.2 + 2.0 / 3.0)];
+/// Amplitude of the rate around its mean.
+const AMPLITUDE: f64 = 0.67;
+const THINK_S: f64 = 5.0;
+
 impl Diurnal {
-    /// Conversations that begin each second in this region at this time.
-    #[must_use]
-    pub fn rate(&self, region: usize, at_s: f64) -> f64 {
-        let mean = self.conversations_per_s.get(region).copied().unwrap_or(0.0);
-        let peak = self.peaks.get(region).copied().unwrap_or(0.0);
+    /// Number of regions.
+    pub const REGIONS: usize = REGIONS.len();
+
+    /// Conversations that begin each second at this time in a region of this share and peak.
+    fn rate(&self, (part, peak): (f64, f64), at_s: f64) -> f64 {
         let phase = core::f64::consts::TAU * (at_s / self.day_s - peak);
-        mean * self.amplitude.mul_add(phase.cos(), 1.0)
+        part * MEAN_PER_S * AMPLITUDE.mul_add(phase.cos(), 1.0)
     }
 
     /// The workload of this seed.
@@ -62,24 +53,18 @@ impl Diurnal {
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let chat = Chat {
-            clients: vec![0; self.conversations_per_s.len()],
-            ..self.chat.clone()
+            clients: vec![0; REGIONS.len()],
+            think_s: THINK_S,
+            ..Chat::wildchat()
         };
         let book = Book::new(&chat, &mut rng);
         let mut sessions = Vec::new();
-        for (region, mean) in self.conversations_per_s.iter().enumerate() {
+        for (region, shape) in REGIONS.into_iter().enumerate() {
             // Drawn at the peak's rate, then thinned.
-            let most = mean * (1.0 + self.amplitude);
-            let mut at = 0.0;
-            if most > 0.0 {
-                loop {
-                    at += rng.exponential(1.0 / most);
-                    if at >= self.day_s {
-                        break;
-                    }
-                    if !rng.chance(self.rate(region, at) / most) {
-                        continue;
-                    }
+            let most = shape.0 * MEAN_PER_S * (1.0 + AMPLITUDE);
+            let mut at = rng.exponential(1.0 / most);
+            while at < self.day_s {
+                if rng.chance(self.rate(shape, at) / most) {
                     let own = book.opening(&mut rng);
                     let opening = book.begin(region, own, &mut rng);
                     sessions.push(Session {
@@ -90,6 +75,7 @@ impl Diurnal {
                         steps: chat.conversation(opening, &mut rng),
                     });
                 }
+                at += rng.exponential(1.0 / most);
             }
         }
         sessions.sort_by_key(|session| session.starts);
@@ -114,11 +100,16 @@ mod tests {
             let most = rates.iter().copied().fold(0.0, f64::max);
             most / rates.into_iter().fold(f64::MAX, f64::min)
         };
-        for region in 0..3 {
+        for region in REGIONS {
             let spread = hours(&|at| diurnal.rate(region, at));
             assert!((2.88..=32.64).contains(&spread), "{spread}");
         }
-        let together = hours(&|at| (0..3).map(|region| diurnal.rate(region, at)).sum());
+        let together = hours(&|at| {
+            REGIONS
+                .into_iter()
+                .map(|region| diurnal.rate(region, at))
+                .sum()
+        });
         assert!((1.25..=1.60).contains(&together), "{together}");
     }
 

@@ -93,10 +93,9 @@ pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
 #[must_use]
 pub fn conversation(requests_per_s: f64) -> Generator {
     Generator::Conversation {
+        // Longer than 4,000 requests take.
         twin: Conversation {
-            // So long are 4,000 requests, and some.
             duration_s: 1_500.0,
-            ..Conversation::default()
         },
         replay: Replay::as_dual_map(requests_per_s),
     }
@@ -121,21 +120,15 @@ impl Generator {
     /// This generator at another rate, requests a second; `None` for closed loops, which have no rate, and for generators that
     /// are made of several rates.
     #[must_use]
-    pub fn at_rate(&self, requests_per_s: f64) -> Option<Self> {
-        match self {
-            Self::Conversation { twin, replay } => Some(Self::Conversation {
-                twin: *twin,
-                replay: Replay {
-                    pace: PlaybackRate::Rate(requests_per_s),
-                    ..*replay
-                },
-            }),
-            Self::Tools(tools) => Some(Self::Tools(Tools {
-                requests_per_s,
-                ..*tools
-            })),
-            Self::Chat(_) | Self::TreeOfThoughts(_) | Self::Bursty(_) | Self::Diurnal(_) => None,
+    pub fn at_rate(mut self, requests_per_s: f64) -> Option<Self> {
+        match &mut self {
+            Self::Conversation { replay, .. } => replay.pace = PlaybackRate::Rate(requests_per_s),
+            Self::Tools(tools) => tools.requests_per_s = requests_per_s,
+            Self::Chat(_) | Self::TreeOfThoughts(_) | Self::Bursty(_) | Self::Diurnal(_) => {
+                return None;
+            }
         }
+        Some(self)
     }
 
     /// Number of regions with clients.
@@ -145,52 +138,41 @@ impl Generator {
             Self::Conversation { .. } | Self::Tools(_) | Self::Bursty(_) => 1,
             Self::Chat(chat) => chat.clients.len(),
             Self::TreeOfThoughts(trees) => trees.regions.len(),
-            Self::Diurnal(diurnal) => diurnal.conversations_per_s.len(),
+            Self::Diurnal(_) => Diurnal::REGIONS,
         }
     }
 
-    /// This generator with a length multiplied by `times`, at the same load.
+    /// This generator with its length multiplied by `scale`, at the same load.
     #[must_use]
-    pub fn scaled(self, scale: f64) -> Self {
-        let count = |requests: usize| (requests as f64 * scale).round().max(1.0) as usize;
-        let length =
-            |of: Duration| Duration::try_from_secs_f64(of.as_secs_f64() * scale).unwrap_or(of);
-        match self {
-            Self::Conversation { twin, replay } => Self::Conversation {
-                twin: Conversation {
-                    duration_s: twin.duration_s * scale,
-                    ..twin
-                },
-                replay: Replay {
-                    first: replay.first.map(count),
-                    warmup_requests: count(replay.warmup_requests),
-                    ..replay
-                },
-            },
-            Self::Chat(chat) => Self::Chat(Chat {
-                duration: length(chat.duration),
-                ..chat
-            }),
-            Self::TreeOfThoughts(trees) => Self::TreeOfThoughts(TreeOfThoughts {
-                duration: length(trees.duration),
-                ..trees
-            }),
-            Self::Tools(tools) => Self::Tools(Tools {
-                requests: count(tools.requests),
-                warmup_requests: count(tools.warmup_requests),
-                ..tools
-            }),
-            Self::Bursty(bursty) => Self::Bursty(Bursty {
-                duration_s: bursty.duration_s * scale,
-                warmup_requests: count(bursty.warmup_requests),
-                ..bursty
-            }),
-            Self::Diurnal(diurnal) => Self::Diurnal(Diurnal {
-                day_s: diurnal.day_s * scale,
-                warmup_requests: count(diurnal.warmup_requests),
-                ..diurnal
-            }),
+    pub fn scaled(mut self, scale: f64) -> Self {
+        let count = |requests: &mut usize| {
+            *requests = (*requests as f64 * scale).round().max(1.0) as usize;
+        };
+        let length = |of: &mut Duration| {
+            *of = Duration::try_from_secs_f64(of.as_secs_f64() * scale).unwrap_or(*of);
+        };
+        match &mut self {
+            Self::Conversation { twin, replay } => {
+                twin.duration_s *= scale;
+                replay.first.iter_mut().for_each(count);
+                count(&mut replay.warmup_requests);
+            }
+            Self::Chat(chat) => length(&mut chat.duration),
+            Self::TreeOfThoughts(trees) => length(&mut trees.duration),
+            Self::Tools(tools) => {
+                count(&mut tools.requests);
+                count(&mut tools.warmup_requests);
+            }
+            Self::Bursty(bursty) => {
+                bursty.duration_s *= scale;
+                count(&mut bursty.warmup_requests);
+            }
+            Self::Diurnal(diurnal) => {
+                diurnal.day_s *= scale;
+                count(&mut diurnal.warmup_requests);
+            }
         }
+        self
     }
 }
 

@@ -1,24 +1,21 @@
-//! Workloads: what the clients ask, and when.
+//! Workloads: the requests of the clients, and their times.
 //!
-//! One form holds them all. A [`Session`] is one client's program: steps, each of which is sent some time after another
-//! one has been answered. A trace is many sessions of one step (open loop); a chat is a chain of steps with think time
-//! (closed loop); a tree of thoughts branches.
+//! A [`Session`] is a client's program: steps, each sent some time after another one has its answer. A trace is many sessions of
+//! a single step (open loop); a chat is a chain of steps with think time (closed loop); a tree of thoughts branches.
 //!
-//! - [`trace`] and [`replay`]: recorded traffic; [`conversation`]: the twin of a public trace; [`figures`]: what a trace is like
-//! - [`chat`], [`tree_of_thoughts`], [`tools`], [`bursty`], [`diurnal`]: generated traffic, with the figures that papers give
-//! - [`lengths`], [`similarity`], [`rng`]: what they are made of and measured with
-//! - [`generator`]: all of them by name; [`standard()`]: those on which policies are judged, with their fleets
+//! - [`trace`] and [`replay`]: recorded traffic; [`conversation`]: the twin of a public trace
+//! - [`chat`], [`tree_of_thoughts`], [`tools`], [`bursty`], [`diurnal`]: generated traffic, with the figures of papers
+//! - [`lengths`], [`rng`]: lengths and distributions
+//! - [`generator`]: all of them by name; [`standard()`]: the workloads that judge policies, with their fleets
 
 pub mod bursty;
 pub mod chat;
 pub mod conversation;
 pub mod diurnal;
-pub mod figures;
 pub mod generator;
 pub mod lengths;
 pub mod replay;
 pub mod rng;
-pub mod similarity;
 pub mod standard;
 pub mod tools;
 pub mod trace;

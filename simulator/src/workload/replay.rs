@@ -1,4 +1,4 @@
-//! A trace as a workload: open loop, every request at its time, whatever became of the ones before.
+//! A trace as a workload: open loop, every request at its own time.
 
 use core::time::Duration;
 
@@ -85,10 +85,9 @@ impl Replay {
                     tokens: line.output_length.max(1),
                 };
                 let region = line.region.as_ref();
+                let region = region.and_then(|name| regions.binary_search(name).ok());
                 Session {
-                    region: region
-                        .and_then(|name| regions.binary_search(name).ok())
-                        .unwrap_or(0),
+                    region: region.unwrap_or(0),
                     ..Session::one(mix(0, session), starts, line.prompt(tokens_max), answer)
                 }
             })

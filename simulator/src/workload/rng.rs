@@ -65,6 +65,16 @@ impl SeededRng {
         radius * (core::f64::consts::TAU * self.unit()).cos()
     }
 
+    /// A random part, by the weight of each; `None` without a part.
+    pub fn weighted<'a, T>(&mut self, parts: &'a [T], weight: fn(&T) -> f64) -> Option<&'a T> {
+        let mut left = self.unit() * parts.iter().map(weight).sum::<f64>();
+        let chosen = parts.iter().find(|part| {
+            left -= weight(part);
+            left <= 0.0
+        });
+        chosen.or(parts.last())
+    }
+
     /// Number of repetitions of an event that goes on with this probability each time: from 1 to `most`.
     pub fn repeats(&mut self, goes_on: f64, most: usize) -> usize {
         let mut times = 1;
@@ -120,15 +130,8 @@ impl Mixture {
     /// A random value.
     pub fn sample(&self, rng: &mut SeededRng) -> f64 {
         let Self(parts) = self;
-        let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
-        let mut left = rng.unit() * total;
-        let chosen = parts.iter().find(|(weight, _)| {
-            left -= weight;
-            left <= 0.0
-        });
-        chosen
-            .or(parts.last())
-            .map_or(0.0, |(_, part)| part.sample(rng))
+        let part = rng.weighted(parts, |(weight, _)| *weight);
+        part.map_or(0.0, |(_, part)| part.sample(rng))
     }
 }
 

@@ -1,9 +1,8 @@
 //! The workloads on which policies are judged, each with the fleet and the load that it runs on.
 //!
-//! Open loops are played at a moderate load, at a high one, and about where the fleet ends, as their names say; closed loops find
-//! their own.
-//! The fleets are those of the papers: eight instances for traces (DualMap 4.1), twelve L4s in three regions for chats and trees
-//! (SkyLB 5.1). A run is short, some thousand requests: judging takes policies x workloads x seeds of them.
+//! Open loops run at a moderate load, at a high one, and past what the fleet serves, as their names say; closed loops find their
+//! own load. The fleets are those of the papers: eight instances for traces (DualMap 4.1), twelve L4s in three regions for
+//! chats and trees (SkyLB 5.1). A run is some thousand requests: judging takes policies x workloads x seeds of them.
 
 use isotherm_engine::model::Preset;
 
@@ -15,7 +14,7 @@ use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 use crate::compare::Fleet;
-use crate::setup::{Arrangement, RegionSetup, ReplicaSetup, Setup};
+use crate::setup::{Arrangement, RegionSetup, Setup};
 
 /// A workload with its fleet.
 #[derive(Clone, Debug)]
@@ -41,23 +40,17 @@ impl Standard {
     /// Fleet of the workload, in a form that can be cut if its replicas are equal and evenly spread.
     #[must_use]
     pub fn fleet(&self) -> Fleet {
-        let equal = Preset::ALL.into_iter().find_map(|engine| {
-            let fleet = Fleet::Equal {
-                engine,
-                replicas: self
-                    .regions
-                    .iter()
-                    .map(|region| region.replicas.len())
-                    .sum(),
-                regions: self
-                    .regions
-                    .iter()
-                    .map(|region| region.name.clone())
-                    .collect(),
-            };
-            (fleet.regions() == self.regions).then_some(fleet)
+        let regions = self.regions.iter();
+        let equal = Preset::ALL.into_iter().map(|engine| Fleet::Equal {
+            engine,
+            replicas: regions.clone().map(|region| region.replicas.len()).sum(),
+            regions: regions.clone().map(|region| region.name.clone()).collect(),
         });
-        equal.unwrap_or_else(|| Fleet::Given(self.regions.clone()))
+        let fits = |fleet: &Fleet| fleet.regions() == self.regions;
+        equal
+            .into_iter()
+            .find(fits)
+            .unwrap_or_else(|| Fleet::Given(self.regions.clone()))
     }
 
     /// Set-up of the workload's fleet with this arrangement of routers.
@@ -73,102 +66,77 @@ impl Standard {
 /// The workloads on which policies are judged.
 #[must_use]
 pub fn standard() -> Vec<Standard> {
-    let of = |name, generator, regions| Standard {
-        name,
-        generator,
-        regions,
-    };
     let tools = |requests_per_s| {
         Generator::Tools(Tools {
             requests_per_s,
             ..Tools::default()
         })
     };
-    vec![
-        of("conversation-moderate", conversation(6.0), eight()),
-        of("conversation-high", conversation(8.0), eight()),
-        of("conversation-past", conversation(9.5), eight()),
-        of(
-            "chat-wildchat",
-            Generator::Chat(Chat::wildchat()),
-            three_regions(),
-        ),
-        of(
-            "chat-arena",
-            Generator::Chat(Chat::arena()),
-            three_regions(),
-        ),
-        of(
-            "tot-2",
-            Generator::TreeOfThoughts(TreeOfThoughts::uniform()),
-            three_regions(),
-        ),
-        of(
+    let eight = || {
+        vec![RegionSetup::new(
+            "one",
+            Preset::Llama31_8b2xA100.config(),
+            8,
+        )]
+    };
+    let l4s = |name, replicas| RegionSetup::new(name, Preset::Llama31_8bL4.config(), replicas);
+    let three_regions = || ["us", "eu", "asia"].map(|name| l4s(name, 4)).to_vec();
+    // Two replicas of half the speed, two of the usual, two of twice the speed.
+    let mut mixed_speeds = l4s("one", 6);
+    for (replica, speed) in mixed_speeds
+        .replicas
+        .iter_mut()
+        .zip([0.5, 0.5, 1.0, 1.0, 2.0, 2.0])
+    {
+        replica.speed = speed;
+    }
+    let heterogeneous = Chat {
+        name: "heterogeneous",
+        clients: vec![120],
+        ..Chat::arena()
+    };
+    let (wildchat, arena) = (
+        Generator::Chat(Chat::wildchat()),
+        Generator::Chat(Chat::arena()),
+    );
+    let [tot_2, tot_mixed] = [TreeOfThoughts::uniform(), TreeOfThoughts::mixed()];
+    let all = [
+        ("conversation-moderate", conversation(6.0), eight()),
+        ("conversation-high", conversation(8.0), eight()),
+        ("conversation-past", conversation(9.5), eight()),
+        ("chat-wildchat", wildchat, three_regions()),
+        ("chat-arena", arena, three_regions()),
+        ("tot-2", Generator::TreeOfThoughts(tot_2), three_regions()),
+        (
             "tot-mixed",
-            Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
+            Generator::TreeOfThoughts(tot_mixed),
             three_regions(),
         ),
-        of("tools-moderate", tools(9.0), eight()),
-        of("tools-high", tools(14.0), eight()),
-        of("tools-past", tools(16.0), eight()),
-        of("bursty", Generator::Bursty(Bursty::default()), l4s(8)),
-        of(
+        ("tools-moderate", tools(9.0), eight()),
+        ("tools-high", tools(14.0), eight()),
+        ("tools-past", tools(16.0), eight()),
+        (
+            "bursty",
+            Generator::Bursty(Bursty::default()),
+            vec![l4s("one", 8)],
+        ),
+        (
             "diurnal",
             Generator::Diurnal(Diurnal::default()),
             three_regions(),
         ),
-        of(
+        (
             "heterogeneous",
-            Generator::Chat(one_region_chat()),
-            mixed_speeds(),
+            Generator::Chat(heterogeneous),
+            vec![mixed_speeds],
         ),
-    ]
-}
-
-/// Eight replicas of two A100s each, in one region.
-fn eight() -> Vec<RegionSetup> {
-    vec![RegionSetup::new(
-        "one",
-        Preset::Llama31_8b2xA100.config(),
-        8,
-    )]
-}
-
-/// L4s in one region.
-fn l4s(replicas: usize) -> Vec<RegionSetup> {
-    vec![RegionSetup::new(
-        "one",
-        Preset::Llama31_8bL4.config(),
-        replicas,
-    )]
-}
-
-/// Four L4s in each of three regions.
-fn three_regions() -> Vec<RegionSetup> {
-    ["us", "eu", "asia"]
-        .map(|name| RegionSetup::new(name, Preset::Llama31_8bL4.config(), 4))
-        .into()
-}
-
-/// Two replicas of half the speed, two of the usual, two of twice the speed.
-fn mixed_speeds() -> Vec<RegionSetup> {
-    let config = Preset::Llama31_8bL4.config();
-    let replicas = [0.5, 0.5, 1.0, 1.0, 2.0, 2.0]
-        .map(|speed| ReplicaSetup { config, speed })
-        .into();
-    vec![RegionSetup {
-        name: "one".to_owned(),
-        replicas,
-    }]
-}
-
-/// Arena's people, all in one region.
-fn one_region_chat() -> Chat {
-    Chat {
-        name: "heterogeneous",
-        clients: vec![120],
-        ..Chat::arena()
-    }
+    ];
+    let standard = |(name, generator, regions)| Standard {
+        name,
+        generator,
+        regions,
+    };
+    all.map(standard).into()
 }
 
 #[cfg(test)]

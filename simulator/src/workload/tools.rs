@@ -1,14 +1,14 @@
-//! Agents that call tools: long system prompts, two of them very hot. The stand-in for Mooncake's Tool&Agent trace, which is
-//! described by DualMap (A.1.1, Table 1, Figure 14):
+//! Agents that call tools: long system prompts, two of them very hot. The stand-in for Mooncake's Tool&Agent trace, as DualMap
+//! describes it (A.1.1, Table 1, Figure 14):
 //!
-//! - mean prompt 8,596 tokens, mean answer 182, 59 % of all prompt tokens were in an earlier prompt
+//! - mean prompt 8,596 tokens, mean answer 182; 59 % of all prompt tokens were in an earlier prompt
 //! - of 76 % of the requests, at least half of the prompt was in an earlier one
-//! - two prompts are abnormally popular: 14.9 % of the requests are only told apart in their 6th block of 512 tokens, 37.8 % in
+//! - two prompts are abnormally popular: 14.9 % of the requests differ only from their 6th block of 512 tokens on, 37.8 % from
 //!   their 13th
 //!
-//! So: two hot tools with prompts of 2,900 and 6,400 tokens and a text of their caller's behind it; the other 47.3 % are agents
-//! in sessions of 1.8 requests on average, on one of 300 tools (Zipf), each request with the last one's answer and the tool's
-//! result. Open loop, Poisson at a rate. The lengths were chosen so that the whole has those figures; the test checks them.
+//! So two hot tools have prompts of 2,900 and 6,400 tokens with the caller's text behind; the other 47.3 % are agents in
+//! sessions of 1.8 requests on average, on one of 300 tools (Zipf), each request with the last answer and the tool's result.
+//! Open loop, Poisson at a rate. A test checks that the whole has those figures.
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};

@@ -32,10 +32,6 @@ pub struct TreeOfThoughts {
     pub regions: Vec<TreeClients>,
     /// End of sending.
     pub duration: Duration,
-    /// Length of the beginning that all trees share, in tokens.
-    pub instructions_tokens: u32,
-    /// Length of a question.
-    pub question: LogNormal,
     /// Length of a thought.
     pub thought: LogNormal,
     /// Length of the text that asks for the next step, in tokens.
@@ -44,6 +40,9 @@ pub struct TreeOfThoughts {
 
 /// Levels of a tree.
 const LEVELS: u32 = 4;
+/// Length of the beginning that all trees share.
+const INSTRUCTIONS_TOKENS: u32 = 540;
+const QUESTION: LogNormal = LogNormal::new(95.0, 0.35);
 const QUESTION_TOKENS: (u32, u32) = (30, 400);
 const THOUGHT_TOKENS: (u32, u32) = (20, 400);
 /// No tree is done faster than this, so a run has enough of them.
@@ -79,8 +78,6 @@ impl TreeOfThoughts {
             name,
             regions,
             duration: Duration::from_secs(120),
-            instructions_tokens: 540,
-            question: LogNormal::new(95.0, 0.35),
             thought: LogNormal::new(104.0, 0.35),
             ask_tokens: 20,
         }
@@ -90,18 +87,14 @@ impl TreeOfThoughts {
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
-        let instructions = rng.text(self.instructions_tokens);
+        let instructions = rng.text(INSTRUCTIONS_TOKENS);
         let trees = (self.duration.as_secs_f64() / TREE_S_MIN).ceil() as usize;
         let mut sessions: Vec<Session> = Vec::new();
         for (region, of) in self.regions.iter().enumerate() {
             for _ in 0..of.clients {
                 let mut follows = None;
+                let mut starts = rng.unit() * ARRIVAL_S;
                 for _ in 0..trees.max(1) {
-                    let starts = if follows.is_none() {
-                        rng.unit() * ARRIVAL_S
-                    } else {
-                        0.0
-                    };
                     sessions.push(Session {
                         region,
                         key: rng.key(),
@@ -110,6 +103,7 @@ impl TreeOfThoughts {
                         steps: self.tree(instructions, of.branches, &mut rng),
                     });
                     follows = Some(sessions.len() - 1);
+                    starts = 0.0;
                 }
             }
         }
@@ -123,21 +117,17 @@ impl TreeOfThoughts {
 
     /// A tree, level by level.
     fn tree(&self, instructions: Piece, branches: usize, rng: &mut SeededRng) -> Vec<Step> {
-        let question = self
-            .question
-            .tokens(rng, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
+        let question = QUESTION.tokens(rng, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
         let root = Prompt::new([instructions, rng.text(question)]);
         let mut steps = vec![self.node(None, root, rng)];
         let mut level = 0..1;
         for _ in 1..LEVELS {
             let end = steps.len();
             for parent in level {
-                let Some(thoughts) = steps
+                let thoughts = steps
                     .get(parent)
-                    .map(|step| step.prompt.with([step.answer()]))
-                else {
-                    continue;
-                };
+                    .map(|step| step.prompt.with([step.answer()]));
+                let thoughts = thoughts.unwrap_or_default();
                 for _ in 0..branches {
                     let prompt = thoughts.with([rng.text(self.ask_tokens)]);
                     steps.push(self.node(Some(parent), prompt, rng));

@@ -10,37 +10,28 @@ use super::InFlightRequest;
 
 impl Simulation<'_> {
     /// Something happened to a request in its engine.
-    pub(in crate::simulation) fn handle_engine_event(&mut self, event: &engine::Event) {
+    pub(crate) fn handle_engine_event(&mut self, event: &engine::Event) {
         let Ok(number) = u32::try_from(event.id.0) else {
             return;
         };
         let at = nanos(event.at);
-        let Some(flight) = self.in_flight.get(number as usize) else {
-            return;
-        };
-        let record = flight.number;
+        let flight = &self.in_flight[number];
         let to_service = self.replica_to_service(flight);
-        let to_client = to_service + self.service_to_client(flight, record);
-        let there = Duration::from_nanos(at + to_client);
-        let Some(flight) = self.in_flight.get_mut(number as usize) else {
-            return;
-        };
+        let at_client = Duration::from_nanos(at + to_service + self.service_to_client(flight));
+        let flight = &mut self.in_flight[number];
+        let record = &mut self.records[flight.record];
         match event.kind {
             engine::EventKind::FirstToken { cached_tokens } => {
                 flight.first = Some(at);
-                if let Some(record) = self.records.get_mut(record) {
-                    record.first_token = Some(there);
-                    record.cached_tokens = cached_tokens;
-                }
+                record.first_token = Some(at_client);
+                record.cached_tokens = cached_tokens;
                 return;
             }
             engine::EventKind::Tokens { .. } => return,
             engine::EventKind::Finished(usage) => {
                 flight.usage = Some(usage);
-                if let Some(record) = self.records.get_mut(record) {
-                    record.ended = Some(there);
-                    record.output_tokens = usage.completion_tokens;
-                }
+                record.ended = Some(at_client);
+                record.output_tokens = usage.completion_tokens;
             }
             engine::EventKind::Rejected(rejection) => {
                 flight.refusal = Some(match rejection {
@@ -49,28 +40,24 @@ impl Simulation<'_> {
                     | engine::Rejection::TooLong { .. }
                     | engine::Rejection::Duplicate => End::Refused,
                 });
-                self.refused(record, None, there);
+                self.refused(number, None, at_client);
             }
         }
         self.follow(number);
-        self.queue
-            .add(at + to_service, SimEvent::ResponseEnd { flight: number });
+        let response_end = SimEvent::ResponseEnd { flight: number };
+        self.queue.add(at + to_service, response_end);
     }
 
     /// The end of a response passes the service that dispatched it.
-    pub(in crate::simulation) fn end_response(&mut self, number: u32) {
-        let Some(flight) = self.in_flight.get(number as usize) else {
-            return;
-        };
+    pub(crate) fn end_response(&mut self, number: u32) {
+        let flight = &self.in_flight[number];
         let Some((balancer, id)) = flight.served else {
-            // The oracle keeps no books.
+            // The oracle has no router to tell.
             self.close_request(number);
             return;
         };
-        let first = flight
-            .first
-            .map(|first| first + self.replica_to_service(flight));
-        let event = flight.finished(id, ServedBy::Unreported, first, flight.dispatched);
+        let back = self.replica_to_service(flight);
+        let event = flight.finished(id, back, flight.dispatched);
         let own_service = flight.own_service;
         self.close(balancer, id);
         self.send_event(balancer, event);
@@ -78,85 +65,74 @@ impl Simulation<'_> {
             self.end_forwards(number, End::Answered);
         } else {
             let at = self.now + self.between(balancer, own_service);
-            self.queue
-                .add(at, SimEvent::ForwardedResponseEnd { flight: number });
+            let response_end = SimEvent::ForwardedResponseEnd { flight: number };
+            self.queue.add(at, response_end);
         }
     }
 
-    /// The end of a response passes the service that forwarded the request.
-    pub(in crate::simulation) fn end_forwarded_response(&mut self, number: u32) {
-        self.end_forwards(number, End::Answered);
-    }
-
     /// Ends the request ids under which the request left its own region and came back as a forwarded request.
-    pub(super) fn end_forwards(&mut self, number: u32, end: End) {
-        let Some(flight) = self.in_flight.get_mut(number as usize) else {
-            return;
-        };
-        let forwards = core::mem::take(&mut flight.forwards);
+    pub(crate) fn end_forwards(&mut self, number: u32, end: End) {
+        let flight = &mut self.in_flight[number];
+        let mut forwards = core::mem::take(&mut flight.forwards);
         let own_service = flight.own_service;
-        let away = flight
+        let is_away = flight
             .served
-            .is_some_and(|(balancer, _)| balancer != flight.own_service);
-        let last = forwards.len().checked_sub(1).filter(|_| away);
-        for (index, (id, when)) in forwards.into_iter().enumerate() {
-            let Some(flight) = self.in_flight.get(number as usize) else {
-                break;
+            .is_some_and(|(balancer, _)| balancer != own_service);
+        let last = forwards.pop_if(|_| is_away);
+        let returned = forwards.into_iter().map(|(id, _)| {
+            let event = Event::Finished {
+                id,
+                served_by: ServedBy::UnknownHost,
+                end,
+                ttft_us: None,
+                prompt_tokens: None,
+                cached_tokens: None,
+                completion_tokens: None,
             };
-            let event = if Some(index) == last {
-                let back = self.replica_to_service(flight) + self.detour(flight);
-                let first = flight.first.map(|first| first + back);
-                flight.finished(id, ServedBy::Unreported, first, when)
-            } else {
-                Event::Finished {
-                    id,
-                    served_by: ServedBy::UnknownHost,
-                    end,
-                    ttft_us: None,
-                    prompt_tokens: None,
-                    cached_tokens: None,
-                    completion_tokens: None,
-                }
-            };
+            (id, event)
+        });
+        let flight = &self.in_flight[number];
+        let answered = last.map(|(id, sent)| {
+            let back = self.replica_to_service(flight) + self.detour(flight);
+            (id, flight.finished(id, back, sent))
+        });
+        for (id, event) in returned.chain(answered).collect::<Vec<_>>() {
             self.close(own_service, id);
             self.send_event(own_service, event);
         }
         self.close_request(number);
     }
 
-    /// Writes down that a client was refused, by a router or, without a reason, by an engine; `ended` is when it hears of it.
-    pub(super) fn refused(&mut self, record: usize, reason: Option<RejectReason>, ended: Duration) {
-        if let Some(record) = self.records.get_mut(record) {
-            record.refused = reason;
-            record.engine_refused = reason.is_none();
-            record.ended = Some(ended);
-        }
+    /// Records that a client was refused, by a router or, without a reason, by an engine; `ended` is when it hears of it.
+    pub(super) fn refused(&mut self, number: u32, reason: Option<RejectReason>, ended: Duration) {
+        let record = self.record(number);
+        record.refused = reason;
+        record.engine_refused = reason.is_none();
+        record.ended = Some(ended);
     }
 
-    /// The client's answer is on its way: what waits for it is sent when the client has had it for its think time.
+    /// Schedules the steps that wait for a request whose response is on its way to the client.
     pub(super) fn follow(&mut self, number: u32) {
-        let Some(flight) = self.in_flight.get(number as usize) else {
-            return;
-        };
-        let (session, step) = (flight.session, flight.step);
-        let Some(record) = self.records.get(flight.number) else {
-            return;
-        };
-        let ended = record.ended.map_or(self.now, nanos);
-        let answered = record.is_answered();
-        let due = self.clients.over(session, step, ended, answered);
+        let record = self.record(number);
+        let (ended, is_answered) = (record.ended, record.is_answered());
+        let at = ended.map_or(self.now, nanos);
+        let flight = &self.in_flight[number];
+        let due = self
+            .clients
+            .over(flight.session, flight.step, at, is_answered);
         self.schedule(due);
     }
 }
 
 impl InFlightRequest {
-    /// Outcome that the filter would report: the first byte passed the service at `first`, the request at `since`.
-    fn finished(&self, id: RequestId, served_by: ServedBy, first: Option<Ns>, since: Ns) -> Event {
+    /// Outcome that the filter would report: the service saw the request at `since`, and each token `back` after the engine.
+    fn finished(&self, id: RequestId, back: Ns, since: Ns) -> Event {
+        let ttft = self.first.map(|first| (first + back).saturating_sub(since));
         Event::Finished {
             id,
-            served_by,
+            served_by: ServedBy::Unreported,
             end: self.refusal.unwrap_or(End::Answered),
-            ttft_us: first.map(|first| first.saturating_sub(since) / 1_000),
+            ttft_us: ttft.map(|ttft| ttft / 1_000),
             prompt_tokens: self.usage.map(|usage| usage.prompt_tokens),
             cached_tokens: self.usage.map(|usage| usage.cached_tokens),
             completion_tokens: self.usage.map(|usage| usage.completion_tokens),

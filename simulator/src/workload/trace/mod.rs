@@ -1,10 +1,9 @@
 //! Traces in Mooncake's format (FAST '25): one JSON object a line, with `timestamp` (ms), `input_length` and
 //! `output_length` (tokens), and `hash_ids`: one id for each 512 tokens of the prompt, equal ids for equal text up to there.
 //!
-//! `isotherm record` writes the same with more: `pieces` (the prompt as `[id, tokens]`, finer than blocks of 512), `answer`
-//! (the id by which later prompts repeat the answer), `session` and `region`. What is missing is made up for: a prompt is
-//! its blocks, no request repeats a response, and a request that continues an earlier one past what several sessions share
-//! is of that one's session.
+//! `isotherm record` adds `pieces` (the prompt as `[id, tokens]`, finer than blocks of 512), `answer` (the id by which later
+//! prompts repeat the answer), `session` and `region`. Without them a prompt is its blocks, no request repeats a response, and
+//! a request that continues an earlier one past the blocks of several sessions belongs to the session of that request.
 
 mod read;
 mod sessions;
@@ -12,8 +11,6 @@ mod sessions;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-
-pub use read::{LINE_BYTES_MAX, REQUEST_TOKENS_MAX, REQUESTS_MAX, TraceError, TraceFileError};
 
 use crate::prompt::{Piece, Prompt};
 
@@ -69,11 +66,8 @@ impl Trace {
     /// The names of its regions, in order; none, if it does not tell.
     #[must_use]
     pub fn regions(&self) -> Vec<String> {
-        let names: BTreeSet<&String> = self
-            .lines
-            .iter()
-            .filter_map(|line| line.region.as_ref())
-            .collect();
+        let names = self.lines.iter().filter_map(|line| line.region.as_ref());
+        let names: BTreeSet<&String> = names.collect();
         names.into_iter().cloned().collect()
     }
 }
@@ -84,13 +78,9 @@ impl TraceLine {
     pub fn prompt(&self, tokens_max: u32) -> Prompt {
         let mut left = self.input_length.min(tokens_max);
         let blocks = self.hash_ids.iter().map(|id| (*id, BLOCK_TOKENS));
+        let blocks = blocks.filter(|_| self.pieces.is_empty());
         let pieces = self.pieces.iter().copied();
-        let whole: Vec<(u64, u32)> = if self.pieces.is_empty() {
-            blocks.collect()
-        } else {
-            pieces.collect()
-        };
-        Prompt::new(whole.into_iter().map(|(id, tokens)| {
+        Prompt::new(pieces.chain(blocks).map(|(id, tokens)| {
             let tokens = tokens.min(left);
             left -= tokens;
             Piece { id, tokens }

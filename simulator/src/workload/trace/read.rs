@@ -1,175 +1,121 @@
 //! Reading a trace: lines that make sense, no more of them than are wanted.
 
-use core::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anyhow::{anyhow, ensure};
 
 use super::{BLOCK_TOKENS, Trace, TraceLine};
 
 /// Requests of a trace at most; of a longer one the first so many have to be asked for.
-pub const REQUESTS_MAX: usize = 2_000_000;
+const REQUESTS_MAX: usize = 2_000_000;
 
 /// The longest line, bytes: the longest request in pieces of 16 tokens, twice.
-pub const LINE_BYTES_MAX: u32 = 32 << 20;
+const LINE_BYTES_MAX: u32 = 32 << 20;
 /// The longest prompt and the longest answer, tokens: as long as the longest context of any engine. Engines hash a prompt
 /// block by block, so a wrong length would cost memory.
-pub const REQUEST_TOKENS_MAX: u32 = 10_000_000;
-
-/// Why a trace cannot be read.
-#[derive(Debug)]
-pub enum TraceError {
-    /// The file cannot be read.
-    Io(std::io::Error),
-    /// A line is wrong.
-    Line {
-        /// Line number, from 1.
-        line: usize,
-        /// Reason for which the line is invalid.
-        reason: String,
-    },
-    /// The trace has no requests.
-    Empty,
-    /// The trace has more than [`REQUESTS_MAX`] requests.
-    TooLong,
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Line { line, reason } => write!(
-                f,
-                "line {line}: {reason}; a line is like \
-                 {{\"timestamp\": 27, \"input_length\": 700, \"output_length\": 120, \"hash_ids\": [81, 12]}}, with one id \
-                 for each {BLOCK_TOKENS} tokens of the prompt"
-            ),
-            Self::Empty => write!(f, "there is no request in it"),
-            Self::TooLong => write!(
-                f,
-                "there are more than {REQUESTS_MAX} requests in it; ask for the first ones (isotherm-sim: --first)"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TraceError {}
-
-impl From<std::io::Error> for TraceError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-/// A trace file that cannot be read, with the reason.
-#[derive(Debug)]
-pub struct TraceFileError {
-    path: PathBuf,
-    cause: TraceError,
-}
-
-impl fmt::Display for TraceFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, cause } = self;
-        write!(f, "cannot read the trace {}: {cause}", path.display())
-    }
-}
-
-impl core::error::Error for TraceFileError {}
+const REQUEST_TOKENS_MAX: u32 = 10_000_000;
 
 impl Trace {
-    /// Reads a trace from a file, or the first so many requests of it.
+    /// Reads a trace from a file, or its first requests.
     ///
     /// # Errors
     /// As [`Self::read`], with the file's name.
-    pub fn open(path: &Path, first: Option<usize>) -> Result<Self, TraceFileError> {
+    pub fn open(path: &Path, first: Option<usize>) -> anyhow::Result<Self> {
         let read = || Self::read(BufReader::new(File::open(path)?), first);
-        read().map_err(|cause| TraceFileError {
-            path: path.to_owned(),
-            cause,
-        })
+        read().map_err(|error| anyhow!("cannot read the trace {}: {error:#}", path.display()))
     }
 
-    /// Reads a trace, or the first so many requests of it.
+    /// Reads a trace, or its first requests.
     ///
     /// # Errors
     /// When the file cannot be read, a line is invalid, or the trace is empty or too long.
-    pub fn read(mut from: impl BufRead, first: Option<usize>) -> Result<Self, TraceError> {
+    pub fn read(mut from: impl BufRead, first: Option<usize>) -> anyhow::Result<Self> {
         let mut lines = Vec::new();
         let mut bytes = Vec::new();
         for number in 1.. {
             if first.is_some_and(|first| lines.len() >= first) {
                 break;
             }
-            let wrong = |reason| TraceError::Line {
-                line: number,
-                reason,
-            };
             bytes.clear();
             let most = u64::from(LINE_BYTES_MAX) + 1;
             let read = from.by_ref().take(most).read_until(b'\n', &mut bytes)?;
             if read == 0 {
                 break;
             }
-            if read as u64 == most {
-                return Err(wrong(format!("more than {LINE_BYTES_MAX} bytes")));
-            }
-            let text = str::from_utf8(&bytes).map_err(|error| wrong(error.to_string()))?;
-            if text.trim().is_empty() {
+            let Some(line) = parse(&bytes).map_err(|error| {
+                anyhow!(
+                    "line {number}: {error:#}; a line is like \
+                     {{\"timestamp\": 27, \"input_length\": 700, \"output_length\": 120, \"hash_ids\": [81, 12]}}, with one id \
+                     for each {BLOCK_TOKENS} tokens of the prompt"
+                )
+            })?
+            else {
                 continue;
-            }
-            if lines.len() >= REQUESTS_MAX {
-                return Err(TraceError::TooLong);
-            }
-            lines.push(parse(text.trim_end()).map_err(wrong)?);
+            };
+            ensure!(
+                lines.len() < REQUESTS_MAX,
+                "there are more than {REQUESTS_MAX} requests in it; ask for the first ones (isotherm-sim: --first)"
+            );
+            lines.push(line);
         }
-        if lines.is_empty() {
-            return Err(TraceError::Empty);
-        }
+        ensure!(!lines.is_empty(), "there is no request in it");
         Ok(Self::new(lines))
     }
 }
 
-fn parse(text: &str) -> Result<TraceLine, String> {
+/// The request of a line; `None` for an empty line.
+fn parse(bytes: &[u8]) -> anyhow::Result<Option<TraceLine>> {
+    ensure!(
+        bytes.len() <= LINE_BYTES_MAX as usize,
+        "more than {LINE_BYTES_MAX} bytes"
+    );
+    let text = str::from_utf8(bytes)?.trim_end();
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
     let line: TraceLine = serde_json::from_str(text).map_err(|error| {
-        // Its "line 1" is the line that it was given; ours is the one of the file.
-        error
-            .to_string()
-            .replace(" at line 1 column ", " at column ")
+        // The error counts lines of this text, which is a line of the file.
+        anyhow!(
+            error
+                .to_string()
+                .replace(" at line 1 column ", " at column ")
+        )
     })?;
-    if !line.timestamp.is_finite() || line.timestamp < 0.0 {
-        return Err(format!("a timestamp of {}", line.timestamp));
-    }
-    if line.input_length == 0 {
-        return Err("a prompt of no tokens".to_owned());
-    }
+    let (timestamp, input) = (line.timestamp, u64::from(line.input_length));
+    ensure!(
+        timestamp.is_finite() && timestamp >= 0.0,
+        "a timestamp of {timestamp}"
+    );
+    ensure!(input > 0, "a prompt of no tokens");
     for (what, tokens) in [
         ("a prompt", line.input_length),
         ("an answer", line.output_length),
     ] {
-        if tokens > REQUEST_TOKENS_MAX {
-            return Err(format!(
-                "{what} of {tokens} tokens; the most is {REQUEST_TOKENS_MAX}"
-            ));
-        }
+        ensure!(
+            tokens <= REQUEST_TOKENS_MAX,
+            "{what} of {tokens} tokens; the most is {REQUEST_TOKENS_MAX}"
+        );
     }
-    let input = u64::from(line.input_length);
+    let held = line.hash_ids.len() as u64 * u64::from(BLOCK_TOKENS);
+    let sum: u64 = line
+        .pieces
+        .iter()
+        .map(|(_, tokens)| u64::from(*tokens))
+        .sum();
     if line.pieces.is_empty() {
-        let held = line.hash_ids.len() as u64 * u64::from(BLOCK_TOKENS);
-        if input > held {
-            return Err(format!("a prompt of {input} tokens in blocks for {held}"));
-        }
+        ensure!(
+            input <= held,
+            "a prompt of {input} tokens in blocks for {held}"
+        );
     } else {
-        let sum: u64 = line
-            .pieces
-            .iter()
-            .map(|(_, tokens)| u64::from(*tokens))
-            .sum();
-        if input != sum {
-            return Err(format!("a prompt of {input} tokens in pieces of {sum}"));
-        }
+        ensure!(
+            input == sum,
+            "a prompt of {input} tokens in pieces of {sum}"
+        );
     }
-    Ok(line)
+    Ok(Some(line))
 }
 
 #[cfg(test)]
@@ -182,7 +128,7 @@ mod tests {
 {"timestamp": 5000, "input_length": 2048, "output_length": 7, "hash_ids": [0, 3, 4, 5]}
 "#;
 
-    fn read(text: &str) -> Result<Trace, TraceError> {
+    fn read(text: &str) -> anyhow::Result<Trace> {
         Trace::read(text.as_bytes(), None)
     }
 
@@ -197,7 +143,10 @@ mod tests {
             error.starts_with("line 5: a prompt of 900 tokens in blocks for 512; a line is like"),
             "{error}"
         );
-        assert!(matches!(read(""), Err(TraceError::Empty)));
+        assert_eq!(
+            read("").unwrap_err().to_string(),
+            "there is no request in it"
+        );
         let pieces =
             r#"{"timestamp": 0, "input_length": 9, "output_length": 5, "pieces": [[1, 8]]}"#;
         assert!(

@@ -1,0 +1,288 @@
+//! Generated traffic against the figures that papers publish of the traffic it stands for.
+
+use std::collections::{BTreeMap, HashSet};
+
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::chat::Chat;
+use isotherm_simulator::workload::conversation::Conversation;
+use isotherm_simulator::workload::rng::SeededRng;
+use isotherm_simulator::workload::trace::{BLOCK_TOKENS, Trace};
+use isotherm_simulator::workload::{Session, Workload};
+
+/// The trace's own figures, and how far the twin may be from them over a few seeds.
+#[test]
+fn the_twin_has_the_figures_of_the_trace() {
+    for seed in 1..=3 {
+        let figures = TraceFigures::of(&Conversation::default().generate(seed));
+        println!("seed {seed}: {figures:?}");
+        let near = |what: &str, value: f64, wanted: f64, part: f64| {
+            assert!(
+                (value / wanted - 1.0).abs() <= part,
+                "seed {seed}: {what} {value}, the trace has {wanted}"
+            );
+        };
+        near("requests per s", figures.requests_per_s, 3.40, 0.10);
+        near("mean prompt", figures.input_mean, 12_035.0, 0.10);
+        near("median prompt", figures.input_median, 6_909.0, 0.10);
+        near(
+            "90th percentile of prompts",
+            figures.input_p90,
+            27_367.0,
+            0.12,
+        );
+        near("mean answer", figures.output_mean, 342.6, 0.05);
+        near("median answer", figures.output_median, 350.0, 0.05);
+        near(
+            "share of tokens seen before",
+            figures.seen_share,
+            0.374,
+            0.12,
+        );
+        near("requests half seen before", figures.half_seen, 0.425, 0.10);
+        near("requests that continue one", figures.continued, 0.387, 0.10);
+    }
+}
+
+#[test]
+fn similarity_of_requests_is_that_of_skylb() {
+    for (chat, across, ratio) in [
+        (Chat::wildchat(), 0.025, 7.60),
+        (Chat::arena(), 0.077, 2.47),
+    ] {
+        let mut sum = Similarity::default();
+        for seed in 1..=4 {
+            let figures = Similarity::of(&chat.generate(seed), 60, seed);
+            println!("{} seed {seed}: {figures:?}", chat.name);
+            sum.within_user += figures.within_user / 4.0;
+            sum.across_users += figures.across_users / 4.0;
+            sum.across_regions += figures.across_regions / 4.0;
+        }
+        println!(
+            "{}: {sum:?} {}",
+            chat.name,
+            sum.within_user / sum.across_users
+        );
+        assert!((sum.across_users / across - 1.0).abs() < 0.20, "{sum:?}");
+        let seen = sum.within_user / sum.across_users;
+        assert!((seen / ratio - 1.0).abs() < 0.15, "{seen} for {ratio}");
+        assert!((sum.within_user - 0.19).abs() < 0.03, "{sum:?}");
+    }
+    // The paper's 2.5 % between regions.
+    let wild = Similarity::of(&Chat::wildchat().generate(1), 60, 1);
+    assert!((0.015..=0.035).contains(&wild.across_regions), "{wild:?}");
+}
+
+#[test]
+fn similarity_is_the_common_prefix_over_the_shorter_length() {
+    let prompt = |pieces: &[(u64, u32)]| {
+        Prompt::new(pieces.iter().map(|(id, tokens)| Piece {
+            id: *id,
+            tokens: *tokens,
+        }))
+    };
+    let (a, b, c) = (
+        prompt(&[(1, 100)]),
+        prompt(&[(1, 100), (2, 300)]),
+        prompt(&[(1, 100), (3, 100)]),
+    );
+    assert_eq!(similarity(&a, &b), 1.0, "a prefix of it");
+    assert_eq!(similarity(&b, &c), 0.5);
+    assert_eq!(similarity(&a, &prompt(&[(9, 100)])), 0.0);
+}
+
+/// Figures of a trace. Shares are of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TraceFigures {
+    /// Requests a second, on average.
+    requests_per_s: f64,
+    /// Mean length of a prompt, tokens.
+    input_mean: f64,
+    /// Half the prompts are shorter, tokens.
+    input_median: f64,
+    /// 90 % are shorter, tokens.
+    input_p90: f64,
+    /// Mean length of an answer, tokens.
+    output_mean: f64,
+    /// Half the answers are shorter, tokens.
+    output_median: f64,
+    /// Prompt tokens in blocks that an earlier request had: the hit ratio of one cache without bounds.
+    seen_share: f64,
+    /// Requests of whose prompt at least half was in an earlier one.
+    half_seen: f64,
+    /// Requests that share more than their first block with an earlier one.
+    continued: f64,
+}
+
+impl TraceFigures {
+    /// The figures of a trace; its prompts are taken by their blocks.
+    fn of(trace: &Trace) -> Self {
+        let lines = trace.lines();
+        let count = lines.len().max(1) as f64;
+        let mut known: HashSet<u64> = HashSet::new();
+        let (mut seen_tokens, mut half, mut continued) = (0_u64, 0_u32, 0_u32);
+        for line in lines {
+            let blocks = line
+                .hash_ids
+                .iter()
+                .take_while(|id| known.contains(id))
+                .count();
+            let seen = (blocks as u64 * u64::from(BLOCK_TOKENS)).min(u64::from(line.input_length));
+            known.extend(&line.hash_ids);
+            seen_tokens += seen;
+            half += u32::from(seen * 2 >= u64::from(line.input_length));
+            continued += u32::from(blocks > 1);
+        }
+        let inputs = sorted(lines.iter().map(|line| line.input_length));
+        let outputs = sorted(lines.iter().map(|line| line.output_length));
+        let first = lines.first().map_or(0.0, |line| line.timestamp);
+        let last = lines.last().map_or(0.0, |line| line.timestamp);
+        let total: u64 = inputs.iter().map(|tokens| u64::from(*tokens)).sum();
+        Self {
+            requests_per_s: count / ((last - first) / 1_000.0).max(1e-3),
+            input_mean: total as f64 / count,
+            input_median: quantile(&inputs, 0.5),
+            input_p90: quantile(&inputs, 0.9),
+            output_mean: outputs.iter().map(|tokens| f64::from(*tokens)).sum::<f64>() / count,
+            output_median: quantile(&outputs, 0.5),
+            seen_share: seen_tokens as f64 / (total as f64).max(1.0),
+            half_seen: f64::from(half) / count,
+            continued: f64::from(continued) / count,
+        }
+    }
+}
+
+fn sorted(values: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut values: Vec<u32> = values.collect();
+    values.sort_unstable();
+    values
+}
+
+/// The value below which this share of the sorted ones lies.
+fn quantile(sorted: &[u32], share: f64) -> f64 {
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted
+        .get(at.min(sorted.len().saturating_sub(1)))
+        .map_or(0.0, |value| f64::from(*value))
+}
+
+/// Mean prefix similarities of a workload, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Similarity {
+    /// Similarity between requests of a user.
+    within_user: f64,
+    /// Similarity between requests of different users.
+    across_users: f64,
+    /// Similarity between requests of different regions.
+    across_regions: f64,
+}
+
+/// Pairs that are drawn for each mean.
+const PAIRS: usize = 20_000;
+
+impl Similarity {
+    /// The similarities among the first so many requests of each user; pairs are drawn by lot.
+    ///
+    /// Within users all pairs are taken.
+    fn of(workload: &Workload, requests: usize, seed: u64) -> Self {
+        let users = users(workload, requests);
+        let mut own = Mean::default();
+        for user in &users {
+            add_pairs(&user.prompts, &mut own);
+        }
+        let mut rng = SeededRng::new(seed);
+        let (mut all, mut far) = (Mean::default(), Mean::default());
+        for _ in 0..PAIRS {
+            let (Some(a), Some(b)) = (pick(&users, &mut rng), pick(&users, &mut rng)) else {
+                break;
+            };
+            if a.key == b.key {
+                continue;
+            }
+            if let (Some(x), Some(y)) = (pick(&a.prompts, &mut rng), pick(&b.prompts, &mut rng)) {
+                let value = similarity(x, y);
+                all.add(value);
+                if a.region != b.region {
+                    far.add(value);
+                }
+            }
+        }
+        Self {
+            within_user: own.value(),
+            across_users: all.value(),
+            across_regions: far.value(),
+        }
+    }
+}
+
+struct User<'w> {
+    key: u64,
+    region: usize,
+    prompts: Vec<&'w Prompt>,
+}
+
+fn users(workload: &Workload, requests: usize) -> Vec<User<'_>> {
+    let mut users: Vec<User<'_>> = Vec::new();
+    let mut by_key = BTreeMap::new();
+    for Session {
+        key, region, steps, ..
+    } in &workload.sessions
+    {
+        let at = *by_key.entry(*key).or_insert_with(|| {
+            users.push(User {
+                key: *key,
+                region: *region,
+                prompts: Vec::new(),
+            });
+            users.len() - 1
+        });
+        if let Some(user) = users.get_mut(at) {
+            let room = requests.saturating_sub(user.prompts.len());
+            user.prompts
+                .extend(steps.iter().map(|step| &step.prompt).take(room));
+        }
+    }
+    users
+}
+
+fn add_pairs(prompts: &[&Prompt], mean: &mut Mean) {
+    for (at, a) in prompts.iter().enumerate() {
+        for b in prompts.iter().skip(at + 1) {
+            mean.add(similarity(a, b));
+        }
+    }
+}
+
+fn similarity(a: &Prompt, b: &Prompt) -> f64 {
+    let mut common = 0;
+    for (x, y) in a.pieces().iter().zip(b.pieces()) {
+        if x.id != y.id {
+            break;
+        }
+        common += x.tokens.min(y.tokens);
+        if x.tokens != y.tokens {
+            break;
+        }
+    }
+    f64::from(common) / f64::from(a.tokens().min(b.tokens()).max(1))
+}
+
+fn pick<'a, T>(list: &'a [T], rng: &mut SeededRng) -> Option<&'a T> {
+    list.get(((rng.unit() * list.len() as f64) as usize).min(list.len().saturating_sub(1)))
+}
+
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1.0;
+    }
+
+    fn value(&self) -> f64 {
+        self.sum / self.count.max(1.0)
+    }
+}
