@@ -9,7 +9,8 @@ use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::{Outcome, Setup, jobs};
 
 use crate::load;
-use crate::rows::{Row, Rows};
+use crate::row::Row;
+use crate::rows::Rows;
 
 /// Amount of work.
 #[derive(Clone, Debug, Default)]

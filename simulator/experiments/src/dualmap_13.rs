@@ -13,7 +13,8 @@ use crate::document::Document;
 use crate::dualmap::{BASELINES, DUAL_MAP, PUSHING, SYSTEMS, TOOLS, arrangement, setup};
 use crate::figures::Figure;
 use crate::paper::Source;
-use crate::rows::{Panel, Row, Rows};
+use crate::row::Row;
+use crate::rows::{Panel, Rows};
 use crate::workloads;
 
 const SEEDS: u64 = 2;

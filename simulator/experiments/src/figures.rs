@@ -4,7 +4,7 @@ use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
 use isotherm_simulator::Summary;
 
-use crate::rows::Row;
+use crate::row::Row;
 
 /// A figure of a run, as conclusions, tables and charts show it.
 #[derive(Clone, Copy)]

@@ -1,12 +1,11 @@
 //! The papers' figures, run again in the simulator with the shipped policies.
 //!
-//! An experiment is a function from a [`Context`] (seeds, threads, trace) to a [`Document`]. It runs cases, each a set-up
-//! and a workload, with every seed. From the rows it computes charts as the paper draws them, the paper's own numbers
-//! beside the measured ones, and conclusions. A report depends on no clock, no thread count and no machine: the same seed
-//! gives the same bytes.
+//! An experiment is a function from a [`Context`] (seeds, threads, trace) to a [`Document`]: it runs cases, each a set-up and a
+//! workload, with every seed, and computes charts, the paper's numbers beside the measured ones, and conclusions. A report
+//! depends on no clock, no thread count and no machine: the same seed gives the same bytes.
 //!
 //! - [`registry`]: every experiment by name; [`cli`]: `isotherm-sim experiment`
-//! - `context`, `rows`, `load`: runs and their figures
+//! - `context`, `rows`, `figures`, `load`: runs and their figures
 //! - `document`, `charts`, `explain`, `paper`: the report
 //! - `workloads`, `dualmap`: shared by several experiments
 //! - every other module: an experiment
@@ -28,6 +27,7 @@ mod explain;
 mod figures;
 mod load;
 mod paper;
+mod row;
 mod rows;
 mod skylb_10;
 mod skylb_8;

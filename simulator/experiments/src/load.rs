@@ -17,38 +17,28 @@ use isotherm_simulator::record::{ReplicaSample, Sample};
 pub(crate) fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
     // How a fleet runs dry at the end says nothing of a policy.
     let last_sent = outcome.requests.last().map(|request| request.sent);
-    let samples: Vec<&Sample> = outcome
-        .samples
-        .iter()
-        .filter(|sample| Some(sample.at) <= last_sent && !sample.replicas.is_empty())
-        .collect();
+    let samples = outcome.samples.iter();
+    let samples = samples.filter(|one| Some(one.at) <= last_sent && !one.replicas.is_empty());
+    let samples: Vec<&Sample> = samples.collect();
     let each = || samples.iter().flat_map(|sample| &sample.replicas);
     let mean = |of: fn(&ReplicaSample) -> u32| average(each().map(|one| f64::from(of(one))));
-    let busy: f64 = outcome
-        .replicas
-        .iter()
+    let replicas = outcome.replicas.iter();
+    let busy: f64 = replicas
+        .clone()
         .map(|replica| replica.busy.as_secs_f64())
         .sum();
     let time = outcome.ended.as_secs_f64() * outcome.replicas.len() as f64 * in_pool(outcome);
-    let preemptions: u64 = outcome
-        .replicas
-        .iter()
-        .map(|replica| replica.preemptions)
-        .sum();
+    let preemptions: u64 = replicas.map(|replica| replica.preemptions).sum();
+    let over = |of: fn(&Sample) -> f64| average(samples.iter().map(|sample| of(sample)));
+    let most_over_mean = average(samples.iter().filter_map(|sample| most_over_mean(sample)));
     BTreeMap::from([
         ("outstanding_mean", mean(|one| one.outstanding)),
-        (
-            "outstanding_most_over_mean",
-            average(samples.iter().filter_map(|sample| most_over_mean(sample))),
-        ),
+        ("outstanding_most_over_mean", most_over_mean),
         ("engine_waiting_mean", mean(|one| one.waiting)),
-        (
-            "stranded_share",
-            average(samples.iter().map(|sample| waiting_beside_idle(sample))),
-        ),
+        ("stranded_share", over(waiting_beside_idle)),
         (
             "router_waiting_mean",
-            average(samples.iter().map(|sample| f64::from(sample.queued))),
+            over(|sample| f64::from(sample.queued)),
         ),
         ("busy_share", if time > 0.0 { busy / time } else { 0.0 }),
         ("preemptions", preemptions as f64),

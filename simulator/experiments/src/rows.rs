@@ -1,42 +1,12 @@
-//! Rows: the figures of every run, and their statistics over the seeds.
+//! Rows: every run, and statistics over the seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_report::Table;
-use isotherm_simulator::Summary;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::figures::Figure;
-
-/// A run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    /// Panel of the figure: mostly the workload.
-    pub(crate) group: String,
-    /// System under test.
-    pub(crate) system: String,
-    /// Value of the varied parameter, such as a rate or a number of replicas; zero when the group varies none.
-    pub(crate) x: f64,
-    /// Seed of the workload and of the run.
-    pub(crate) seed: u64,
-    pub(crate) summary: Summary,
-    /// Figures beyond the summary.
-    pub(crate) more: BTreeMap<&'static str, f64>,
-}
-
-impl Row {
-    /// Every figure by name, as in the CSV file.
-    fn figures(&self) -> BTreeMap<String, f64> {
-        let summary = serde_json::to_value(&self.summary).unwrap_or(Value::Null);
-        let of_summary = summary.as_object().into_iter().flatten();
-        let more = self.more.iter();
-        of_summary
-            .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
-            .chain(more.map(|(name, value)| ((*name).to_owned(), *value)))
-            .collect()
-    }
-}
+use crate::row::Row;
 
 /// Statistics over several values; all `NaN` without any.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,6 +145,8 @@ impl Rows {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use isotherm_simulator::Summary;
+
     use super::*;
     use crate::figures::TOKENS;
 

@@ -44,28 +44,27 @@ pub(crate) fn trees(effort: &Effort, regions: &[(usize, usize)]) -> WorkloadSour
     Arc::new(move |seed| trees.generate(seed))
 }
 
-/// Trees with two branches whose thoughts are longer, sent for so long.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LongTrees {
-    pub(crate) clients: usize,
-    /// Median length of a thought, tokens.
-    pub(crate) thought_tokens: f64,
-    pub(crate) duration: Duration,
-}
-
 /// Length of the text that asks for the next step in published programs, in tokens: one or two sentences.
 const ASK_TOKENS: u32 = 60;
 const THOUGHT_SIGMA: f64 = 0.35;
 
-pub(crate) fn long_trees(effort: &Effort, long: LongTrees) -> WorkloadSource {
+/// Trees with two branches and thoughts of this median length.
+pub(crate) fn long_trees(
+    effort: &Effort,
+    clients: usize,
+    thought_tokens: f64,
+    duration: Duration,
+) -> WorkloadSource {
     let clients = TreeClients {
-        clients: long.clients,
+        clients,
         branches: 2,
     };
-    let mut trees = TreeOfThoughts::new("trees", vec![clients]);
-    trees.thought = LogNormal::new(long.thought_tokens, THOUGHT_SIGMA);
-    trees.ask_tokens = ASK_TOKENS;
-    trees.duration = shorter(effort, long.duration);
+    let trees = TreeOfThoughts {
+        thought: LogNormal::new(thought_tokens, THOUGHT_SIGMA),
+        ask_tokens: ASK_TOKENS,
+        duration: shorter(effort, duration),
+        ..TreeOfThoughts::new("trees", vec![clients])
+    };
     Arc::new(move |seed| trees.generate(seed))
 }
 
@@ -127,17 +126,16 @@ pub(crate) fn keyed_by_prefix(source: WorkloadSource) -> WorkloadSource {
 
 /// FNV-1a over the pieces that begin within the first tokens.
 fn prefix_key(prompt: &Prompt) -> u64 {
-    let (mut key, mut before) = (0xcbf2_9ce4_8422_2325_u64, 0_u32);
-    for piece in prompt.pieces() {
-        if before >= KEY_TOKENS {
-            break;
-        }
-        for byte in piece.id.to_le_bytes() {
-            key = (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+    let mut before = 0_u32;
+    let pieces = prompt.pieces().iter().take_while(|piece| {
+        let begins = before;
         before = before.saturating_add(piece.tokens);
-    }
-    key
+        begins < KEY_TOKENS
+    });
+    let bytes = pieces.flat_map(|piece| piece.id.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |key, byte| {
+        (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A sixth of the time in a quick run. The number of clients stays, or the load would differ.

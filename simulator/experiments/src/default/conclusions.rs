@@ -12,13 +12,13 @@ use crate::rows::{Panel, Rows};
 const RATIO_MIN: f64 = 0.98;
 
 /// A group and the comparison of each goal.
-type Standing<'a> = (&'a str, Vec<Comparison>);
+type GroupResult<'a> = (&'a str, Vec<Comparison>);
 
 pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Conclusion> {
     let standings = groups
         .iter()
         .map(|group| (*group, comparisons(rows.at(group, 0.0), others)));
-    let standings: Vec<Standing<'_>> = standings.collect();
+    let standings: Vec<GroupResult<'_>> = standings.collect();
     let is_refused = |group: &&str| rows.at(group, 0.0).mean(OURS, FAILED) > 0.0;
     let refused: Vec<&str> = groups.iter().copied().filter(is_refused).collect();
     let refused = (!refused.is_empty()).then(|| {
@@ -34,7 +34,7 @@ pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<
     overall.chain(refused).chain(notes).collect()
 }
 
-fn at_least(standings: &[Standing<'_>]) -> Conclusion {
+fn at_least(standings: &[GroupResult<'_>]) -> Conclusion {
     let mut behind = Vec::new();
     for (group, comparisons) in standings {
         for (goal, comparison) in GOALS.iter().zip(comparisons) {
@@ -59,7 +59,7 @@ fn at_least(standings: &[Standing<'_>]) -> Conclusion {
 }
 
 /// Groups with a better figure, by what holds of all their figures.
-fn better(standings: &[Standing<'_>]) -> [Conclusion; 3] {
+fn better(standings: &[GroupResult<'_>]) -> [Conclusion; 3] {
     let groups = |holds: fn(&Comparison) -> bool| {
         let is_better = |comparison: &Comparison| comparison.rank == Rank::Better;
         let standings = standings.iter();

@@ -4,7 +4,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::OURS;
 use crate::figures::{ATTAINMENT, Figure, P90, TOKENS};
-use crate::rows::{Panel, Row, Stat};
+use crate::row::Row;
+use crate::rows::{Panel, Stat};
 
 /// Figures that decide.
 pub(crate) const GOALS: [Figure; 3] = [TOKENS, ATTAINMENT, P90];

@@ -25,7 +25,8 @@ use crate::context::Context;
 use crate::document::Document;
 use crate::explain;
 use crate::figures::{E2E, HITS, P90, TOKENS, TTFT};
-use crate::rows::{Row, Rows};
+use crate::row::Row;
+use crate::rows::Rows;
 
 const REPLICAS: usize = 4;
 const CLIENTS: usize = 30;

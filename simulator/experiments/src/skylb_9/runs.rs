@@ -11,7 +11,7 @@ use super::{
 };
 use crate::context::{Case, Context, WorkloadSource, config, grid};
 use crate::rows::Rows;
-use crate::workloads::{self, LongTrees};
+use crate::workloads;
 use isotherm_simulator::{Arrangement, Setup};
 
 const SEEDS: u64 = 5;
@@ -38,12 +38,7 @@ fn cases(
 }
 
 fn grown(context: &Context, thought_tokens: f64, duration: Duration) -> WorkloadSource {
-    let long = LongTrees {
-        clients: CLIENTS,
-        thought_tokens,
-        duration,
-    };
-    workloads::long_trees(&context.effort, long)
+    workloads::long_trees(&context.effort, CLIENTS, thought_tokens, duration)
 }
 
 /// The push mode of a system; `limit` is that of SP-O.
