@@ -1,84 +1,48 @@
 //! A chat client that reads the streamed response and measures it.
 
-use std::fmt;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqwest::StatusCode;
-use serde::Deserialize;
+use anyhow::{Context as _, bail, ensure};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use isotherm_harness::MODEL;
 use serde_json::{Value, json};
+use tokio_util::bytes::Bytes;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
 
-use crate::sse::EventParser;
+use crate::record::{Outcome, Usage};
 use crate::workload::OutputLength;
 
-/// No request of a demo may take longer.
+/// Longest time of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(300);
-/// As much of an error's body as is worth showing.
+/// Bytes of an error response that a message shows.
 const SHOWN_BYTES_MAX: usize = 300;
+/// Longest line of a stream.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Sends requests to one URL.
+/// Sends requests to the Envoy of one region.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// Index of the region.
+    pub region: usize,
+    /// Index of the region for each replica's address and each region's name.
+    regions: Arc<HashMap<String, usize>>,
     http: reqwest::Client,
     url: String,
-    model: String,
 }
 
 /// A complete response.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ChatResponse {
     /// The text.
     pub text: String,
-    /// From the request to the first piece of text.
-    pub ttft: Duration,
-    /// From the request to the end of the answer.
-    pub e2e: Duration,
-    /// Time in the service's queue, from `x-isotherm-decision`.
-    pub queued: Option<Duration>,
-    /// `x-isotherm-decision`, where the request went and why.
-    pub decision: Option<String>,
-    /// Token counts of the engine.
-    pub usage: Usage,
-}
-
-/// Token counts of the engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Of the prompt.
-    pub prompt: u64,
-    /// Of the prompt, found in the cache.
-    pub cached: u64,
-    /// Of the answer.
-    pub output: u64,
-}
-
-/// Why a request failed.
-#[derive(Debug)]
-pub enum RequestError {
-    /// No answer, or it broke off.
-    Transport(reqwest::Error),
-    /// An answer that is an error.
-    Status(StatusCode, String),
-    /// A stream that is none, or an error in the middle of it.
-    Stream(String),
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Transport(error) => {
-                write!(f, "{error}")?;
-                // The library names the URL; why is in the sources.
-                let mut source = std::error::Error::source(error);
-                while let Some(cause) = source {
-                    write!(f, ": {cause}")?;
-                    source = cause.source();
-                }
-                Ok(())
-            }
-            Self::Status(status, body) => write!(f, "{status}: {body}"),
-            Self::Stream(problem) => f.write_str(problem),
-        }
-    }
+    /// Index of the region that served the request, when `x-isotherm-decision` names it.
+    pub served: Option<usize>,
+    /// Measurements.
+    pub outcome: Outcome,
 }
 
 impl Client {
@@ -86,243 +50,231 @@ impl Client {
     ///
     /// # Errors
     /// When the system gives no resources for it.
-    pub fn new(base: &str, model: &str) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
-            .timeout(REQUEST_MAX)
-            .no_proxy()
-            .build()?;
+    pub fn new(base: &str) -> anyhow::Result<Self> {
+        Self::of_region(base, 0, Arc::default())
+    }
+
+    /// A client in one of several regions. `regions` has the region of each replica's address and of each region's name.
+    ///
+    /// # Errors
+    /// When the system gives no resources for it.
+    pub fn of_region(
+        base: &str,
+        region: usize,
+        regions: Arc<HashMap<String, usize>>,
+    ) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().timeout(REQUEST_MAX).no_proxy();
         Ok(Self {
-            http,
+            region,
+            regions,
+            http: http.build()?,
             url: format!("{base}/v1/chat/completions"),
-            model: model.into(),
         })
     }
 
-    /// Asks for the next message after `messages`.
+    /// Requests the message that follows `messages`.
     ///
     /// # Errors
-    /// When there is no complete answer.
+    /// When there is no complete response.
     pub async fn send(
         &self,
         session: &str,
         messages: &[Value],
-        answer: OutputLength,
-    ) -> Result<ChatResponse, RequestError> {
-        let mut body = json!({
-            "model": self.model,
+        length: OutputLength,
+    ) -> anyhow::Result<ChatResponse> {
+        let (max_tokens, ignore_eos) = match length {
+            OutputLength::AtMost(tokens) => (tokens, false),
+            OutputLength::Exactly(tokens) => (tokens, true),
+        };
+        let body = json!({
+            "model": MODEL,
             "messages": messages,
             "stream": true,
             "stream_options": { "include_usage": true },
+            "max_tokens": max_tokens,
+            "ignore_eos": ignore_eos,
         });
-        if let Some(members) = body.as_object_mut() {
-            match answer {
-                OutputLength::AtMost(tokens) => members.insert("max_tokens".into(), tokens.into()),
-                OutputLength::Exactly(tokens) => {
-                    members.insert("ignore_eos".into(), true.into());
-                    members.insert("max_tokens".into(), tokens.into())
-                }
-            };
-        }
         let start = Instant::now();
-        let request = self
-            .http
-            .post(&self.url)
-            .header("x-session-id", session)
-            .json(&body);
-        let mut response = request.send().await.map_err(RequestError::Transport)?;
+        let request = self.http.post(&self.url).header("x-session-id", session);
+        let response = request.json(&body).send().await?;
         let status = response.status();
         if !status.is_success() {
             let mut body = response.text().await.unwrap_or_default();
             body.truncate(body.floor_char_boundary(SHOWN_BYTES_MAX));
-            return Err(RequestError::Status(status, body));
+            bail!("{status}: {body}");
         }
-        let decision = response
-            .headers()
-            .get("x-isotherm-decision")
-            .and_then(|value| Some(value.to_str().ok()?.to_owned()));
-
-        let mut reader = ResponseParser::default();
-        let mut events = EventParser::default();
-        let mut ttft = None;
-        while let Some(chunk) = response.chunk().await.map_err(RequestError::Transport)? {
-            let fed = events.feed(&chunk, |data| reader.event(data));
-            fed.map_err(|_| RequestError::Stream("a line of the stream does not end".into()))?;
-            if ttft.is_none() && !reader.text.is_empty() {
-                ttft = Some(start.elapsed());
-            }
-        }
-        let e2e = start.elapsed();
-        let (text, usage) = reader.finish()?;
+        let decision = response.headers().get("x-isotherm-decision");
+        let decision = decision
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let (served, queued) = (self.serving_region(decision), queued(decision));
+        let (text, usage, ttft) = read_stream(response.bytes_stream(), start).await?;
+        let outcome = Outcome {
+            ttft,
+            queued,
+            usage,
+        };
         Ok(ChatResponse {
             text,
-            ttft: ttft.unwrap_or(e2e),
-            e2e,
-            queued: decision.as_deref().and_then(queued),
-            decision,
-            usage,
+            served,
+            outcome,
         })
+    }
+
+    /// The region whose replica responded. Each service that decided adds an entry to `x-isotherm-decision`, and the last one
+    /// knows the replica: it also decided about a request that another region sent back.
+    #[must_use]
+    pub fn serving_region(&self, decision: &str) -> Option<usize> {
+        let last = decision.rsplit(", ").next()?;
+        let name = field(last, "replica").or_else(|| field(last, "region"))?;
+        self.regions.get(name).copied()
     }
 }
 
 /// The value of `name=` in a decision.
-#[must_use]
-pub fn decision_field<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
-    decision
-        .split(';')
-        .find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
+fn field<'a>(decision: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = decision.split(';');
+    fields.find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// `queued_ms=12` in `replica=...;queued_ms=12;...`.
 fn queued(decision: &str) -> Option<Duration> {
-    let millis = decision_field(decision, "queued_ms")?;
-    Duration::try_from_secs_f64(millis.parse::<f64>().ok()? / 1_000.0).ok()
+    let millis: f64 = field(decision, "queued_ms")?.parse().ok()?;
+    Duration::try_from_secs_f64(millis / 1_000.0).ok()
 }
 
-/// Puts an answer together from its events.
-#[derive(Debug, Default)]
-struct ResponseParser {
-    text: String,
-    usage: Option<Usage>,
-    done: bool,
-    problem: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Chunk {
-    #[serde(default)]
-    choices: Vec<Choice>,
-    usage: Option<RawUsage>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    #[serde(default)]
-    delta: Delta,
-}
-
-#[derive(Default, Deserialize)]
-struct Delta {
-    content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct RawUsage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    prompt_tokens_details: Option<Details>,
-}
-
-#[derive(Deserialize)]
-struct Details {
-    #[serde(default)]
-    cached_tokens: u64,
-}
-
-impl ResponseParser {
-    fn event(&mut self, data: &[u8]) {
-        if data == b"[DONE]" {
-            self.done = true;
-            return;
-        }
-        let chunk: Chunk = match serde_json::from_slice(data) {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                self.problem
-                    .get_or_insert_with(|| format!("an event is not of this API: {error}"));
-                return;
-            }
+/// Reads the events of a response: the text, the usage, and the time of the first piece of text since `start`.
+async fn read_stream<E>(
+    bytes: impl Stream<Item = Result<Bytes, E>>,
+    start: Instant,
+) -> anyhow::Result<(String, Usage, Duration)>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let bytes = Box::pin(bytes.map_err(io::Error::other));
+    let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
+    let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+    let (mut text, mut usage, mut ttft, mut is_done) = (String::new(), None, None, false);
+    while let Some(line) = lines.next().await {
+        let line = line.context("cannot read the stream")?;
+        let Some(data) = line.strip_prefix("data:").map(str::trim) else {
+            continue;
         };
-        if let Some(error) = chunk.error {
-            self.problem
-                .get_or_insert_with(|| format!("an error in the stream: {error}"));
+        if data == "[DONE]" {
+            is_done = true;
+            continue;
         }
-        for choice in chunk.choices {
-            self.text
-                .push_str(choice.delta.content.as_deref().unwrap_or_default());
+        let event: Value = serde_json::from_str(data).context("an event is not of this API")?;
+        if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
+            bail!("an error in the stream: {error}");
         }
-        if let Some(usage) = chunk.usage {
-            self.usage = Some(Usage {
-                prompt: usage.prompt_tokens,
-                cached: usage
-                    .prompt_tokens_details
-                    .map_or(0, |details| details.cached_tokens),
-                output: usage.completion_tokens,
+        if let Some(piece) = event
+            .pointer("/choices/0/delta/content")
+            .and_then(Value::as_str)
+        {
+            text.push_str(piece);
+        }
+        if ttft.is_none() && !text.is_empty() {
+            ttft = Some(start.elapsed());
+        }
+        let tokens = |path: &str| event.pointer(path).and_then(Value::as_u64);
+        if let Some(prompt) = tokens("/usage/prompt_tokens") {
+            usage = Some(Usage {
+                prompt,
+                cached: tokens("/usage/prompt_tokens_details/cached_tokens").unwrap_or(0),
+                output: tokens("/usage/completion_tokens").context("no completion tokens")?,
             });
         }
     }
-
-    fn finish(self) -> Result<(String, Usage), RequestError> {
-        if let Some(problem) = self.problem {
-            return Err(RequestError::Stream(problem));
-        }
-        if !self.done {
-            return Err(RequestError::Stream(
-                "the stream ended before its end".into(),
-            ));
-        }
-        let usage = self
-            .usage
-            .ok_or_else(|| RequestError::Stream("the stream has no usage".into()))?;
-        Ok((self.text, usage))
-    }
+    ensure!(is_done, "the stream ended before its end");
+    let usage = usage.context("the stream has no usage")?;
+    Ok((text, usage, ttft.unwrap_or_else(|| start.elapsed())))
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+
     use super::*;
 
-    fn read(events: &[&str]) -> Result<(String, Usage), RequestError> {
-        let mut reader = ResponseParser::default();
-        for event in events {
-            reader.event(event.as_bytes());
-        }
-        reader.finish()
+    const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+
+    /// Reads these bytes in chunks of `size`.
+    async fn read(bytes: &str, size: usize) -> anyhow::Result<(String, Usage)> {
+        let chunks = bytes.as_bytes().chunks(size).map(Bytes::copy_from_slice);
+        let chunks = stream::iter(chunks.map(Ok::<_, io::Error>).collect::<Vec<_>>());
+        let (text, usage, _) = read_stream(chunks, Instant::now()).await?;
+        Ok((text, usage))
     }
 
-    const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,
-        "prompt_tokens_details":{"cached_tokens":4}}}"#;
+    fn events(events: &[&str]) -> String {
+        events
+            .iter()
+            .map(|event| format!("data: {event}\n\n"))
+            .collect()
+    }
 
-    #[test]
-    fn an_answer_is_its_pieces_and_its_usage() {
-        let pieces = [
+    #[tokio::test]
+    async fn a_response_is_the_same_however_its_bytes_arrive() {
+        let stream = format!(
+            "data: {}\r\n\r\n: comment\ndata:{}\n\n{}",
             r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
             r#"{"choices":[{"delta":{"content":"a "}}]}"#,
-        ];
-        let (text, usage) = read(&[
-            pieces[0],
-            pieces[1],
-            r#"{"choices":[{"delta":{"content":"b"}}]}"#,
-            USAGE,
-            "[DONE]",
-        ])
-        .unwrap();
-        assert_eq!(text, "a b");
-        assert_eq!(
-            usage,
-            Usage {
-                prompt: 9,
-                cached: 4,
-                output: 2
-            }
+            events(&[
+                r#"{"choices":[{"delta":{"content":"b"}}]}"#,
+                USAGE,
+                "[DONE]"
+            ]),
         );
+        let usage = Usage {
+            prompt: 9,
+            cached: 4,
+            output: 2,
+        };
+        for size in 1..stream.len() {
+            let response = read(&stream, size).await.unwrap();
+            assert_eq!(response, ("a b".to_owned(), usage), "chunks of {size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_stream_is_a_failure() {
+        for broken in [
+            events(&[USAGE]),
+            events(&["[DONE]"]),
+            events(&[r#"{"error":{"message":"gone"}}"#, USAGE, "[DONE]"]),
+            events(&["not json", USAGE, "[DONE]"]),
+            "x".repeat(LINE_BYTES_MAX + 1) + &events(&[USAGE, "[DONE]"]),
+        ] {
+            assert!(read(&broken, 1_024).await.is_err());
+        }
     }
 
     #[test]
-    fn an_answer_that_breaks_off_is_a_failure() {
-        assert!(read(&[USAGE]).is_err());
-        assert!(read(&["[DONE]"]).is_err());
-        assert!(read(&[r#"{"error":{"message":"gone"}}"#, USAGE, "[DONE]"]).is_err());
-        assert!(read(&["not json", USAGE, "[DONE]"]).is_err());
-    }
-
-    #[test]
-    fn the_wait_is_read_from_the_decision() {
+    fn the_queue_time_is_read_from_the_decision() {
         assert_eq!(
             queued("replica=a;queued_ms=12;x=1"),
             Some(Duration::from_millis(12))
         );
         assert_eq!(queued("replica=a"), None);
         assert_eq!(queued("queued_ms=-1"), None);
+    }
+
+    #[test]
+    fn the_last_decision_names_the_serving_region() {
+        let regions = [("127.0.0.1:1", 0), ("127.0.0.1:2", 1), ("asia", 2)];
+        let regions = regions
+            .map(|(name, region)| (name.to_owned(), region))
+            .into();
+        let client = Client::of_region("http://x", 0, Arc::new(regions)).unwrap();
+        for (decision, region) in [
+            ("replica=127.0.0.1:1;queued_ms=0", Some(0)),
+            ("region=eu;policy=a, replica=127.0.0.1:2;policy=a", Some(1)),
+            ("region=eu;policy=a, replica=127.0.0.1:1;policy=a", Some(0)),
+            ("region=asia;policy=a", Some(2)),
+            ("replica=127.0.0.1:9", None),
+        ] {
+            assert_eq!(client.serving_region(decision), region, "{decision}");
+        }
     }
 }

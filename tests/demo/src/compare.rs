@@ -1,45 +1,39 @@
 //! Runs one scheme after the other on the same workload, each with fresh engines and empty caches.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use isotherm_harness::envoy::show_decisions;
-use isotherm_harness::{MODEL, Pool, Stack, StackBuilder};
+use isotherm_harness::{Document, Pool, Stack, StackBuilder};
+use serde_json::json;
 
 use crate::client::Client;
-use crate::drive::{Measurements, SharedMeasurements, run_workload};
+use crate::drive::run_workload;
 use crate::load_imbalance::LoadImbalance;
+use crate::metrics::{RequestMetrics, round};
 use crate::progress;
+use crate::record::RequestLog;
 use crate::report::{Comparison, Run};
 use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 
 /// Runs every scheme; prints the progress on standard error.
 ///
 /// # Errors
-/// When a stack does not start. Requests that fail are counted in the report.
+/// When a stack does not start. The report counts requests that fail.
 pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Comparison> {
     let mut runs = Vec::new();
     for scheme in schemes {
         let label = scheme.label();
-        eprintln!(
-            "{label}: starting {} engines, the service and Envoy",
-            scenario.summary.replicas
-        );
-        let (measured, spread) = run(scenario, *scheme, &label)
-            .await
-            .with_context(|| label.clone())?;
+        let replicas = scenario.summary.replicas;
+        eprintln!("{label}: starting {replicas} engines, the service and Envoy");
+        let run = run(scenario, *scheme, &label).await;
+        let run = run.with_context(|| label.clone())?;
         eprintln!(
             "{label}: {:.1} s, {}",
-            measured.duration.as_secs_f64(),
-            progress::summarize(&measured)
+            run.duration_s,
+            run.metrics.summary()
         );
-        for failure in &measured.failures {
-            eprintln!("{label}: failed: {failure}");
-        }
-        runs.push(Run::new(
-            scheme.policy.as_str(),
-            scheme.push.name(),
-            &measured,
-            spread,
-        ));
+        runs.push(run);
     }
     Ok(Comparison {
         scenario: scenario.summary.clone(),
@@ -47,35 +41,39 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
     })
 }
 
-async fn run(
-    scenario: &Scenario,
-    scheme: Scheme,
-    label: &str,
-) -> anyhow::Result<(Measurements, f64)> {
-    let stack = stack_builder("demo", scenario.pool.clone(), scenario.speed, scheme)
-        .start()
-        .await?;
-    let client = Client::new(&stack.url(""), MODEL)?;
-    let tally = SharedMeasurements::default();
-    let mut spread = LoadImbalance::default();
-    let measured = tokio::select! {
-        measured = run_workload(&scenario.workload, &client, &tally) => measured,
-        () = progress::follow(label, scenario.workload.requests(), &tally) => Measurements::default(),
-        () = spread.watch(stack.service()) => Measurements::default(),
+async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<Run> {
+    let (workload, speed) = (&scenario.workload, scenario.summary.speed);
+    let stack = stack_builder("demo", scenario.pool.clone(), speed, scheme);
+    let stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    let log = RequestLog::default();
+    let mut imbalance = LoadImbalance::default();
+    let duration = tokio::select! {
+        duration = run_workload(workload, &client, &log) => duration,
+        () = progress::follow(label, workload.requests(), 1.0, &log, |records, _| records.len()) => Duration::ZERO,
+        () = imbalance.watch(stack.service()) => Duration::ZERO,
     };
-    Ok((measured, spread.average()))
+    Ok(Run {
+        policy: scheme.policy.as_str().into(),
+        push: scheme.push.name().into(),
+        duration_s: round(duration.as_secs_f64()),
+        load_imbalance: round(imbalance.average()),
+        metrics: RequestMetrics::of(&log.take(label), &(Duration::ZERO..duration), 1.0),
+    })
 }
 
-/// The system for one scheme, with engines that run `speed` times faster than life; not started yet.
+/// A stack for one scheme with engines that run `speed` times faster than real time; not started yet.
 pub(crate) fn stack_builder(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
-    let interval_ms = probe_interval_ms(speed);
     Stack::builder(name)
         .pool(pool.policy(scheme.policy.as_str()).push(scheme.push.name()))
-        .service(move |config| {
-            config.set(
-                "pools/0/probe",
-                serde_json::json!({ "interval_ms": interval_ms }),
-            )
-        })
+        .service(move |config| set_probe_interval(config, speed))
         .envoy(show_decisions)
+}
+
+/// Sets the interval of the service's probes for engines that run `speed` times faster than real time.
+pub(crate) fn set_probe_interval(config: &mut Document, speed: f64) -> anyhow::Result<()> {
+    config.set(
+        "pools/0/probe",
+        json!({ "interval_ms": probe_interval_ms(speed) }),
+    )
 }

@@ -1,149 +1,114 @@
-//! Runs a workload against a system.
+//! Plays conversations against a system, and records every request.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 
-use crate::client::{ChatResponse, Client, RequestError, Usage};
-use crate::stats::Times;
+use crate::client::Client;
+use crate::record::{RequestLog, RequestRecord};
 use crate::workload::{Conversation, LoadModel, Workload, message};
 
-/// Failures that are kept to be shown; there may be thousands of one cause.
-pub(crate) const FAILURES_SHOWN_MAX: usize = 5;
-
-/// The measurements so far, shared with the progress display.
-#[derive(Clone, Debug, Default)]
-pub struct SharedMeasurements(Arc<Mutex<Measurements>>);
-
-/// The measurements of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Measurements {
-    /// Requests with a complete answer.
-    pub completed: usize,
-    /// Requests without one.
-    pub failed: usize,
-    /// Why the first of them failed.
-    pub failures: Vec<String>,
-    /// Time to the first piece of text.
-    pub ttft: Times,
-    /// Time to the end of the answer.
-    pub e2e: Times,
-    /// Time in the service's queue.
-    pub queued: Times,
-    /// The sum over all answers.
-    pub usage: Usage,
-    /// From the first request to the end of the last answer.
-    pub duration: Duration,
+/// Plays conversations for users of one region.
+#[derive(Clone, Debug)]
+pub struct Player {
+    /// Client of the region.
+    pub client: Client,
+    /// Records of the run.
+    pub log: RequestLog,
+    /// Start of the run.
+    pub start: Instant,
+    /// Length of the run, after which no request starts; `None` plays every conversation to its end.
+    pub length: Option<Duration>,
 }
 
-impl Measurements {
-    /// The share of prompt tokens that engines found in their caches.
-    #[must_use]
-    pub fn cache_hit_ratio(&self) -> f64 {
-        if self.usage.prompt == 0 {
-            0.0
-        } else {
-            self.usage.cached as f64 / self.usage.prompt as f64
-        }
-    }
-}
-
-impl SharedMeasurements {
-    /// A copy of what was measured so far.
-    #[must_use]
-    pub fn now(&self) -> Measurements {
-        self.lock().clone()
+impl Player {
+    /// Waits, at most until the end of the run. Returns whether the run still goes on.
+    pub async fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let end = self.length.map(|length| self.start + length);
+        sleep_until(end.map_or(until, |end| until.min(end)).into()).await;
+        end.is_none_or(|end| until < end)
     }
 
-    fn count(&self, result: &Result<ChatResponse, RequestError>) {
-        let mut measured = self.lock();
-        match result {
-            Ok(answered) => {
-                measured.completed += 1;
-                measured.ttft.record(answered.ttft);
-                measured.e2e.record(answered.e2e);
-                if let Some(queued) = answered.queued {
-                    measured.queued.record(queued);
-                }
-                let usage = &mut measured.usage;
-                usage.prompt += answered.usage.prompt;
-                usage.cached += answered.usage.cached;
-                usage.output += answered.usage.output;
+    /// Plays a conversation; after a failed turn it continues with the next question.
+    pub async fn converse(&self, conversation: Conversation) {
+        let system = conversation.system.iter();
+        let mut messages: Vec<_> = system
+            .map(|text| message("system", text.render()))
+            .collect();
+        let mut is_follow_up = false;
+        for turn in conversation.turns {
+            if !self.pause(turn.think).await {
+                return;
             }
-            Err(failure) => {
-                measured.failed += 1;
-                if measured.failures.len() < FAILURES_SHOWN_MAX {
-                    measured.failures.push(failure.to_string());
+            messages.push(message("user", turn.content.render()));
+            let sent = self.start.elapsed();
+            let request = self
+                .client
+                .send(&conversation.session, &messages, turn.answer);
+            let response = request.await;
+            let record = RequestRecord {
+                region: self.client.region,
+                served: response.as_ref().ok().and_then(|response| response.served),
+                sent,
+                ended: self.start.elapsed(),
+                is_follow_up,
+                outcome: match &response {
+                    Ok(response) => Ok(response.outcome),
+                    Err(error) => Err(format!("{error:#}")),
+                },
+            };
+            self.log.read().push(record);
+            match response {
+                Ok(response) => {
+                    is_follow_up = true;
+                    messages.push(message("assistant", response.text));
                 }
+                Err(_) => drop(messages.pop()),
             }
         }
     }
-
-    /// Nothing in here is left half done by a panic of another thread.
-    fn lock(&self) -> MutexGuard<'_, Measurements> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Plays all of it, and returns what was measured; `tally` has it on the way.
-pub async fn run_workload(
-    workload: &Workload,
-    client: &Client,
-    tally: &SharedMeasurements,
-) -> Measurements {
+/// Plays a workload to its end, and returns its duration.
+pub async fn run_workload(workload: &Workload, client: &Client, log: &RequestLog) -> Duration {
     let start = Instant::now();
-    let mut players = JoinSet::new();
+    let player = Player {
+        client: client.clone(),
+        log: log.clone(),
+        start,
+        length: None,
+    };
+    let mut tasks = JoinSet::new();
     match workload.load_model {
         LoadModel::Open => {
             for conversation in workload.conversations.iter().cloned() {
-                tokio::time::sleep_until((start + conversation.at).into()).await;
-                players.spawn(converse(conversation, client.clone(), tally.clone()));
+                sleep_until((start + conversation.at).into()).await;
+                let player = player.clone();
+                tasks.spawn(async move { player.converse(conversation).await });
             }
         }
         LoadModel::Closed { users } => {
-            let waiting: VecDeque<Conversation> = workload.conversations.iter().cloned().collect();
+            let waiting: VecDeque<_> = workload.conversations.iter().cloned().collect();
             let waiting = Arc::new(Mutex::new(waiting));
             for _ in 0..users {
-                let (waiting, client, tally) =
-                    (Arc::clone(&waiting), client.clone(), tally.clone());
-                players.spawn(async move {
-                    let next = || {
-                        waiting
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .pop_front()
-                    };
+                let (waiting, player) = (Arc::clone(&waiting), player.clone());
+                let next = move || {
+                    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    waiting.pop_front()
+                };
+                tasks.spawn(async move {
                     while let Some(conversation) = next() {
                         tokio::time::sleep(conversation.at).await;
-                        converse(conversation, client.clone(), tally.clone()).await;
+                        player.converse(conversation).await;
                     }
                 });
             }
         }
     }
-    while players.join_next().await.is_some() {}
-    let mut measured = tally.now();
-    measured.duration = start.elapsed();
-    measured
-}
-
-/// Runs a conversation; after a failed turn it continues with the next question.
-async fn converse(conversation: Conversation, client: Client, tally: SharedMeasurements) {
-    let mut messages = conversation.opening();
-    for turn in conversation.turns {
-        tokio::time::sleep(turn.think).await;
-        messages.push(message("user", turn.content.render()));
-        let result = client
-            .send(&conversation.session, &messages, turn.answer)
-            .await;
-        tally.count(&result);
-        match result {
-            Ok(answered) => messages.push(message("assistant", answered.text)),
-            Err(_) => {
-                messages.pop();
-            }
-        }
-    }
+    while tasks.join_next().await.is_some() {}
+    start.elapsed()
 }

@@ -1,21 +1,22 @@
-//! Workloads, the load generator, and the report of the demo.
+//! Workloads, the load generator, and the reports of the demo.
 //!
-//! A [`workload`] is drawn in full before the first request, so that every policy meets the same one. [`drive`] plays
-//! it through [`client`]s that stream and measure. [`report`] says what came out, for people and for programs.
-//! [`compare`] does this for one policy after the other, each on a fresh stack.
-//! [`regions`] compares three ways to serve clients of several regions, in the same manner.
-//! [`validate`] plays one workload through the real system and through the simulator.
+//! A [`workload`] is drawn in full before the first request, so that every policy gets the same requests. [`drive`] plays
+//! conversations through [`client`]s and writes [`record`]s, from which [`metrics`] and every report are computed.
+//!
+//! - [`compare`]: one policy after the other, each on a fresh stack
+//! - [`regions`]: three arrangements of several regions
+//! - [`validate`]: the real system against the simulator
 
 pub mod client;
 pub mod compare;
 pub mod drive;
 pub mod load_imbalance;
+pub mod metrics;
 mod progress;
+pub mod record;
 pub mod regions;
 pub mod report;
 pub mod scenario;
-pub mod sse;
-pub mod stats;
 pub mod up;
 pub mod validate;
 pub mod workload;

@@ -154,7 +154,10 @@ async fn up_with_regions(options: &UpOptions, topology: &Topology) -> anyhow::Re
     let replicas = usize::from(options.replicas.replicas);
     let plan = topology.forwarding(replicas, options.speedup, options.scheme());
     let deployment = Deployment::start(&plan).await?;
-    let regions = deployment.regions().context("regions that forward")?;
+    let regions = deployment
+        .regions
+        .as_ref()
+        .context("regions that forward")?;
     println!("{}", regions::up::instructions(regions, &plan)?);
     stop_signal().await?;
     Ok(ExitCode::SUCCESS)
@@ -169,7 +172,7 @@ async fn demo(options: &DemoOptions, picture: Option<&Path>) -> anyhow::Result<(
     if let Some(path) = picture {
         write(path, &comparison.picture()?)?;
     }
-    let failed = comparison.runs.iter().map(|run| run.failed).sum();
+    let failed = comparison.runs.iter().map(|run| run.metrics.failed).sum();
     Ok((comparison.report()?, failed))
 }
 
@@ -179,7 +182,7 @@ async fn demo_of_regions(
 ) -> anyhow::Result<(Report, usize)> {
     let plan = region_options.topology.forwarding(
         usize::from(options.replicas.replicas),
-        options.speedup.unwrap_or(regions::options::SPEEDUP),
+        options.speedup,
         options.scheme_of_regions()?,
     );
     let mut trials = Vec::new();

@@ -1,54 +1,57 @@
-//! Shows that something happens: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a run: a bar on a terminal, a line now and then elsewhere.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::drive::{Measurements, SharedMeasurements};
+use crate::metrics::RequestMetrics;
+use crate::record::{RequestLog, RequestRecord};
 
 const BAR: &str = "{prefix:28} {bar:32.cyan/dim} {pos:>5}/{len} {elapsed:>4} {msg}";
-const BAR_INTERVAL: Duration = Duration::from_millis(200);
-/// In a log, a line each so many seconds.
+/// Interval of updates on a terminal.
+const BAR_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of lines in a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Follows one run until the future is dropped.
-pub(crate) async fn follow(label: &str, requests: usize, tally: &SharedMeasurements) {
-    let bar = Bar::new(label, requests);
-    let mut ticks = tokio::time::interval(if bar.0.is_hidden() {
-        LINE_INTERVAL
-    } else {
-        BAR_INTERVAL
-    });
-    ticks.tick().await;
+/// Shows the progress of one run until the future is dropped. `position` returns how far the run is, of `length`.
+pub(crate) async fn follow(
+    label: &str,
+    length: usize,
+    speed: f64,
+    log: &RequestLog,
+    position: impl Fn(&[RequestRecord], Duration) -> usize,
+) {
+    let bar = Bar::new(label, length);
+    let is_line = bar.0.is_hidden();
+    let start = Instant::now();
     loop {
-        ticks.tick().await;
-        let measured = tally.now();
-        if bar.0.is_hidden() {
-            eprintln!(
-                "{label}: {}/{requests} requests, {}",
-                measured.completed + measured.failed,
-                summarize(&measured)
-            );
+        tokio::time::sleep(if is_line { LINE_INTERVAL } else { BAR_INTERVAL }).await;
+        let now = start.elapsed();
+        let (position, summary) = {
+            let records = log.read();
+            let metrics = RequestMetrics::of(&*records, &(Duration::ZERO..now), speed);
+            (position(&records, now), metrics.summary())
+        };
+        if is_line {
+            eprintln!("{label}: {position}/{length}, {summary}");
         } else {
-            bar.0
-                .set_position((measured.completed + measured.failed) as u64);
-            bar.0.set_message(summarize(&measured));
+            bar.0.set_position(position as u64);
+            bar.0.set_message(summary);
         }
     }
 }
 
-/// Cleared when the run ends in whatever way, so that the line of its result takes its place.
+/// A bar that is cleared when the run ends, so that the line of the result takes its place.
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(label: &str, requests: usize) -> Self {
-        let bar =
-            ProgressBar::with_draw_target(Some(requests as u64), ProgressDrawTarget::stderr());
+    fn new(label: &str, length: usize) -> Self {
+        let target = ProgressDrawTarget::stderr();
+        let bar = ProgressBar::with_draw_target(Some(length as u64), target);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        bar.set_prefix(label.to_owned());
-        Self(bar)
+        Self(bar.with_prefix(label.to_owned()))
     }
 }
 
@@ -56,16 +59,4 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
-}
-
-/// The figures of a run, so far or at its end.
-pub(crate) fn summarize(measured: &Measurements) -> String {
-    let ttft = measured.ttft.summary();
-    format!(
-        "{:.0} % cached, first token {:.0} ms (p50) {:.0} ms (p90), {} failed",
-        measured.cache_hit_ratio() * 100.0,
-        ttft.p50,
-        ttft.p90,
-        measured.failed,
-    )
 }

@@ -6,8 +6,7 @@ use isotherm_report::palette::css;
 use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
-use crate::drive::Measurements;
-use crate::stats::{Summary, round};
+use crate::metrics::RequestMetrics;
 
 /// The measurements of every scheme on one workload: `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -44,54 +43,16 @@ pub struct Run {
     pub policy: String,
     /// Push mode.
     pub push: String,
-    /// Requests that were sent.
-    pub requests: usize,
-    /// Requests with a complete response.
-    pub completed: usize,
-    /// Requests without a complete response.
-    pub failed: usize,
     /// Seconds from the first request to the end of the last response.
     pub duration_s: f64,
-    /// Cached tokens over prompt tokens, as the engines report them.
-    pub cache_hit_ratio: f64,
-    /// Output tokens per second.
-    pub output_tokens_per_s: f64,
     /// Time average of the maximum over the mean of outstanding requests per replica.
     pub load_imbalance: f64,
-    /// Time to first token.
-    pub ttft_ms: Summary,
-    /// Time to the end of the response.
-    pub e2e_ms: Summary,
-    /// Time in the service's queue.
-    pub queue_ms: Summary,
+    /// Metrics of all requests.
+    #[serde(flatten)]
+    pub metrics: RequestMetrics,
 }
 
 impl Run {
-    /// The measurements of one run.
-    #[must_use]
-    pub fn new(policy: &str, push: &str, measured: &Measurements, load_imbalance: f64) -> Self {
-        let seconds = measured.duration.as_secs_f64();
-        let per_second = if seconds > 0.0 {
-            measured.usage.output as f64 / seconds
-        } else {
-            0.0
-        };
-        Self {
-            policy: policy.into(),
-            push: push.into(),
-            requests: measured.completed + measured.failed,
-            completed: measured.completed,
-            failed: measured.failed,
-            duration_s: round(seconds),
-            cache_hit_ratio: round(measured.cache_hit_ratio()),
-            output_tokens_per_s: round(per_second),
-            load_imbalance: round(load_imbalance),
-            ttft_ms: measured.ttft.summary(),
-            e2e_ms: measured.e2e.summary(),
-            queue_ms: measured.queued.summary(),
-        }
-    }
-
     /// Name in tables and charts.
     #[must_use]
     pub fn label(&self) -> String {
@@ -108,23 +69,17 @@ impl Comparison {
         let ours = self.runs.first()?;
         let mut others = self.runs.iter().skip(1);
         let plain = others.find(|run| run.policy == "round_robin")?;
-        let ratio = |more: f64, less: f64| {
-            if less > 0.0 {
-                more / less
-            } else {
-                f64::INFINITY
-            }
-        };
+        let ratio = |more: f64, less: f64| more / less.max(1e-9);
         Some(Conclusion::note(format!(
             "{} found {:.1} times as much of its prompts in the caches as {} ({:.0} % against {:.0} %). The first token \
              came {:.1} times sooner at the median and {:.1} times at the 90th percentile.",
             ours.label(),
-            ratio(ours.cache_hit_ratio, plain.cache_hit_ratio),
+            ratio(ours.metrics.cache_hit_ratio, plain.metrics.cache_hit_ratio),
             plain.label(),
-            ours.cache_hit_ratio * 100.0,
-            plain.cache_hit_ratio * 100.0,
-            ratio(plain.ttft_ms.p50, ours.ttft_ms.p50),
-            ratio(plain.ttft_ms.p90, ours.ttft_ms.p90),
+            ours.metrics.cache_hit_ratio * 100.0,
+            plain.metrics.cache_hit_ratio * 100.0,
+            ratio(plain.metrics.ttft_ms.p50, ours.metrics.ttft_ms.p50),
+            ratio(plain.metrics.ttft_ms.p90, ours.metrics.ttft_ms.p90),
         )))
     }
 
@@ -192,23 +147,23 @@ impl Comparison {
             self.chart(
                 "Cache hit ratio",
                 "Share of prompt tokens that the engines found in their KV caches. More is better.",
-                &[("all prompts", |run| run.cache_hit_ratio)],
+                &[("all prompts", |run| run.metrics.cache_hit_ratio)],
                 percent,
             ),
             self.chart(
                 "Time to first token, ms",
                 "Time that a user waits for the first token. Less is better.",
                 &[
-                    ("p50", |run| run.ttft_ms.p50),
-                    ("p90", |run| run.ttft_ms.p90),
-                    ("p99", |run| run.ttft_ms.p99),
+                    ("p50", |run| run.metrics.ttft_ms.p50),
+                    ("p90", |run| run.metrics.ttft_ms.p90),
+                    ("p99", |run| run.metrics.ttft_ms.p99),
                 ],
                 whole,
             ),
             self.chart(
                 "Throughput, tokens/s",
                 "Output tokens per second. More is better.",
-                &[("all replicas", |run| run.output_tokens_per_s)],
+                &[("all replicas", |run| run.metrics.output_tokens_per_s)],
                 whole,
             ),
             self.chart(
@@ -241,17 +196,22 @@ impl Comparison {
         for run in &self.runs {
             let mut cells: Vec<Cell> = vec![
                 run.label().into(),
-                run.requests.into(),
-                Cell::zero_expected(run.failed),
+                (run.metrics.completed + run.metrics.failed).into(),
+                Cell::zero_expected(run.metrics.failed),
                 format!("{:.1}", run.duration_s).into(),
-                percent(run.cache_hit_ratio).into(),
+                percent(run.metrics.cache_hit_ratio).into(),
             ];
-            let (ttft, e2e, queue) = (run.ttft_ms, run.e2e_ms, run.queue_ms);
+            let RequestMetrics {
+                ttft_ms: ttft,
+                e2e_ms: e2e,
+                queue_ms: queue,
+                ..
+            } = run.metrics;
             let numbers = [
                 ttft.mean, ttft.p50, ttft.p90, ttft.p99, e2e.p50, e2e.p99, queue.p50, queue.p99,
             ];
             cells.extend(numbers.map(|value| whole(value).into()));
-            cells.push(whole(run.output_tokens_per_s).into());
+            cells.push(whole(run.metrics.output_tokens_per_s).into());
             cells.push(hundredths(run.load_imbalance).into());
             table.push(cells);
         }
@@ -291,6 +251,7 @@ mod tests {
     use isotherm_report::Format;
 
     use super::*;
+    use crate::metrics::Summary;
 
     fn example() -> Comparison {
         let summary = |p50: f64| Summary {
@@ -302,16 +263,16 @@ mod tests {
         let run = |policy: &str, push: &str, hit: f64, p50: f64| Run {
             policy: policy.into(),
             push: push.into(),
-            requests: 10,
-            completed: 10,
-            failed: 0,
             duration_s: 2.0,
-            cache_hit_ratio: hit,
-            output_tokens_per_s: 1_234.5,
             load_imbalance: 1.25,
-            ttft_ms: summary(p50),
-            e2e_ms: summary(p50 * 10.0),
-            queue_ms: summary(0.0),
+            metrics: RequestMetrics {
+                completed: 10,
+                cache_hit_ratio: hit,
+                output_tokens_per_s: 1_234.5,
+                ttft_ms: summary(p50),
+                e2e_ms: summary(p50 * 10.0),
+                ..RequestMetrics::default()
+            },
         };
         Comparison {
             scenario: ScenarioSummary {

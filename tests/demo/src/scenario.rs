@@ -1,5 +1,6 @@
 //! The scenario of a demo: a workload, its engines, and the schemes to compare.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
@@ -9,22 +10,19 @@ use isotherm_router::PolicyName;
 use isotherm_simulator::workload::trace::Trace;
 
 use crate::report::ScenarioSummary;
-use crate::workload::{MultiTurn, Workload};
+use crate::workload::{Chat, Workload};
 
-/// A chat on small GPUs goes this many times faster than life, unless told otherwise: slow enough that two cores have
-/// time to spare, fast enough that three runs take two minutes.
-const CHAT_SPEEDUP: f64 = 10.0;
-const TRACE_SPEEDUP: f64 = 10.0;
-/// The recorded traces come from clusters larger than a demo, so each replica stands for three engines: as fast as
-/// three together, with the room of three for KV blocks (59,000 is one's).
-const TRACE_ENGINES: f64 = 3.0;
-const TRACE_KV_BLOCKS: u32 = 3 * 59_000;
-const TRACE_REQUESTS: usize = 1_000;
-/// A probe every 100 ms is the default of the service; at ten times the speed of life that is a second of life.
+/// Default speed: two cores keep up, and three runs take two minutes.
+pub const SPEEDUP: f64 = 10.0;
+/// Recorded traces come from clusters larger than a demo, so each replica stands for three engines: three times the speed and
+/// three times the KV blocks.
+const TRACE_ENGINES: u32 = 3;
+const TRACE_KV_BLOCKS: u32 = TRACE_ENGINES * 59_000;
+const TRACE_REQUESTS: u32 = 1_000;
+/// Interval of the probes of fast engines; the service's default is 100 ms.
 const PROBE_INTERVAL_MS: u64 = 25;
-
-/// SkyLB's own, since it is SkyLB's claim about regions that their demo shows. With `isotherm` regions keep their
-/// caches warmer, and forwarding gains less.
+/// SkyLB's policy, since the demo of regions shows a claim of SkyLB. With `isotherm` regions keep their caches warmer, and
+/// forwarding gains less.
 const POLICY_OF_REGIONS: PolicyName = PolicyName::PrefixTree;
 
 /// Command-line options of the demo.
@@ -36,9 +34,9 @@ pub struct DemoOptions {
     /// Requests in each run: the first lines of the trace (default 1000), or so many turns of chat
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), conflicts_with = "regions")]
     pub requests: Option<u32>,
-    /// Factor by which everything runs faster than real time [default: 10]
-    #[arg(long, value_name = "X", value_parser = speedup)]
-    pub speedup: Option<f64>,
+    /// Factor by which everything runs faster than real time
+    #[arg(long, value_name = "X", default_value_t = SPEEDUP, value_parser = speedup)]
+    pub speedup: f64,
     /// Seed of the chat
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -67,7 +65,7 @@ pub struct UpOptions {
 /// Replicas and push mode.
 #[derive(Args, Clone, Debug)]
 pub struct ReplicaOptions {
-    /// The mode of pushing [default: blind for policies that classic balancers have, else pending]
+    /// Push mode [default: blind for policies that classic balancers have, else pending]
     #[arg(long, value_enum)]
     pub push: Option<Push>,
     /// Simulated engines; with --regions, of each region
@@ -75,14 +73,14 @@ pub struct ReplicaOptions {
     pub replicas: u16,
 }
 
-/// When a replica may get one more request.
+/// Condition for another request to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Push {
-    /// When its last probe shows nothing waiting there.
+    /// The replica's last probe shows no waiting request.
     Pending,
-    /// Below a fixed number of outstanding requests.
+    /// The replica has fewer outstanding requests than a bound.
     Outstanding,
-    /// Always.
+    /// None.
     Blind,
 }
 
@@ -98,12 +96,12 @@ impl Push {
     }
 }
 
-/// A policy with a mode of pushing.
+/// A policy with a push mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// Where a request goes.
+    /// Routing policy.
     pub policy: PolicyName,
-    /// When it goes.
+    /// Push mode.
     pub push: Push,
 }
 
@@ -120,26 +118,39 @@ impl Scheme {
 pub struct Scenario {
     /// Workload.
     pub workload: Workload,
-    /// The replicas that are asked; policy and mode come with each run.
+    /// Replicas; policy and push mode differ by run.
     pub pool: Pool,
-    /// Factor by which the engines run faster than real time.
-    pub speed: f64,
-    /// For the report.
+    /// Summary for the report.
     pub summary: ScenarioSummary,
 }
 
 impl ReplicaOptions {
-    /// A policy with the mode of pushing that was asked for, or its usual one.
-    fn scheme(&self, policy: PolicyName) -> Scheme {
+    /// A policy with the requested push mode, or else with the policy's usual one.
+    #[must_use]
+    pub fn scheme(&self, policy: PolicyName) -> Scheme {
+        // Classic balancers send every request at once.
+        let usual = match policy {
+            PolicyName::RoundRobin
+            | PolicyName::Random
+            | PolicyName::LeastOutstanding
+            | PolicyName::PowerOfTwo => Push::Blind,
+            PolicyName::Isotherm
+            | PolicyName::PrefixTree
+            | PolicyName::CacheAware
+            | PolicyName::Preble
+            | PolicyName::MinTtft
+            | PolicyName::ConsistentHash
+            | PolicyName::DualMap => Push::Pending,
+        };
         Scheme {
             policy,
-            push: self.push.unwrap_or(default_push(policy)),
+            push: self.push.unwrap_or(usual),
         }
     }
 }
 
 impl UpOptions {
-    /// How requests are routed.
+    /// Policy and push mode.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.replicas.scheme(self.policy)
@@ -150,23 +161,22 @@ impl DemoOptions {
     /// The schemes to compare, in the order of the report.
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
-        let default = [
-            PolicyName::Isotherm,
-            PolicyName::RoundRobin,
-            PolicyName::ConsistentHash,
-        ];
         let policies = match &self.policy[..] {
-            [] => &default[..],
-            some => some,
+            [] => &[
+                PolicyName::Isotherm,
+                PolicyName::RoundRobin,
+                PolicyName::ConsistentHash,
+            ],
+            policies => policies,
         };
         let scheme = |policy: &PolicyName| self.replicas.scheme(*policy);
         policies.iter().map(scheme).collect()
     }
 
-    /// The one scheme of every arrangement of regions.
+    /// The scheme of every arrangement of regions.
     ///
     /// # Errors
-    /// When several were asked for.
+    /// When the options name several policies.
     pub fn scheme_of_regions(&self) -> anyhow::Result<Scheme> {
         match self.policy[..] {
             [] => Ok(self.replicas.scheme(POLICY_OF_REGIONS)),
@@ -180,53 +190,45 @@ impl DemoOptions {
     /// Reads or draws the workload.
     ///
     /// # Errors
-    /// When the trace cannot be read or is not one.
+    /// When the trace cannot be read or is not a trace.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
         let replicas = usize::from(self.replicas.replicas);
-        let (workload, preset, speed, arguments) = match &self.trace {
+        let (workload, engine) = match &self.trace {
             Some(path) => {
-                let requests = self.requests.map_or(TRACE_REQUESTS, |count| count as usize);
+                let requests = self.requests.unwrap_or(TRACE_REQUESTS) as usize;
                 let trace = Trace::open(path, Some(requests))?;
-                let speedup = self.speedup.unwrap_or(TRACE_SPEEDUP);
-                (
-                    Workload::replay(&trace, speedup),
-                    "llama-3.1-8b-2xa100",
-                    speedup * TRACE_ENGINES,
-                    vec!["--kv-blocks".to_owned(), TRACE_KV_BLOCKS.to_string()],
-                )
+                let engine = EngineOptions {
+                    preset: "llama-3.1-8b-2xa100".into(),
+                    speed: self.speedup * f64::from(TRACE_ENGINES),
+                    arguments: vec!["--kv-blocks".into(), TRACE_KV_BLOCKS.to_string()],
+                };
+                (Workload::replay(&trace, self.speedup), engine)
             }
             None => {
-                let speedup = self.speedup.unwrap_or(CHAT_SPEEDUP);
-                let mut shape = MultiTurn::chat(self.seed, replicas);
-                shape.requests = self.requests.map_or(shape.requests, |count| count as usize);
-                (
-                    shape.workload(speedup),
-                    "llama-3.1-8b-l4",
-                    speedup,
-                    Vec::new(),
-                )
+                let chat = Chat::multi_turn(self.seed, replicas);
+                let requests = self.requests.map_or(240 * replicas, |count| count as usize);
+                let engine = EngineOptions {
+                    preset: "llama-3.1-8b-l4".into(),
+                    speed: self.speedup,
+                    arguments: Vec::new(),
+                };
+                (chat.workload(requests, 16 * replicas, self.speedup), engine)
             }
         };
-        ensure!(workload.requests() > 0, "there is nothing to ask");
-        let described = ScenarioSummary {
+        ensure!(workload.requests() > 0, "the trace has no request");
+        let summary = ScenarioSummary {
             name: workload.name.clone(),
             description: workload.description.clone(),
             requests: workload.requests(),
             replicas,
-            engine: preset.into(),
-            speed,
+            engine: engine.preset.clone(),
+            speed: engine.speed,
             seed: self.seed,
-        };
-        let engine = EngineOptions {
-            preset: preset.into(),
-            speed,
-            arguments,
         };
         Ok(Scenario {
             workload,
             pool: Pool::new(MODEL).replicas(replicas).engine(engine),
-            speed,
-            summary: described,
+            summary,
         })
     }
 }
@@ -236,30 +238,13 @@ pub(crate) fn probe_interval_ms(speed: f64) -> u64 {
     if speed > 1.0 { PROBE_INTERVAL_MS } else { 100 }
 }
 
-/// Classic balancers send at once; that is what they are compared as.
-fn default_push(policy: PolicyName) -> Push {
-    match policy {
-        PolicyName::RoundRobin
-        | PolicyName::Random
-        | PolicyName::LeastOutstanding
-        | PolicyName::PowerOfTwo => Push::Blind,
-        PolicyName::Isotherm
-        | PolicyName::PrefixTree
-        | PolicyName::CacheAware
-        | PolicyName::Preble
-        | PolicyName::MinTtft
-        | PolicyName::ConsistentHash
-        | PolicyName::DualMap => Push::Pending,
-    }
+/// Parses a factor of time.
+pub(crate) fn speedup(text: &str) -> Result<f64, String> {
+    number_in(text, 0.1..=1_000.0)
 }
 
-/// Reads a factor of time.
-///
-/// # Errors
-/// What is allowed, for any other text.
-pub fn speedup(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.1..=1_000.0).contains(&value) => Ok(value),
-        _ => Err("a number from 0.1 to 1000".into()),
-    }
+/// Parses a number within bounds.
+pub(crate) fn number_in(text: &str, bounds: RangeInclusive<f64>) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| bounds.contains(number));
+    number.ok_or_else(|| format!("a number from {} to {}", bounds.start(), bounds.end()))
 }

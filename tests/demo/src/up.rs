@@ -1,4 +1,4 @@
-//! `up`: starts the system and explains how to use it.
+//! `up`: starts the system and prints how to use it.
 
 use isotherm_harness::{EngineOptions, MODEL, Pool, Stack};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub async fn start(options: &UpOptions) -> anyhow::Result<Stack> {
         .await
 }
 
-/// How to talk to a running stack.
+/// Instructions for a running stack.
 #[must_use]
 pub fn instructions(stack: &Stack) -> String {
     let service = stack.service();

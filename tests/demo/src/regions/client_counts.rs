@@ -1,43 +1,39 @@
 //! Number of clients in each region over the time of a run.
 //!
-//! Two shapes. [`ClientCounts::Skewed`]: SkyLB's section 5.2, 120 clients in one region and 40 in each of the others, all the
-//! time. [`ClientCounts::Day`]: a day in which each region peaks in turn. A region's level follows a raised cosine, cubed: a
-//! third of the day after its own peak it has hardly more than at night. That is the point of SkyLB's figure 3: regions
-//! vary by a factor of 3 to 33, their sum only by 1.3.
+//! [`ClientCounts::Skewed`] has SkyLB's clients (section 5.2). In [`ClientCounts::Day`] each region peaks in turn, along a
+//! raised cosine, cubed: a third of the day after its peak a region has hardly more clients than at night. SkyLB's figure 3
+//! shows this shape: regions vary by a factor of 3 to 33, their sum only by 1.3.
 
 use std::f64::consts::TAU;
 
 /// The clients of each region.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientCounts {
-    /// Always the same.
+    /// Constant numbers.
     Skewed(Vec<usize>),
-    /// Each region's peak follows the last one's, evenly over the day.
+    /// A day in which the peaks of the regions follow each other evenly.
     Day {
         /// Regions.
         regions: usize,
-        /// Clients of a region in the middle of its night.
+        /// Clients of a region at night.
         night: usize,
         /// Clients at its peak.
         peak: usize,
     },
 }
 
-/// As finely as a client looks for its next time of activity.
+/// Resolution at which a client looks for its next time of activity.
 const STEPS_PER_DAY: u32 = 500;
 
 impl ClientCounts {
-    /// The paper's clients, for as many regions.
+    /// The paper's clients: 120 in the first region, 40 in each other one.
     #[must_use]
     pub fn skewed(regions: usize) -> Self {
-        Self::Skewed(
-            (0..regions)
-                .map(|region| if region == 0 { 120 } else { 40 })
-                .collect(),
-        )
+        let clients = (0..regions).map(|region| if region == 0 { 120 } else { 40 });
+        Self::Skewed(clients.collect())
     }
 
-    /// A day for as many regions: 6 clients at night and 96 at the peak, a factor within what SkyLB found.
+    /// A day with 6 clients at night and 96 at the peak, a factor that SkyLB's traces show.
     #[must_use]
     pub fn day(regions: usize) -> Self {
         Self::Day {
@@ -61,15 +57,14 @@ impl ClientCounts {
                 let turn = 1.0 / (*regions).max(1) as f64;
                 let from_peak = time - turn * (region as f64 + 0.5);
                 let bump = ((1.0 + (TAU * from_peak).cos()) / 2.0).powi(3);
-                let more = peak.saturating_sub(*night) as f64 * bump;
-                night + rounded(more)
+                night + (peak.saturating_sub(*night) as f64 * bump).round() as usize
             }
         }
     }
 
-    /// The most that a region ever has.
+    /// The largest number of clients of a region.
     #[must_use]
-    pub fn most(&self, region: usize) -> usize {
+    pub fn max(&self, region: usize) -> usize {
         match self {
             Self::Skewed(clients) => clients.get(region).copied().unwrap_or(0),
             Self::Day { regions, peak, .. } if region < *regions => *peak,
@@ -77,28 +72,13 @@ impl ClientCounts {
         }
     }
 
-    /// When a client of that number is there next, from `time` on; nothing if not before the end.
+    /// The next time, from `time` on, at which the client with this index is active; `None` until the end of the run.
     #[must_use]
     pub fn next(&self, region: usize, client: usize, time: f64) -> Option<f64> {
-        let step = 1.0 / f64::from(STEPS_PER_DAY);
-        let mut at = time;
-        while at < 1.0 {
-            if client < self.at(region, at) {
-                return Some(at);
-            }
-            at += step;
-        }
-        None
+        let times = (0..).map(|step| time + f64::from(step) / f64::from(STEPS_PER_DAY));
+        let mut times = times.take_while(|at| *at < 1.0);
+        times.find(|at| client < self.at(region, *at))
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number of clients, not below zero"
-)]
-fn rounded(value: f64) -> usize {
-    value.round() as usize
 }
 
 #[cfg(test)]
@@ -131,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn their_sum_varies_little() {
+    fn the_sum_of_all_regions_varies_little() {
         let sums: Vec<usize> = (0..24)
             .map(|hour| {
                 (0..3)
@@ -144,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_the_peak_comes_when_the_peak_comes() {
+    fn a_client_of_the_peak_is_active_around_the_peak() {
         assert_eq!(DAY.next(1, 0, 0.0), Some(0.0));
         let busy = DAY.next(1, 120, 0.0).unwrap();
         assert!((0.4..0.5).contains(&busy), "{busy}");

@@ -1,121 +1,82 @@
 //! Runs one arrangement after the other with the same clients, each with fresh replicas and empty caches.
 
-use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::cpu::{CpuShares, CpuTimes};
+use super::cpu::CpuTimes;
 use super::deployment::{Deployment, DeploymentPlan, REGIONS};
-use super::metrics::RequestMetrics;
 use super::options::Trial;
-use super::population::{RequestLog, run_workload};
 use super::timeline::Timeline;
 use super::trials::{ArrangementRun, RegionMetrics, TrialReport};
-use crate::stats::round;
-
-/// Interval of progress messages on a terminal; a log has its own.
-const TELL_EACH: Duration = Duration::from_secs(2);
-const LOG_EACH: Duration = Duration::from_secs(20);
+use crate::metrics::{RequestMetrics, round};
+use crate::progress;
+use crate::record::{RequestLog, RequestRecord};
 
 /// Runs every arrangement of a trial; prints the progress on standard error.
 ///
 /// # Errors
-/// When something does not start. Requests that fail are counted in the report.
+/// When something does not start. The report counts requests that fail.
 pub async fn compare(trial: &Trial) -> anyhow::Result<TrialReport> {
     let mut runs = Vec::new();
     for plan in &trial.plans {
-        let label = plan.arrangement.label();
-        eprintln!(
-            "{} / {label}: starting {} replicas in each of {} regions",
-            trial.clients.label(),
-            plan.replicas,
-            REGIONS.len()
-        );
-        let run = run(trial, plan).await.with_context(|| label)?;
-        eprintln!("{} / {label}: {}", trial.clients.label(), run.summary());
+        let label = format!("{} / {}", trial.clients.label(), plan.arrangement.label());
+        let (replicas, regions) = (plan.replicas, REGIONS.len());
+        eprintln!("{label}: starting {replicas} replicas in each of {regions} regions");
+        let run = run(trial, plan, &label).await;
+        let run = run.with_context(|| label.clone())?;
+        eprintln!("{label}: {}", run.summary());
         runs.push(run);
     }
-    Ok(TrialReport::new(trial, runs))
+    let population = &trial.population;
+    let measured = population.length.saturating_sub(population.warm_up);
+    Ok(TrialReport {
+        clients: trial.clients,
+        description: trial.clients.description().into(),
+        measured_s: round(measured.as_secs_f64() * population.speed),
+        runs,
+    })
 }
 
-async fn run(trial: &Trial, plan: &DeploymentPlan) -> anyhow::Result<ArrangementRun> {
+async fn run(trial: &Trial, plan: &DeploymentPlan, label: &str) -> anyhow::Result<ArrangementRun> {
     let deployment = Deployment::start(plan).await?;
     let population = &trial.population;
+    let (length, speed) = (population.length, population.speed);
+    let window = population.warm_up..length;
     let log = RequestLog::default();
-    let mut busy = None;
+    let mut busy_share = None;
+    let seconds = |_: &[RequestRecord], now: Duration| now.as_secs() as usize;
     tokio::select! {
-        () = run_workload(population, &deployment.endpoints, &log) => {}
-        () = tell(population.length, &log) => {}
-        () = measure(population.warm_up, population.length, &mut busy) => {}
+        () = population.run(&deployment.clients, &log) => {}
+        () = progress::follow(label, length.as_secs() as usize, speed, &log, seconds) => {}
+        () = measure_cpu(window.start, window.end, &mut busy_share) => {}
     }
     drop(deployment);
-    let entries = log.read();
-    for failure in &entries.failures {
-        eprintln!("failed: {failure}");
-    }
-    let (records, window) = (&entries.records, population.window());
-    let metrics = |region: Option<usize>| {
-        RequestMetrics::of(records, window, population.speed, |record| {
-            region.is_none_or(|region| record.region == region)
-        })
+    let records = log.take(label);
+    let region_metrics = |(region, name): (usize, &&str)| {
+        let of_region = records.iter().filter(|record| record.region == region);
+        RegionMetrics {
+            name: (*name).to_owned(),
+            metrics: RequestMetrics::of(of_region, &window, speed),
+        }
     };
     Ok(ArrangementRun {
         arrangement: plan.arrangement,
         replicas: plan.replicas * REGIONS.len(),
-        machine_busy_share: busy.map(|busy| round(busy.machine)),
-        own_busy_share: busy.map(|busy| round(busy.own)),
-        all: metrics(None),
-        regions: REGIONS
-            .iter()
-            .enumerate()
-            .map(|(region, name)| RegionMetrics {
-                name: (*name).to_owned(),
-                metrics: metrics(Some(region)),
-            })
-            .collect(),
-        timeline: Timeline::of(records, population.length, REGIONS.len(), population.speed),
+        machine_busy_share: busy_share.map(round),
+        all: RequestMetrics::of(&records, &window, speed),
+        regions: REGIONS.iter().enumerate().map(region_metrics).collect(),
+        timeline: Timeline::of(&records, length, REGIONS.len(), speed),
     })
 }
 
-/// Measures the machine over the part that counts, and then waits to be dropped.
-async fn measure(from: Duration, to: Duration, busy: &mut Option<CpuShares>) {
+/// Measures the machine over the measurement window, and then waits until the future is dropped.
+async fn measure_cpu(from: Duration, to: Duration, busy_share: &mut Option<f64>) {
     tokio::time::sleep(from).await;
     let before = CpuTimes::now();
     tokio::time::sleep(to.saturating_sub(from)).await;
-    *busy = before
+    *busy_share = before
         .zip(CpuTimes::now())
-        .map(|(before, now)| now.since(before));
+        .map(|(before, now)| now.busy_share_since(before));
     std::future::pending().await
-}
-
-/// Prints the progress until it is dropped.
-async fn tell(length: Duration, log: &RequestLog) {
-    let terminal = std::io::stderr().is_terminal();
-    let start = Instant::now();
-    loop {
-        tokio::time::sleep(if terminal { TELL_EACH } else { LOG_EACH }).await;
-        let (ended, failed, away) = {
-            let entries = log.read();
-            let failed = entries
-                .records
-                .iter()
-                .filter(|record| record.outcome.is_none());
-            let away = entries
-                .records
-                .iter()
-                .filter(|record| record.is_forwarded());
-            (entries.records.len(), failed.count(), away.count())
-        };
-        let line = format!(
-            "  {:.0}/{:.0} s, {ended} requests, {away} of them in another region, {failed} failed",
-            start.elapsed().as_secs_f64(),
-            length.as_secs_f64()
-        );
-        if terminal {
-            eprint!("\r{line} ");
-        } else {
-            eprintln!("{line}");
-        }
-    }
 }

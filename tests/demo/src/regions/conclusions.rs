@@ -11,12 +11,12 @@ const GAIN_MIN: f64 = 1.07;
 /// Cache hit ratio of forwarded later turns over that of local later turns.
 const HIT_RATIO_MIN: f64 = 0.8;
 
-/// Every conclusion that the runs of these trials allow.
+/// Every conclusion about the runs of these trials.
 pub(super) fn conclusions(trials: &[TrialReport]) -> Vec<Conclusion> {
     let mut conclusions: Vec<Conclusion> = trials.iter().flat_map(of_trial).collect();
     let runs = || trials.iter().flat_map(|trial| &trial.runs);
     let failed: usize = runs().map(|run| run.all.failed).sum();
-    let requests = runs().map(|run| run.all.requests).sum::<usize>() + failed;
+    let requests = runs().map(|run| run.all.completed).sum::<usize>() + failed;
     conclusions.push(
         Conclusion::claim("no request failed", failed == 0)
             .measured(format!("{failed} of {requests}")),
@@ -29,26 +29,27 @@ fn of_trial(trial: &TrialReport) -> Vec<Conclusion> {
         return Vec::new();
     };
     let clients = trial.clients.label();
+    let is_lower = |claim: String, ours: f64, theirs: f64| {
+        let measured = format!("{ours:.0} against {theirs:.0} ms");
+        Conclusion::claim(format!("{clients}: {claim}"), ours < theirs).measured(measured)
+    };
     let mut conclusions = Vec::new();
     if let Some(local) = trial.run(Arrangement::Local) {
         conclusions.push(throughput(trial.clients, forwarding, local));
         if trial.clients == Clients::Skewed {
-            let (ours, theirs) = (forwarding.all.ttft_ms.p90, local.all.ttft_ms.p90);
-            let claim =
-                format!("{clients}: p90 TTFT of forwarding is lower than that of region-local");
-            let measured = format!("{ours:.0} against {theirs:.0} ms");
-            conclusions.push(Conclusion::claim(claim, ours < theirs).measured(measured));
+            let claim = "p90 TTFT of forwarding is lower than that of region-local".to_owned();
+            let (ours, theirs) = (&forwarding.all.ttft_ms, &local.all.ttft_ms);
+            conclusions.push(is_lower(claim, ours.p90, theirs.p90));
         }
     }
     if let Some(central) = trial.run(Arrangement::Central) {
         for (ours, theirs) in forwarding.regions.iter().zip(&central.regions).skip(1) {
             let claim = format!(
-                "{clients}: p50 TTFT in {} is lower than with one central balancer",
+                "p50 TTFT in {} is lower than with one central balancer",
                 ours.name
             );
             let (ours, theirs) = (ours.metrics.ttft_ms.p50, theirs.metrics.ttft_ms.p50);
-            let measured = format!("{ours:.0} against {theirs:.0} ms");
-            conclusions.push(Conclusion::claim(claim, ours < theirs).measured(measured));
+            conclusions.push(is_lower(claim, ours, theirs));
         }
     }
     conclusions.extend(hit_ratio(clients, forwarding));
@@ -74,18 +75,19 @@ fn throughput(clients: Clients, ours: &ArrangementRun, local: &ArrangementRun) -
 }
 
 fn hit_ratio(clients: &str, ours: &ArrangementRun) -> Option<Conclusion> {
-    let turns = &ours.all.follow_ups;
-    let ratio = turns.ratio()?;
+    let (local, forwarded) = (ours.all.local_turns, ours.all.forwarded_turns);
+    let is_measured = forwarded.turns > 0 && local.hit_ratio > 0.0;
+    let ratio = is_measured.then(|| forwarded.hit_ratio / local.hit_ratio)?;
     let claim = format!(
         "{clients}: cache hit ratio of forwarded later turns is at least {HIT_RATIO_MIN} times that of local ones"
     );
     Some(
         Conclusion::claim(claim, ratio >= HIT_RATIO_MIN).measured(format!(
             "{:.1} % of {} turns against {:.1} % of {}: {ratio:.3} times",
-            turns.forwarded_hit_ratio * 100.0,
-            turns.forwarded,
-            turns.local_hit_ratio * 100.0,
-            turns.local
+            forwarded.hit_ratio * 100.0,
+            forwarded.turns,
+            local.hit_ratio * 100.0,
+            local.turns
         )),
     )
 }
@@ -98,7 +100,10 @@ mod tests {
     #[test]
     fn each_claim_is_judged_by_the_measured_figures() {
         let trials = example().trials;
-        let holds: Vec<Option<bool>> = conclusions(&trials).iter().map(|one| one.holds).collect();
+        let holds: Vec<Option<bool>> = conclusions(&trials)
+            .iter()
+            .map(|conclusion| conclusion.holds)
+            .collect();
         assert_eq!(holds, [Some(true); 6]);
         let mut worse = trials;
         worse[0].runs[1].all.output_tokens_per_s = 1_050.0;
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_left_out_has_no_conclusion() {
+    fn an_omitted_run_has_no_conclusion() {
         let mut trials = example().trials;
         trials[0].runs.remove(1);
         assert_eq!(conclusions(&trials).len(), 1);

@@ -1,4 +1,4 @@
-//! The simulated replicas of one region: one process, each replica with a port of its own.
+//! The simulated replicas of one region: one process with a port for each replica.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use isotherm_harness::process::Process;
 use isotherm_harness::{EngineOptions, Tools};
 
-/// An engine is a small program; this is generous for a machine that is busy with something else.
+/// Longest start of the engines on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(20);
 
-/// Running replicas. They end when this is dropped.
+/// Running replicas. They end when the value is dropped.
 #[derive(Debug)]
 pub(super) struct Engines {
     addresses: Vec<SocketAddr>,
@@ -19,10 +19,10 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    /// Starts so many, with empty caches.
+    /// Starts `count` replicas with empty caches.
     ///
     /// # Errors
-    /// When they do not become ready; with the end of their log.
+    /// When they do not become ready; the error has the end of their log.
     pub(super) async fn start(
         tools: &Tools,
         region: &str,
@@ -33,7 +33,7 @@ impl Engines {
         let directory = tools.output.join("stacks");
         fs::create_dir_all(&directory)?;
         let log = directory.join(format!("engines-{region}.{}.log", std::process::id()));
-        // Where they listen must be read from lines of this start.
+        // Lines of an earlier start name other addresses.
         fs::write(&log, "")?;
         let mut command = Command::new(&tools.engine);
         command
@@ -55,8 +55,7 @@ impl Engines {
         })
     }
 
-    /// Where they listen.
-    #[must_use]
+    /// Addresses of the replicas.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

@@ -8,21 +8,19 @@ use serde::Serialize;
 
 use super::client_counts::ClientCounts;
 use super::deployment::{Arrangement, DeploymentPlan, REGIONS};
-use super::document_chat::DocumentChat;
 use super::population::ClientPopulation;
-use crate::scenario::Scheme;
-use crate::stats::round;
+use crate::metrics::round;
+use crate::scenario::{Scheme, number_in};
+use crate::workload::Chat;
 
-/// Ten times faster than life, as the demo of one region: two cores have time to spare.
-pub const SPEEDUP: f64 = 10.0;
-/// The replica of the paper.
+/// The replica of SkyLB's paper.
 const PRESET: &str = "llama-3.1-8b-l4";
-/// Requests that run at once at most (vLLM: `max_num_seqs`), within the 20 to 50 that SkyLB saw on this replica. More
-/// would run, and throw each other's prefixes out of the cache.
+/// Bound on running requests (vLLM: `max_num_seqs`), within the 20 to 50 that SkyLB saw on this replica. More requests would
+/// evict each other's prefixes from the cache.
 const SEQUENCES_MAX: &str = "20";
 /// Fraction of the replicas when regions share them, for the clients `day`.
 const SHARED: (usize, usize) = (3, 4);
-/// Measurements time of a run, s, and how much of it is to fill the caches.
+/// Length of a run and of its warm-up, in seconds.
 const SKEWED_S: (u32, u32) = (32, 7);
 const DAY_S: (u32, u32) = (54, 4);
 
@@ -43,25 +41,19 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// Several regions, and how far apart they are.
+/// Number and distance of regions.
 #[derive(Args, Clone, Debug)]
 pub struct Topology {
-    /// Simulates so many regions (us, eu, asia), with a delay between them
+    /// Simulates this many regions (us, eu, asia), with a delay between them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=3))]
     pub regions: Option<u8>,
-    /// From one region to another and back, by the engines' clock: with engines ten times faster than life, a tenth of it passes here
+    /// Round-trip time between two regions on the engines' clock: with engines ten times faster than real time, a tenth of it passes here
     #[arg(long, value_name = "MS", default_value_t = 150.0, value_parser = round_trip, requires = "regions")]
     pub round_trip_ms: f64,
 }
 
 impl Topology {
-    /// The delay that is injected, as time passes here.
-    #[must_use]
-    pub fn round_trip(&self, speed: f64) -> Duration {
-        Duration::from_secs_f64(self.round_trip_ms / 1_000.0 / speed)
-    }
-
-    /// Regions that forward to each other, with so many replicas each.
+    /// Regions that forward to each other, with `replicas` each.
     #[must_use]
     pub fn forwarding(&self, replicas: usize, speed: f64, scheme: Scheme) -> DeploymentPlan {
         DeploymentPlan {
@@ -73,12 +65,12 @@ impl Topology {
                 speed,
                 arguments: vec!["--sequences-max".into(), SEQUENCES_MAX.into()],
             },
-            round_trip: self.round_trip(speed),
+            round_trip: Duration::from_secs_f64(self.round_trip_ms / 1_000.0 / speed),
         }
     }
 }
 
-/// Region-local, forwarding and one central balancer are compared.
+/// Command-line options of the comparison of arrangements.
 #[derive(Args, Clone, Debug)]
 pub struct RegionOptions {
     /// Number and distance of the regions.
@@ -87,7 +79,7 @@ pub struct RegionOptions {
     /// Clients of the regions (repeatable, or with commas) [default: skewed,day]
     #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
     pub clients: Vec<Clients>,
-    /// ClientId decides (repeatable, or with commas) [default: local,forwarding,central]
+    /// Arrangements to compare (repeatable, or with commas) [default: local,forwarding,central]
     #[arg(long, value_enum, value_delimiter = ',', requires = "regions")]
     pub arrangement: Vec<Arrangement>,
     /// Seconds of each run, instead of 32 (skewed) and 54 (day)
@@ -197,7 +189,7 @@ impl RegionOptions {
         let length = Duration::from_secs(self.seconds.unwrap_or(seconds).into());
         ClientPopulation {
             counts,
-            chat: DocumentChat::about_documents(seed),
+            chat: Chat::about_documents(seed),
             speed,
             length,
             warm_up: length.mul_f64(f64::from(warm_up) / f64::from(seconds)),
@@ -206,8 +198,5 @@ impl RegionOptions {
 }
 
 fn round_trip(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=10_000.0).contains(&value) => Ok(value),
-        _ => Err("a number of milliseconds from 0 to 10000".into()),
-    }
+    number_in(text, 0.0..=10_000.0)
 }

@@ -1,6 +1,6 @@
 //! The result of a comparison of arrangements, and its report.
 //!
-//! All times and rates are those of the engines; see [`super::metrics`].
+//! All times and rates are those of the engines; see [`crate::metrics`].
 
 use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
 use isotherm_report::number::percent;
@@ -8,9 +8,9 @@ use isotherm_report::{Cell, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
 use super::conclusions::conclusions;
-use super::metrics::RequestMetrics;
 use super::options::Setup;
 use super::trials::{ArrangementRun, TrialReport};
+use crate::metrics::{CacheHits, RequestMetrics};
 
 /// The measurements of all trials: `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -45,10 +45,14 @@ impl TrialReport {
             "forwarded",
             "later turns, local",
             "later turns, forwarded",
-            "CPU (demo)",
+            "CPU",
         ]);
         for run in &self.runs {
-            table.push_leading(cells(run.label(), &run.all, run.busy().unwrap_or_default()));
+            table.push_leading(cells(
+                run.label(),
+                &run.all,
+                run.cpu_use().unwrap_or_default(),
+            ));
             for region in &run.regions {
                 let label = format!("clients in {}", region.name);
                 table.push(cells(label, &region.metrics, String::new()));
@@ -58,11 +62,11 @@ impl TrialReport {
     }
 }
 
-fn cells(label: String, metrics: &RequestMetrics, busy: String) -> Vec<Cell> {
-    let turns = &metrics.follow_ups;
+fn cells(label: String, metrics: &RequestMetrics, cpu_use: String) -> Vec<Cell> {
+    let turns = |hits: CacheHits| format!("{} of {}", percent(hits.hit_ratio), hits.turns);
     vec![
         label.into(),
-        metrics.requests.into(),
+        metrics.completed.into(),
         Cell::zero_expected(metrics.failed),
         format!("{:.2}", metrics.requests_per_s).into(),
         format!("{:.0}", metrics.output_tokens_per_s).into(),
@@ -70,14 +74,9 @@ fn cells(label: String, metrics: &RequestMetrics, busy: String) -> Vec<Cell> {
         format!("{:.0}", metrics.ttft_ms.p90).into(),
         percent(metrics.cache_hit_ratio).into(),
         percent(metrics.forwarded_share).into(),
-        format!("{} of {}", percent(turns.local_hit_ratio), turns.local).into(),
-        format!(
-            "{} of {}",
-            percent(turns.forwarded_hit_ratio),
-            turns.forwarded
-        )
-        .into(),
-        busy.into(),
+        turns(metrics.local_turns).into(),
+        turns(metrics.forwarded_turns).into(),
+        cpu_use.into(),
     ]
 }
 
@@ -91,23 +90,13 @@ impl ArrangementRun {
     /// The main metrics in one line.
     #[must_use]
     pub fn summary(&self) -> String {
-        format!(
-            "{:.0} tokens/s, TTFT {:.0} ms (p50) {:.0} ms (p90), {:.0} % cached, {:.1} % forwarded, {} failed{}",
-            self.all.output_tokens_per_s,
-            self.all.ttft_ms.p50,
-            self.all.ttft_ms.p90,
-            self.all.cache_hit_ratio * 100.0,
-            self.all.forwarded_share * 100.0,
-            self.all.failed,
-            self.busy()
-                .map_or_else(String::new, |busy| format!("; CPU {busy}")),
-        )
+        let cpu_use = self.cpu_use().map(|share| format!("; CPU {share}"));
+        self.all.summary() + &cpu_use.unwrap_or_default()
     }
 
-    /// CPU use of this machine, and in brackets that of the demo.
-    fn busy(&self) -> Option<String> {
-        let (machine, own) = (self.machine_busy_share?, self.own_busy_share?);
-        Some(format!("{:.0} % ({:.0} %)", machine * 100.0, own * 100.0))
+    /// CPU use of this machine.
+    fn cpu_use(&self) -> Option<String> {
+        self.machine_busy_share.map(percent)
     }
 
     /// Requests in flight over time: a line for each region, and an area for its forwarded requests.
@@ -115,24 +104,18 @@ impl ArrangementRun {
         let timeline = &self.timeline;
         let curve = |series, values: &[f64], style| Curve {
             series,
-            points: timeline
-                .at_s
-                .iter()
-                .copied()
-                .zip(values.iter().copied())
+            points: std::iter::zip(&timeline.at_s, values)
+                .map(|(at, value)| (*at, *value))
                 .collect(),
             style,
         };
-        let curves = timeline
-            .regions
-            .iter()
-            .enumerate()
-            .flat_map(|(region, curves)| {
-                [
-                    curve(region, &curves.forwarded, CurveStyle::Area),
-                    curve(region, &curves.in_flight, CurveStyle::Plain),
-                ]
-            });
+        let regions = timeline.regions.iter().enumerate();
+        let curves = regions.flat_map(|(region, curves)| {
+            [
+                curve(region, &curves.forwarded, CurveStyle::Area),
+                curve(region, &curves.in_flight, CurveStyle::Plain),
+            ]
+        });
         let plot = Lines {
             lines: curves.collect(),
             x_name: "seconds".into(),
@@ -140,10 +123,8 @@ impl ArrangementRun {
             y_max: Some(highest),
             ..Lines::default()
         };
-        let names = self
-            .regions
-            .iter()
-            .map(|region| format!("clients in {}", region.name));
+        let names = self.regions.iter();
+        let names = names.map(|region| format!("clients in {}", region.name));
         Chart::new(self.label(), self.summary(), plot).with_series(names)
     }
 }
@@ -182,8 +163,8 @@ impl RegionComparison {
             .sections(self.trials.iter().map(TrialReport::section))
             .footer(format!(
                 "Seed {}. Lines: requests in flight; areas: forwarded ones. Requests: those sent in the measurement window; \
-                 tokens/s: of responses that ended in it. CPU: use of the machine that simulated the regions, and of the demo \
-                 alone; near 100 % the machine was measured instead of the replicas.",
+                 tokens/s: of responses that ended in it. CPU: use of the machine that simulated the regions; near 100 % \
+                 the run measured the machine instead of the replicas.",
                 setup.seed
             ))
             .with_data(self)
@@ -195,15 +176,15 @@ pub(super) mod tests {
     use isotherm_report::Format;
 
     use super::*;
+    use crate::metrics::Summary;
     use crate::regions::deployment::Arrangement;
     use crate::regions::options::Clients;
     use crate::regions::timeline::Timeline;
     use crate::regions::trials::RegionMetrics;
-    use crate::stats::Summary;
 
     fn run(arrangement: Arrangement, replicas: usize, tokens: f64, p50: f64) -> ArrangementRun {
         let metrics = RequestMetrics {
-            requests: 100,
+            completed: 100,
             requests_per_s: tokens / 100.0,
             output_tokens_per_s: tokens,
             ttft_ms: Summary {
@@ -224,7 +205,6 @@ pub(super) mod tests {
             arrangement,
             replicas,
             machine_busy_share: Some(0.5),
-            own_busy_share: Some(0.4),
             all: metrics,
             regions: regions.into(),
             timeline: Timeline::of(&[], std::time::Duration::from_secs(10), 3, 10.0),
@@ -234,14 +214,13 @@ pub(super) mod tests {
     pub(in super::super) fn example() -> RegionComparison {
         let mut forwarding = run(Arrangement::Forwarding, 12, 1_200.0, 300.0);
         forwarding.all.forwarded_share = 0.25;
-        forwarding.all.follow_ups.local = 80;
-        forwarding.all.follow_ups.local_hit_ratio = 0.9;
-        forwarding.all.follow_ups.forwarded = 20;
-        forwarding.all.follow_ups.forwarded_hit_ratio = 0.81;
+        let hits = |turns, hit_ratio| CacheHits { turns, hit_ratio };
+        forwarding.all.local_turns = hits(80, 0.9);
+        forwarding.all.forwarded_turns = hits(20, 0.81);
         let trial = TrialReport {
             clients: Clients::Skewed,
             description: "some <clients>".into(),
-            counted_s: 100.0,
+            measured_s: 100.0,
             runs: vec![
                 run(Arrangement::Local, 12, 1_000.0, 500.0),
                 forwarding,

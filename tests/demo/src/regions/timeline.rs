@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::record::RequestRecord;
-use crate::stats::round;
+use crate::metrics::round;
+use crate::record::RequestRecord;
 
 /// Points of a curve.
 const POINTS: u32 = 80;
@@ -82,8 +82,8 @@ fn add(curve: &mut [f64], record: &RequestRecord, interval: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::metrics::tests::record;
     use super::*;
+    use crate::metrics::tests::record;
 
     #[test]
     fn a_request_is_in_flight_from_its_start_to_its_end() {

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::deployment::Arrangement;
-use super::metrics::RequestMetrics;
-use super::options::{Clients, Trial};
+use super::options::Clients;
 use super::timeline::Timeline;
+use crate::metrics::RequestMetrics;
 
 /// All arrangements with the same clients.
 #[derive(Clone, Debug, Serialize)]
@@ -15,7 +15,7 @@ pub struct TrialReport {
     /// Description of the clients in one sentence.
     pub description: String,
     /// Length of the measurement window, in seconds of the engines.
-    pub counted_s: f64,
+    pub measured_s: f64,
     /// Runs in order of execution.
     pub runs: Vec<ArrangementRun>,
 }
@@ -29,8 +29,6 @@ pub struct ArrangementRun {
     pub replicas: usize,
     /// Share of this machine's CPU time that was used; `None` where the system does not report it.
     pub machine_busy_share: Option<f64>,
-    /// Share that the demo used.
-    pub own_busy_share: Option<f64>,
     /// Metrics of all clients.
     pub all: RequestMetrics,
     /// Metrics of the clients of each region.
@@ -50,18 +48,6 @@ pub struct RegionMetrics {
 }
 
 impl TrialReport {
-    /// The report of a trial.
-    #[must_use]
-    pub fn new(trial: &Trial, runs: Vec<ArrangementRun>) -> Self {
-        let population = &trial.population;
-        Self {
-            clients: trial.clients,
-            description: trial.clients.description().into(),
-            counted_s: crate::stats::round(population.window().seconds() * population.speed),
-            runs,
-        }
-    }
-
     /// The run of an arrangement.
     #[must_use]
     pub fn run(&self, arrangement: Arrangement) -> Option<&ArrangementRun> {

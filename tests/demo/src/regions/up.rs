@@ -1,4 +1,4 @@
-//! `up --regions`: several regions, running, for someone to play with.
+//! `up --regions`: prints how to use several running regions.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use isotherm_harness::{MODEL, Regions, Stack};
 
 use super::deployment::DeploymentPlan;
 
-/// How to chat to running regions.
+/// Instructions for running regions.
 ///
 /// # Errors
-/// When one of them has ended.
+/// When a process has ended.
 pub fn instructions(regions: &Regions, plan: &DeploymentPlan) -> anyhow::Result<String> {
     let mut text = String::from("\nAsk a region:\n");
     let mut watch = String::new();

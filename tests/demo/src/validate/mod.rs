@@ -1,15 +1,14 @@
 //! `validate`: the same requests through the real system and through the simulator, side by side.
 //!
 //! The real system is Envoy, the filter, the service and engines as processes. The simulator has the same routing core and
-//! the same engine model, and a model of everything between: when the service reads probes, what a message costs, where the
-//! fingerprint's blocks lie. The validation tests that model.
+//! engine model, and a model of the rest: the interval of probes, the cost of messages, the blocks of fingerprints. The
+//! validation tests that model.
 //!
-//! Both run in this machine's time, with engines that are faster than real time by the same factor, so the router's periods
-//! are the same in both. The network delay between client and engine is measured with requests in the idle system, before the
-//! workload, and given to the simulator.
+//! Both run on this machine's clock with equally fast engines, so the router's periods are the same. Requests in the idle
+//! system measure the network delay, which the simulator gets as an input.
 //!
-//! Meanwhile `isotherm record` records the real system, and the simulator replays the recording as well, since users have
-//! only such a recording of their traffic.
+//! `isotherm record` records the real system. The simulator also replays this recording, since users have only recordings of
+//! their traffic.
 
 mod options;
 mod real;
@@ -20,8 +19,8 @@ mod unloaded;
 use anyhow::Context as _;
 
 pub use options::ValidateOptions;
+use report::SystemComparison;
 pub use report::Validation;
-use report::{RunMetrics, SystemComparison};
 
 /// Runs every policy in both systems; prints the progress on standard error.
 ///
@@ -32,23 +31,15 @@ pub async fn validate(options: &ValidateOptions) -> anyhow::Result<Validation> {
     let mut comparisons = Vec::new();
     for scheme in options.schemes() {
         let label = scheme.label();
-        eprintln!(
-            "{label}: {} requests through the real system",
-            plan.requests()
-        );
-        let real = real::run(&plan, scheme, &label)
-            .await
-            .with_context(|| label.clone())?;
-        for failure in &real.measurements.failures {
-            eprintln!("{label}: failed: {failure}");
-        }
+        let requests = plan.workload.requests();
+        eprintln!("{label}: {requests} requests through the real system");
+        let real = real::run(&plan, scheme, &label).await;
+        let real = real.with_context(|| label.clone())?;
         let simulated = simulated::run(&plan, scheme, &real);
-        let metrics = RunMetrics::of(&real.measurements);
-        comparisons.push(SystemComparison::new(&label, metrics, simulated));
+        comparisons.push(SystemComparison::new(&label, real.metrics, simulated));
     }
     Ok(Validation {
         scenario: plan.summary(),
-        fits: options.fits(),
         comparisons,
     })
 }

@@ -3,23 +3,22 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use isotherm_engine::fit::fits;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::workload::conversation::Conversation;
 use isotherm_simulator::workload::replay::{PlaybackRate, Replay};
 use isotherm_simulator::workload::trace::Trace;
-use isotherm_simulator::workload::{self};
+use isotherm_simulator::workload::{Session, Workload};
 
 use super::unloaded;
 use crate::report::ScenarioSummary;
 use crate::scenario::{Push, Scheme, speedup};
 
-/// Replicas that the conversation trace loads without overloading them.
+/// Replicas that the conversation trace does not overload.
 const REPLICAS: u16 = 4;
-/// Slow enough that the delay of this machine is small beside a prefill.
+/// Speed at which the delay of this machine is small compared with a prefill.
 const SPEEDUP: f64 = 3.0;
-/// DualMap's cut of the same trace: longer prompts would be few, and most of the work.
+/// DualMap's bound for the same trace: the few longer prompts would be most of the work.
 const INPUT_TOKENS_MAX: u32 = 20_480;
 
 /// Command-line options of a validation.
@@ -57,16 +56,13 @@ pub struct ValidateOptions {
     /// Seed of the synthetic trace
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Directory of the measurements to which the engine's presets were fitted
-    #[arg(long, value_name = "DIRECTORY")]
-    pub timings: Option<PathBuf>,
 }
 
 /// The input of both systems.
 #[derive(Clone, Debug)]
 pub(super) struct ValidationPlan {
-    pub(super) workload: workload::Workload,
-    pub(super) unloaded: Vec<workload::Session>,
+    pub(super) workload: Workload,
+    pub(super) unloaded: Vec<Session>,
     pub(super) engine: Preset,
     pub(super) replicas: u16,
     pub(super) speed: f64,
@@ -135,20 +131,5 @@ impl ValidateOptions {
             seed: self.seed,
             source,
         })
-    }
-
-    /// A line for each preset that can be compared with measurements, or the reason why none can.
-    pub(super) fn fits(&self) -> Vec<String> {
-        let fits = match &self.timings {
-            Some(directory) => fits(directory),
-            None => Err("--timings names their directory".into()),
-        };
-        match fits {
-            Ok(fits) => fits.iter().map(ToString::to_string).collect(),
-            Err(problem) => vec![format!(
-                "not compared with measurements, which are not part of the project ({problem}); the \
-                 source of the presets is in simulator/engine/src/model/presets.rs"
-            )],
-        }
     }
 }

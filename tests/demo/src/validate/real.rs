@@ -13,8 +13,10 @@ use tokio::process::{Child, Command};
 use super::options::ValidationPlan;
 use crate::client::Client;
 use crate::compare::stack_builder;
-use crate::drive::{Measurements, SharedMeasurements, run_workload};
+use crate::drive::run_workload;
+use crate::metrics::RequestMetrics;
 use crate::progress;
+use crate::record::RequestLog;
 use crate::scenario::Scheme;
 use crate::workload::{Conversation, LoadModel, Workload, conversations, message};
 
@@ -25,8 +27,8 @@ const RECORDING_MAX: Duration = Duration::from_secs(90);
 pub(super) struct RealRun {
     /// Time to first token of requests in the idle system, in ms.
     pub(super) unloaded_ms: Vec<f64>,
-    /// Measurements of the workload.
-    pub(super) measurements: Measurements,
+    /// Metrics of the workload.
+    pub(super) metrics: RequestMetrics,
     /// Recording of the workload.
     pub(super) recorded: Trace,
 }
@@ -47,36 +49,36 @@ pub(super) async fn run(
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await?;
-    let client = Client::new(&stack.url(""), MODEL)?;
+    let client = Client::new(&stack.url(""))?;
 
     let mut unloaded_ms = Vec::new();
     for Conversation { session, turns, .. } in conversations(&plan.unloaded) {
         for turn in turns {
             let message = message("user", turn.content.render());
             let response = client.send(&session, &[message], turn.answer).await;
-            let response = response
-                .map_err(|failure| anyhow::anyhow!("a request in the idle system: {failure}"))?;
-            unloaded_ms.push(response.ttft.as_secs_f64() * 1e3);
+            let response = response.context("a request in the idle system")?;
+            unloaded_ms.push(response.outcome.ttft.as_secs_f64() * 1e3);
             tokio::time::sleep(super::unloaded::PAUSE.div_f64(plan.speed)).await;
         }
     }
 
-    let trace = stack.directory().join("trace.jsonl");
-    let recording = record(&stack, &trace, plan.requests()).await?;
     let workload = Workload {
         name: plan.workload.name.clone(),
         description: String::new(),
         load_model: LoadModel::Open,
         conversations: conversations(&plan.workload.sessions),
     };
-    let tally = SharedMeasurements::default();
-    let measurements = tokio::select! {
-        measured = run_workload(&workload, &client, &tally) => measured,
-        () = progress::follow(label, workload.requests(), &tally) => Measurements::default(),
+    let requests = workload.requests();
+    let trace = stack.directory().join("trace.jsonl");
+    let recording = record(&stack, &trace, requests).await?;
+    let log = RequestLog::default();
+    let duration = tokio::select! {
+        duration = run_workload(&workload, &client, &log) => duration,
+        () = progress::follow(label, requests, 1.0, &log, |records, _| records.len()) => Duration::ZERO,
     };
     Ok(RealRun {
         unloaded_ms,
-        measurements,
+        metrics: RequestMetrics::of(&log.take(label), &(Duration::ZERO..duration), 1.0),
         recorded: recorded(recording, &trace).await?,
     })
 }

@@ -5,9 +5,8 @@ use isotherm_report::number::percent;
 use isotherm_report::{Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
-use crate::drive::Measurements;
+use crate::metrics::{RequestMetrics, round};
 use crate::report::ScenarioSummary;
-use crate::stats::{Summary, Times, round};
 
 /// Largest difference of the hit ratios.
 const HIT_RATIO_DEVIATION_MAX: f64 = 0.03;
@@ -19,8 +18,6 @@ const TTFT_DEVIATION_MAX: f64 = 0.20;
 pub struct Validation {
     /// Circumstances of all runs.
     pub scenario: ScenarioSummary,
-    /// Deviation of the engine model from measurements of real engines, one line for each preset.
-    pub fits: Vec<String>,
     /// Comparison for each policy.
     pub comparisons: Vec<SystemComparison>,
 }
@@ -31,7 +28,7 @@ pub struct SystemComparison {
     /// Policy and push mode.
     pub scheme: String,
     /// Metrics of Envoy, the service and engines.
-    pub real: RunMetrics,
+    pub real: RequestMetrics,
     /// Metrics of the simulator.
     pub simulated: SimulatedMetrics,
     /// Deviation of the simulator on the same requests.
@@ -48,9 +45,9 @@ pub struct SimulatedMetrics {
     /// Network delay that the simulator was given.
     pub delay: NetworkDelay,
     /// Metrics on the requests of the real system.
-    pub workload: RunMetrics,
+    pub workload: RequestMetrics,
     /// Metrics on the recording of these by `isotherm record`.
-    pub recording: RunMetrics,
+    pub recording: RequestMetrics,
 }
 
 /// The deviation of the simulator from the real system.
@@ -63,10 +60,10 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    fn new(real: &RunMetrics, simulated: &RunMetrics) -> Self {
+    fn new(real: &RequestMetrics, simulated: &RequestMetrics) -> Self {
         let ttft = simulated.ttft_ms.p50 / real.ttft_ms.p50.max(0.001);
         Self {
-            hit_ratio: round(simulated.hit_ratio - real.hit_ratio),
+            hit_ratio: round(simulated.cache_hit_ratio - real.cache_hit_ratio),
             ttft_p50: round(ttft - 1.0),
         }
     }
@@ -85,27 +82,6 @@ pub struct NetworkDelay {
     pub engine_ms: f64,
 }
 
-/// The metrics of one run, in this machine's time.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunMetrics {
-    /// Requests with a complete response.
-    pub completed: usize,
-    /// Requests without a complete response.
-    pub failed: usize,
-    /// Cached tokens over prompt tokens, as the engines count them.
-    pub hit_ratio: f64,
-    /// Prompt tokens.
-    pub prompt_tokens: u64,
-    /// Output tokens.
-    pub output_tokens: u64,
-    /// Time to first token.
-    pub ttft_ms: Summary,
-    /// Time to the end of the response.
-    pub e2e_ms: Summary,
-    /// Time in the service's queue.
-    pub queue_ms: Summary,
-}
-
 impl NetworkDelay {
     /// Delay from the client to an engine and back, ms.
     #[must_use]
@@ -114,42 +90,8 @@ impl NetworkDelay {
     }
 }
 
-impl RunMetrics {
-    /// The metrics of a run of the real system.
-    #[must_use]
-    pub fn of(measured: &Measurements) -> Self {
-        let usage = measured.usage;
-        Self::new(
-            measured.completed,
-            measured.failed,
-            (usage.prompt, usage.cached, usage.output),
-            [&measured.ttft, &measured.e2e, &measured.queued],
-        )
-    }
-
-    /// The metrics from counts of requests, from prompt, cached and output tokens, and from times to first token, to the end
-    /// and in the queue.
-    pub(super) fn new(
-        completed: usize,
-        failed: usize,
-        (prompt, cached, output): (u64, u64, u64),
-        [ttft, e2e, queue]: [&Times; 3],
-    ) -> Self {
-        Self {
-            completed,
-            failed,
-            hit_ratio: round(cached as f64 / prompt.max(1) as f64),
-            prompt_tokens: prompt,
-            output_tokens: output,
-            ttft_ms: ttft.summary(),
-            e2e_ms: e2e.summary(),
-            queue_ms: queue.summary(),
-        }
-    }
-}
-
 impl SystemComparison {
-    pub(super) fn new(scheme: &str, real: RunMetrics, simulated: SimulatedMetrics) -> Self {
+    pub(super) fn new(scheme: &str, real: RequestMetrics, simulated: SimulatedMetrics) -> Self {
         let deviation = Deviation::new(&real, &simulated.workload);
         let recorded_deviation = Deviation::new(&real, &simulated.recording);
         let failed = real.failed + simulated.workload.failed + simulated.recording.failed;
@@ -180,9 +122,11 @@ impl SystemComparison {
     }
 
     fn section(&self) -> Section {
-        type Metric = (&'static str, fn(&RunMetrics) -> String);
+        type Metric = (&'static str, fn(&RequestMetrics) -> String);
         let metrics: [Metric; 9] = [
-            ("cache hit ratio", |metrics| percent(metrics.hit_ratio)),
+            ("cache hit ratio", |metrics| {
+                percent(metrics.cache_hit_ratio)
+            }),
             ("TTFT, p50 ms", |metrics| ms(metrics.ttft_ms.p50)),
             ("TTFT, p90 ms", |metrics| ms(metrics.ttft_ms.p90)),
             ("end of response, p50 ms", |metrics| ms(metrics.e2e_ms.p50)),
@@ -235,7 +179,6 @@ impl Validation {
             "{}; {} replicas, {}. Times are those of this machine.",
             scenario.description, scenario.replicas, scenario.engine
         );
-        let fits = Section::new("The engine model against measurements of real engines");
         Report::new("The simulator against the real system")
             .with_facts(RunFacts::collect("cargo xtask"))
             .section(
@@ -244,25 +187,30 @@ impl Validation {
                     .conclusions(conclusions.collect()),
             )
             .sections(self.comparisons.iter().map(SystemComparison::section))
-            .section(fits.list(self.fits.clone()))
             .with_data(self)
     }
 }
 
 /// The median; 0 without values.
-pub(super) fn median(values: &[f64]) -> f64 {
-    MedianRange::of(values.iter().copied()).map_or(0.0, |range| range.median)
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    MedianRange::of(values).map_or(0.0, |range| range.median)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::metrics::Summary;
 
-    fn metrics(cached: u64, ttft_ms: u64, failed: usize) -> RunMetrics {
-        let mut times = Times::default();
-        times.record(Duration::from_millis(ttft_ms));
-        RunMetrics::new(10, failed, (1_000, cached, 5), [&times, &times, &times])
+    fn metrics(cache_hit_ratio: f64, p50: f64, failed: usize) -> RequestMetrics {
+        RequestMetrics {
+            failed,
+            cache_hit_ratio,
+            ttft_ms: Summary {
+                p50,
+                ..Summary::default()
+            },
+            ..RequestMetrics::default()
+        }
     }
 
     #[test]
@@ -271,30 +219,30 @@ mod tests {
             real_ms: 12.0,
             engine_ms: 10.0,
         };
-        let real = metrics(500, 100, 0);
+        let real = metrics(0.5, 100.0, 0);
         let of = |workload, recording| SimulatedMetrics {
             delay,
             workload,
             recording,
         };
-        let small = metrics(500, 100, 0);
-        let holds = |other: RunMetrics| {
+        let small = metrics(0.5, 100.0, 0);
+        let holds = |other: RequestMetrics| {
             let compare = |simulated| SystemComparison::new("x", real.clone(), simulated).holds;
             let workload_holds = compare(of(other.clone(), small.clone()));
             assert_eq!(workload_holds, compare(of(small.clone(), other)));
             workload_holds
         };
-        assert!(holds(metrics(520, 115, 0)));
-        assert!(!holds(metrics(540, 100, 0)));
-        assert!(!holds(metrics(500, 75, 0)));
-        assert!(!holds(metrics(500, 125, 0)));
-        assert!(!holds(metrics(500, 100, 1)));
+        assert!(holds(metrics(0.52, 115.0, 0)));
+        assert!(!holds(metrics(0.54, 100.0, 0)));
+        assert!(!holds(metrics(0.5, 75.0, 0)));
+        assert!(!holds(metrics(0.5, 125.0, 0)));
+        assert!(!holds(metrics(0.5, 100.0, 1)));
     }
 
     #[test]
     fn the_median_of_no_values_is_zero() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[3.0, 1.0]), 2.0);
-        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([3.0, 1.0].into_iter()), 2.0);
+        assert_eq!(median(std::iter::empty()), 0.0);
     }
 }

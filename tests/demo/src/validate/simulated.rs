@@ -6,19 +6,20 @@ use isotherm_router::{Push as RouterPush, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::{Session, Step, Workload};
-use isotherm_simulator::{Arrangement, Outcome, Setup};
+use isotherm_simulator::{Arrangement, Setup};
 
 use super::options::ValidationPlan;
 use super::real::RealRun;
-use super::report::{NetworkDelay, RunMetrics, SimulatedMetrics, median};
+use super::report::{NetworkDelay, SimulatedMetrics, median};
+use crate::metrics::RequestMetrics;
+use crate::record::{Outcome, RequestRecord, Usage};
 use crate::scenario::{Push, Scheme, probe_interval_ms};
-use crate::stats::Times;
 
 /// The service's default for `push: outstanding`.
 const OUTSTANDING_MAX: u32 = 32;
 /// Tokens of the engine's chat template before and after a message's text.
 const TEMPLATE_TOKENS: (u32, u32) = (2, 5);
-/// Ids of the template's texts: traces have ids below 2^53.
+/// First id of the template's texts; traces have ids below 2^53.
 const TEMPLATE_ID: u64 = 0x6d61_726b_0000_0000;
 
 /// Measures the engine's time in the idle system, then simulates the workload and the recording of it.
@@ -38,14 +39,10 @@ pub(super) fn run(plan: &ValidationPlan, scheme: Scheme, real: &RealRun) -> Simu
         ..Workload::default()
     };
     let ideal = isotherm_simulator::run(&setup, &idle);
-    let ideal_ms: Vec<f64> = ideal
-        .requests
-        .iter()
-        .filter_map(|request| Some(request.ttft()?.as_secs_f64() * 1e3))
-        .collect();
+    let ideal = ideal.requests.iter().filter_map(|request| request.ttft());
     let delay = NetworkDelay {
-        real_ms: median(&real.unloaded_ms),
-        engine_ms: median(&ideal_ms),
+        real_ms: median(real.unloaded_ms.iter().copied()),
+        engine_ms: median(ideal.map(|ttft| ttft.as_secs_f64() * 1e3)),
     };
     // Half in each direction; where on the path the delay occurs does not matter.
     setup.network.client_to_region = Duration::from_secs_f64(delay.ms().max(0.0) / 2e3);
@@ -74,13 +71,11 @@ fn setup(plan: &ValidationPlan, scheme: Scheme) -> Setup {
     };
     let replicas = usize::from(plan.replicas);
     let mut setup = Setup::one_region(plan.engine.config(), replicas, Arrangement::Router(config));
-    for replica in setup
+    let replicas = setup
         .regions
         .iter_mut()
-        .flat_map(|region| &mut region.replicas)
-    {
-        replica.speed = plan.speed;
-    }
+        .flat_map(|region| &mut region.replicas);
+    replicas.for_each(|replica| replica.speed = plan.speed);
     setup.seed = plan.seed;
     setup.probe_interval = Duration::from_millis(probe_interval_ms(plan.speed));
     setup
@@ -94,14 +89,9 @@ fn workload(plan: &ValidationPlan, sessions: Vec<Session>) -> Workload {
         starts: session.starts + begins,
         ..session
     });
+    let unloaded = plan.unloaded.iter().cloned();
     Workload {
-        sessions: plan
-            .unloaded
-            .iter()
-            .cloned()
-            .map(with_template)
-            .chain(later)
-            .collect(),
+        sessions: unloaded.map(with_template).chain(later).collect(),
         warmup_requests: plan.unloaded.len(),
         ..Workload::default()
     }
@@ -113,14 +103,14 @@ fn with_template(session: Session) -> Session {
         id: TEMPLATE_ID + number,
         tokens,
     };
-    let steps = session.steps.into_iter().map(|step| Step {
-        prompt: Prompt::new(
-            [template(0, TEMPLATE_TOKENS.0)]
-                .into_iter()
-                .chain(step.prompt.pieces().iter().copied())
-                .chain([template(1, TEMPLATE_TOKENS.1)]),
-        ),
-        ..step
+    let steps = session.steps.into_iter().map(|step| {
+        let mut pieces = vec![template(0, TEMPLATE_TOKENS.0)];
+        pieces.extend(step.prompt.pieces());
+        pieces.push(template(1, TEMPLATE_TOKENS.1));
+        Step {
+            prompt: Prompt::new(pieces),
+            ..step
+        }
     });
     Session {
         steps: steps.collect(),
@@ -128,28 +118,29 @@ fn with_template(session: Session) -> Session {
     }
 }
 
-fn metrics(outcome: &Outcome, skipped: usize) -> RunMetrics {
-    let (mut ttft, mut e2e, mut queued) = (Times::default(), Times::default(), Times::default());
-    let (mut prompt, mut cached, mut output) = (0, 0, 0);
-    let (mut completed, mut failed) = (0, 0);
-    let requests = outcome.requests.get(skipped..).unwrap_or_default();
-    for request in requests {
-        let (Some(first), Some(end)) = (request.ttft(), request.e2e()) else {
-            failed += 1;
-            continue;
-        };
-        completed += 1;
-        ttft.record(first);
-        e2e.record(end);
-        queued.record(request.queued);
-        prompt += u64::from(request.prompt_tokens);
-        cached += u64::from(request.cached_tokens);
-        output += u64::from(request.output_tokens);
-    }
-    RunMetrics::new(
-        completed,
-        failed,
-        (prompt, cached, output),
-        [&ttft, &e2e, &queued],
-    )
+/// The metrics of the requests after the first `skipped` ones.
+fn metrics(outcome: &isotherm_simulator::Outcome, skipped: usize) -> RequestMetrics {
+    let record = |request: &isotherm_simulator::RequestRecord| {
+        let times = request.ttft().zip(request.e2e());
+        let outcome = times.map(|(ttft, _)| Outcome {
+            ttft,
+            queued: Some(request.queued),
+            usage: Usage {
+                prompt: request.prompt_tokens.into(),
+                cached: request.cached_tokens.into(),
+                output: request.output_tokens.into(),
+            },
+        });
+        RequestRecord {
+            region: 0,
+            served: None,
+            sent: Duration::ZERO,
+            ended: times.map_or(Duration::ZERO, |(_, e2e)| e2e),
+            is_follow_up: false,
+            outcome: outcome.ok_or_else(|| "no complete response".to_owned()),
+        }
+    };
+    let requests = outcome.requests.iter().skip(skipped);
+    let records: Vec<RequestRecord> = requests.map(record).collect();
+    RequestMetrics::of(&records, &(Duration::ZERO..Duration::MAX), 1.0)
 }

@@ -1,14 +1,13 @@
-//! Workloads, generated in full before the first request, so that every policy gets the same requests.
+//! Workloads, drawn in full before the first request, so that every policy gets the same requests.
 
-mod multi_turn;
-pub(crate) mod random;
+mod chat;
 mod replay;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use multi_turn::MultiTurn;
+pub use chat::{Chat, ClientId};
 pub(crate) use replay::conversations;
 
 use isotherm_harness::synthetic_text;
@@ -16,45 +15,45 @@ use isotherm_harness::synthetic_text;
 /// Conversations, and the order in which they begin.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// A short name for reports.
+    /// Short name for reports.
     pub name: String,
     /// Description in a sentence.
     pub description: String,
-    /// When the next conversation begins.
+    /// Condition for the start of the next conversation.
     pub load_model: LoadModel,
-    /// In the order in which they begin.
+    /// Conversations in the order in which they begin.
     pub conversations: Vec<Conversation>,
 }
 
 /// Condition for the start of the next conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadModel {
-    /// This many users; each begins the next conversation when its last one is over. A slow system gets less load.
+    /// Each user begins the next conversation when the last one is over. A slow system gets less load.
     Closed {
-        /// Users at once.
+        /// Concurrent users.
         users: usize,
     },
-    /// The clock, [`Conversation::at`]; whether the system keeps up or not.
+    /// The clock reaches [`Conversation::at`], whether the system keeps up or not.
     Open,
 }
 
 /// A conversation of a user with one system prompt.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// Names the conversation to consistent hashing.
+    /// Session key for consistent hashing.
     pub session: String,
-    /// When it begins: since the start of the run ([`LoadModel::Open`]), or since its user is free.
+    /// Start: since the start of the run ([`LoadModel::Open`]), or since its user is free.
     pub at: Duration,
-    /// The system prompt, if any.
+    /// System prompt, if any.
     pub system: Option<Content>,
-    /// The user's turns; the answers in between are the engine's.
+    /// The user's turns; the engine writes the answers between them.
     pub turns: Vec<Turn>,
 }
 
 /// A question of the user.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Time since the answer before this was complete.
+    /// Time since the end of the previous response.
     pub think: Duration,
     /// Text of the question.
     pub content: Content,
@@ -62,36 +61,27 @@ pub struct Turn {
     pub answer: OutputLength,
 }
 
-/// The length of an answer, tokens.
+/// The length of a response in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputLength {
-    /// As long as the engine likes, up to this.
+    /// The engine's own length, up to this bound.
     AtMost(u32),
-    /// Exactly this long.
+    /// Exactly this length.
     Exactly(u32),
 }
 
-/// Text that is made when it is needed: a trace of a thousand prompts is 55 MB.
+/// Text that is rendered when it is sent: the prompts of a trace of 1,000 requests take 55 MB. Each piece is an id and a length
+/// in tokens; equal ids give equal text, and a shorter piece is the beginning of a longer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Text from a seed.
-    Seeded {
-        /// Equal seeds give equal text.
-        seed: u64,
-        /// Length in tokens.
-        tokens: u32,
-    },
-    /// Pieces, each from its own id, with their lengths in tokens; a shorter one is the beginning of a longer one.
-    Pieces(Vec<(u64, u32)>),
-}
+pub struct Content(pub Vec<(u64, u32)>);
 
-impl Conversation {
-    /// The messages before the first question.
+impl Content {
+    /// The text.
     #[must_use]
-    pub fn opening(&self) -> Vec<Value> {
-        let system = self.system.iter();
-        system
-            .map(|content| message("system", content.render()))
+    pub fn render(&self) -> String {
+        let pieces = self.0.iter();
+        pieces
+            .map(|(id, tokens)| synthetic_text::tokens(*id, *tokens))
             .collect()
     }
 }
@@ -101,28 +91,12 @@ pub(crate) fn message(role: &str, content: String) -> Value {
     json!({ "role": role, "content": content })
 }
 
-impl Content {
-    /// The text.
-    #[must_use]
-    pub fn render(&self) -> String {
-        match self {
-            Self::Seeded { seed, tokens } => synthetic_text::tokens(*seed, *tokens),
-            Self::Pieces(pieces) => {
-                let pieces = pieces.iter();
-                pieces
-                    .map(|(id, tokens)| synthetic_text::tokens(*id, *tokens))
-                    .collect()
-            }
-        }
-    }
-}
-
 impl Workload {
     /// Number of requests.
     #[must_use]
     pub fn requests(&self) -> usize {
-        self.conversations
-            .iter()
+        let conversations = self.conversations.iter();
+        conversations
             .map(|conversation| conversation.turns.len())
             .sum()
     }

@@ -1,8 +1,7 @@
-//! Recorded traffic, as the load generator sends it.
+//! Recorded traffic as a workload.
 //!
-//! A trace is read, cut and timed by the simulator's own reader ([`isotherm_simulator::workload::trace`]), so that the real
-//! system and the simulator can be asked the very same. It has no text, only ids: text is made from these alone, so that
-//! prompts share exactly what they shared.
+//! The simulator's own reader ([`isotherm_simulator::workload::trace`]) reads, cuts and times a trace, so that the real system
+//! and the simulator get the same requests. A trace has ids instead of text; equal ids give equal text.
 
 use std::time::Duration;
 
@@ -21,15 +20,14 @@ impl Workload {
             ..Replay::default()
         };
         let conversations = conversations(&replay.workload("trace", trace).sessions);
-        let last = conversations
-            .last()
-            .map_or(Duration::ZERO, |conversation| conversation.at);
+        let last = conversations.last();
+        let span = last.map_or(Duration::ZERO, |conversation| conversation.at);
         Self {
             name: "trace".into(),
             description: format!(
                 "{} requests of a recorded trace, {:.0} s of it replayed {speedup} times as fast",
                 conversations.len(),
-                last.as_secs_f64() * speedup,
+                span.as_secs_f64() * speedup,
             ),
             load_model: LoadModel::Open,
             conversations,
@@ -37,22 +35,22 @@ impl Workload {
     }
 }
 
-/// The sessions of a trace, each of which is one request: later ones of the same conversation are only known by its key.
+/// The sessions of a trace. Each has one request: only the key tells which requests belong to one conversation.
 pub(crate) fn conversations(sessions: &[Session]) -> Vec<Conversation> {
-    let one = |session: &Session| Conversation {
+    let conversation = |session: &Session| Conversation {
         session: format!("session-{:x}", session.key),
         at: session.starts,
         system: None,
         turns: session.steps.iter().map(turn).collect(),
     };
-    sessions.iter().map(one).collect()
+    sessions.iter().map(conversation).collect()
 }
 
 fn turn(step: &Step) -> Turn {
     let pieces = step.prompt.pieces().iter();
     Turn {
         think: step.think,
-        content: Content::Pieces(pieces.map(|piece| (piece.id, piece.tokens)).collect()),
+        content: Content(pieces.map(|piece| (piece.id, piece.tokens)).collect()),
         answer: OutputLength::Exactly(step.output_tokens),
     }
 }
@@ -67,7 +65,7 @@ mod tests {
 "#;
 
     #[test]
-    fn text_follows_from_the_ids_and_requests_from_the_clock() {
+    fn the_ids_determine_the_text_and_the_clock_the_times() {
         let trace = Trace::read(TRACE.as_bytes(), None).unwrap();
         let workload = Workload::replay(&trace, 2.0);
         let text: Vec<String> = workload
@@ -92,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn what_isotherm_records_has_the_pieces_it_was_recorded_with() {
+    fn a_recording_of_isotherm_keeps_its_pieces() {
         let line = r#"{"timestamp": 27, "input_length": 700, "output_length": 120, "hash_ids": [81, 12], "pieces": [[4711, 64], [815, 636]], "answer": 77, "session": 5}"#;
         let trace = Trace::read(line.as_bytes(), None).unwrap();
         let workload = Workload::replay(&trace, 1.0);
         assert_eq!(
             workload.conversations[0].turns[0].content,
-            Content::Pieces(vec![(4711, 64), (815, 636)])
+            Content(vec![(4711, 64), (815, 636)])
         );
     }
 }
