@@ -1,8 +1,7 @@
-//! Keeps the processors from sleeping while it is measured what a request costs.
+//! Keeps the CPUs from sleeping during a measurement.
 //!
-//! A request on its way wakes one process after the other, and a processor that has gone to sleep takes a while to wake, longest
-//! in a virtual machine whose processors halt: the host must wake them. There the wake-up can be most of the cost of a
-//! light request. `cyclictest` keeps processors awake for the same reason and in the same way.
+//! A request wakes one process after the other, and a sleeping CPU takes time to wake, most of all in a virtual machine whose
+//! host must wake it. The wake-ups can cost more than a light request. `cyclictest` keeps CPUs awake in the same way.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,17 +14,17 @@ const NONE_US: i32 = 0;
 
 /// CPUs stay awake until this is dropped.
 #[derive(Debug)]
-pub struct AwakeGuard(#[expect(dead_code, reason = "its life is what counts")] File);
+pub struct AwakeGuard(#[expect(dead_code, reason = "an open file keeps the CPUs awake")] File);
 
 impl AwakeGuard {
-    /// Keeps all processors of this machine awake.
+    /// Keeps all CPUs of this machine awake.
     ///
     /// # Errors
-    /// When this user may not, or this system cannot.
+    /// When this user is not allowed to, or this system does not support it.
     pub fn keep() -> anyhow::Result<Self> {
         let open = File::options().write(true).open(LATENCY_FILE);
         let mut file = open.with_context(|| {
-            format!("--awake keeps processors from sleeping through {LATENCY_FILE}: run it as root, on Linux, or without --awake")
+            format!("--awake keeps CPUs from sleeping through {LATENCY_FILE}: run it as root, on Linux, or without --awake")
         })?;
         file.write_all(&NONE_US.to_ne_bytes())
             .with_context(|| format!("{LATENCY_FILE} does not take a request"))?;

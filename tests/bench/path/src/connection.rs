@@ -1,46 +1,57 @@
-//! A connection of a client, with one request at a time.
+//! A client's connection, with one request at a time.
 //!
-//! Raw hyper instead of reqwest: the load generator needs a request on a known connection without a copy of its body.
+//! Raw hyper instead of reqwest: the load generator sends each request on a known connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::pieces::Pieces;
+use super::prompts::{ConversationState, Prompts};
+use super::workload::Workload;
 
-/// A request that takes longer has failed.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest time of a request.
+const REQUEST_MAX: Duration = Duration::from_secs(30);
 
-/// An open connection.
+/// An open connection, and the conversation of its client.
 #[derive(Debug)]
 pub(crate) struct Connection {
     target: SocketAddr,
-    sender: SendRequest<Full<Pieces>>,
+    sender: SendRequest<Full<Bytes>>,
+    conversation: ConversationState,
 }
 
 impl Connection {
     pub(crate) async fn open(target: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(target)
-            .await
-            .with_context(|| format!("cannot connect to {target}"))?;
+        let stream = TcpStream::connect(target).await;
+        let stream = stream.with_context(|| format!("cannot connect to {target}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection); // ends with the sender
-        Ok(Self { target, sender })
+        Ok(Self {
+            target,
+            sender,
+            conversation: ConversationState::default(),
+        })
     }
 
-    /// Asks, and reads the answer to its end.
+    /// Sends the next prompt of the client, and reads the response to its end.
     ///
     /// # Errors
-    /// When the answer is not a success, or does not come in time; the connection is of no use then.
-    pub(crate) async fn ask(&mut self, prompt: Pieces) -> anyhow::Result<()> {
-        let asked = async {
+    /// When the response is not a success, or does not end in time. The connection is of no use afterwards.
+    pub(crate) async fn request(
+        &mut self,
+        workload: &Workload,
+        prompts: &Prompts,
+    ) -> anyhow::Result<()> {
+        let prompt = prompts.next(workload, &mut self.conversation);
+        let response = async {
             self.sender.ready().await?;
             let request = Request::post("/v1/chat/completions")
                 .header(header::HOST, self.target.to_string())
@@ -52,13 +63,10 @@ impl Connection {
             while let Some(frame) = body.frame().await {
                 frame?;
             }
-            if !status.is_success() {
-                bail!("status {status}");
-            }
+            ensure!(status.is_success(), "status {status}");
             Ok(())
         };
-        tokio::time::timeout(ANSWER_TIME_MAX, asked)
-            .await
-            .context("no answer in time")?
+        let response = tokio::time::timeout(REQUEST_MAX, response).await;
+        response.context("no response in time")?
     }
 }

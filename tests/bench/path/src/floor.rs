@@ -1,8 +1,7 @@
-//! `isotherm-bench-floor`: the least that an external processor can do, for `cargo xtask bench path`.
+//! `isotherm-bench-floor`: a minimal external processor for `cargo xtask bench path`.
 //!
-//! It lets every request and every answer pass, and is written by the documentation of its
-//! libraries: generated types, the usual runtime, the usual buffers. What Isotherm's service costs more than this is the price
-//! of what it decides.
+//! It passes every request and response, and uses its libraries as their documentation shows: generated types, the usual
+//! runtime, the usual buffers. Any cost of Isotherm's service beyond it is the cost of a decision.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use futures_util::stream::BoxStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
-/// An external processor that lets everything pass
+/// An external processor that passes every request and response
 #[derive(Parser)]
 struct Arguments {
     /// Where Envoy connects

@@ -1,29 +1,29 @@
-//! Cost of a request between client and replica: Envoy alone, with the filter, with all of Isotherm, with the least that could stand in
-//! its place, and SGLang's router.
+//! Cost of a request between client and replica: Envoy alone, with the filter, with Isotherm, with a minimal external
+//! processor, and SGLang's router.
 //!
-//! Everything is on loopback, against [`upstream`] replicas that answer at once, under clients that send new
-//! [`prompts`] all the time: the worst case of every router that remembers prompts. All [`running`]s run for the
-//! whole time, and take turns in short windows, round after round with another one first, so that whatever else the
-//! machine does meets each of them alike. CPU time per request is the figure to look at; requests per second depend
-//! on how many cores there are, since the generator and the replicas use them too.
+//! Everything runs on loopback, against [`upstream`] replicas that respond at once. Clients send new [`prompts`] all the time,
+//! the worst case of a router that remembers prompts. All [`running`] variants take turns in short windows, and each round
+//! begins with another one, so other work on the machine affects all alike. CPU time per request is the main figure; requests
+//! per second depend on the number of cores, which the generator and the replicas use too.
 //!
-//! Four parts: [`cost`] finds CPU time and how much each variant carries, and again for streams of every length at one rate, since
-//! a variant that carries fewer long ones would have what it does once a second fall on fewer of them; [`latency`] finds what each
-//! adds to a request's time at a third of what Isotherm carries, [`memory`] what is left of a million prompts.
+//! The bench has four parts:
+//!
+//! - cost: CPU time per request, and the saturation of each variant
+//! - streams: CPU time per request for streams of every length at one rate. At saturation, work per second falls on fewer
+//!   requests the longer the streams are.
+//! - latency: the time that a variant adds at a third of Isotherm's saturation
+//! - [`memory`]: the growth with a million prompts
 
 pub mod awake;
-pub mod closed;
 mod connection;
-pub mod cost;
 mod goals;
-pub mod latency;
+pub mod load;
 pub mod measurements;
 pub mod memory;
-pub mod open;
-mod pieces;
 pub mod prompts;
 mod report;
 pub mod running;
+pub mod turn;
 pub mod upstream;
 pub mod usage;
 pub mod variant;
@@ -37,9 +37,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use awake::AwakeGuard;
 use clap::{Args, ValueEnum};
+use load::{Load, Target};
 use measurements::PathMeasurements;
+use memory::Memory;
 use prompts::Prompts;
 use running::RunningVariant;
+use turn::{Turn, idle, turn};
 use upstream::Upstream;
 use variant::Variant;
 use workload::{WORKLOADS, Workload};
@@ -81,7 +84,7 @@ pub struct Options {
     /// The Python that may have `sglang_router` (`pip install sglang-router`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: PathBuf,
-    /// Keep the processors from sleeping meanwhile, as root on Linux: waking them costs more than a light request does
+    /// Keeps the CPUs from sleeping, as root on Linux: waking a CPU costs more than a light request
     #[arg(long)]
     pub awake: bool,
 }
@@ -101,10 +104,10 @@ impl Options {
     }
 }
 
-/// Starts every variant, measures them in turns, and says what came out.
+/// Starts every variant, and measures them in turns.
 ///
 /// # Errors
-/// When something does not start, or a variant answers nothing.
+/// When something does not start, or a variant completes no request.
 pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
     let _awake = options.awake.then(AwakeGuard::keep).transpose()?;
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
@@ -112,7 +115,6 @@ pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
     let variants = subjects.iter().map(|running| running.variant).collect();
     let mut bench = Bench {
         options,
-        workloads: options.workloads(),
         upstream,
         prompts: Arc::default(),
         report: PathMeasurements::new(options, variants, sglang_version(options)),
@@ -127,7 +129,6 @@ pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
 
 struct Bench<'a> {
     options: &'a Options,
-    workloads: Vec<Workload>,
     upstream: Upstream,
     subjects: Vec<RunningVariant>,
     prompts: Arc<Prompts>,
@@ -135,82 +136,88 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The variants, another one first in each round.
-    fn turns(&self, round: u32) -> impl Iterator<Item = &RunningVariant> {
-        let first = round as usize % self.subjects.len().max(1);
-        let (later, sooner) = self.subjects.split_at(first);
-        sooner.iter().chain(later)
+    /// Runs every round of the workloads in `is_wanted`. `load` returns the load of a variant's turn; `None` omits the turn.
+    async fn rounds(
+        &self,
+        part: &str,
+        time: Duration,
+        is_wanted: fn(&Workload) -> bool,
+        load: impl Fn(Variant, &Workload, u32) -> Option<Load>,
+    ) -> anyhow::Result<Vec<Turn>> {
+        let mut turns = Vec::new();
+        for round in 0..self.options.rounds {
+            eprintln!("{part}: round {} of {}", round + 1, self.options.rounds);
+            let first = round as usize % self.subjects.len().max(1);
+            let (later, sooner) = self.subjects.split_at(first);
+            for workload in self
+                .report
+                .workloads
+                .iter()
+                .filter(|workload| is_wanted(workload))
+            {
+                self.upstream.answer_in(workload.chunks);
+                for running in sooner.iter().chain(later) {
+                    if let Some(load) = load(running.variant, workload, round) {
+                        let turn = turn(running, workload, load, time, round, &self.prompts);
+                        turns.push(turn.await?);
+                    }
+                }
+            }
+        }
+        Ok(turns)
     }
 
     async fn costs(&mut self) -> anyhow::Result<()> {
         let time = seconds(self.options.seconds);
         for running in &self.subjects {
-            let rest = cost::idle(running, time).await?;
-            self.report.idle.push(rest);
+            self.report.idle.push(idle(running, time).await?);
         }
-        for round in 0..self.options.rounds {
-            eprintln!("costs: round {} of {}", round + 1, self.options.rounds);
-            for workload in &self.workloads {
-                self.upstream.answer_in(workload.chunks);
-                let mut samples = Vec::new();
-                for running in self.turns(round) {
-                    let clients = self.options.clients;
-                    samples
-                        .push(cost::turn(running, workload, clients, time, &self.prompts).await?);
-                }
-                self.report.samples.extend(samples);
-            }
-        }
+        let load = Load::Closed(self.options.clients);
+        self.report.samples = self
+            .rounds("costs", time, |_| true, |_, _, _| Some(load))
+            .await?;
         for running in &self.subjects {
-            let own = self
+            let turns = self
                 .report
                 .samples
                 .iter()
-                .filter(|sample| sample.variant == running.variant);
-            let seen = own.map(|sample| sample.requests).sum();
-            self.report.memory_after.push(memory::look(running, seen)?);
+                .filter(|turn| turn.variant == running.variant);
+            let prompts = turns.map(|turn| turn.completed).sum();
+            self.report.memory_after.push(Memory::of(running, prompts)?);
         }
         Ok(())
     }
 
     /// Streams of every length at the same rate.
     async fn streams(&mut self) -> anyhow::Result<()> {
-        let streamed = || self.workloads.iter().filter(|workload| workload.chunks > 0);
-        let Some(longest) = streamed().max_by_key(|workload| workload.chunks) else {
+        let is_streamed = |workload: &Workload| workload.chunks > 0;
+        let streamed = self
+            .report
+            .workloads
+            .iter()
+            .filter(|workload| is_streamed(workload));
+        let Some(longest) = streamed.max_by_key(|workload| workload.chunks) else {
             return Ok(());
         };
-        let rate = self.saturation(longest)? * STREAMS_SHARE;
+        let rate = self
+            .saturation(longest)
+            .context("no variant completed a request")?
+            * STREAMS_SHARE;
         let time = seconds(self.options.seconds) * STREAMS_TIMES;
-        let mut samples = Vec::new();
-        for round in 0..self.options.rounds {
-            eprintln!(
-                "streams at one rate: round {} of {}",
-                round + 1,
-                self.options.rounds
-            );
-            for workload in streamed() {
-                self.upstream.answer_in(workload.chunks);
-                for running in self.turns(round) {
-                    let (prompts, seed) = (&self.prompts, u64::from(round) + 1);
-                    let turn = cost::turn_at_rate(running, workload, rate, time, seed, prompts);
-                    samples.push(turn.await?);
-                }
-            }
-        }
-        self.report.streams = samples;
+        let load = |_, _: &Workload, round| Some(Load::Open(rate, u64::from(round) + 1));
+        self.report.streams = self.rounds("streams", time, is_streamed, load).await?;
         Ok(())
     }
 
     /// Requests per second of Isotherm at saturation; without it, of the slowest variant.
-    fn saturation(&self, workload: &Workload) -> anyhow::Result<f64> {
-        let rate = |variant| {
-            let rate = self.report.rate(variant, workload);
-            rate.map(|rate| rate.median)
-        };
-        let variants = self.subjects.iter().map(|subject| subject.variant);
-        rate(Variant::Isotherm)
-            .or_else(|| variants.filter_map(rate).reduce(f64::min))
-            .context("no variant has completed a request")
+    fn saturation(&self, workload: &Workload) -> Option<f64> {
+        let rate = |variant| Some(self.report.rate(variant, workload)?.median);
+        let variants = self.report.variants.iter();
+        rate(Variant::Isotherm).or_else(|| {
+            variants
+                .filter_map(|variant| rate(*variant))
+                .reduce(f64::min)
+        })
     }
 
     async fn latencies(&mut self) -> anyhow::Result<()> {
@@ -218,23 +225,14 @@ impl Bench<'_> {
         if time.is_zero() {
             return Ok(());
         }
-        for round in 0..self.options.rounds {
-            eprintln!("latencies: round {} of {}", round + 1, self.options.rounds);
-            for workload in self.workloads.iter().filter(|workload| workload.is_plain()) {
-                let rate = self.saturation(workload)? * LATENCY_SHARE;
-                self.upstream.answer_in(workload.chunks);
-                let mut turns = Vec::new();
-                let keeps_up = |variant| self.report.keeps_up(variant, workload, rate);
-                for running in self
-                    .turns(round)
-                    .filter(|running| keeps_up(running.variant))
-                {
-                    let prompts = &self.prompts;
-                    turns.push(latency::turn(running, workload, round, rate, time, prompts).await?);
-                }
-                self.report.latencies.extend(turns);
-            }
-        }
+        let load = |variant, workload: &Workload, round| {
+            let rate = self.saturation(workload)? * LATENCY_SHARE;
+            let keeps_up = self.report.keeps_up(variant, workload, rate);
+            keeps_up.then_some(Load::Open(rate, u64::from(round) + 1))
+        };
+        self.report.latencies = self
+            .rounds("latencies", time, Workload::is_plain, load)
+            .await?;
         Ok(())
     }
 
@@ -244,15 +242,19 @@ impl Bench<'_> {
             return Ok(());
         };
         self.upstream.answer_in(workload.chunks);
-        for running in self
+        let remembering = self
             .subjects
             .iter()
-            .filter(|running| running.variant.remembers())
-        {
+            .filter(|running| running.variant.remembers());
+        for running in remembering {
             eprintln!("memory: {count} prompts for {}", running.variant.name());
-            let clients = self.options.clients;
-            let looks = memory::fill(running, workload, clients, count, &self.prompts).await?;
-            self.report.memory.extend(looks);
+            let target = Target {
+                address: running.address,
+                workload: *workload,
+                prompts: Arc::clone(&self.prompts),
+            };
+            let readings = memory::fill(running, &target, self.options.clients, count).await?;
+            self.report.memory.extend(readings);
         }
         Ok(())
     }

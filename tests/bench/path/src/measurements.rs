@@ -1,16 +1,15 @@
-//! Everything that the bench measured, and the figures that its report and its goals need.
+//! The measurements of the bench, and the figures of its report and its goals.
 
 use isotherm_harness::MedianRange;
 use serde::Serialize;
 
 use crate::Options;
-use crate::cost::{IdleUsage, Sample};
-use crate::latency::{Latency, PERCENTS};
 use crate::memory::Memory;
+use crate::turn::{IdleUsage, PERCENTS, Turn};
 use crate::variant::Variant;
 use crate::workload::Workload;
 
-/// Everything that was measured: `path.json`.
+/// All measurements: `path.json`.
 #[derive(Debug, Serialize)]
 pub struct PathMeasurements {
     /// Turns of each variant.
@@ -34,13 +33,13 @@ pub struct PathMeasurements {
     /// CPU use of each variant without requests.
     pub idle: Vec<IdleUsage>,
     /// Turns at saturation.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<Turn>,
     /// Turns of streams at one rate.
-    pub streams: Vec<Sample>,
+    pub streams: Vec<Turn>,
     /// Memory after the turns at saturation.
     pub memory_after: Vec<Memory>,
     /// Turns at a fixed rate.
-    pub latencies: Vec<Latency>,
+    pub latencies: Vec<Turn>,
     /// Memory over a growing number of unique prompts.
     pub memory: Vec<Memory>,
 }
@@ -72,35 +71,13 @@ impl PathMeasurements {
         }
     }
 
-    /// Turns of a variant on a workload at saturation.
-    pub(crate) fn samples_of<'a>(
-        &'a self,
-        variant: Variant,
-        workload: &'a Workload,
-    ) -> impl Iterator<Item = &'a Sample> {
-        let name = workload.name;
-        let samples = self.samples.iter();
-        samples.filter(move |sample| sample.variant == variant && sample.workload == name)
-    }
-
-    /// Turns of a variant on a workload at a fixed rate.
-    pub(crate) fn latencies_of<'a>(
-        &'a self,
-        variant: Variant,
-        workload: &'a Workload,
-    ) -> impl Iterator<Item = &'a Latency> {
-        let name = workload.name;
-        let latencies = self.latencies.iter();
-        latencies.filter(move |latency| latency.variant == variant && latency.workload == name)
-    }
-
     /// Requests per second at saturation.
     pub(crate) fn rate(&self, variant: Variant, workload: &Workload) -> Option<MedianRange> {
-        let samples = self.samples_of(variant, workload);
-        MedianRange::of(samples.map(|sample| sample.per_second))
+        let turns = of(&self.samples, variant, workload);
+        MedianRange::of(turns.map(|turn| turn.per_second))
     }
 
-    /// Whether a variant sustains this rate. A variant that does not has no latency, only a queue that grows.
+    /// Whether a variant sustains this rate. The queue of a variant that does not grows without bound.
     pub(crate) fn keeps_up(&self, variant: Variant, workload: &Workload, per_second: f64) -> bool {
         let rate = self.rate(variant, workload);
         rate.is_some_and(|rate| rate.median > per_second)
@@ -108,42 +85,16 @@ impl PathMeasurements {
 
     /// Failed requests of a variant over all rounds.
     pub(crate) fn failed(&self, variant: Variant, workload: &Workload) -> u64 {
-        let samples = self
-            .samples_of(variant, workload)
-            .map(|sample| sample.failed);
-        let latencies = self
-            .latencies_of(variant, workload)
-            .map(|latency| latency.failed);
-        samples.chain(latencies).sum()
+        let turns = [&self.samples, &self.latencies].into_iter();
+        turns
+            .flat_map(|turns| of(turns, variant, workload))
+            .map(|turn| turn.failed)
+            .sum()
     }
 
     /// CPU time per request of all processes, in microseconds.
     pub(crate) fn cpu(&self, variant: Variant, workload: &Workload) -> Option<MedianRange> {
-        let samples = self.samples_of(variant, workload);
-        MedianRange::of(samples.map(|sample| sample.cpu_micros.values().sum()))
-    }
-
-    /// CPU time per request of one process, in microseconds.
-    pub(crate) fn cpu_of(
-        &self,
-        variant: Variant,
-        workload: &Workload,
-        process: &str,
-    ) -> Option<MedianRange> {
-        let samples = self.samples_of(variant, workload);
-        MedianRange::of(samples.filter_map(|sample| sample.cpu_micros.get(process).copied()))
-    }
-
-    /// CPU time per request of one process in the turns of streams at one rate, in microseconds.
-    pub(crate) fn stream_cpu_of(
-        &self,
-        variant: Variant,
-        workload: &Workload,
-        process: &str,
-    ) -> Option<MedianRange> {
-        let turns = self.streams.iter();
-        let turns = turns.filter(|turn| turn.variant == variant && turn.workload == workload.name);
-        MedianRange::of(turns.filter_map(|turn| turn.cpu_micros.get(process).copied()))
+        MedianRange::of(of(&self.samples, variant, workload).map(total_cpu))
     }
 
     /// CPU time per request of a variant over that of another in the same round.
@@ -153,14 +104,8 @@ impl PathMeasurements {
         to: Variant,
         workload: &Workload,
     ) -> Option<MedianRange> {
-        let cpu = |variant| -> Vec<f64> {
-            let samples = self.samples_of(variant, workload);
-            samples
-                .map(|sample| sample.cpu_micros.values().sum())
-                .collect()
-        };
-        let (one, other) = (cpu(variant), cpu(to));
-        MedianRange::of(one.iter().zip(&other).map(|(one, other)| one / other))
+        let cpu = |variant| of(&self.samples, variant, workload).map(total_cpu);
+        MedianRange::of(cpu(variant).zip(cpu(to)).map(|(cpu, to)| cpu / to))
     }
 
     /// Time that a variant adds to plain Envoy's in the same round at a percentile, in milliseconds.
@@ -168,18 +113,39 @@ impl PathMeasurements {
         &self,
         variant: Variant,
         workload: &Workload,
-        percent: f64,
+        percent: usize,
     ) -> Option<MedianRange> {
-        let index = PERCENTS.partition_point(|candidate| *candidate < percent);
+        let index = PERCENTS.iter().position(|known| *known == percent)?;
         let at = |variant: Variant, round: u32| {
-            let mut latencies = self.latencies_of(variant, workload);
-            let latency = latencies.find(|latency| latency.round == round)?;
-            latency.micros.get(index).map(|micros| micros / 1e3)
+            let turn = of(&self.latencies, variant, workload).find(|turn| turn.round == round)?;
+            turn.latency_micros.get(index).map(|micros| micros / 1e3)
         };
-        let rounds = 0..self.rounds;
         let added = |round| Some(at(variant, round)? - at(Variant::Envoy, round)?);
-        MedianRange::of(rounds.filter_map(added))
+        MedianRange::of((0..self.rounds).filter_map(added))
     }
+}
+
+/// The turns of a variant on a workload.
+pub(crate) fn of<'a>(
+    turns: &'a [Turn],
+    variant: Variant,
+    workload: &Workload,
+) -> impl Iterator<Item = &'a Turn> {
+    let name = workload.name;
+    let is_wanted = move |turn: &&Turn| turn.variant == variant && turn.workload == name;
+    turns.iter().filter(is_wanted)
+}
+
+/// CPU time per request of one process over some turns, in microseconds.
+pub(crate) fn cpu_of<'a>(
+    turns: impl Iterator<Item = &'a Turn>,
+    process: &str,
+) -> Option<MedianRange> {
+    MedianRange::of(turns.filter_map(|turn| turn.cpu_micros.get(process).copied()))
+}
+
+fn total_cpu(turn: &Turn) -> f64 {
+    turn.cpu_micros.values().sum()
 }
 
 #[cfg(test)]
@@ -189,27 +155,17 @@ pub(crate) mod tests {
     use super::*;
     use crate::workload::WORKLOADS;
 
-    fn sample(variant: Variant, micros: f64) -> Sample {
-        Sample {
-            variant,
-            workload: "4 KB",
-            requests: 1,
-            failed: 0,
-            per_second: 1_000.0,
-            cpu_micros: BTreeMap::from([("Envoy", micros), ("service", 10.0)]),
-            ext_proc_bytes: (variant != Variant::Envoy).then_some([900.0, 200.0]),
-        }
-    }
-
-    fn latency(variant: Variant, round: u32, micros: f64) -> Latency {
-        Latency {
+    fn turn(variant: Variant, round: u32, envoy_micros: f64, latency: f64) -> Turn {
+        Turn {
             variant,
             workload: "4 KB",
             round,
-            per_second: 300.0,
-            requests: 100,
+            per_second: 1_000.0,
+            completed: 100,
             failed: 0,
-            micros: [micros, micros * 2.0, micros * 4.0],
+            cpu_micros: BTreeMap::from([("Envoy", envoy_micros), ("service", 10.0)]),
+            ext_proc_bytes: (variant != Variant::Envoy).then_some([900.0, 200.0]),
+            latency_micros: [latency, latency * 2.0, latency * 4.0],
         }
     }
 
@@ -227,11 +183,11 @@ pub(crate) mod tests {
             (Variant::Isotherm, 190.0),
         ];
         let latencies = [
-            latency(Variant::Envoy, 0, 200.0),
-            latency(Variant::Floor, 0, 300.0),
-            latency(Variant::Isotherm, 0, 500.0),
-            latency(Variant::Envoy, 1, 250.0),
-            latency(Variant::Isotherm, 1, 650.0),
+            turn(Variant::Envoy, 0, 0.0, 200.0),
+            turn(Variant::Floor, 0, 0.0, 300.0),
+            turn(Variant::Isotherm, 0, 0.0, 500.0),
+            turn(Variant::Envoy, 1, 0.0, 250.0),
+            turn(Variant::Isotherm, 1, 0.0, 650.0),
         ];
         PathMeasurements {
             rounds: 3,
@@ -249,7 +205,7 @@ pub(crate) mod tests {
             }],
             memory_after: vec![memory(Variant::Isotherm, 3)],
             samples: samples
-                .map(|(variant, micros)| sample(variant, micros))
+                .map(|(variant, micros)| turn(variant, 0, micros, f64::NAN))
                 .into(),
             streams: Vec::new(),
             latencies: latencies.into(),
@@ -274,13 +230,11 @@ pub(crate) mod tests {
         let measurements = example();
         let workload = measurements.workloads.first().unwrap();
         let added = measurements
-            .added_ms(Variant::Isotherm, workload, 50.0)
+            .added_ms(Variant::Isotherm, workload, 50)
             .unwrap();
         assert!((added.min - 0.3).abs() < 1e-9 && (added.max - 0.4).abs() < 1e-9);
-        let p99 = measurements
-            .added_ms(Variant::Floor, workload, 99.0)
-            .unwrap();
+        let p99 = measurements.added_ms(Variant::Floor, workload, 99).unwrap();
         assert!((p99.median - 0.4).abs() < 1e-9);
-        assert_eq!(measurements.added_ms(Variant::Filter, workload, 50.0), None);
+        assert_eq!(measurements.added_ms(Variant::Filter, workload, 50), None);
     }
 }

@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
-use isotherm_bench_path::closed::drive;
-use isotherm_bench_path::prompts::Prompts;
+use isotherm_bench_path::load::{Load, Target};
 use isotherm_bench_path::running::RunningVariant;
 use isotherm_bench_path::upstream::Upstream;
 use isotherm_bench_path::variant::Variant;
@@ -77,27 +76,24 @@ async fn profile(arguments: Arguments) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|(_, process)| process.id().to_string())
         .collect();
-    let prompts: Arc<Prompts> = Arc::default();
-    let load = |time| {
-        drive(
-            subject.address,
-            &workload,
-            arguments.clients,
-            time,
-            &prompts,
-        )
+    let target = Target {
+        address: subject.address,
+        workload,
+        prompts: Arc::default(),
     };
-    load(WARM_UP).await?;
+    let load = Load::Closed(arguments.clients);
+    target.drive(load, WARM_UP).await?;
 
     let data = output.join("perf.data");
     let record = record_command(&ids, &data, arguments.seconds);
     let recording = tokio::task::spawn_blocking(move || run(record));
-    let tally = load(Duration::from_secs(u64::from(arguments.seconds) + 1)).await?;
+    let time = Duration::from_secs(u64::from(arguments.seconds) + 1);
+    let tally = target.drive(load, time).await?;
     recording.await??;
 
     println!(
         "{}: {} requests, {} failed",
-        workload.name, tally.good, tally.failed
+        workload.name, tally.completed, tally.failed
     );
     for ((label, _), id) in processes.iter().zip(&ids) {
         println!(

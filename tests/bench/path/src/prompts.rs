@@ -1,34 +1,32 @@
-//! Prompts that cost the generator no copy.
+//! Prompts of the load generator.
 //!
-//! A prompt is a few short heads, and pieces of one text that all prompts share. A number that has not been used
-//! stands at its beginning, so what is sent is unique from its first bytes on; the turns of one conversation begin
-//! with the same number.
+//! A prompt consists of pieces of one text that all prompts share. A new number at its beginning makes it unique from its
+//! first bytes on; the turns of one conversation begin with the same number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::pieces::Pieces;
 use super::workload::{PromptKind, Workload};
 use isotherm_harness::MODEL;
 use isotherm_harness::synthetic_text;
 
 /// Length of the text from which prompts are cut.
 const TEXT_BYTES: usize = 1 << 20;
-/// Pieces begin at a multiple of this, which shares no factor with the room there is.
+/// Pieces begin at a multiple of this prime.
 const STEP_BYTES: u64 = 7_919;
 /// Spreads consecutive numbers over all 64 bits.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Turns of a conversation.
 const TURNS: u32 = 8;
-/// Shares of the last prompt, of which each turn adds one: the first turn has 25 of 32 of them, so that all turns are about as
-/// long as the workload says.
+/// Shares of the last prompt, of which each turn adds one. The first turn has 25 of 32, so all turns have about the length of
+/// the workload.
 const SHARES: usize = 32;
 
 /// A source of prompts; clients share it.
 #[derive(Debug)]
 pub struct Prompts {
-    text: Bytes,
+    text: Vec<u8>,
     next: AtomicU64,
 }
 
@@ -41,7 +39,7 @@ impl Default for Prompts {
     }
 }
 
-/// Where one client is in its conversation.
+/// Position of a client in its conversation.
 #[derive(Debug, Default)]
 pub struct ConversationState {
     number: u64,
@@ -49,30 +47,20 @@ pub struct ConversationState {
 }
 
 impl Prompts {
-    /// The next prompt of a client.
-    pub(crate) fn next(&self, workload: &Workload, conversation: &mut ConversationState) -> Pieces {
-        match workload.prompts {
-            PromptKind::Unique => {
-                let number = self.number();
-                self.body(workload, number, [workload.prompt_bytes].into_iter())
-            }
-            PromptKind::MultiTurn => {
-                if conversation.turn == 0 {
-                    conversation.number = self.number();
-                }
-                conversation.turn += 1;
-                let share = workload.prompt_bytes / SHARES;
-                let first = workload.prompt_bytes - (TURNS as usize - 1) * share;
-                let more = conversation.turn as usize - 1;
-                let body = self.body(
-                    workload,
-                    conversation.number,
-                    std::iter::once(first).chain(std::iter::repeat_n(share, more)),
-                );
-                conversation.turn %= TURNS;
-                body
-            }
+    /// The request with the next prompt of a client.
+    pub(crate) fn next(&self, workload: &Workload, conversation: &mut ConversationState) -> Bytes {
+        if workload.prompts == PromptKind::Unique {
+            return self.body(workload, self.number(), [workload.prompt_bytes].into_iter());
         }
+        if conversation.turn == 0 {
+            conversation.number = self.number();
+        }
+        let later_turns = conversation.turn as usize;
+        conversation.turn = (conversation.turn + 1) % TURNS;
+        let share = workload.prompt_bytes / SHARES;
+        let first = workload.prompt_bytes - (TURNS as usize - 1) * share;
+        let lengths = std::iter::once(first).chain(std::iter::repeat_n(share, later_turns));
+        self.body(workload, conversation.number, lengths)
     }
 
     fn number(&self) -> u64 {
@@ -84,38 +72,33 @@ impl Prompts {
         &self,
         workload: &Workload,
         number: u64,
-        messages: impl Iterator<Item = usize>,
-    ) -> Pieces {
+        lengths: impl Iterator<Item = usize>,
+    ) -> Bytes {
         let stream = workload.chunks > 0;
-        let mut pieces = Pieces::default();
+        let id = number.wrapping_mul(SPREAD);
+        let mut body = Vec::with_capacity(workload.prompt_bytes + 1_024);
         let room = (self.text.len().saturating_sub(workload.prompt_bytes) as u64).max(1);
         let mut at = (number.wrapping_mul(STEP_BYTES) % room) as usize;
-        for (index, bytes) in messages.enumerate() {
-            let head = if index == 0 {
-                format!(
-                    r#"{{"model":"{MODEL}","stream":{stream},"messages":[{{"role":"user","content":"{:016x} "#,
-                    number.wrapping_mul(SPREAD)
-                )
-                .into()
-            } else if index % 2 == 1 {
-                Bytes::from_static(br#""},{"role":"assistant","content":""#)
-            } else {
-                Bytes::from_static(br#""},{"role":"user","content":""#)
+        body.extend(format!(r#"{{"model":"{MODEL}","stream":{stream},"messages":["#).as_bytes());
+        for (index, bytes) in lengths.enumerate() {
+            let opening = match index {
+                0 => format!(r#"{{"role":"user","content":"{id:016x} "#),
+                _ if index % 2 == 1 => r#""},{"role":"assistant","content":""#.to_owned(),
+                _ => r#""},{"role":"user","content":""#.to_owned(),
             };
-            pieces.push(head);
+            body.extend(opening.as_bytes());
             let end = (at + bytes).min(self.text.len());
-            pieces.push(self.text.slice(at..end));
+            body.extend(self.text.get(at..end).unwrap_or_default());
             at = end;
         }
-        pieces.push(Bytes::from_static(br#""}]}"#));
-        pieces
+        body.extend(br#""}]}"#);
+        body.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Buf as _;
 
     fn workload(prompts: PromptKind) -> Workload {
         Workload {
@@ -126,9 +109,8 @@ mod tests {
         }
     }
 
-    fn text_of(mut prompt: Pieces) -> String {
-        let bytes = prompt.copy_to_bytes(prompt.remaining());
-        String::from_utf8(bytes.to_vec()).unwrap()
+    fn text_of(prompt: Bytes) -> String {
+        String::from_utf8(prompt.to_vec()).unwrap()
     }
 
     fn contents(body: &str) -> Vec<String> {

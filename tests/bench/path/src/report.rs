@@ -1,27 +1,15 @@
-//! The report of the bench: charts and tables of medians over the rounds, and the goals.
+//! The report of the bench: the goals, and tables of medians over the rounds.
 
 use isotherm_harness::MedianRange;
-use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Curve, CurveStyle, Lines};
-use isotherm_report::number::{hundredths, whole};
+use isotherm_report::number::hundredths;
 use isotherm_report::{Report, RunFacts, Section, Table};
 
 use crate::goals::goals;
-use crate::measurements::PathMeasurements;
+use crate::measurements::{PathMeasurements, cpu_of, of};
 use crate::memory::Memory;
+use crate::turn::PERCENTS;
 use crate::variant::Variant;
-use crate::workload::{PromptKind, Workload};
-
-const CHART_SIZE: (u32, u32) = (1_060, 320);
-
-/// A group of workloads that one chart shows, and its name.
-type WorkloadGroup = (&'static str, fn(&Workload) -> bool);
-const GROUPS: [WorkloadGroup; 3] = [
-    ("unique prompts", Workload::is_plain),
-    ("conversations", |workload| {
-        workload.prompts == PromptKind::MultiTurn
-    }),
-    ("streamed responses", |workload| workload.chunks > 0),
-];
+use crate::workload::Workload;
 
 impl PathMeasurements {
     /// The report.
@@ -50,11 +38,6 @@ impl PathMeasurements {
         Report::new("Isotherm: cost of a request between client and replica")
             .with_facts(RunFacts::collect("cargo xtask bench path"))
             .section(Section::new("").text(introduction).conclusions(goals(self)))
-            .sections(
-                self.charts()
-                    .into_iter()
-                    .map(|chart| Section::detail("").charts(vec![chart])),
-            )
             .sections(self.workloads.iter().map(|workload| self.costs(workload)))
             .section(self.stream_costs())
             .sections(
@@ -65,108 +48,6 @@ impl PathMeasurements {
             .section(self.idle_usage())
             .section(self.memory_use())
             .with_data(self)
-    }
-
-    fn charts(&self) -> Vec<Chart> {
-        let mut charts = Vec::new();
-        for (name, is_member) in GROUPS {
-            charts.extend(self.bars(
-                format!("CPU microseconds per request, {name}"),
-                "All processes of a variant together. Less is better.",
-                is_member,
-                whole,
-                |variant, workload| self.cpu(variant, workload),
-            ));
-            charts.extend(self.bars(
-                format!("Requests per second at saturation, {name}"),
-                "Load generator and replicas run on the same machine. More is better.",
-                is_member,
-                whole,
-                |variant, workload| self.rate(variant, workload),
-            ));
-        }
-        for percent in [50.0, 90.0, 99.0] {
-            charts.extend(self.bars(
-                format!("Milliseconds added to plain Envoy, p{percent:.0}"),
-                "At a third of the rate at which Isotherm saturates. Less is better.",
-                Workload::is_plain,
-                hundredths,
-                |variant, workload| {
-                    let added = self.added_ms(variant, workload, percent);
-                    added.filter(|_| variant != Variant::Envoy)
-                },
-            ));
-        }
-        charts.extend(self.memory_chart());
-        charts
-    }
-
-    /// A chart with a group of bars for each workload; `None` when there is nothing to draw.
-    fn bars(
-        &self,
-        title: String,
-        caption: &str,
-        is_member: fn(&Workload) -> bool,
-        format: fn(f64) -> String,
-        value: impl Fn(Variant, &Workload) -> Option<MedianRange>,
-    ) -> Option<Chart> {
-        let bar = |range: Option<MedianRange>| Bar {
-            value: range.map_or(f64::NAN, |range| range.median),
-            spread: range.map(|range| (range.min, range.max)),
-        };
-        let workloads = self.workloads.iter().filter(|workload| is_member(workload));
-        let groups: Vec<BarGroup> = workloads
-            .map(|workload| BarGroup {
-                name: workload.name.to_owned(),
-                bars: self
-                    .variants
-                    .iter()
-                    .map(|variant| bar(value(*variant, workload)))
-                    .collect(),
-            })
-            .collect();
-        let mut bars = groups.iter().flat_map(|group| &group.bars);
-        bars.any(|bar| bar.value.is_finite()).then(|| {
-            let plot = Bars {
-                groups: groups.clone(),
-                reference: None,
-                format,
-            };
-            self.chart(title, caption, plot)
-        })
-    }
-
-    fn chart(
-        &self,
-        title: String,
-        caption: &str,
-        plot: impl Into<isotherm_report::chart::Plot>,
-    ) -> Chart {
-        let names = self.variants.iter().map(|variant| variant.name());
-        Chart::new(title, caption, plot)
-            .with_series(names)
-            .with_size(CHART_SIZE)
-    }
-
-    fn memory_chart(&self) -> Option<Chart> {
-        let curve = |(series, variant): (usize, &Variant)| Curve {
-            series,
-            points: self
-                .memory
-                .iter()
-                .filter(|memory| memory.variant == *variant)
-                .map(|memory| (memory.prompts as f64 / 1e3, memory.total() / 1e6))
-                .collect(),
-            style: CurveStyle::Plain,
-        };
-        let plot = Lines {
-            lines: self.variants.iter().enumerate().map(curve).collect(),
-            x_name: "thousand unique prompts of 4 KB".into(),
-            y_name: "resident MB".into(),
-            ..Lines::default()
-        };
-        let caption = "All processes of a variant together. Flat is better.";
-        (!self.memory.is_empty()).then(|| self.chart("Memory".into(), caption, plot))
     }
 
     /// Cost and saturation of each variant on a workload.
@@ -204,24 +85,20 @@ impl PathMeasurements {
     }
 
     fn by_process(&self, variant: Variant, workload: &Workload) -> String {
-        let first = self.samples_of(variant, workload).next();
-        let labels = first
+        let turns = || of(&self.samples, variant, workload);
+        let labels = turns()
+            .next()
             .into_iter()
-            .flat_map(|sample| sample.cpu_micros.keys());
-        let parts = labels.filter_map(|label| {
-            let median = self.cpu_of(variant, workload, label)?.median;
-            Some(format!("{label} {median:.0}"))
-        });
-        parts.collect::<Vec<_>>().join(", ")
+            .flat_map(|turn| turn.cpu_micros.keys());
+        let medians = labels.filter_map(|label| Some((label, cpu_of(turns(), label)?.median)));
+        list(medians)
     }
 
     /// Bytes per request to the external processor and from it.
     fn ext_proc_bytes(&self, variant: Variant, workload: &Workload) -> String {
         let [to, from] = [0, 1].map(|direction: usize| {
-            let samples = self.samples_of(variant, workload);
-            MedianRange::of(
-                samples.filter_map(|sample| sample.ext_proc_bytes?.get(direction).copied()),
-            )
+            let turns = of(&self.samples, variant, workload);
+            MedianRange::of(turns.filter_map(|turn| turn.ext_proc_bytes?.get(direction).copied()))
         });
         let bytes = to.zip(from);
         bytes.map_or_else(String::new, |(to, from)| {
@@ -235,19 +112,14 @@ impl PathMeasurements {
         let mut table = Table::new(["", "workload", "Envoy", "service", "router"]);
         for workload in self.workloads.iter().filter(|workload| workload.chunks > 0) {
             for variant in self.variants.iter().copied() {
-                let cpu = PROCESSES.map(|process| {
-                    let cpu = self.stream_cpu_of(variant, workload, process);
-                    cpu.as_ref().map_or_else(String::new, range)
-                });
-                let [envoy, service, router] = cpu;
-                if !(envoy.is_empty() && service.is_empty() && router.is_empty()) {
-                    table.push([
-                        variant.name().to_owned(),
-                        workload.name.to_owned(),
-                        envoy,
-                        service,
-                        router,
-                    ]);
+                let turns = || of(&self.streams, variant, workload);
+                if turns().next().is_some() {
+                    let cpu = PROCESSES.map(|process| {
+                        let cpu = cpu_of(turns(), process);
+                        cpu.as_ref().map_or_else(String::new, range)
+                    });
+                    let names = [variant.name(), workload.name].map(str::to_owned);
+                    table.push(names.into_iter().chain(cpu));
                 }
             }
         }
@@ -260,11 +132,7 @@ impl PathMeasurements {
     /// Latency of each variant at a fixed rate; empty without a turn.
     fn latency_table(&self, workload: &Workload) -> Section {
         let name = workload.name;
-        let Some(turn) = self
-            .latencies
-            .iter()
-            .find(|latency| latency.workload == name)
-        else {
+        let Some(turn) = self.latencies.iter().find(|turn| turn.workload == name) else {
             return Section::default();
         };
         let mut table = Table::new([
@@ -279,27 +147,24 @@ impl PathMeasurements {
             "failed",
         ]);
         for variant in self.variants.iter().copied() {
-            if self.latencies_of(variant, workload).next().is_none() {
+            let turns = || of(&self.latencies, variant, workload);
+            if turns().next().is_none() {
                 table.push([variant.name(), "does not keep up"]);
                 continue;
             }
             let mut cells = vec![variant.name().to_owned()];
-            for index in 0..3 {
-                let latencies = self.latencies_of(variant, workload);
-                let values = latencies.filter_map(|latency| latency.micros.get(index).copied());
+            for index in 0..PERCENTS.len() {
+                let values = turns().filter_map(|turn| turn.latency_micros.get(index).copied());
                 let median = MedianRange::of(values).map_or(f64::NAN, |range| range.median / 1e3);
                 cells.push(hundredths(median));
             }
-            for percent in [50.0, 90.0, 99.0] {
+            for percent in PERCENTS {
                 let added = self.added_ms(variant, workload, percent);
                 cells.push(added.map_or_else(String::new, |added| {
                     format!("{:.2} ({:.2} to {:.2})", added.median, added.min, added.max)
                 }));
             }
-            let completed: usize = self
-                .latencies_of(variant, workload)
-                .map(|latency| latency.requests)
-                .sum();
+            let completed: u64 = turns().map(|turn| turn.completed).sum();
             cells.extend([
                 completed.to_string(),
                 self.failed(variant, workload).to_string(),
@@ -313,11 +178,9 @@ impl PathMeasurements {
 
     fn idle_usage(&self) -> Section {
         let rows = self.idle.iter().map(|idle| {
-            let parts = idle.cpu_micros_per_s.iter();
-            let parts: Vec<String> = parts
-                .map(|(label, micros)| format!("{label} {micros:.0}"))
-                .collect();
-            [idle.variant.name().to_owned(), parts.join(", ")]
+            let micros = idle.cpu_micros_per_s.iter();
+            let micros = micros.map(|(label, micros)| (label, *micros));
+            [idle.variant.name().to_owned(), list(micros)]
         });
         Section::new("CPU microseconds per second without requests")
             .table(Table::new(["", "by process"]).with_rows(rows))
@@ -325,35 +188,36 @@ impl PathMeasurements {
 
     /// Memory after the turns at saturation, then at the start, in the middle and at the end of the unique prompts.
     fn memory_use(&self) -> Section {
-        let mut table = Table::new(["", "prompts", "resident MB by process"]);
-        let mut push = |memory: &Memory| {
-            let parts = memory.resident_bytes.iter();
-            let parts = parts.map(|(label, bytes)| format!("{label} {}", bytes / 1_000_000));
-            let parts: Vec<String> = parts.collect();
-            table.push([
-                memory.variant.name().to_owned(),
-                memory.prompts.to_string(),
-                parts.join(", "),
-            ]);
-        };
-        self.memory_after.iter().for_each(&mut push);
+        let mut readings: Vec<&Memory> = self.memory_after.iter().collect();
         for variant in &self.variants {
-            let of_variant = || {
-                self.memory
-                    .iter()
-                    .filter(|memory| memory.variant == *variant)
-            };
-            let (Some(first), Some(last)) = (of_variant().next(), of_variant().next_back()) else {
+            let of_variant = self
+                .memory
+                .iter()
+                .filter(|memory| memory.variant == *variant);
+            let of_variant: Vec<&Memory> = of_variant.collect();
+            let (Some(first), Some(last)) = (of_variant.first(), of_variant.last()) else {
                 continue;
             };
-            let half = of_variant().find(|memory| memory.prompts * 2 >= last.prompts);
-            [Some(first), half, Some(last)]
-                .into_iter()
-                .flatten()
-                .for_each(&mut push);
+            let half = of_variant
+                .iter()
+                .find(|memory| memory.prompts * 2 >= last.prompts);
+            readings.extend([Some(first), half, Some(last)].into_iter().flatten());
         }
+        let rows = readings.into_iter().map(|memory| {
+            let bytes = memory.resident_bytes.iter();
+            let megabytes = bytes.map(|(label, bytes)| (label, (bytes / 1_000_000) as f64));
+            let (name, prompts) = (memory.variant.name().to_owned(), memory.prompts.to_string());
+            [name, prompts, list(megabytes)]
+        });
+        let table = Table::new(["", "prompts", "resident MB by process"]).with_rows(rows);
         Section::new("Resident memory").table(table)
     }
+}
+
+/// Values with their labels, as in `Envoy 90, service 10`.
+fn list<'a>(values: impl Iterator<Item = (&'a &'static str, f64)>) -> String {
+    let values = values.map(|(label, value)| format!("{label} {value:.0}"));
+    values.collect::<Vec<String>>().join(", ")
 }
 
 fn range(range: &MedianRange) -> String {
@@ -397,12 +261,5 @@ mod tests {
             .latencies
             .retain(|latency| latency.variant != Variant::Floor);
         assert!(markdown(&measurements).contains("| floor | does not keep up |"));
-    }
-
-    #[test]
-    fn the_page_has_a_chart_of_each_measurement() {
-        let page = example().report().unwrap().render(Format::Html).unwrap();
-        // Cost, saturation, three percentiles, memory.
-        assert_eq!(page.matches("<svg").count(), 6);
     }
 }

@@ -1,7 +1,7 @@
 //! Running variants: paths from a client to the same replicas.
 //!
-//! All Envoys run `envoy/standalone.yaml` with one worker; those without Isotherm have parts of it taken away. The
-//! access log is off in every one, since its cost depends on where it is written to.
+//! All Envoys run `envoy/standalone.yaml` with one worker; an Envoy without Isotherm omits parts of it. The access log is off,
+//! since its cost depends on the disk.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,12 @@ const POOL: &str = "static_resources/clusters/name=llama";
 const SERVICE: &str = "static_resources/clusters/name=isotherm/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
 const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config";
 const ROUTER: &str = "envoy.filters.http.router";
-/// Names the module that the floor's filters are.
+const REQUEST: &str = "isotherm.request";
+const EXT_PROC: &str = "isotherm.ext_proc";
+const RESPONSE: &str = "isotherm.response";
+/// Environment variable with the path of the floor's filter module.
 const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
-/// A Python program that imports what it must and registers its replicas.
+/// Longest start of SGLang's router, a Python program.
 const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 
 /// A variant that runs until it is dropped.
@@ -33,13 +36,16 @@ const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
 pub struct RunningVariant {
     /// Variant.
     pub variant: Variant,
-    /// Where clients connect.
+    /// Address for clients.
     pub address: SocketAddr,
-    running: VariantProcesses,
+    stack: Option<Stack>,
+    /// The floor's service or SGLang's router, with its label.
+    process: Option<(&'static str, Process)>,
+    _ports: Vec<port::ReservedPort>,
     _socket: Option<Socket>,
 }
 
-/// The file of a Unix socket, which a service that is killed leaves behind.
+/// The file of a Unix socket, which remains when the service is killed.
 #[derive(Debug)]
 struct Socket(PathBuf);
 
@@ -47,21 +53,6 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
-}
-
-#[derive(Debug)]
-enum VariantProcesses {
-    Envoy(Box<Stack>),
-    WithService(Box<Stack>),
-    Floor {
-        stack: Box<Stack>,
-        process: Process,
-        _port: port::ReservedPort,
-    },
-    Router {
-        process: Process,
-        _ports: [port::ReservedPort; 2],
-    },
 }
 
 impl RunningVariant {
@@ -74,43 +65,37 @@ impl RunningVariant {
         replicas: &[SocketAddr],
         python: &Path,
     ) -> anyhow::Result<Option<Self>> {
-        match variant {
-            Variant::Envoy => Self::bare(variant, replicas, &[ROUTER]).await,
-            Variant::Filter => {
-                let kept = &["isotherm.request", "isotherm.response", ROUTER];
-                Self::bare(variant, replicas, kept).await
-            }
-            Variant::FloorHeaders => {
-                let kept = &["isotherm.request", "isotherm.ext_proc", ROUTER];
-                Self::floor(variant, replicas, kept).await
-            }
-            Variant::Floor => {
-                let kept = &[
-                    "isotherm.request",
-                    "isotherm.ext_proc",
-                    "isotherm.response",
-                    ROUTER,
-                ];
-                Self::floor(variant, replicas, kept).await
-            }
+        let started = match variant {
+            Variant::Envoy => Self::bare(variant, replicas, &[]).await,
+            Variant::Filter => Self::bare(variant, replicas, &[REQUEST, RESPONSE]).await,
+            Variant::FloorHeaders => Self::floor(variant, replicas, &[REQUEST, EXT_PROC]).await,
+            Variant::Floor => Self::floor(variant, replicas, &[REQUEST, EXT_PROC, RESPONSE]).await,
             Variant::Isotherm => {
                 let stack = builder(variant, replicas).start().await?;
-                Ok(Self::with_service(variant, stack, None))
+                Ok(Self::of_stack(variant, stack))
             }
             Variant::IsothermExtProc => {
-                let stack = builder(variant, replicas)
-                    .envoy(without_decision_stream)
-                    .start()
-                    .await?;
-                Ok(Self::with_service(variant, stack, None))
+                let builder = builder(variant, replicas).envoy(without_decision_stream);
+                Ok(Self::of_stack(variant, builder.start().await?))
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
             Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
-        }
-        .map(Some)
+        };
+        started.map(Some)
     }
 
-    /// Isotherm, the service over a Unix socket.
+    fn of_stack(variant: Variant, stack: Stack) -> Self {
+        Self {
+            variant,
+            address: stack.envoy().address(),
+            stack: Some(stack),
+            process: None,
+            _ports: Vec::new(),
+            _socket: None,
+        }
+    }
+
+    /// Isotherm with its service on a Unix socket.
     async fn isotherm_unix(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
         let socket = Socket(socket_path());
         let path = socket.0.to_string_lossy().into_owned();
@@ -120,11 +105,10 @@ impl RunningVariant {
             .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })))
             .start()
             .await?;
-        Ok(Self::with_service(
-            Variant::IsothermUnix,
-            stack,
-            Some(socket),
-        ))
+        Ok(Self {
+            _socket: Some(socket),
+            ..Self::of_stack(Variant::IsothermUnix, stack)
+        })
     }
 
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
@@ -147,20 +131,16 @@ impl RunningVariant {
             .args(["--policy", "cache_aware", "--log-level", "error"])
             .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
             .args(["--prometheus-port", &metrics.port().to_string()]);
-        let log = Tools::find()?
-            .output
-            .join("bench")
-            .join("sglang-router.log");
+        let log = Tools::find()?.output.join("bench/sglang-router.log");
         let _ = std::fs::remove_file(&log);
         let process = Process::start("sglang-router", &mut command, &log)?;
-        answers(address, &log).await?;
+        wait_for_router(address, &log).await?;
         Ok(Some(Self {
             variant: Variant::SglangRouter,
             address,
-            running: VariantProcesses::Router {
-                process,
-                _ports: ports,
-            },
+            stack: None,
+            process: Some(("router", process)),
+            _ports: ports.into(),
             _socket: None,
         }))
     }
@@ -168,39 +148,39 @@ impl RunningVariant {
     /// Processes of the variant, with labels.
     ///
     /// # Errors
-    /// When one of them does not run.
+    /// When a process does not run.
     pub fn processes(&self) -> anyhow::Result<Vec<(&'static str, &Process)>> {
-        Ok(match &self.running {
-            VariantProcesses::Envoy(stack) => vec![("Envoy", stack.envoy().process())],
-            VariantProcesses::WithService(stack) => vec![
-                ("Envoy", stack.envoy().process()),
-                ("service", stack.service().process()?),
-            ],
-            VariantProcesses::Floor { stack, process, .. } => {
-                vec![("Envoy", stack.envoy().process()), ("service", process)]
+        let mut processes = Vec::new();
+        if let Some(stack) = &self.stack {
+            processes.push(("Envoy", stack.envoy().process()));
+            if self.variant.is_isotherm() {
+                processes.push(("service", stack.service().process()?));
             }
-            VariantProcesses::Router { process, .. } => vec![("router", process)],
-        })
+        }
+        processes.extend(
+            self.process
+                .as_ref()
+                .map(|(label, process)| (*label, process)),
+        );
+        Ok(processes)
     }
 
-    /// Bytes that have crossed between Envoy and the external processor: to it, and from it. All of them, discovery and
-    /// health checks as well; nothing without one.
+    /// Bytes from Envoy to the external processor and back, discovery and health checks included; `None` without an external
+    /// processor.
     ///
     /// # Errors
-    /// When Envoy does not tell.
+    /// When Envoy does not report them.
     pub async fn ext_proc_bytes(&self) -> anyhow::Result<Option<[u64; 2]>> {
-        let (VariantProcesses::WithService(stack) | VariantProcesses::Floor { stack, .. }) =
-            &self.running
-        else {
+        let has_ext_proc = self.variant.is_isotherm() || self.process.is_some();
+        let Some(stack) = self.stack.as_ref().filter(|_| has_ext_proc) else {
             return Ok(None);
         };
-        let stat = |way| format!("cluster.isotherm.upstream_cx_{way}_bytes_total");
-        let envoy = stack.envoy();
-        let to = envoy.stat(&stat("tx")).await?;
-        Ok(Some([to, envoy.stat(&stat("rx")).await?]))
+        let stat = |direction| format!("cluster.isotherm.upstream_cx_{direction}_bytes_total");
+        let to = stack.envoy().stat(&stat("tx")).await?;
+        Ok(Some([to, stack.envoy().stat(&stat("rx")).await?]))
     }
 
-    /// Without a service; least request.
+    /// Envoy without a service, with these filters and a balancer of its own (least request).
     async fn bare(
         variant: Variant,
         replicas: &[SocketAddr],
@@ -212,15 +192,10 @@ impl RunningVariant {
             .envoy(move |document| without_service(document, filters, &["llama"], &endpoints))
             .start()
             .await?;
-        Ok(Self {
-            variant,
-            address: stack.envoy().address(),
-            running: VariantProcesses::Envoy(Box::new(stack)),
-            _socket: None,
-        })
+        Ok(Self::of_stack(variant, stack))
     }
 
-    /// The bench's own filter in the place of Isotherm's, the bench's own service in the place of Isotherm's; least request.
+    /// The bench's own filter and service instead of Isotherm's, and Envoy's balancer (least request).
     async fn floor(
         variant: Variant,
         replicas: &[SocketAddr],
@@ -229,7 +204,7 @@ impl RunningVariant {
         let (program, module) = floor_files()?;
         let port = port::reserve()?;
         let address = port.address();
-        let log = Tools::find()?.output.join("bench").join("floor.log");
+        let log = Tools::find()?.output.join("bench/floor.log");
         let mut command = Command::new(program);
         command.arg(address.to_string());
         let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
@@ -238,49 +213,29 @@ impl RunningVariant {
             .without_service()
             .envoy(move |document| {
                 without_service(document, filters, &["llama", "isotherm"], &endpoints)?;
-                let socket =
-                    json!({ "address": address.ip().to_string(), "port_value": address.port() });
-                document.set(SERVICE, json!({ "socket_address": socket }))?;
+                document.set(SERVICE, socket_address(&address))?;
                 document.remove("static_resources/clusters/name=isotherm/health_checks")?;
-                for (filter, role) in [
-                    ("isotherm.request", "copy"),
-                    ("isotherm.response", "trailer"),
-                ] {
-                    if filters.contains(&filter) {
-                        let module = module.to_string_lossy();
-                        let mut set = |path: &str, value: &str| {
-                            let path = format!("config/{path}");
-                            set_in_filter(document, filter, &path, &json!(value))
-                        };
-                        // Another module in the same VM is another VM to Envoy, which tells them apart by this.
-                        set("vm_config/vm_id", "floor")?;
-                        set("vm_config/code/local/filename", &module)?;
-                        set("configuration/value", role)?;
-                    }
+                let roles = [(REQUEST, "copy"), (RESPONSE, "trailer")].into_iter();
+                for (filter, role) in roles.filter(|(filter, _)| filters.contains(filter)) {
+                    let module = module.to_string_lossy();
+                    let mut set = |path: &str, value: &str| {
+                        let path = format!("config/{path}");
+                        set_in_filter(document, filter, &path, &json!(value))
+                    };
+                    // Envoy identifies a VM by this id and not by its module.
+                    set("vm_config/vm_id", "floor")?;
+                    set("vm_config/code/local/filename", &module)?;
+                    set("configuration/value", role)?;
                 }
                 Ok(())
             })
             .start()
             .await?;
         Ok(Self {
-            variant,
-            address: stack.envoy().address(),
-            running: VariantProcesses::Floor {
-                stack: Box::new(stack),
-                process,
-                _port: port,
-            },
-            _socket: None,
+            process: Some(("service", process)),
+            _ports: vec![port],
+            ..Self::of_stack(variant, stack)
         })
-    }
-
-    fn with_service(variant: Variant, stack: Stack, socket: Option<Socket>) -> Self {
-        Self {
-            variant,
-            address: stack.envoy().address(),
-            running: VariantProcesses::WithService(Box::new(stack)),
-            _socket: socket,
-        }
     }
 }
 
@@ -296,17 +251,18 @@ fn builder(variant: Variant, replicas: &[SocketAddr]) -> StackBuilder {
         .envoy(|document| document.set(&format!("{MANAGER}/access_log"), json!([])))
 }
 
-/// The program beside this one, and the module that `cargo xtask bench path` names.
+/// The JSON form of an address in Envoy's configuration.
+fn socket_address(address: &SocketAddr) -> Value {
+    json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
+}
+
+/// The floor's service beside this program, and the module that `cargo xtask bench path` names.
 fn floor_files() -> anyhow::Result<(PathBuf, PathBuf)> {
-    let this = std::env::current_exe().context("this program does not know where it is")?;
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
     let program = this.with_file_name("isotherm-bench-floor");
-    let module = std::env::var_os(MODULE_VARIABLE).map_or_else(
-        || {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-                .join("../../../target/filter/isotherm_bench_filter.wasm")
-        },
-        PathBuf::from,
-    );
+    let built = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = built.join("../../../target/filter/isotherm_bench_filter.wasm");
+    let module = std::env::var_os(MODULE_VARIABLE).map_or(built, PathBuf::from);
     let found = |path: PathBuf| {
         path.canonicalize()
             .with_context(|| format!("no {}; `cargo xtask bench path` builds it", path.display()))
@@ -314,15 +270,16 @@ fn floor_files() -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((found(program)?, found(module)?))
 }
 
-/// Leaves these filters and clusters, and gives the pool's cluster its replicas and a balancer of Envoy's own.
+/// Keeps these filters, Envoy's router and these clusters, and gives the pool's cluster its replicas and Envoy's balancer.
 fn without_service(
     document: &mut Document,
     filters: &[&str],
     clusters: &[&str],
     replicas: &[SocketAddr],
 ) -> anyhow::Result<()> {
-    all_in_the_chain(document)?;
-    keep(document, &format!("{MANAGER}/http_filters"), filters)?;
+    always_run_filters(document)?;
+    let filters: Vec<&str> = filters.iter().copied().chain([ROUTER]).collect();
+    keep(document, &format!("{MANAGER}/http_filters"), &filters)?;
     keep(document, CLUSTERS, clusters)?;
     document.remove(&format!("{POOL}/eds_cluster_config"))?;
     document.remove(&format!("{POOL}/load_balancing_policy"))?;
@@ -330,11 +287,7 @@ fn without_service(
     document.set(&format!("{POOL}/lb_policy"), "LEAST_REQUEST")?;
     let endpoints: Vec<Value> = replicas
         .iter()
-        .map(|replica| {
-            let address =
-                json!({ "address": replica.ip().to_string(), "port_value": replica.port() });
-            json!({ "endpoint": { "address": { "socket_address": address } } })
-        })
+        .map(|replica| json!({ "endpoint": { "address": socket_address(replica) } }))
         .collect();
     document.set(
         &format!("{POOL}/load_assignment"),
@@ -342,21 +295,21 @@ fn without_service(
     )
 }
 
-/// Without a decision stream there is nothing to choose between.
-fn all_in_the_chain(document: &mut Document) -> anyhow::Result<()> {
-    always_run_filter(document, "isotherm.ext_proc")?;
-    always_run_filter(document, "isotherm.response")
+/// Runs the filters for every request: without a decision stream no request may skip them.
+fn always_run_filters(document: &mut Document) -> anyhow::Result<()> {
+    always_run_filter(document, EXT_PROC)?;
+    always_run_filter(document, RESPONSE)
 }
 
-/// Leaves every question to external processing.
+/// Removes the decision stream, so that the service decides in external processing only.
 fn without_decision_stream(document: &mut Document) -> anyhow::Result<()> {
-    all_in_the_chain(document)?;
-    edit_filter(document, "isotherm.request", |filter| {
+    always_run_filters(document)?;
+    edit_filter(document, REQUEST, |filter| {
         filter.remove("decision_stream").map(drop)
     })
 }
 
-/// Takes away what is not named, from a list of things with names.
+/// Removes the elements without one of these names from a list.
 fn keep(document: &mut Document, path: &str, names: &[&str]) -> anyhow::Result<()> {
     let list = document
         .get_mut(path)?
@@ -369,13 +322,13 @@ fn keep(document: &mut Document, path: &str, names: &[&str]) -> anyhow::Result<(
     Ok(())
 }
 
-/// Short, since a socket's path may have 107 bytes.
+/// A short path, since the path of a socket has at most 107 bytes.
 fn socket_path() -> PathBuf {
     std::env::temp_dir().join(format!("isotherm-bench-{}.sock", std::process::id()))
 }
 
-/// Waits until a request goes all the way.
-async fn answers(address: SocketAddr, log: &Path) -> anyhow::Result<()> {
+/// Waits until a request through the router has a response.
+async fn wait_for_router(address: SocketAddr, log: &Path) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
     let question = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "ready?" }] });
     let what = format!("sglang-router to answer (its log: {})", log.display());

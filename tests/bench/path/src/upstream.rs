@@ -1,33 +1,30 @@
-//! Replicas that answer at once, so that what is measured is the way to them.
+//! Replicas that respond at once, so that a measurement shows the path to them.
 //!
-//! They read the prompt to its end and look at nothing, and run in the process of the load generator, whose CPU time
-//! is not counted. Each chunk of an answer is written on its own: an upstream that had the whole answer ready would
-//! put a thousand chunks into a few writes, and their cost would not be seen.
+//! They read the prompt to its end without parsing it, and run in the process of the load generator, whose CPU time does not
+//! count. Each chunk of a stream is a write of its own, as an engine sends it: a few large writes would hide the cost of a
+//! thousand chunks.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body_util::BodyExt as _;
-use hyper::body::{Body, Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use axum::serve::ListenerExt as _;
+use axum::{Router, serve};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// About what a chunk of a real stream has.
+/// A chunk of a stream.
 const CHUNK: &[u8] = b"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\
     \"model\":\"llama-3.1-8b\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n";
 const LAST: &[u8] = b"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\
     \"model\":\"llama-3.1-8b\",\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":10,\
     \"total_tokens\":1010,\"prompt_tokens_details\":{\"cached_tokens\":0}}}\n\ndata: [DONE]\n\n";
-/// An answer that is not a stream.
+/// A whole response.
 const WHOLE: &[u8] = b"{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"llama-3.1-8b\",\
     \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"word\"},\"finish_reason\":\"stop\"}],\
     \"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":1,\"total_tokens\":1001,\
@@ -41,12 +38,12 @@ const ABOUT: &[u8] = b"{\"model_path\":\"llama-3.1-8b\",\"served_model_name\":\"
     \"model_id\":\"llama-3.1-8b\",\"is_generation\":true,\"status\":\"ok\",\
     \"data\":[{\"id\":\"llama-3.1-8b\",\"object\":\"model\"}]}";
 
-/// Some replicas; they end when this is dropped.
+/// Some replicas; they end when the value is dropped.
 #[derive(Debug)]
 pub struct Upstream {
     addresses: Vec<SocketAddr>,
     chunks: Arc<AtomicU32>,
-    _tasks: JoinSet<()>,
+    _tasks: JoinSet<std::io::Result<()>>,
 }
 
 impl Upstream {
@@ -61,7 +58,13 @@ impl Upstream {
         for _ in 0..replicas {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             addresses.push(listener.local_addr()?);
-            tasks.spawn(accept(listener, Arc::clone(&chunks)));
+            let listener = listener.tap_io(|stream| {
+                let _ = stream.set_nodelay(true);
+            });
+            let router = Router::new()
+                .fallback(respond)
+                .with_state(Arc::clone(&chunks));
+            tasks.spawn(async move { serve(listener, router).await });
         }
         Ok(Self {
             addresses,
@@ -70,101 +73,37 @@ impl Upstream {
         })
     }
 
-    /// Where they are.
+    /// Addresses of the replicas.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// In how many chunks they answer from now on, besides the last one with the usage; 0 for a
-    /// whole answer that is not a stream.
+    /// Sets the number of chunks of each response, besides the last one with the usage; 0 for a whole response.
     pub fn answer_in(&self, chunks: u32) {
         self.chunks.store(chunks, Ordering::Relaxed);
     }
 }
 
-async fn accept(listener: TcpListener, chunks: Arc<AtomicU32>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(serve(stream, Arc::clone(&chunks)));
-                }
-            }
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-async fn serve(stream: TcpStream, chunks: Arc<AtomicU32>) {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| answer(request, chunks.load(Ordering::Relaxed)));
-    // A client that hangs up is no concern of a replica.
-    let _ = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-}
-
-async fn answer(request: Request<Incoming>, chunks: u32) -> Result<Response<Answer>, Infallible> {
-    let (content_type, answer) = match request.uri().path() {
-        "/v1/chat/completions" if chunks == 0 => ("application/json", Answer::new(0, WHOLE)),
-        "/v1/chat/completions" => ("text/event-stream", Answer::new(chunks, LAST)),
-        "/metrics" => ("text/plain", Answer::new(0, METRICS)),
-        _ => ("application/json", Answer::new(0, ABOUT)),
+async fn respond(State(chunks): State<Arc<AtomicU32>>, request: Request) -> Response {
+    let chunks = chunks.load(Ordering::Relaxed);
+    let (content_type, body) = match request.uri().path() {
+        "/v1/chat/completions" if chunks == 0 => ("application/json", WHOLE.into()),
+        "/v1/chat/completions" => ("text/event-stream", streamed(chunks)),
+        "/metrics" => ("text/plain", METRICS.into()),
+        _ => ("application/json", ABOUT.into()),
     };
-    let mut body = request.into_body();
-    while let Some(Ok(_)) = body.frame().await {}
-    let mut response = Response::new(answer);
-    response.headers_mut().insert(
-        hyper::header::CONTENT_TYPE,
-        hyper::header::HeaderValue::from_static(content_type),
-    );
-    Ok(response)
+    let mut prompt = request.into_body().into_data_stream();
+    while let Some(Ok(_)) = prompt.next().await {}
+    ([(CONTENT_TYPE, content_type)], body).into_response()
 }
 
-/// A response of several chunks and a last one.
-struct Answer {
-    chunks: u32,
-    last: Option<&'static [u8]>,
-    written: bool,
-}
-
-impl Answer {
-    fn new(chunks: u32, last: &'static [u8]) -> Self {
-        Self {
-            chunks,
-            last: Some(last),
-            written: true,
-        }
-    }
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.written {
-            // The server writes out what it has when there is nothing more at the moment.
-            self.written = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let piece = if self.chunks > 0 {
-            self.chunks -= 1;
-            self.written = false;
-            Some(CHUNK)
-        } else {
-            self.last.take()
-        };
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(Bytes::from_static(piece)))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.last.is_none()
-    }
+/// The server writes its buffer when the stream has no chunk ready, so each chunk waits once.
+fn streamed(chunks: u32) -> Body {
+    let chunks =
+        stream::iter(std::iter::repeat_n(CHUNK, chunks as usize)).chain(stream::iter([LAST]));
+    Body::from_stream(chunks.then(async |chunk| {
+        tokio::task::yield_now().await;
+        Ok::<_, std::convert::Infallible>(chunk)
+    }))
 }

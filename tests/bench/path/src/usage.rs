@@ -1,5 +1,4 @@
-//! Resource use of a process, from the operating system: CPU time rather than wall time, since that is what is paid for
-//! and what other work on the machine disturbs least.
+//! CPU time of a process, from the operating system. Other work on the machine disturbs it less than wall time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +10,14 @@ use rustix::param::clock_ticks_per_second;
 /// CPU time of a process at one moment, user and system.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// Of the whole process, threads that have ended included, to a hundredth of a second.
+    /// CPU time of the process, ended threads included, to a hundredth of a second.
     whole: Duration,
-    /// Of each thread that runs, to the nanosecond; empty where the kernel does not say.
+    /// CPU time of each running thread, in nanoseconds; empty where the kernel does not report it.
     threads: BTreeMap<u32, u64>,
 }
 
 impl Cpu {
-    /// Asks for it.
+    /// The CPU time of a process now.
     ///
     /// # Errors
     /// When the process has ended, or on a system without `/proc`.
@@ -35,11 +34,8 @@ impl Cpu {
     /// CPU time since an earlier moment: exact, unless a thread has ended in between.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
-        let all_are_there = earlier
-            .threads
-            .keys()
-            .all(|id| self.threads.contains_key(id));
-        if self.threads.is_empty() || !all_are_there {
+        let has_ended = |id| !self.threads.contains_key(id);
+        if self.threads.is_empty() || earlier.threads.keys().any(has_ended) {
             return self.whole.saturating_sub(earlier.whole);
         }
         let spent = self.threads.iter().map(|(id, now)| {
@@ -65,8 +61,8 @@ fn threads(process: u32) -> BTreeMap<u32, u64> {
         .collect()
 }
 
-/// The sum of `utime` and `stime`, the 14th and 15th field. The second, a name in brackets, may hold anything, so
-/// counting begins behind the last bracket.
+/// The sum of `utime` and `stime`, the 14th and 15th field. The second field, a name in brackets, may contain brackets and
+/// spaces, so counting begins after the last bracket.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -87,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_came_count_and_one_that_ended_leaves_the_coarse_figure() {
+    fn new_threads_count_and_an_ended_thread_leaves_the_coarse_figure() {
         let cpu = |ms, threads: &[(u32, u64)]| Cpu {
             whole: Duration::from_millis(ms),
             threads: threads.iter().copied().collect(),
@@ -100,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_can_be_asked() {
+    fn the_cpu_time_of_this_process_is_readable() {
         let before = Cpu::of(std::process::id()).unwrap();
         let after = Cpu::of(std::process::id()).unwrap();
         assert!(after.since(&before) < Duration::from_secs(10));

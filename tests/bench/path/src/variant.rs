@@ -1,4 +1,4 @@
-//! The names of what is compared.
+//! The variants that the bench compares.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -11,13 +11,13 @@ pub enum Variant {
     Envoy,
     /// Envoy with both instances of Isotherm's filter, without the service
     Filter,
-    /// A filter that copies the body, and an external processor that lets all pass: request headers only
+    /// A filter that copies the body, and an external processor that passes every request: request headers only
     FloorHeaders,
     /// The floor with request headers and one response trailer: the two messages that Isotherm gets
     Floor,
     /// Isotherm as delivered
     Isotherm,
-    /// Isotherm without the filter's decision stream: every request is asked about by external processing
+    /// Isotherm without the filter's decision stream: the service decides in external processing
     IsothermExtProc,
     /// Isotherm, its service over a Unix socket
     IsothermUnix,
@@ -41,13 +41,19 @@ impl Variant {
         }
     }
 
-    /// Whether it keeps something of each prompt.
+    /// Whether the variant runs Isotherm's service.
     #[must_use]
-    pub fn remembers(self) -> bool {
+    pub fn is_isotherm(self) -> bool {
         matches!(
             self,
-            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix | Self::SglangRouter
+            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix
         )
+    }
+
+    /// Whether the variant keeps a part of each prompt.
+    #[must_use]
+    pub fn remembers(self) -> bool {
+        self.is_isotherm() || self == Self::SglangRouter
     }
 }
 
@@ -56,14 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_remember_are_those_with_a_prefix_index() {
-        let remember: Vec<&str> = Variant::value_variants()
-            .iter()
-            .filter(|row| row.remembers())
-            .map(|row| row.name())
-            .collect();
+    fn variants_with_a_prefix_index_remember() {
+        let variants = Variant::value_variants().iter();
+        let remembering = variants.filter(|variant| variant.remembers());
         assert_eq!(
-            remember,
+            remembering
+                .map(|variant| variant.name())
+                .collect::<Vec<_>>(),
             [
                 "Isotherm",
                 "Isotherm, ext_proc",

@@ -7,11 +7,11 @@ use serde::Serialize;
 pub struct Workload {
     /// Name in the table.
     pub name: &'static str,
-    /// About how long each prompt is.
+    /// Approximate length of each prompt.
     pub prompt_bytes: usize,
     /// Relation of the prompts to each other.
     pub prompts: PromptKind,
-    /// Chunks of each streamed answer, besides the last; 0 for a whole answer that is not a stream.
+    /// Chunks of each streamed response, besides the last one; 0 for a whole response.
     pub chunks: u32,
 }
 
@@ -19,14 +19,14 @@ pub struct Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptKind {
-    /// Nothing: each is new from its first bytes on, the worst case of a router that remembers prompts.
+    /// None: each prompt is new from its first bytes on, the worst case of a router that remembers prompts.
     Unique,
-    /// Turns of conversations: the first is new, each of the others repeats the one before and adds to it.
+    /// Turns of conversations: the first turn is new, each other turn repeats the previous one and adds to it.
     MultiTurn,
 }
 
-/// Every workload, in the order of the table. Lengths are compared over whole answers: a peer that delays the end of a short
-/// stream would look slower than it is.
+/// Every workload, in the order of the table. Prompts of different lengths get whole responses: a peer that delays the end of a
+/// short stream would look slower than it is.
 pub const WORKLOADS: [Workload; 11] = [
     workload("4 KB", 4, PromptKind::Unique, 0),
     workload("64 KB", 64, PromptKind::Unique, 0),
@@ -42,7 +42,7 @@ pub const WORKLOADS: [Workload; 11] = [
 ];
 
 impl Workload {
-    /// Whether it differs from others in the prompt's length alone.
+    /// Whether the workload has unique prompts and whole responses.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.prompts == PromptKind::Unique && self.chunks == 0
@@ -51,14 +51,11 @@ impl Workload {
     /// The workload of this name.
     ///
     /// # Errors
-    /// The names that there are.
+    /// Every name, when no workload has this one.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = WORKLOADS.iter().find(|workload| workload.name == name);
         found.copied().ok_or_else(|| {
-            let names: Vec<String> = WORKLOADS
-                .iter()
-                .map(|workload| format!("`{}`", workload.name))
-                .collect();
+            let names = WORKLOADS.map(|workload| format!("`{}`", workload.name));
             format!("none of {}", names.join(", "))
         })
     }
