@@ -34,24 +34,18 @@ enum Mode {
         options: DemoOptions,
         #[command(flatten)]
         regions: RegionOptions,
-        /// Directory of the report, instead of target/demo
-        #[arg(long, value_name = "DIRECTORY")]
-        output: Option<PathBuf>,
         /// Also writes the charts as one SVG picture
         #[arg(long, value_name = "FILE", conflicts_with = "regions")]
         picture: Option<PathBuf>,
         #[command(flatten)]
-        markdown: Markdown,
+        files: ReportFiles,
     },
     /// Replays one trace through the real system and through the simulator, and reports their deviation
     Validate {
         #[command(flatten)]
         options: ValidateOptions,
-        /// Directory of the report, instead of target/validation
-        #[arg(long, value_name = "DIRECTORY")]
-        output: Option<PathBuf>,
         #[command(flatten)]
-        markdown: Markdown,
+        files: ReportFiles,
     },
     /// Starts the system, prints how to use it, and runs it until Ctrl-C
     Up {
@@ -62,10 +56,13 @@ enum Mode {
     },
 }
 
-/// The report in a form for `docs/results`.
+/// The files of a report.
 #[derive(clap::Args)]
-struct Markdown {
-    /// Also writes the report as Markdown
+struct ReportFiles {
+    /// Directory of the report [default: target/demo or target/validation]
+    #[arg(long, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    /// Also writes the report as Markdown, for docs/results
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -80,24 +77,19 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
         Mode::Demo {
             options,
             regions,
-            output,
             picture,
-            markdown,
+            files,
         } => {
             let (report, failed) = match regions.topology.regions {
                 Some(_) => demo_of_regions(&options, &regions).await?,
                 None => demo(&options, picture.as_deref()).await?,
             };
-            publish(&report, output, "demo", &markdown)?;
+            publish(&report, files, "demo")?;
             Ok(exit_code(failed == 0))
         }
-        Mode::Validate {
-            options,
-            output,
-            markdown,
-        } => {
+        Mode::Validate { options, files } => {
             let validation = validate(&options).await?;
-            publish(&validation.report()?, output, "validation", &markdown)?;
+            publish(&validation.report()?, files, "validation")?;
             Ok(exit_code(validation.holds()))
         }
         Mode::Up { options, topology } => match topology.regions {
@@ -108,23 +100,18 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the report, and writes its files.
-fn publish(
-    report: &Report,
-    output: Option<PathBuf>,
-    default: &str,
-    markdown: &Markdown,
-) -> anyhow::Result<()> {
-    let output = match output {
+fn publish(report: &Report, files: ReportFiles, default: &str) -> anyhow::Result<()> {
+    let output = match files.output {
         Some(output) => output,
         None => Tools::find()?.output.join(default),
     };
     println!("\n{}", report.text());
-    let files = [("report.json", Format::Json), ("report.html", Format::Html)];
-    for path in report.write(&output, files)? {
+    let formats = [("report.json", Format::Json), ("report.html", Format::Html)];
+    for path in report.write(&output, formats)? {
         println!("{}", path.display());
     }
-    match &markdown.markdown {
-        Some(path) => write(path, &report.render(Format::Markdown)?),
+    match files.markdown {
+        Some(path) => write(&path, &report.render(Format::Markdown)?),
         None => Ok(()),
     }
 }

@@ -81,6 +81,32 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// The clients of engines. `addresses` has the Envoy of each region, and `places` the region of each replica.
+    fn new(
+        addresses: &[SocketAddr],
+        places: &[(SocketAddr, usize)],
+        engines: Vec<Engines>,
+    ) -> anyhow::Result<Self> {
+        let replicas = places
+            .iter()
+            .map(|(address, region)| (address.to_string(), *region));
+        let names = (0..)
+            .zip(REGIONS)
+            .map(|(region, name)| (name.to_owned(), region));
+        let regions: Arc<HashMap<String, usize>> = Arc::new(names.chain(replicas).collect());
+        let client = |(region, address): (usize, &SocketAddr)| {
+            Client::of_region(&format!("http://{address}"), region, Arc::clone(&regions))
+        };
+        let clients = addresses.iter().enumerate().map(client);
+        Ok(Self {
+            clients: clients.collect::<anyhow::Result<_>>()?,
+            regions: None,
+            _stacks: Vec::new(),
+            _links: Vec::new(),
+            _engines: engines,
+        })
+    }
+
     /// Starts everything with empty caches, and waits until requests can reach a replica.
     ///
     /// # Errors
@@ -106,11 +132,8 @@ async fn local(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Result<D
     }
     let addresses: Vec<SocketAddr> = stacks.iter().map(|stack| stack.envoy().address()).collect();
     Ok(Deployment {
-        clients: clients(&addresses, &places(&engines))?,
-        regions: None,
         _stacks: stacks,
-        _links: Vec::new(),
-        _engines: engines,
+        ..Deployment::new(&addresses, &places(&engines), engines)?
     })
 }
 
@@ -137,11 +160,8 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
         addresses.push(regions.region(region)?.envoy().address());
     }
     Ok(Deployment {
-        clients: clients(&addresses, &places(&engines))?,
         regions: Some(regions),
-        _stacks: Vec::new(),
-        _links: Vec::new(),
-        _engines: engines,
+        ..Deployment::new(&addresses, &places(&engines), engines)?
     })
 }
 
@@ -199,11 +219,9 @@ async fn central(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Result
         links.push(link);
     }
     Ok(Deployment {
-        clients: clients(&addresses, &places)?,
-        regions: None,
         _stacks: vec![stack],
         _links: links,
-        _engines: engines,
+        ..Deployment::new(&addresses, &places, engines)?
     })
 }
 
@@ -219,23 +237,4 @@ async fn stack(
         .start()
         .await
         .with_context(|| format!("the Envoy or service `{name}`"))
-}
-
-/// A client for each address of [`REGIONS`]; `places` has the region of each replica.
-fn clients(
-    addresses: &[SocketAddr],
-    places: &[(SocketAddr, usize)],
-) -> anyhow::Result<Vec<Client>> {
-    let replicas = places
-        .iter()
-        .map(|(address, region)| (address.to_string(), *region));
-    let names = REGIONS
-        .iter()
-        .enumerate()
-        .map(|(region, name)| ((*name).to_owned(), region));
-    let regions: Arc<HashMap<String, usize>> = Arc::new(replicas.chain(names).collect());
-    let client = |(region, address): (usize, &SocketAddr)| {
-        Client::of_region(&format!("http://{address}"), region, Arc::clone(&regions))
-    };
-    addresses.iter().enumerate().map(client).collect()
 }

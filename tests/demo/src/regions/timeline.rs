@@ -40,34 +40,23 @@ impl Timeline {
     #[must_use]
     pub fn of(records: &[RequestRecord], length: Duration, regions: usize, speed: f64) -> Self {
         let interval = length.as_secs_f64() / f64::from(POINTS);
-        let mut timeline = Self {
-            at_s: (0..POINTS)
-                .map(|point| round((f64::from(point) + 0.5) * interval * speed))
-                .collect(),
-            regions: (0..regions)
-                .map(|_| Curves {
-                    in_flight: vec![0.0; POINTS as usize],
-                    forwarded: vec![0.0; POINTS as usize],
-                })
-                .collect(),
+        let in_flight = |region: usize, is_wanted: fn(&RequestRecord) -> bool| -> Vec<f64> {
+            let mut curve = vec![0.0; POINTS as usize];
+            let of_region = records.iter().filter(|record| record.region == region);
+            for record in of_region.filter(|record| is_wanted(record)) {
+                add(&mut curve, record, interval);
+            }
+            curve.into_iter().map(round).collect()
         };
-        if interval <= 0.0 {
-            return timeline;
+        let curves = |region| Curves {
+            in_flight: in_flight(region, |_| true),
+            forwarded: in_flight(region, RequestRecord::is_forwarded),
+        };
+        let middle = |point| round((f64::from(point) + 0.5) * interval * speed);
+        Self {
+            at_s: (0..POINTS).map(middle).collect(),
+            regions: (0..regions).map(curves).collect(),
         }
-        for record in records {
-            if let Some(curves) = timeline.regions.get_mut(record.region) {
-                add(&mut curves.in_flight, record, interval);
-                if record.is_forwarded() {
-                    add(&mut curves.forwarded, record, interval);
-                }
-            }
-        }
-        for curves in &mut timeline.regions {
-            for value in curves.in_flight.iter_mut().chain(&mut curves.forwarded) {
-                *value = round(*value);
-            }
-        }
-        timeline
     }
 }
 
@@ -76,7 +65,7 @@ fn add(curve: &mut [f64], record: &RequestRecord, interval: f64) {
     let (from, to) = (record.sent.as_secs_f64(), record.ended.as_secs_f64());
     for (index, value) in curve.iter_mut().enumerate() {
         let (start, end) = (index as f64 * interval, (index as f64 + 1.0) * interval);
-        *value += (to.min(end) - from.max(start)).max(0.0) / interval;
+        *value += (to.min(end) - from.max(start)).max(0.0) / interval.max(f64::EPSILON);
     }
 }
 

@@ -61,36 +61,28 @@ pub struct ValidateOptions {
 /// The input of both systems.
 #[derive(Clone, Debug)]
 pub(super) struct ValidationPlan {
+    pub(super) options: ValidateOptions,
     pub(super) workload: Workload,
     pub(super) unloaded: Vec<Session>,
-    pub(super) engine: Preset,
-    pub(super) replicas: u16,
-    pub(super) speed: f64,
-    pub(super) seed: u64,
-    pub(super) source: String,
+    source: String,
 }
 
 impl ValidationPlan {
-    pub(super) fn requests(&self) -> usize {
-        self.workload.requests()
-    }
-
     pub(super) fn summary(&self) -> ScenarioSummary {
+        let (options, requests) = (&self.options, self.workload.requests());
         let last = self.workload.sessions.last();
-        let span_s = last.map_or(0.0, |session| session.starts.as_secs_f64()) * self.speed;
+        let span_s = last.map_or(0.0, |session| session.starts.as_secs_f64()) * options.speedup;
         ScenarioSummary {
             name: "validation".into(),
             description: format!(
-                "{} requests of {}, {span_s:.0} s of it replayed {} times as fast",
-                self.requests(),
-                self.source,
-                self.speed,
+                "{requests} requests of {}, {span_s:.0} s of it replayed {} times as fast",
+                self.source, options.speedup,
             ),
-            requests: self.requests(),
-            replicas: usize::from(self.replicas),
-            engine: self.engine.name().into(),
-            speed: self.speed,
-            seed: self.seed,
+            requests,
+            replicas: usize::from(options.replicas),
+            engine: options.engine.name().into(),
+            speed: options.speedup,
+            seed: options.seed,
         }
     }
 }
@@ -125,10 +117,7 @@ impl ValidateOptions {
         Ok(ValidationPlan {
             unloaded: unloaded::sessions(&workload),
             workload,
-            engine: self.engine,
-            replicas: self.replicas,
-            speed: self.speedup,
-            seed: self.seed,
+            options: self.clone(),
             source,
         })
     }

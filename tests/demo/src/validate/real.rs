@@ -39,13 +39,13 @@ pub(super) async fn run(
     label: &str,
 ) -> anyhow::Result<RealRun> {
     let engine = EngineOptions {
-        preset: plan.engine.name().to_owned(),
-        speed: plan.speed,
+        preset: plan.options.engine.name().to_owned(),
+        speed: plan.options.speedup,
         arguments: Vec::new(),
     };
-    let replicas = usize::from(plan.replicas);
+    let replicas = usize::from(plan.options.replicas);
     let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
-    let stack = stack_builder("validate", pool, plan.speed, scheme)
+    let stack = stack_builder("validate", pool, plan.options.speedup, scheme)
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await?;
@@ -58,7 +58,7 @@ pub(super) async fn run(
             let response = client.send(&session, &[message], turn.answer).await;
             let response = response.context("a request in the idle system")?;
             unloaded_ms.push(response.outcome.ttft.as_secs_f64() * 1e3);
-            tokio::time::sleep(super::unloaded::PAUSE.div_f64(plan.speed)).await;
+            tokio::time::sleep(super::unloaded::PAUSE.div_f64(plan.options.speedup)).await;
         }
     }
 

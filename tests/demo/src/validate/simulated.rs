@@ -69,15 +69,19 @@ fn setup(plan: &ValidationPlan, scheme: Scheme) -> Setup {
         },
         ..RouterConfig::default()
     };
-    let replicas = usize::from(plan.replicas);
-    let mut setup = Setup::one_region(plan.engine.config(), replicas, Arrangement::Router(config));
+    let replicas = usize::from(plan.options.replicas);
+    let mut setup = Setup::one_region(
+        plan.options.engine.config(),
+        replicas,
+        Arrangement::Router(config),
+    );
     let replicas = setup
         .regions
         .iter_mut()
         .flat_map(|region| &mut region.replicas);
-    replicas.for_each(|replica| replica.speed = plan.speed);
-    setup.seed = plan.seed;
-    setup.probe_interval = Duration::from_millis(probe_interval_ms(plan.speed));
+    replicas.for_each(|replica| replica.speed = plan.options.speedup);
+    setup.seed = plan.options.seed;
+    setup.probe_interval = Duration::from_millis(probe_interval_ms(plan.options.speedup));
     setup
 }
 
