@@ -42,6 +42,7 @@ use measurements::PathMeasurements;
 use memory::Memory;
 use prompts::Prompts;
 use running::RunningVariant;
+use serde::Serialize;
 use turn::{Turn, idle, turn};
 use upstream::Upstream;
 use variant::Variant;
@@ -55,7 +56,7 @@ const STREAMS_SHARE: f64 = 0.5;
 const STREAMS_TIMES: u32 = 2;
 
 /// Command-line options of the bench.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Options {
     /// Turns of each variant; medians are over these
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -77,12 +78,15 @@ pub struct Options {
     pub replicas: u16,
     /// These variants only
     #[arg(long, value_name = "ROW", value_enum, num_args = 1..)]
+    #[serde(skip)]
     pub variants: Vec<Variant>,
     /// These workloads only, by their names in the table
     #[arg(long, value_name = "NAME", value_parser = Workload::named, num_args = 1..)]
+    #[serde(skip)]
     pub workloads: Vec<Workload>,
     /// The Python that may have `sglang_router` (`pip install sglang-router`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    #[serde(skip)]
     pub python: PathBuf,
     /// Keeps the CPUs from sleeping, as root on Linux: waking a CPU costs more than a light request
     #[arg(long)]
@@ -112,12 +116,19 @@ pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
     let _awake = options.awake.then(AwakeGuard::keep).transpose()?;
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
-    let variants = subjects.iter().map(|running| running.variant).collect();
+    let variants: Vec<Variant> = subjects.iter().map(|running| running.variant).collect();
+    let has_sglang = variants.contains(&Variant::SglangRouter);
     let mut bench = Bench {
         options,
         upstream,
         prompts: Arc::default(),
-        report: PathMeasurements::new(options, variants, sglang_version(options)),
+        report: PathMeasurements {
+            options: options.clone(),
+            sglang_version: has_sglang.then(|| sglang_version(options)).flatten(),
+            variants,
+            workloads: options.workloads(),
+            ..PathMeasurements::default()
+        },
         subjects,
     };
     bench.costs().await?;

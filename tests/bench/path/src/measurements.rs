@@ -10,20 +10,11 @@ use crate::variant::Variant;
 use crate::workload::Workload;
 
 /// All measurements: `path.json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct PathMeasurements {
-    /// Turns of each variant.
-    pub rounds: u32,
-    /// Length of a turn.
-    pub seconds: u32,
-    /// Length of a turn of the latency measurement.
-    pub latency_seconds: u32,
-    /// Concurrent clients.
-    pub clients: u16,
-    /// Replicas.
-    pub replicas: u16,
-    /// Whether CPUs were kept from sleeping.
-    pub awake: bool,
+    /// Options of the bench.
+    #[serde(flatten)]
+    pub options: Options,
     /// Release of `sglang-router`, when it takes part.
     pub sglang_version: Option<String>,
     /// Variants in order.
@@ -45,32 +36,6 @@ pub struct PathMeasurements {
 }
 
 impl PathMeasurements {
-    /// Measurements without a turn.
-    pub(crate) fn new(
-        options: &Options,
-        variants: Vec<Variant>,
-        sglang_version: Option<String>,
-    ) -> Self {
-        let has_sglang = variants.contains(&Variant::SglangRouter);
-        Self {
-            rounds: options.rounds,
-            seconds: options.seconds,
-            latency_seconds: options.latency_seconds,
-            clients: options.clients,
-            replicas: options.replicas,
-            awake: options.awake,
-            sglang_version: sglang_version.filter(|_| has_sglang),
-            variants,
-            workloads: options.workloads(),
-            idle: Vec::new(),
-            samples: Vec::new(),
-            streams: Vec::new(),
-            memory_after: Vec::new(),
-            latencies: Vec::new(),
-            memory: Vec::new(),
-        }
-    }
-
     /// Requests per second at saturation.
     pub(crate) fn rate(&self, variant: Variant, workload: &Workload) -> Option<MedianRange> {
         let turns = of(&self.samples, variant, workload);
@@ -121,7 +86,7 @@ impl PathMeasurements {
             turn.latency_micros.get(index).map(|micros| micros / 1e3)
         };
         let added = |round| Some(at(variant, round)? - at(Variant::Envoy, round)?);
-        MedianRange::of((0..self.rounds).filter_map(added))
+        MedianRange::of((0..self.options.rounds).filter_map(added))
     }
 }
 
@@ -190,12 +155,12 @@ pub(crate) mod tests {
             turn(Variant::Isotherm, 1, 0.0, 650.0),
         ];
         PathMeasurements {
-            rounds: 3,
-            seconds: 1,
-            latency_seconds: 1,
-            clients: 1,
-            replicas: 1,
-            awake: false,
+            options: Options {
+                rounds: 3,
+                clients: 1,
+                replicas: 1,
+                ..Options::default()
+            },
             sglang_version: None,
             variants: vec![Variant::Envoy, Variant::Floor, Variant::Isotherm],
             workloads: WORKLOADS.first().copied().into_iter().collect(),

@@ -17,16 +17,16 @@ impl PathMeasurements {
     /// # Errors
     /// When the measurements have no JSON form.
     pub fn report(&self) -> anyhow::Result<Report> {
-        let sglang = self.sglang_version.as_ref();
+        let (options, sglang) = (&self.options, self.sglang_version.as_ref());
         let introduction = format!(
             "Everything on loopback, one Envoy worker, replicas that respond at once. {} rounds of {} s in which the variants \
              take turns, {} clients, {} replicas, CPUs {}{}. Figures are medians over the rounds, with their range. Only \
              ratios hold on other machines.",
-            self.rounds,
-            self.seconds,
-            self.clients,
-            self.replicas,
-            if self.awake {
+            options.rounds,
+            options.seconds,
+            options.clients,
+            options.replicas,
+            if options.awake {
                 "kept awake"
             } else {
                 "free to sleep"
