@@ -15,13 +15,13 @@ use std::time::Instant;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_bench_core::body::{chat, extract, wanted};
 use isotherm_bench_core::load::{Kind, Load, config};
-use isotherm_router::{Effect, PolicyName, Request};
+use isotherm_router::{Effect, End, PolicyName, Request};
 
 /// The service's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A load that is made when a bench first wants it: a filter leaves most of them out, and the largest takes a minute.
+/// A load that is created for the first selected bench: the largest takes a minute.
 struct Later<'a> {
     make: &'a dyn Fn() -> Load,
     made: Option<Load>,
@@ -37,14 +37,14 @@ impl<'a> Later<'a> {
     }
 }
 
-/// Times each decision by itself (not what comes before: `settle`, and making the `next` request) and reports the median: a machine with other work adds to the mean what no
-/// decision costs.
+/// Times each decision alone, without the end of an old request and the creation of the `next` one, and reports the median:
+/// other work on the machine affects the mean.
 fn measure(
     c: &mut Criterion,
     group: &str,
     name: &str,
     load: &mut Later<'_>,
-    settle: fn(&mut Load),
+    end: End,
     mut next: impl FnMut(&mut Load) -> Request,
 ) {
     c.benchmark_group(group)
@@ -52,7 +52,7 @@ fn measure(
             let load = load.get();
             b.iter_custom(|iterations| {
                 median(iterations, || {
-                    settle(load);
+                    load.settle(end);
                     let request = next(load);
                     let start = Instant::now();
                     black_box(load.decide(request));
@@ -80,8 +80,7 @@ fn decisions(c: &mut Criterion) {
             let name = format!("{policy}, {nodes} nodes, {replicas} replicas");
             for (group, kind) in kinds {
                 let next = |load: &mut Load| load.passing_request(kind);
-                let settle = Load::settle_without_trace;
-                measure(c, group, &name, &mut load, settle, next);
+                measure(c, group, &name, &mut load, End::Refused, next);
             }
         }
     }
@@ -93,7 +92,7 @@ fn evictions(c: &mut Criterion) {
     let mut load = Later::new(&make);
     let group = "evicting, 64 MB, 1000 replicas";
     for (name, kind) in [("turn", Kind::Turn), ("new", Kind::New)] {
-        measure(c, group, name, &mut load, Load::settle, |load| {
+        measure(c, group, name, &mut load, End::Answered, |load| {
             load.request(kind)
         });
     }
@@ -107,7 +106,7 @@ fn lengths(c: &mut Criterion) {
         let prompt = extract(&chat(kilobytes << 10), &wanted()).fingerprint;
         let tokens = u32::try_from(kilobytes << 8).unwrap();
         let name = format!("{kilobytes} KB, {} blocks", prompt.blocks().len());
-        measure(c, "known prompt", &name, &mut load, Load::settle, |load| {
+        measure(c, "known prompt", &name, &mut load, End::Answered, |load| {
             load.asks(u64::MAX, prompt.clone(), tokens)
         });
     }
@@ -118,14 +117,7 @@ fn policies(c: &mut Criterion) {
         let make = || Load::new(config(policy, 1 << 30), 1_000, 100_000);
         let mut load = Later::new(&make);
         let next = |load: &mut Load| load.passing_request(Kind::Mixed);
-        measure(
-            c,
-            "policy",
-            policy.as_str(),
-            &mut load,
-            Load::settle_without_trace,
-            next,
-        );
+        measure(c, "policy", policy.as_str(), &mut load, End::Refused, next);
     }
 }
 
@@ -136,14 +128,7 @@ fn regions(c: &mut Criterion) {
         let name = format!("{policy}, 50 peers");
         let mut load = Later::new(&make);
         let next = |load: &mut Load| load.passing_request(Kind::Mixed);
-        measure(
-            c,
-            "forward",
-            &name,
-            &mut load,
-            Load::settle_without_trace,
-            next,
-        );
+        measure(c, "forward", &name, &mut load, End::Refused, next);
     }
     c.bench_function("forward/heartbeat of one of 50 peers", |b| {
         let mut load = Load::full(PolicyName::Isotherm, 100, 50, 100_000);
@@ -174,7 +159,7 @@ fn queue(c: &mut Criterion) {
                         median(iterations, || {
                             let request = load.request(Kind::Mixed);
                             let start = Instant::now();
-                            load.finish();
+                            load.finish(End::Answered);
                             let finished = start.elapsed();
                             let effect = black_box(load.decide(request));
                             assert!(!matches!(effect, Some(Effect::Reject { .. })));

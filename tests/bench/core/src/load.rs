@@ -1,4 +1,4 @@
-//! A router with its index filled, and the load that goes on filling it.
+//! A router with a full index, and the load that continues to fill it.
 //!
 //! Prompts are turns of conversations of about 64 KB (some 100 blocks) that share 16 system prompts; each turn adds
 //! eight blocks. Four requests of five go on with a conversation, one starts a new one.
@@ -19,15 +19,15 @@ use crate::numbers::{Numbers, mix};
 const SYSTEM_BLOCKS: u32 = 16;
 const FIRST_BLOCKS: u32 = 92;
 const TURN_BLOCKS: u32 = 8;
-/// A conversation that is this long has ended: another one takes its place.
+/// Bound on the length of a conversation, after which another one begins.
 const BLOCKS_MAX: u32 = 300;
 /// Bytes and tokens between two blocks.
 const BLOCK_BYTES: u32 = 600;
 const BLOCK_TOKENS: u32 = 150;
 /// Nanoseconds between two requests.
 const STEP_NS: u64 = 1_000_000;
-/// Requests under way at once.
-const UNDER_WAY: usize = 8;
+/// Concurrent requests.
+const CONCURRENT: usize = 8;
 /// Longer than any bench.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
@@ -49,7 +49,7 @@ struct Conversation {
     blocks: u32,
 }
 
-/// A router, and who talks to it.
+/// A router, and the state of its clients.
 #[derive(Debug)]
 pub struct Load {
     router: Router,
@@ -95,7 +95,7 @@ impl Load {
             for _ in 0..100 {
                 let request = load.request(Kind::Mixed);
                 load.decide(request);
-                load.settle();
+                load.settle(End::Answered);
             }
             if load.stats().index.evicted > before {
                 break;
@@ -104,7 +104,7 @@ impl Load {
         load
     }
 
-    /// A pool that is full, in one of several regions that all have room; an index over peers with this many nodes.
+    /// A full pool in one of several regions, whose peers all have free capacity, and an index over peers with this many nodes.
     ///
     /// # Panics
     /// When a request is not forwarded although it must be: the bench would measure something else.
@@ -127,7 +127,7 @@ impl Load {
             let request = load.request(Kind::Mixed);
             load.decide(request);
         }
-        load.running.clear(); // those stay
+        load.running.clear(); // these requests do not end
         load.scope = Scope::Regions {
             tried: smallvec::SmallVec::new(),
         };
@@ -145,13 +145,13 @@ impl Load {
             if !matches!(effect, Some(Effect::Forward { .. })) {
                 panic!("not forwarded: {effect:?}");
             }
-            load.settle();
+            load.settle(End::Answered);
             load.heartbeat((load.next_request % u64::from(peers)) as u16);
         }
         load
     }
 
-    /// A pool of replicas that take one request each, and this many requests that wait.
+    /// A pool of replicas that take one request each, and this many waiting requests.
     #[must_use]
     pub fn waiting(policy: PolicyName, replicas: u32, requests: usize) -> Self {
         let mut config = config(policy, 64 << 20);
@@ -164,7 +164,7 @@ impl Load {
         load
     }
 
-    /// A peer region says how it is.
+    /// A peer region reports its load.
     pub fn heartbeat(&mut self, id: u16) {
         let draw = self.numbers.draw();
         self.event(Event::PeerReported {
@@ -186,7 +186,7 @@ impl Load {
         self.now += nanoseconds;
     }
 
-    /// The next request. Its conversation is longer from now on.
+    /// The next request, which extends its conversation.
     pub fn request(&mut self, kind: Kind) -> Request {
         let (at, conversation) = self.draw(kind);
         match self.conversations.get_mut(at) {
@@ -196,8 +196,8 @@ impl Load {
         self.ask(conversation)
     }
 
-    /// A request like the next one, of which nothing is remembered here: with [`Self::settle_without_trace`] an index stays
-    /// as large as it is, however often it is asked (but where two under way at once extend the same conversation).
+    /// A request like the next one that extends no conversation. With [`End::Refused`] the size of the index stays the same,
+    /// unless two concurrent requests extend the same conversation.
     pub fn passing_request(&mut self, kind: Kind) -> Request {
         let (_, conversation) = self.draw(kind);
         self.ask(conversation)
@@ -217,23 +217,17 @@ impl Load {
         } else {
             (draw / 5) as usize % known
         };
-        let going_on = self.conversations.get(at);
-        let going_on = going_on.filter(|known| known.blocks < BLOCKS_MAX).copied();
-        let conversation = going_on.unwrap_or_else(|| {
+        let known = self.conversations.get(at).copied();
+        let continued = known.filter(|conversation| conversation.blocks < BLOCKS_MAX);
+        let mut conversation = continued.unwrap_or_else(|| {
             self.next_conversation += 1;
             Conversation {
                 id: self.next_conversation,
                 blocks: SYSTEM_BLOCKS + FIRST_BLOCKS,
             }
         });
-        let blocks = conversation.blocks + TURN_BLOCKS;
-        (
-            at,
-            Conversation {
-                blocks,
-                ..conversation
-            },
-        )
+        conversation.blocks += TURN_BLOCKS;
+        (at, conversation)
     }
 
     fn ask(&mut self, conversation: Conversation) -> Request {
@@ -267,30 +261,17 @@ impl Load {
         effect
     }
 
-    /// A while later the oldest of several requests has finished.
-    pub fn settle(&mut self) {
-        self.settle_by(End::Answered);
-    }
-
-    /// Finishes the request as rejected, so the index forgets it.
-    pub fn settle_without_trace(&mut self) {
-        self.settle_by(End::Refused);
-    }
-
-    fn settle_by(&mut self, end: End) {
-        if self.running.len() >= UNDER_WAY {
-            self.finish_by(end);
+    /// Lets time pass. Once several requests run, the oldest one ends as `end`; the index forgets a refused request.
+    pub fn settle(&mut self, end: End) {
+        if self.running.len() >= CONCURRENT {
+            self.finish(end);
         } else {
             self.now += STEP_NS;
         }
     }
 
-    /// The oldest request has finished, and whatever that brings on happens.
-    pub fn finish(&mut self) {
-        self.finish_by(End::Answered);
-    }
-
-    fn finish_by(&mut self, end: End) {
+    /// Ends the oldest request, and applies all effects.
+    pub fn finish(&mut self, end: End) {
         self.now += STEP_NS;
         let Some(id) = self.running.pop_front() else {
             return;
@@ -381,26 +362,26 @@ mod tests {
             let request = load.request(kind);
             assert!(request.fingerprint.blocks().len() > 100);
             assert!(dispatched(load.decide(request)));
-            load.settle();
+            load.settle(End::Answered);
         }
-        assert_eq!(load.stats().in_flight, UNDER_WAY - 1);
+        assert_eq!(load.stats().in_flight, CONCURRENT - 1);
     }
 
     #[test]
-    fn requests_without_trace_leave_it_as_it_was() {
+    fn refused_requests_leave_the_index_unchanged() {
         let mut load = Load::new(config(PolicyName::PrefixTree, 1 << 30), 10, 10_000);
         while load.stats().in_flight > 0 {
-            load.finish();
+            load.finish(End::Answered);
         }
         let before = load.stats().index;
         for _ in 0..100 {
             let request = load.passing_request(Kind::New);
             assert!(dispatched(load.decide(request)));
-            load.settle_without_trace();
+            load.settle(End::Refused);
         }
         assert!(load.index_nodes() > before.nodes);
         while load.stats().in_flight > 0 {
-            load.finish_by(End::Refused);
+            load.finish(End::Refused);
         }
         let after = load.stats().index;
         assert_eq!((after.nodes, after.entries), (before.nodes, before.entries));
@@ -416,10 +397,10 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_go_one_by_one() {
+    fn waiting_requests_leave_the_queue_one_by_one() {
         let mut load = Load::waiting(PolicyName::PrefixTree, 100, 1_000);
         assert_eq!(load.stats().queue_length, 1_000);
-        load.finish();
+        load.finish(End::Answered);
         assert_eq!(load.stats().queue_length, 999);
         let request = load.request(Kind::Mixed);
         assert!(load.decide(request).is_none());

@@ -1,12 +1,12 @@
 //! Units of work whose instructions are counted: the same work each time, small enough for an interpreter.
 //!
-//! A unit is prepared, run once so that what happens only the first time has happened, and then run once and counted.
+//! A unit is prepared, runs once to finish one-time work, and then runs once for the count.
 
 use core::hint::black_box;
 use std::collections::VecDeque;
 
 use isotherm_fingerprint::Fingerprint;
-use isotherm_router::{PolicyName, Request};
+use isotherm_router::{End, PolicyName, Request};
 
 use crate::body;
 use crate::load::{Kind, Load, config};
@@ -14,7 +14,7 @@ use crate::load::{Kind, Load, config};
 /// Repetitions of a unit that is one decision: they average over positions in the hash table.
 const DECISIONS: usize = 200;
 
-/// Something to be run again and again.
+/// A unit that is ready to run repeatedly.
 pub type Work = Box<dyn FnMut()>;
 
 /// One unit.
@@ -27,7 +27,7 @@ pub struct Unit {
     prepare: fn() -> Work,
 }
 
-/// All of them.
+/// All units.
 pub const UNITS: [Unit; 12] = [
     extract("extract-4-kb", 4 << 10, || reading(4 << 10)),
     extract("extract-64-kb", 64 << 10, || reading(64 << 10)),
@@ -61,7 +61,7 @@ pub const UNITS: [Unit; 12] = [
             Load::waiting(PolicyName::PrefixTree, 100, 10_000),
             Kind::Mixed,
             |load, request| {
-                load.finish();
+                load.finish(End::Answered);
                 black_box(load.decide(request));
             },
         )
@@ -90,7 +90,7 @@ impl Unit {
         self.bytes.map(|bytes| body::chat(bytes).len())
     }
 
-    /// Gets everything ready, and runs it once.
+    /// Prepares the unit, and runs it once.
     #[must_use]
     pub fn ready(&self) -> Work {
         let mut work = (self.prepare)();
@@ -133,10 +133,10 @@ fn deciding(index_bytes_max: usize, replicas: u32, nodes: usize, kind: Kind) -> 
 
 fn decide(load: &mut Load, request: Request) {
     black_box(load.decide(request));
-    load.settle();
+    load.settle(End::Answered);
 }
 
-/// A unit of many requests, which are made before it runs: enough for the first run and for the counted one.
+/// A unit of many requests, which are created before it runs: enough for the first run and for the counted run.
 fn repeated(mut load: Load, kind: Kind, each: fn(&mut Load, Request)) -> Work {
     let mut requests: VecDeque<Request> = (0..2 * DECISIONS).map(|_| load.request(kind)).collect();
     Box::new(move || {

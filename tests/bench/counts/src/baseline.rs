@@ -22,9 +22,9 @@ const TOLERANCE_OTHER_COMPILER: f64 = 0.40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Counter {
-    /// The interpreter's account, of WebAssembly.
+    /// The interpreter's count of WebAssembly instructions.
     Sandbox,
-    /// Callgrind, of native code.
+    /// Callgrind's count of native instructions.
     Callgrind,
 }
 
@@ -54,66 +54,60 @@ impl Baseline {
         of_counter.insert(compiler.to_owned(), counts.clone());
     }
 
-    /// Compares with the figures of the same compiler, or else of the one that comes last by its name.
-    pub(crate) fn judge(
+    /// Compares with the counts of the same compiler, or else of the last one by name.
+    pub(crate) fn compare(
         &self,
         counter: Counter,
         compiler: &str,
         counts: &Counts,
-    ) -> anyhow::Result<Verdict> {
-        let of_counter = self
-            .0
-            .get(&counter)
-            .filter(|of_counter| !of_counter.is_empty());
-        let of_counter = of_counter.with_context(|| format!("the baseline has no {counter:?}"))?;
-        let (of, before, tolerance) = match of_counter.get_key_value(compiler) {
-            Some((of, before)) => {
-                let tolerance = match counter {
-                    Counter::Sandbox => TOLERANCE,
-                    Counter::Callgrind => TOLERANCE_NATIVE,
-                };
-                (of, before, tolerance)
-            }
-            None => {
-                let (of, before) = of_counter.last_key_value().context("it is not empty")?;
-                (of, before, TOLERANCE_OTHER_COMPILER)
-            }
+    ) -> anyhow::Result<Comparison> {
+        let of_counter = self.0.get(&counter);
+        let accepted = of_counter.and_then(|of_counter| {
+            let of_compiler = of_counter.get_key_value(compiler);
+            of_compiler.or_else(|| of_counter.last_key_value())
+        });
+        let (base, before) =
+            accepted.with_context(|| format!("the baseline has no {counter:?}"))?;
+        let (place, tolerance) = match counter {
+            Counter::Sandbox => ("in the sandbox", TOLERANCE),
+            Counter::Callgrind => ("under callgrind", TOLERANCE_NATIVE),
         };
-        let lines = counts
-            .iter()
-            .map(|(unit, now)| (unit.clone(), before.get(unit).copied(), *now));
-        Ok(Verdict {
-            counter,
-            compiler: compiler.to_owned(),
-            of: of.clone(),
+        let mut heading = format!("instructions {place}, {compiler}");
+        let tolerance = if base == compiler {
+            tolerance
+        } else {
+            heading += &format!(", which has no baseline; compared with {base}");
+            TOLERANCE_OTHER_COMPILER
+        };
+        let units = counts.iter();
+        Ok(Comparison {
+            heading,
             tolerance,
-            lines: lines.collect(),
+            units: units
+                .map(|(unit, now)| (unit.clone(), before.get(unit).copied(), *now))
+                .collect(),
         })
     }
 }
 
-/// A comparison.
+/// A comparison of counts with the baseline.
 #[derive(Debug)]
-pub(crate) struct Verdict {
-    counter: Counter,
-    compiler: String,
-    /// The compiler of the baseline.
-    of: String,
+pub(crate) struct Comparison {
+    heading: String,
     tolerance: f64,
-    /// Unit, then before, then now.
-    lines: Vec<(String, Option<u64>, u64)>,
+    /// Name, baseline and count of each unit.
+    units: Vec<(String, Option<u64>, u64)>,
 }
 
-impl Verdict {
-    /// What to do when it is not good.
-    pub(crate) const ADVICE: &str = "More instructions than the baseline allows. Where that is meant, say why in the commit, and accept it: \
+impl Comparison {
+    /// Advice after growth beyond the tolerance.
+    pub(crate) const ADVICE: &str = "More instructions than the baseline allows. If you intend this, explain it in the commit and accept it: \
          `cargo xtask bench counts --accept`";
 
-    /// Whether each unit is known and none has grown by more than is tolerated.
-    pub(crate) fn is_good(&self) -> bool {
-        self.lines
-            .iter()
-            .all(|(_, before, now)| before.is_some_and(|before| !self.is_worse(before, *now)))
+    /// Whether the baseline has each unit, and no unit has grown beyond the tolerance.
+    pub(crate) fn holds(&self) -> bool {
+        let mut units = self.units.iter();
+        units.all(|(_, before, now)| before.is_some_and(|before| !self.is_worse(before, *now)))
     }
 
     fn is_worse(&self, before: u64, now: u64) -> bool {
@@ -121,31 +115,23 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counter = match self.counter {
-            Counter::Sandbox => "in the sandbox",
-            Counter::Callgrind => "under callgrind",
-        };
-        write!(f, "instructions {counter}, {}", self.compiler)?;
-        if self.of != self.compiler {
-            write!(f, ", which has no baseline; compared with {}", self.of)?;
-        }
-        writeln!(f, " (up to {:+.0} % is the same)", self.tolerance * 100.0)?;
-        for (unit, before, now) in &self.lines {
+        let percent = self.tolerance * 100.0;
+        writeln!(f, "{} (up to {percent:+.0} % is the same)", self.heading)?;
+        for (unit, before, now) in &self.units {
             write!(f, "  {unit:<28} {now:>12}")?;
-            match before {
-                None => writeln!(f, "  new: not in the baseline")?,
-                Some(before) => {
-                    let change = (*now as f64 / *before as f64 - 1.0) * 100.0;
-                    let mark = if self.is_worse(*before, *now) {
-                        "  MORE"
-                    } else {
-                        ""
-                    };
-                    writeln!(f, "  {change:+.1} %{mark}")?;
-                }
-            }
+            let Some(before) = before else {
+                writeln!(f, "  new: not in the baseline")?;
+                continue;
+            };
+            let change = (*now as f64 / *before as f64 - 1.0) * 100.0;
+            let mark = if self.is_worse(*before, *now) {
+                "  MORE"
+            } else {
+                ""
+            };
+            writeln!(f, "  {change:+.1} %{mark}")?;
         }
         Ok(())
     }
@@ -168,38 +154,38 @@ mod tests {
         baseline
     }
 
-    fn is_good(compiler: &str, pairs: &[(&str, u64)]) -> bool {
-        let judged = baseline().judge(Counter::Sandbox, compiler, &counts(pairs));
-        judged.unwrap().is_good()
+    fn holds(compiler: &str, pairs: &[(&str, u64)]) -> bool {
+        let compared = baseline().compare(Counter::Sandbox, compiler, &counts(pairs));
+        compared.unwrap().holds()
     }
 
     #[test]
-    fn more_than_tolerated_is_not_good_and_less_is() {
-        assert!(is_good("one", &[("a", 1_050)]));
-        assert!(!is_good("one", &[("a", 1_051)]));
-        assert!(is_good("one", &[("a", 10)]));
+    fn growth_within_the_tolerance_holds() {
+        assert!(holds("one", &[("a", 1_050)]));
+        assert!(!holds("one", &[("a", 1_051)]));
+        assert!(holds("one", &[("a", 10)]));
     }
 
     #[test]
-    fn another_compiler_is_tolerated_more() {
-        assert!(is_good("two", &[("a", 1_400)]));
-        assert!(!is_good("two", &[("a", 1_401)]));
+    fn another_compiler_has_more_tolerance() {
+        assert!(holds("two", &[("a", 1_400)]));
+        assert!(!holds("two", &[("a", 1_401)]));
     }
 
     #[test]
-    fn a_unit_that_the_baseline_does_not_know_is_not_good() {
-        assert!(!is_good("one", &[("a", 1_000), ("b", 1)]));
-        let judged = baseline().judge(Counter::Callgrind, "one", &Counts::new());
-        assert!(judged.is_err());
+    fn a_unit_without_a_baseline_does_not_hold() {
+        assert!(!holds("one", &[("a", 1_000), ("b", 1)]));
+        let compared = baseline().compare(Counter::Callgrind, "one", &Counts::new());
+        assert!(compared.is_err());
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_baseline_is_read_again() {
         let file = tempfile::NamedTempFile::new().unwrap();
         baseline().write(file.path()).unwrap();
         let read = Baseline::read(file.path()).unwrap();
-        let judged = read.judge(Counter::Sandbox, "one", &counts(&[("a", 2_000)]));
-        let shown = judged.unwrap().to_string();
+        let compared = read.compare(Counter::Sandbox, "one", &counts(&[("a", 2_000)]));
+        let shown = compared.unwrap().to_string();
         assert!(shown.contains("+100.0 %  MORE"), "{shown}");
     }
 }

@@ -9,13 +9,13 @@ use isotherm_bench_core::units::UNITS;
 
 use crate::baseline::Counts;
 
-/// The function of `isotherm-bench-unit` that is counted; its name has a hash behind.
+/// The counted function of `isotherm-bench-unit`; a hash follows its name.
 const FUNCTION: &str = "isotherm_bench_unit::counted*";
 
-/// Every unit; `None` where there is no valgrind.
+/// Counts every unit; `None` without valgrind.
 ///
 /// # Errors
-/// When it does not run, or does not say what it has counted.
+/// When valgrind does not run, or reports no count.
 pub(crate) fn count(program: &Path) -> anyhow::Result<Option<Counts>> {
     if !is_installed() {
         return Ok(None);
@@ -46,7 +46,7 @@ pub(crate) fn count(program: &Path) -> anyhow::Result<Option<Counts>> {
         }
         let count = total(&written?)
             .filter(|count| *count > 0)
-            .with_context(|| format!("callgrind has counted nothing of {}", unit.name))?;
+            .with_context(|| format!("callgrind counts no instruction of {}", unit.name))?;
         counts.insert(unit.name.to_owned(), count);
     }
     Ok(Some(counts))
@@ -61,7 +61,7 @@ fn is_installed() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The line `totals: N` of what callgrind writes; older ones say `summary: N`.
+/// The count in the line `totals: N`, or `summary: N` of older releases.
 fn total(text: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| {

@@ -1,12 +1,11 @@
 //! `isotherm-bench-counts`: counts the instructions of the hot paths and compares them with a committed baseline.
 //!
-//! Time depends on the machine and on who else uses it; the number of instructions does not. They are counted twice.
-//! [`sandbox`] runs the filter itself and the core, both compiled to WebAssembly, in an interpreter that keeps an account:
-//! exact, and possible wherever the filter can be built. [`callgrind`] counts what a processor would execute of the
-//! core, where valgrind is installed, and says so where it is not.
+//! Time depends on the machine and its other work; the number of instructions does not. [`sandbox`] runs the filter and the core
+//! as WebAssembly in an interpreter that counts exactly. [`callgrind`] counts native instructions of the core, where valgrind
+//! is installed.
 //!
-//! The figures belong to a compiler: another release makes other code of the same source. A compiler that has no baseline is
-//! compared with one that has, with more tolerance.
+//! A count belongs to a compiler: another release generates other code. A compiler without a baseline is compared with another
+//! one, with more tolerance.
 
 mod baseline;
 mod callgrind;
@@ -17,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::baseline::{Baseline, Counter, Verdict};
+use crate::baseline::{Baseline, Comparison, Counter};
 
 /// Counts instructions of the hot paths and compares them with a baseline
 #[derive(Parser)]
@@ -26,7 +25,7 @@ use crate::baseline::{Baseline, Counter, Verdict};
     bin_name = "cargo xtask bench counts"
 )]
 struct Arguments {
-    /// Makes what is counted now the baseline
+    /// Accepts the counts as the baseline
     #[arg(long)]
     accept: bool,
     /// The baseline
@@ -51,7 +50,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(good) => ExitCode::from(u8::from(!good)),
+        Ok(holds) => ExitCode::from(u8::from(!holds)),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing got slower.
+/// Counts, and returns whether every count holds.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let mut baseline = Baseline::read(&arguments.baseline)?;
     let sandbox = sandbox::count(&arguments.filter, &arguments.bench_filter)?;
@@ -71,21 +70,21 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
              sandbox are complete without it"
         ),
     }
-    let mut good = true;
+    let mut holds = true;
     for (counter, compiler, counts) in &counted {
         if arguments.accept {
             baseline.accept(*counter, compiler, counts);
         } else {
-            let verdict = baseline.judge(*counter, compiler, counts)?;
-            print!("{verdict}");
-            good &= verdict.is_good();
+            let comparison = baseline.compare(*counter, compiler, counts)?;
+            print!("{comparison}");
+            holds &= comparison.holds();
         }
     }
     if arguments.accept {
         baseline.write(&arguments.baseline)?;
         println!("{} is written", arguments.baseline.display());
-    } else if !good {
-        println!("{}", Verdict::ADVICE);
+    } else if !holds {
+        println!("{}", Comparison::ADVICE);
     }
-    Ok(good)
+    Ok(holds)
 }

@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use crate::baseline::Counts;
 
-/// Envoy hands a body over in pieces of this size.
+/// Size of the pieces in which Envoy passes a body.
 const PIECE_BYTES: usize = 16 * 1024;
 const REQUEST: &str = r#"{
     "role": "request",
@@ -27,7 +27,7 @@ const LAST: &[u8] =
     b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":10,\
     \"prompt_tokens_details\":{\"cached_tokens\":0}}}\n\ndata: [DONE]\n\n";
 
-/// Every count.
+/// Counts every unit.
 ///
 /// # Errors
 /// When a module is missing or traps.
@@ -54,7 +54,7 @@ pub(crate) fn count(filter: &Path, bench_filter: &Path) -> anyhow::Result<Counts
     Ok(counts)
 }
 
-/// A chat request of this length, from its headers until it is let go.
+/// Counts a chat request of this length, from its headers until the filter continues it.
 fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     let mut filter = Filter::counting(module, REQUEST)?;
     filter.executed()?;
@@ -62,7 +62,7 @@ fn request(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     filter.executed()
 }
 
-/// A chat request on the decision stream: its decision, its response, and its end, which the timer sends.
+/// Counts a chat request on the decision stream: its decision, its response, and its end, which the timer sends.
 fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     let configuration =
         REQUEST.replacen('{', r#"{ "decision_stream": { "cluster": "isotherm" },"#, 1);
@@ -71,7 +71,11 @@ fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
     filter.stream_message(0, &[])?;
     filter.executed()?;
     send(&mut filter, bytes)?;
-    let asked = filter.host().sent.first().context("it does not ask")?;
+    let asked = filter
+        .host()
+        .sent
+        .first()
+        .context("the filter sends no request")?;
     let asked = ClientMessage::decode(&**asked)?;
     let answers = asked.requests.iter().map(|ask| DecisionResponse {
         request_id: ask.request_id,
@@ -85,11 +89,17 @@ fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
         go_away: None,
     };
     filter.stream_message(0, &message.encode_to_vec())?;
-    ensure!(filter.host().resumed == 1, "it is not let go");
+    ensure!(
+        filter.host().resumed == 1,
+        "the filter does not continue the request"
+    );
     stream(&mut filter, 1)?;
     filter.over()?;
     filter.tick()?;
-    ensure!(filter.host().sent.len() == 2, "its end is not told");
+    ensure!(
+        filter.host().sent.len() == 2,
+        "the filter does not report the end"
+    );
     filter.executed()
 }
 
@@ -103,7 +113,7 @@ fn send(filter: &mut Filter, bytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A streamed answer of this many chunks, and what goes before and behind it.
+/// Counts a streamed response of this many chunks, with its headers and its end.
 fn answer(module: &Path, chunks: u32) -> anyhow::Result<u64> {
     let mut filter = Filter::counting(module, RESPONSE)?;
     filter.executed()?;
