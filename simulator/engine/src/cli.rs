@@ -4,7 +4,6 @@ use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
 use clap::Parser;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::http::fault::FaultOrder;
 use crate::http::replica::{MetricsDialect, Settings};
@@ -20,14 +19,14 @@ pub struct Cli {
     /// Independent engines in this process
     #[arg(long, default_value = "1")]
     pub replicas: NonZeroU16,
-    /// The name the model is served by; the preset's by default
+    /// Name of the served model; the preset's by default
     #[arg(long)]
     pub model: Option<String>,
     /// Name of an adapter on top of the model, with a cache of its own (repeatable)
     #[arg(long)]
     pub adapter: Vec<String>,
     /// Size and speed of the engine
-    #[arg(long, default_value_t = Preset::Llama31_8bL4, value_parser = preset())]
+    #[arg(long, default_value_t = Preset::Llama31_8bL4, value_enum)]
     pub preset: Preset,
     /// Speed, as a multiple of the real engine's
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
@@ -44,7 +43,7 @@ pub struct Cli {
     /// Tokens of prompt and output of one request at most, instead of the preset's
     #[arg(long)]
     pub context_tokens_max: Option<u32>,
-    /// Tokens in a streamed chunk. By default as many as make the chunks come at the real engine's pace whatever the speed
+    /// Tokens in a streamed chunk. By default chunks come at the real engine's pace, whatever the speed
     #[arg(long)]
     pub stream_interval: Option<u32>,
     /// Engine whose metric names to publish
@@ -99,10 +98,6 @@ impl Cli {
         }
         address
     }
-}
-
-fn preset() -> impl TypedValueParser<Value = Preset> {
-    PossibleValuesParser::new(Preset::ALL.map(Preset::name)).try_map(|name| name.parse::<Preset>())
 }
 
 fn speed(text: &str) -> Result<f64, String> {

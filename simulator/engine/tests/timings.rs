@@ -1,45 +1,30 @@
-//! The presets against the measurements they were fitted to.
+//! The L4 preset against the figures of SkyLB's paper.
 
-use std::path::PathBuf;
+use core::time::Duration;
+use std::sync::Arc;
 
-use isotherm_engine::fit::{Batch, fits, simulate};
-use isotherm_engine::model::Preset;
-
-/// The error that the presets may have, on average over the set-ups of one file.
-const ERROR_MAX: f64 = 0.10;
-
-#[test]
-fn the_presets_reproduce_the_measurements() -> Result<(), String> {
-    let Some(data) = std::env::var_os("ISOTHERM_DATA") else {
-        println!(
-            "skipped: the measurements are not part of the project; ISOTHERM_DATA names where they are"
-        );
-        return Ok(());
-    };
-    let directory = PathBuf::from(data).join("engine-timings");
-    let fits = fits(&directory)?;
-    assert_eq!(fits.len(), Preset::ALL.len() - 1);
-    for fit in fits {
-        println!("{fit}");
-        assert!(fit.setups > 10, "{fit}");
-        assert!(fit.prefill.mean < ERROR_MAX, "{fit}");
-        assert!(fit.decode.mean < ERROR_MAX, "{fit}");
-    }
-    Ok(())
-}
+use isotherm_engine::model::{Engine, Event, EventKind, Preset, Request, RequestId};
 
 #[test]
 fn the_l4_preset_is_the_replica_of_skylb() {
-    let batch = Batch {
+    let mut engine = Engine::new(Preset::Llama31_8bL4.config());
+    let request = Request {
+        id: RequestId(0),
         prompt_tokens: 512,
-        sequences: 1,
         output_tokens: 2,
+        blocks: Arc::from([]),
+        stream_interval_tokens: None,
     };
-    let run = simulate(Preset::Llama31_8bL4, batch);
+    engine.submit(Duration::ZERO, request);
+    while let Some(at) = engine.poll_timeout() {
+        engine.handle_timeout(at);
+    }
+    let is_first = |event: &Event| matches!(event.kind, EventKind::FirstToken { .. });
+    let first = std::iter::from_fn(|| engine.poll_event()).find(is_first);
+    let first_s = first.map_or(f64::NAN, |event| event.at.as_secs_f64());
     assert!(
-        (run.first_first_s - 0.3).abs() < 0.01,
-        "512 tokens take about 300 ms (section 2.1), not {}",
-        run.first_first_s
+        (first_s - 0.3).abs() < 0.01,
+        "512 tokens take about 300 ms (section 2.1), not {first_s}"
     );
     let config = Preset::Llama31_8bL4.config();
     let requests = |tokens| config.blocks * config.block_tokens / tokens;

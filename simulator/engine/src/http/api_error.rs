@@ -4,11 +4,13 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use thiserror::Error;
 
 use crate::model::Rejection;
 
-/// An answer that is not the one asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error response.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub struct ApiError {
     status: StatusCode,
     kind: &'static str,
@@ -17,7 +19,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// The request makes no sense.
+    /// The request is not valid.
     #[must_use]
     pub fn bad_request(message: impl Into<String>, param: Option<&'static str>) -> Self {
         Self {
@@ -39,7 +41,7 @@ impl ApiError {
         }
     }
 
-    /// The engine cannot do it: broken on purpose, or full.
+    /// The engine is full, or fails because of an injected fault.
     #[must_use]
     pub fn server(status: StatusCode, message: impl Into<String>) -> Self {
         let kind = if status == StatusCode::SERVICE_UNAVAILABLE {
@@ -76,25 +78,14 @@ impl ApiError {
     }
 }
 
-impl core::fmt::Display for ApiError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl core::error::Error for ApiError {}
-
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
+        let message = rejection.to_string();
         match rejection {
-            Rejection::QueueFull { .. } => {
-                Self::server(StatusCode::SERVICE_UNAVAILABLE, rejection.to_string())
-            }
+            Rejection::QueueFull { .. } => Self::server(StatusCode::SERVICE_UNAVAILABLE, message),
+            Rejection::Duplicate => Self::server(StatusCode::INTERNAL_SERVER_ERROR, message),
             Rejection::Empty | Rejection::TooLong { .. } => {
-                Self::bad_request(rejection.to_string(), Some("input_tokens"))
-            }
-            Rejection::Duplicate => {
-                Self::server(StatusCode::INTERNAL_SERVER_ERROR, rejection.to_string())
+                Self::bad_request(message, Some("input_tokens"))
             }
         }
     }

@@ -3,11 +3,11 @@
 //! | order | effect |
 //! | --- | --- |
 //! | `slow` | every step takes this many times as long; 1 is normal |
-//! | `hang` | the server accepts requests and never answers |
-//! | `metrics_hang` | the same for `/metrics` and `/v1/loads` only |
+//! | `hang` | the server accepts requests and never responds |
+//! | `metrics_hang` | `/metrics` accepts requests and never responds |
 //! | `error_share`, `error_status` | this share of requests fails with 500 or 503 |
-//! | `refuse_ms` | the socket is closed for so long: connections are refused, open ones go on |
-//! | `crash_ms` | after so long every connection is cut and the replica is gone; the process ends with its last replica |
+//! | `refuse_ms` | the socket is closed for this time: the system refuses connections, open ones go on |
+//! | `crash_ms` | after this time the replica cuts every connection and ends; the process ends with its last replica |
 
 use core::str::FromStr;
 use core::time::Duration;
@@ -17,6 +17,7 @@ use axum::http::{Method, StatusCode};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::api_error::ApiError;
@@ -100,25 +101,22 @@ impl Faults {
 
     pub(super) fn fate(&self, method: &Method, path: &str) -> Fate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let scrape = path == "/metrics" || path == "/v1/loads";
-        if path.starts_with("/debug") || path == "/fault" || (scrape && !state.metrics_hang) {
-            Fate::Pass
-        } else if scrape || state.hang {
-            Fate::Hang
-        } else if *method == Method::POST && state.error_share > 0.0 {
-            let share = state.error_share;
-            if state.random.random_bool(share) {
-                Fate::Fail(state.error_status)
-            } else {
-                Fate::Pass
-            }
+        let is_scrape = path == "/metrics";
+        if path.starts_with("/debug") || path == "/fault" || (is_scrape && !state.metrics_hang) {
+            return Fate::Pass;
+        }
+        if is_scrape || state.hang {
+            return Fate::Hang;
+        }
+        let share = state.error_share;
+        let fails = *method == Method::POST && share > 0.0 && state.random.random_bool(share);
+        if fails {
+            Fate::Fail(state.error_status)
         } else {
             Fate::Pass
         }
     }
-}
 
-impl Faults {
     /// Applies an order; the caller slows the engine down.
     ///
     /// # Errors
@@ -149,13 +147,16 @@ impl Faults {
             state.error_share = order.error_share.unwrap_or(state.error_share);
             state.error_status = status.unwrap_or(state.error_status);
         }
-        if let Some(ms) = order.refuse_ms {
-            self.socket
-                .send_replace(SocketOrder::Refuse(Duration::from_millis(ms)));
-        }
-        if let Some(ms) = order.crash_ms {
-            self.socket
-                .send_replace(SocketOrder::Crash(Duration::from_millis(ms)));
+        let refuse = order
+            .refuse_ms
+            .map(Duration::from_millis)
+            .map(SocketOrder::Refuse);
+        let crash = order
+            .crash_ms
+            .map(Duration::from_millis)
+            .map(SocketOrder::Crash);
+        for order in refuse.into_iter().chain(crash) {
+            self.socket.send_replace(order);
         }
         Ok(())
     }
@@ -169,9 +170,7 @@ impl FromStr for FaultOrder {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
         let value: serde_json::Value = serde_json::from_str(value)
             .map_err(|error| format!("{value:?} is not a number, nor true or false: {error}"))?;
-        let mut members = serde_json::Map::new();
-        members.insert(name.to_owned(), value);
-        serde_json::from_value(members.into()).map_err(|error| error.to_string())
+        serde_json::from_value(json!({ name: value })).map_err(|error| error.to_string())
     }
 }
 
@@ -181,25 +180,9 @@ mod tests {
 
     #[test]
     fn fault_orders_parse_from_the_command_line() {
-        assert_eq!(
-            "slow=3".parse(),
-            Ok(FaultOrder {
-                slow: Some(3.0),
-                ..FaultOrder::default()
-            })
-        );
-        assert_eq!(
-            "hang".parse(),
-            Ok(FaultOrder {
-                hang: Some(true),
-                ..FaultOrder::default()
-            })
-        );
-        assert!(
-            "explode"
-                .parse::<FaultOrder>()
-                .unwrap_err()
-                .contains("explode")
-        );
+        let parse = |text: &str| text.parse::<FaultOrder>();
+        assert_eq!(parse("slow=3").unwrap().slow, Some(3.0));
+        assert_eq!(parse("hang").unwrap().hang, Some(true));
+        assert!(parse("explode").unwrap_err().contains("explode"));
     }
 }

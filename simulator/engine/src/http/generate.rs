@@ -67,16 +67,11 @@ pub async fn handle<D: Dialect>(
 /// # Errors
 /// 400 when it is not a JSON object.
 pub fn read_json(body: &[u8]) -> Result<Value, ApiError> {
+    let wrong = |message: String| ApiError::bad_request(message, None);
     match serde_json::from_slice(body) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(ApiError::bad_request(
-            "the body must be a JSON object",
-            None,
-        )),
-        Err(error) => Err(ApiError::bad_request(
-            format!("the body is not valid JSON: {error}"),
-            None,
-        )),
+        Ok(_) => Err(wrong("the body must be a JSON object".to_owned())),
+        Err(error) => Err(wrong(format!("the body is not valid JSON: {error}"))),
     }
 }
 
@@ -85,7 +80,7 @@ struct Generation {
     guard: InFlightGuard,
     index: usize,
     reply: Reply,
-    /// The reply ends by itself, not at a limit.
+    /// Whether the reply ends by itself and not at a limit.
     stopped: bool,
     sent: u32,
 }
@@ -97,71 +92,46 @@ enum Step {
     Failed(ApiError),
 }
 
-fn start(replica: &Arc<Replica>, job: Job) -> Result<Vec<Generation>, ApiError> {
-    let limits = Limits {
-        max_tokens: job.max_tokens,
-        min_tokens: job.min_tokens,
-        ignore_eos: job.ignore_eos,
-        context_tokens: replica.settings.config.request_tokens_max(),
-    };
-    let interval = job
-        .stream
-        .then_some(replica.settings.stream_interval_tokens);
-    job.prompts
-        .into_iter()
-        .enumerate()
-        .map(|(index, prompt)| begin(replica, index, prompt, &limits, interval))
+fn start(replica: &Arc<Replica>, mut job: Job) -> Result<Vec<Generation>, ApiError> {
+    let prompts = core::mem::take(&mut job.prompts).into_iter().enumerate();
+    prompts
+        .map(|(index, prompt)| begin(replica, index, prompt, &job))
         .collect()
 }
 
-/// Bounds on the length of a reply.
-struct Limits {
-    max_tokens: Option<u32>,
-    min_tokens: u32,
-    ignore_eos: bool,
-    context_tokens: u32,
-}
-
-impl Limits {
-    /// Tokens to generate, and whether the reply ends by itself there.
-    fn output(&self, prompt_tokens: u32, reply: &Reply) -> (u32, bool) {
-        let room = self.context_tokens.saturating_sub(prompt_tokens).max(1);
-        let limit = self.max_tokens.unwrap_or(room);
-        let natural = if self.ignore_eos {
-            limit
-        } else {
-            reply.natural_tokens().max(self.min_tokens).min(limit)
-        };
-        (natural, natural < limit)
+/// Tokens to generate, and whether the reply ends by itself there.
+fn output(job: &Job, context_tokens: u32, prompt_tokens: u32, reply: &Reply) -> (u32, bool) {
+    let room = context_tokens.saturating_sub(prompt_tokens).max(1);
+    let limit = job.max_tokens.unwrap_or(room);
+    if job.ignore_eos {
+        return (limit, false);
     }
+    let natural = reply.natural_tokens().max(job.min_tokens).min(limit);
+    (natural, natural < limit)
 }
 
 fn begin(
     replica: &Arc<Replica>,
     index: usize,
     prompt: Prompt,
-    limits: &Limits,
-    stream_interval_tokens: Option<u32>,
+    job: &Job,
 ) -> Result<Generation, ApiError> {
+    let settings = &replica.settings;
+    let tokens_max = settings.config.request_tokens_max();
     let prompt_tokens = prompt.tokens();
     let reply = Reply::new(prompt.digest());
-    let (output_tokens, stopped) = limits.output(prompt_tokens, &reply);
-    let wanted = limits.max_tokens.unwrap_or(1);
-    let tokens = u64::from(prompt_tokens) + u64::from(wanted);
-    if tokens > u64::from(limits.context_tokens) {
-        return Err(Rejection::TooLong {
-            tokens,
-            tokens_max: limits.context_tokens,
-        }
-        .into());
+    let (output_tokens, stopped) = output(job, tokens_max, prompt_tokens, &reply);
+    let tokens = u64::from(prompt_tokens) + u64::from(job.max_tokens.unwrap_or(1));
+    if tokens > u64::from(tokens_max) {
+        return Err(Rejection::TooLong { tokens, tokens_max }.into());
     }
-    let blocks = prompt.blocks(&reply, output_tokens, replica.settings.config.block_tokens);
+    let blocks = prompt.blocks(&reply, output_tokens, settings.config.block_tokens);
     let guard = replica.submit(|id| Request {
         id,
         prompt_tokens,
         output_tokens,
         blocks,
-        stream_interval_tokens,
+        stream_interval_tokens: job.stream.then_some(settings.stream_interval_tokens),
     });
     if let Some(End::Rejected(rejection)) = guard.now().end {
         return Err(rejection.into());
@@ -215,47 +185,32 @@ impl Generation {
     }
 }
 
-/// The stages of a streamed answer.
-enum Stage {
-    Open,
-    Body,
-    Closed,
-}
-
 fn streamed<D: Dialect>(meta: Meta, generations: Vec<Generation>) -> Response {
     let steps = stream::select_all(generations.into_iter().map(Generation::steps));
-    let state = (Stage::Open, steps, Vec::new());
-    let chunks = stream::unfold(state, move |(mut stage, mut steps, mut parts)| {
+    // `None` closes the stream; the opening goes out with the first step.
+    let state = Some((D::opening(&meta), steps, Vec::new()));
+    let chunks = stream::unfold(state, move |state| {
         let meta = meta.clone();
         async move {
-            let mut chunk = String::new();
-            if matches!(stage, Stage::Closed) {
-                return None;
-            }
-            let next = steps.next().await;
-            if matches!(stage, Stage::Open) {
-                chunk.push_str(&D::opening(&meta));
-                stage = Stage::Body;
-            }
-            match next {
-                Some((index, Step::Text(text))) => chunk.push_str(&D::delta(&meta, index, &text)),
+            let (mut chunk, mut steps, mut parts) = state?;
+            let mut is_open = true;
+            match steps.next().await {
+                Some((index, Step::Text(text))) => chunk += &D::delta(&meta, index, &text),
                 Some((_, Step::End(part))) => {
-                    chunk.push_str(&D::ending(&meta, &part));
+                    chunk += &D::ending(&meta, &part);
                     parts.push(part);
                 }
                 Some((_, Step::Failed(error))) => {
-                    chunk.push_str(&format!("data: {}\n\n", error.body()));
-                    stage = Stage::Closed;
+                    chunk += &format!("data: {}\n\n", error.body());
+                    is_open = false;
                 }
                 None => {
-                    chunk.push_str(&D::closing(&meta, &parts));
-                    stage = Stage::Closed;
+                    chunk += &D::closing(&meta, &parts);
+                    is_open = false;
                 }
             }
-            Some((
-                Ok::<_, Infallible>(Bytes::from(chunk)),
-                (stage, steps, parts),
-            ))
+            let next = is_open.then_some((String::new(), steps, parts));
+            Some((Ok::<_, Infallible>(Bytes::from(chunk)), next))
         }
     });
     let headers = [

@@ -8,53 +8,37 @@ use crate::model::Stats;
 /// Changes kept; older ones are forgotten.
 pub const CHANGES_MAX: usize = 20_000;
 
-/// The load from a moment on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Change {
-    unix_ms: u64,
-    waiting: usize,
-    arrived: usize,
-    running: usize,
-}
-
-/// A bounded log of changes.
+/// A bounded log of changes, each as `[unix_ms, waiting, running, arrived]`.
 #[derive(Debug, Default)]
 pub struct History {
-    changes: VecDeque<Change>,
+    changes: VecDeque<[u64; 4]>,
     forgotten: u64,
 }
 
 impl History {
     /// Records the load, if it has changed.
     pub fn record(&mut self, stats: &Stats) {
-        let load = |change: &Change| (change.waiting, change.arrived, change.running);
-        if self.changes.back().map(load) == Some((stats.waiting, stats.arrived, stats.running)) {
+        let load = [stats.waiting, stats.running, stats.arrived].map(|count| count as u64);
+        if self
+            .changes
+            .back()
+            .is_some_and(|[_, last @ ..]| *last == load)
+        {
             return;
         }
         if self.changes.len() >= CHANGES_MAX {
             self.changes.pop_front();
             self.forgotten += 1;
         }
-        self.changes.push_back(Change {
-            unix_ms: unix_ms(),
-            waiting: stats.waiting,
-            arrived: stats.arrived,
-            running: stats.running,
-        });
+        let [waiting, running, arrived] = load;
+        self.changes
+            .push_back([unix_ms(), waiting, running, arrived]);
     }
 
-    /// Every change as `[unix_ms, waiting, running, arrived]`.
-    pub fn changes(&self) -> impl Iterator<Item = [u64; 4]> {
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        self.changes.iter().map(move |change| {
-            let Change {
-                unix_ms,
-                waiting,
-                arrived,
-                running,
-            } = *change;
-            [unix_ms, count(waiting), count(running), count(arrived)]
-        })
+    /// Every change.
+    #[must_use]
+    pub fn changes(&self) -> &VecDeque<[u64; 4]> {
+        &self.changes
     }
 
     /// Number of changes that the log no longer holds.

@@ -1,15 +1,14 @@
 //! The server: vLLM's HTTP interface around the model.
 //!
-//! - [`replica`]: an engine, its clock and its callers; [`driver`]: the timer that advances the engine
+//! - [`replica`]: an engine, its clock and its callers
 //! - [`dialect`]: the APIs, one file each; [`generate`]: their common handler
 //! - [`metrics`], [`orca`], [`debug`]: the engine's load and counters
 //! - [`fault`], [`fault_routes`]: injected faults
-//! - [`serve`]: the listening socket
+//! - [`serve`]: the listening socket, and the timer that advances the engine
 
 pub mod api_error;
 pub mod debug;
 pub mod dialect;
-pub mod driver;
 pub mod embeddings;
 pub mod fault;
 pub mod fault_routes;

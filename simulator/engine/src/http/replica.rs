@@ -1,7 +1,7 @@
 //! A replica: an engine behind a lock, the clock that drives it, and the requests that wait for it.
 //!
-//! What a request has so far is a [`GenerationProgress`] in a watch channel: a reader that comes late sees the latest state and turns
-//! all that it missed into one chunk, so a slow client or a fast clock costs no memory and no backlog.
+//! A watch channel holds the [`GenerationProgress`] of a request. A late reader gets the latest state and turns all missed
+//! tokens into one chunk, so a slow client or a fast clock costs no memory and no backlog.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -13,7 +13,6 @@ use tokio::sync::{Notify, watch};
 
 use super::fault::Faults;
 use super::history::History;
-use super::metrics::Histograms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 
 /// Engine whose metric names the server publishes.
@@ -21,26 +20,26 @@ use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, Request
 pub enum MetricsDialect {
     /// `vllm:*`
     Vllm,
-    /// `sglang:*`, and `/v1/loads`
+    /// `sglang:*`
     Sglang,
 }
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The name it serves the model by.
+    /// Name of the served model.
     pub model: String,
-    /// Names of adapters on top of it, with caches of their own.
+    /// Names of adapters of the model, each with a cache of its own.
     pub adapters: Vec<String>,
     /// Size and speed.
     pub config: Config,
-    /// Virtual seconds in a real one.
+    /// Virtual seconds per real second.
     pub speed: f64,
     /// Tokens in one streamed chunk.
     pub stream_interval_tokens: u32,
     /// Metric names.
     pub metrics: MetricsDialect,
-    /// Seed of what is random: injected errors.
+    /// Seed of injected errors.
     pub seed: u64,
 }
 
@@ -49,14 +48,14 @@ pub struct Settings {
 pub struct GenerationProgress {
     /// Tokens generated.
     pub generated: u32,
-    /// How it ended, if it did.
+    /// The end, when the request has ended.
     pub end: Option<End>,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All tokens are out.
+    /// The engine generated all tokens.
     Finished(Usage),
     /// The engine rejected the request.
     Rejected(Rejection),
@@ -67,7 +66,7 @@ pub enum End {
 pub struct Replica {
     /// Settings of the server.
     pub settings: Settings,
-    /// How it misbehaves.
+    /// Injected faults.
     pub faults: Faults,
     /// Wakes the driver when the next time to act may have come nearer.
     pub(super) wake: Notify,
@@ -81,11 +80,9 @@ pub struct Replica {
 pub struct Core {
     /// The model.
     pub engine: Engine,
-    /// How its load changed.
+    /// Changes of the load.
     pub history: History,
-    /// Latencies, for the metrics page.
-    pub histograms: Histograms,
-    waiters: HashMap<RequestId, Waiter>,
+    waiters: HashMap<RequestId, watch::Sender<GenerationProgress>>,
     ids: u64,
 }
 
@@ -97,21 +94,13 @@ pub struct InFlightGuard {
     progress: watch::Receiver<GenerationProgress>,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    progress: watch::Sender<GenerationProgress>,
-    submitted: Duration,
-    first: Option<Duration>,
-}
-
 impl Replica {
-    /// An idle engine, its clock running from now.
+    /// An idle engine, whose clock starts now.
     #[must_use]
     pub fn new(settings: Settings) -> Arc<Self> {
         let core = Core {
             engine: Engine::new(settings.config),
             history: History::default(),
-            histograms: Histograms::default(),
             waiters: HashMap::new(),
             ids: 0,
         };
@@ -136,14 +125,7 @@ impl Replica {
         let now = self.clock.now();
         core.ids += 1;
         let id = RequestId(core.ids);
-        core.waiters.insert(
-            id,
-            Waiter {
-                progress: sender,
-                submitted: now,
-                first: None,
-            },
-        );
+        core.waiters.insert(id, sender);
         core.engine.submit(now, request(id));
         core.dispatch();
         drop(core);
@@ -155,13 +137,13 @@ impl Replica {
         }
     }
 
-    /// A number that no request had before.
+    /// A new number for a request.
     #[must_use]
     pub fn next_name(&self) -> u64 {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets time pass, hands out what happened, and says when to come back (in real time).
+    /// Advances the engine to now, and returns the real time until its next event.
     pub fn advance(&self) -> Option<Duration> {
         let mut core = self.lock();
         let now = self.clock.now();
@@ -213,43 +195,20 @@ impl Core {
     }
 
     fn tell(&mut self, event: Event) {
-        let Some(waiter) = self.waiters.get_mut(&event.id) else {
+        let Some(waiter) = self.waiters.get(&event.id) else {
             return;
         };
-        match event.kind {
-            EventKind::FirstToken { .. } => {
-                waiter.first = Some(event.at);
-                self.histograms
-                    .first_token(event.at.saturating_sub(waiter.submitted));
-                waiter
-                    .progress
-                    .send_modify(|progress| progress.generated = progress.generated.max(1));
-            }
-            EventKind::Tokens { generated } => waiter
-                .progress
-                .send_modify(|progress| progress.generated = generated),
+        waiter.send_modify(|progress| match event.kind {
+            EventKind::FirstToken { .. } => progress.generated = progress.generated.max(1),
+            EventKind::Tokens { generated } => progress.generated = generated,
             EventKind::Finished(usage) => {
-                let first = waiter.first.unwrap_or(event.at);
-                self.histograms.finished(
-                    &usage,
-                    event.at.saturating_sub(waiter.submitted),
-                    event.at.saturating_sub(first),
-                );
-                let end = Some(End::Finished(usage));
-                waiter.progress.send_modify(|progress| {
-                    *progress = GenerationProgress {
-                        generated: usage.completion_tokens,
-                        end,
-                    }
-                });
-                self.waiters.remove(&event.id);
+                progress.generated = usage.completion_tokens;
+                progress.end = Some(End::Finished(usage));
             }
-            EventKind::Rejected(rejection) => {
-                waiter
-                    .progress
-                    .send_modify(|progress| progress.end = Some(End::Rejected(rejection)));
-                self.waiters.remove(&event.id);
-            }
+            EventKind::Rejected(rejection) => progress.end = Some(End::Rejected(rejection)),
+        });
+        if let EventKind::Finished(_) | EventKind::Rejected(_) = event.kind {
+            self.waiters.remove(&event.id);
         }
     }
 }

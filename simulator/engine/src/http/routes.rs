@@ -12,7 +12,7 @@ use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
 use super::{debug, embeddings, fault_routes, generate, metrics, models, request_id};
 
-/// The longest body that is read, bytes. Images inlined by a client make bodies of tens of megabytes.
+/// Longest body of a request, in bytes. Inlined images make bodies of tens of megabytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// The routes of an engine.
@@ -28,8 +28,6 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .route("/health", get(|| async { StatusCode::OK }))
         .route("/ping", get(|| async { StatusCode::OK }))
         .route("/metrics", get(metrics::page))
-        .route("/v1/loads", get(metrics::loads))
-        .route("/load", get(metrics::server_load))
         .route("/debug/load", get(debug::load))
         .route("/fault", post(fault_routes::set))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

@@ -1,9 +1,8 @@
 //! The listening socket of one replica, and the connections it took.
 //!
-//! An accept loop of its own instead of `axum::serve`, because faults act on the socket: it must be able to close, to come
-//! back on the same port, and to cut every connection at once. HTTP/1.1 only, as vLLM.
+//! An accept loop replaces `axum::serve`, because faults act on the socket: it closes, opens again on the same port, and cuts
+//! every connection at once. HTTP/1.1 only, as vLLM.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::fault::SocketOrder;
 use super::replica::Replica;
-use super::{driver, routes};
+use super::routes;
 
 /// Pause after a failed accept, most likely for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -35,7 +34,7 @@ pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<(
     let mut orders = replica.faults.socket();
     // Everything spawned here ends with this set: the driver, and every connection.
     let mut tasks = JoinSet::new();
-    tasks.spawn(driver::run(replica));
+    tasks.spawn(drive(replica));
     let mut listener = Some(listener);
     loop {
         let order = *orders.borrow_and_update();
@@ -50,7 +49,7 @@ pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<(
             }
             SocketOrder::Crash(after) => {
                 if let Some(listener) = &listener {
-                    // It works on until then.
+                    // The replica serves until the crash.
                     let _ = tokio::time::timeout(after, accept_all(listener, &router, &mut tasks))
                         .await;
                 }
@@ -59,7 +58,7 @@ pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<(
         }
         let open = match listener.take() {
             Some(open) => open,
-            None => bind(address).await?,
+            None => TcpListener::bind(address).await?,
         };
         tokio::select! {
             () = accept_all(&open, &router, &mut tasks) => {}
@@ -110,6 +109,13 @@ async fn connection(stream: TcpStream, router: Router) {
     }
 }
 
-async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
+/// Advances the engine at each of its events, until the future is dropped.
+async fn drive(replica: Arc<Replica>) {
+    loop {
+        let wait = replica.advance().unwrap_or(Duration::MAX);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = replica.wake.notified() => {}
+        }
+    }
 }

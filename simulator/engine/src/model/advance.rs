@@ -23,7 +23,6 @@ impl Engine {
             if over > 0 {
                 let before_ns = step.started_ns;
                 step.skip(&self.config.timing, over);
-                self.totals.steps += over;
                 self.totals.busy_ns += step.started_ns - before_ns;
                 self.decode(&step, over);
                 self.grow_one(&step);
@@ -42,7 +41,6 @@ impl Engine {
     /// The step in progress is over.
     pub(super) fn complete(&mut self, at_ns: u64) {
         let Some(step) = self.step.take() else { return };
-        self.totals.steps += step.steps;
         self.totals.busy_ns += at_ns.saturating_sub(step.started_ns);
         if step.work.prefill_tokens == 0 {
             self.decode(&step, step.steps);

@@ -10,7 +10,8 @@
 //! oldest copy is the one that is found, and the others outlive it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+
+use foldhash::fast::FixedState;
 
 /// Names the whole prefix up to and including one block: equal hashes mean equal content from the first token on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,12 +34,21 @@ struct Block {
     next: u32,
 }
 
+const EMPTY: Block = Block {
+    hash: None,
+    twin: NONE,
+    holders: 0,
+    previous: NONE,
+    next: NONE,
+};
+
 /// The pool of KV blocks of one engine.
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// The oldest copy of each content; the others follow as its twins. Only ever looked up, never walked, so its order cannot leak into a run.
-    cached: HashMap<BlockHash, BlockId, BuildHasherDefault<Spread>>,
+    /// The oldest copy of each content; the other copies follow as its twins. No code iterates over the map, so its order does
+    /// not affect a run.
+    cached: HashMap<BlockHash, BlockId, FixedState>,
     head: u32,
     tail: u32,
     free: u32,
@@ -49,16 +59,7 @@ impl BlockPool {
     #[must_use]
     pub fn new(count: u32) -> Self {
         let mut pool = Self {
-            blocks: vec![
-                Block {
-                    hash: None,
-                    twin: NONE,
-                    holders: 0,
-                    previous: NONE,
-                    next: NONE
-                };
-                count as usize
-            ],
+            blocks: vec![EMPTY; count as usize],
             cached: HashMap::default(),
             head: NONE,
             tail: NONE,
@@ -133,14 +134,7 @@ impl BlockPool {
             self.cached.insert(hash, id);
             return;
         };
-        let mut last = oldest;
-        while let Some(twin) = self
-            .block(last)
-            .map(|block| block.twin)
-            .filter(|&twin| twin != NONE)
-        {
-            last = twin;
-        }
+        let last = self.last_copy_before(oldest, NONE);
         if let Some(block) = self.block_mut(last) {
             block.twin = id;
         }
@@ -173,14 +167,7 @@ impl BlockPool {
             return;
         };
         if oldest != id {
-            let mut before = oldest;
-            while let Some(next) = self
-                .block(before)
-                .map(|block| block.twin)
-                .filter(|&next| next != id && next != NONE)
-            {
-                before = next;
-            }
+            let before = self.last_copy_before(oldest, id);
             if let Some(block) = self.block_mut(before) {
                 block.twin = twin;
             }
@@ -189,6 +176,17 @@ impl BlockPool {
         } else {
             self.cached.insert(hash, twin);
         }
+    }
+
+    /// The last copy, from `copy` on, whose twin is `id` or that has no twin.
+    fn last_copy_before(&self, mut copy: BlockId, id: BlockId) -> BlockId {
+        while let Some(block) = self
+            .block(copy)
+            .filter(|block| ![NONE, id].contains(&block.twin))
+        {
+            copy = block.twin;
+        }
+        copy
     }
 
     fn block(&self, id: BlockId) -> Option<&Block> {
@@ -234,36 +232,8 @@ impl BlockPool {
 pub(crate) struct BlockMatch {
     /// Leading blocks that are cached.
     pub(crate) blocks: u32,
-    /// BlockMatch blocks without a holder.
+    /// Matched blocks without a holder.
     pub(crate) free: u32,
-}
-
-/// Block hashes are hashes already: one multiplication spreads them (also a caller's small integers) over the table.
-#[derive(Debug, Default, Clone, Copy)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte) ^ self.0);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(value ^ 0x9e37_79b9_7f4a_7c15)
-            .wrapping_mul(0x2d35_8dcc_aa6c_78a5_8bb8_4b93_962e_acc9);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the two halves are folded into one word on purpose"
-        )]
-        {
-            self.0 = (wide as u64) ^ ((wide >> 64) as u64);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use super::blocks::BlockHash;
 
 /// The caller's name for a request; unique among the requests that are in the engine.
@@ -71,45 +73,30 @@ pub enum EventKind {
     Rejected(Rejection),
 }
 
-/// Why a request cannot be served by this engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The reason for which the engine rejects a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Rejection {
-    /// The prompt has no tokens, or nothing is to be generated.
+    /// The prompt or the output has no tokens.
+    #[error("the prompt is empty, or the request asks for no output tokens")]
     Empty,
     /// Prompt and output together exceed the model's context.
+    #[error(
+        "This model's maximum context length is {tokens_max} tokens. However, you requested {tokens} tokens (prompt and output \
+         together). Please reduce the length of the input messages or of the output."
+    )]
     TooLong {
-        /// Tokens asked for: prompt and output.
+        /// Requested tokens: prompt and output.
         tokens: u64,
-        /// Tokens the engine can hold for one request.
+        /// Bound on the tokens of one request.
         tokens_max: u32,
     },
     /// Too many requests are waiting already.
+    #[error("{requests_max} requests are waiting already; try again later or on another replica")]
     QueueFull {
         /// The limit that was reached.
         requests_max: usize,
     },
     /// A request with the same id is in the engine.
+    #[error("a request with this id is in the engine already")]
     Duplicate,
 }
-
-impl core::fmt::Display for Rejection {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the prompt is empty, or no output tokens are asked for"),
-            Self::TooLong { tokens, tokens_max } => write!(
-                f,
-                "This model's maximum context length is {tokens_max} tokens. However, you requested {tokens} tokens (prompt \
-                 and output together). Please reduce the length of the input messages or of the output."
-            ),
-            Self::QueueFull { requests_max } => {
-                write!(
-                    f,
-                    "{requests_max} requests are waiting already; try again later or on another replica"
-                )
-            }
-            Self::Duplicate => write!(f, "a request with this id is in the engine already"),
-        }
-    }
-}
-
-impl core::error::Error for Rejection {}

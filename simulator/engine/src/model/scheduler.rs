@@ -51,7 +51,13 @@ impl Engine {
         } else {
             self.run_length(&plan)
         };
-        self.step = Some(Step::new(now_ns, plan.work, steps, plan.scheduled));
+        self.step = Some(Step {
+            started_ns: now_ns,
+            work: plan.work,
+            steps,
+            scheduled: plan.scheduled,
+            fixed_end_ns: None,
+        });
     }
 
     /// Gives running requests their tokens. True if one had to be preempted.
@@ -172,12 +178,8 @@ impl Engine {
 
     fn mark_seen(&mut self) {
         let unseen = core::mem::take(&mut self.unseen);
-        for &slot in self.waiting.iter().rev().take(unseen) {
-            if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
-                sequence.unseen = false;
-            }
-        }
-        for &slot in self.running.iter().rev().take(unseen) {
+        let waiting = self.waiting.iter().rev().take(unseen);
+        for &slot in waiting.chain(self.running.iter().rev().take(unseen)) {
             if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
                 sequence.unseen = false;
             }

@@ -49,8 +49,6 @@ pub struct Totals {
     pub aborted: u64,
     /// Requests that were never accepted.
     pub rejected: u64,
-    /// Steps made.
-    pub steps: u64,
     /// Time spent in steps, ns.
     pub busy_ns: u64,
 }

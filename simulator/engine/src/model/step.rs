@@ -16,26 +16,11 @@ pub(super) struct Step {
     pub(super) steps: u64,
     /// The sequences in it and the tokens each gets computed (per step of the run).
     pub(super) scheduled: Vec<(SequenceIndex, u32)>,
-    /// Set when the timing changed under way.
-    fixed_end_ns: Option<u64>,
+    /// End of the step, when the timing changed during it.
+    pub(super) fixed_end_ns: Option<u64>,
 }
 
 impl Step {
-    pub(super) fn new(
-        started_ns: u64,
-        work: Work,
-        steps: u64,
-        scheduled: Vec<(SequenceIndex, u32)>,
-    ) -> Self {
-        Self {
-            started_ns,
-            work,
-            steps,
-            scheduled,
-            fixed_end_ns: None,
-        }
-    }
-
     pub(super) fn ends_ns(&self, timing: &StepCost) -> u64 {
         self.fixed_end_ns.unwrap_or_else(|| {
             self.started_ns

@@ -1,19 +1,19 @@
 //! Duration of a step of the engine.
 //!
-//! A step prefills some prompt tokens and gives each decoding sequence one token, in one pass over the weights. Its time:
+//! A step prefills some prompt tokens and gives each decoding sequence one token, in one pass over the weights
+//! ([decision 0025](../../../../docs/decisions/0025-engine-timing.md)). Its time:
 //!
-//! - prefill: at least a floor (the weights must be read however few tokens there are), then linear in the tokens of the
-//!   step, steeper past a knee (measured on every file the presets come from: activations no longer fit the fast
-//!   memories), plus a term for the attention of each token to all before it (`pairs`);
+//! - prefill: at least a floor (the step reads all weights), then linear in the tokens of the step, steeper past a knee
+//!   (activations no longer fit the fast memories), plus a term for the attention of each token to all before it (`pairs`);
 //! - decode: a base for reading the weights, a term for each sequence, a steeper one past a knee, and a term for each token
 //!   of context whose keys and values are read;
 //! - together: the weights are read once, so a mixed step costs the larger of the two bases plus both variable parts.
 //!
-//! Rejected: interpolating in the measured tables, as simulators of this field do. It reproduces the points it was given
-//! and has no answer for a chunk of a long prompt mixed with forty decodes, which is what a step of a busy engine is.
-//!
-//! Integers throughout, so that a run is the same on every machine. The decode coefficients are whole nanoseconds, which
-//! makes the time of `k` equal steps an exact closed form: the model jumps over hundreds of decode steps at once.
+//! All numbers are integers, so that a run is the same on every machine. The decode coefficients are whole nanoseconds, so the
+//! time of `k` equal steps has an exact closed form: the model jumps over hundreds of decode steps at once.
+
+/// Sequences in a step from which each costs more, on every measured engine.
+pub const DECODE_KNEE_SEQUENCES: u64 = 32;
 
 /// Coefficients of the time of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,7 @@ pub struct StepCost {
     pub decode_base_ns: u64,
     /// Per sequence in the step, ns.
     pub decode_sequence_ns: u64,
-    /// Sequences from which each costs more.
-    pub decode_knee_sequences: u64,
-    /// Added per sequence past the knee, ns.
+    /// Added per sequence past [`DECODE_KNEE_SEQUENCES`], ns.
     pub decode_past_knee_sequence_ns: u64,
     /// Per token of context read, over all sequences, ns.
     pub decode_context_token_ns: u64,
@@ -73,11 +71,8 @@ impl StepCost {
     /// The time of one step, ns.
     #[must_use]
     pub fn step_ns(&self, work: &Work) -> u64 {
-        let decode_base = if work.decode_sequences > 0 {
-            self.decode_base_ns
-        } else {
-            0
-        };
+        let has_decode = work.decode_sequences > 0;
+        let decode_base = self.decode_base_ns * u64::from(has_decode);
         decode_base.max(self.prefill_ns(work)) + self.decode_added_ns(work)
     }
 
@@ -104,7 +99,6 @@ impl StepCost {
             prefill_pair_fs: scale(self.prefill_pair_fs),
             decode_base_ns: scale(self.decode_base_ns),
             decode_sequence_ns: scale(self.decode_sequence_ns),
-            decode_knee_sequences: self.decode_knee_sequences,
             decode_past_knee_sequence_ns: scale(self.decode_past_knee_sequence_ns),
             decode_context_token_ns: scale(self.decode_context_token_ns),
         }
@@ -122,9 +116,7 @@ impl StepCost {
     }
 
     fn decode_added_ns(&self, work: &Work) -> u64 {
-        let past = work
-            .decode_sequences
-            .saturating_sub(self.decode_knee_sequences);
+        let past = work.decode_sequences.saturating_sub(DECODE_KNEE_SEQUENCES);
         self.decode_sequence_ns * work.decode_sequences
             + self.decode_past_knee_sequence_ns * past
             + self.decode_context_token_ns * work.decode_context_tokens
@@ -154,7 +146,6 @@ mod tests {
         prefill_pair_fs: 1_000_000,
         decode_base_ns: 40_000_000,
         decode_sequence_ns: 100_000,
-        decode_knee_sequences: 32,
         decode_past_knee_sequence_ns: 200_000,
         decode_context_token_ns: 500,
     };

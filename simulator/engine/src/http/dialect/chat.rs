@@ -3,11 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, openai_closing, prompt,
-    render_messages, render_tools, single_choice, usage,
+    Dialect, Job, Meta, Part, data, frame, limit, openai_closing, prompt, render_messages,
+    render_tools, single_choice, with_usage,
 };
 use crate::http::api_error::ApiError;
 use crate::text::{RenderedPrompt, Selector};
+
+const ID_PREFIX: &str = "chatcmpl";
+const CHUNK: &str = "chat.completion.chunk";
 
 /// OpenAI's chat completions.
 #[derive(Debug)]
@@ -19,83 +22,48 @@ impl Dialect for Chat {
         let mut rendered = RenderedPrompt::default();
         render_tools(&mut rendered, body);
         render_messages(&mut rendered, body.get("messages"))?;
-        let newer = limit(body, "max_completion_tokens")?;
-        Ok(Job {
-            prompts: prompt(selector, rendered),
-            max_tokens: if newer.is_some() {
-                newer
-            } else {
-                limit(body, "max_tokens")?
-            },
-            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
-            ignore_eos: flag(body, "ignore_eos")?,
-            stream: flag(body, "stream")?,
-            include_usage: include_usage(body),
-        })
+        let max_tokens = match limit(body, "max_completion_tokens")? {
+            None => limit(body, "max_tokens")?,
+            newer => newer,
+        };
+        Job::new(body, prompt(selector, rendered), max_tokens)
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
-        let choices: Vec<Value> = parts
-            .iter()
-            .map(|part| {
-                json!({
-                    "index": part.index,
-                    "message": {"role": "assistant", "content": part.text, "refusal": null, "tool_calls": []},
-                    "logprobs": null,
-                    "finish_reason": part.finish_reason(),
-                    "stop_reason": null,
-                })
+        let choices = parts.iter().map(|part| {
+            json!({
+                "index": part.index,
+                "message": {"role": "assistant", "content": part.text, "refusal": null, "tool_calls": []},
+                "logprobs": null,
+                "finish_reason": part.finish_reason(),
+                "stop_reason": null,
             })
-            .collect();
-        json!({
-            "id": format!("chatcmpl-{}", meta.id),
-            "object": "chat.completion",
-            "created": meta.created,
-            "model": meta.model,
-            "choices": choices,
-            "usage": usage(parts),
-        })
+        });
+        let response = frame(meta, ID_PREFIX, "chat.completion", choices.collect());
+        with_usage(response, parts)
     }
 
     fn opening(meta: &Meta) -> String {
-        chunk(
-            meta,
-            json!({"role": "assistant", "content": ""}),
-            0,
-            Value::Null,
-        )
+        let role = json!({"role": "assistant", "content": ""});
+        chunk(meta, 0, role, None)
     }
 
     fn delta(meta: &Meta, index: usize, text: &str) -> String {
-        chunk(meta, json!({"content": text}), index, Value::Null)
+        chunk(meta, index, json!({"content": text}), None)
     }
 
     fn ending(meta: &Meta, part: &Part) -> String {
-        chunk(
-            meta,
-            json!({"content": ""}),
-            part.index,
-            json!(part.finish_reason()),
-        )
+        let reason = Some(part.finish_reason());
+        chunk(meta, part.index, json!({"content": ""}), reason)
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
-        openai_closing(meta, frame(meta, json!([])), parts)
+        openai_closing(meta, frame(meta, ID_PREFIX, CHUNK, Vec::new()), parts)
     }
 }
 
-fn chunk(meta: &Meta, delta: Value, index: usize, finish_reason: Value) -> String {
-    let choices =
-        json!([{"index": index, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
-    data(&frame(meta, choices))
-}
-
-fn frame(meta: &Meta, choices: Value) -> Value {
-    json!({
-        "id": format!("chatcmpl-{}", meta.id),
-        "object": "chat.completion.chunk",
-        "created": meta.created,
-        "model": meta.model,
-        "choices": choices,
-    })
+fn chunk(meta: &Meta, index: usize, delta: Value, finish_reason: Option<&str>) -> String {
+    let choice =
+        json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": finish_reason});
+    data(&frame(meta, ID_PREFIX, CHUNK, vec![choice]))
 }

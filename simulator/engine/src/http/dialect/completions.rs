@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{
-    Dialect, Job, Meta, Part, data, flag, include_usage, limit, number, openai_closing,
-    single_choice, with_usage,
+    Dialect, Job, Meta, Part, data, frame, limit, openai_closing, single_choice, with_usage,
 };
 use crate::http::api_error::ApiError;
 use crate::text::{Prompt, RenderedPrompt, Selector};
 
-/// Tokens of a reply when the request does not say: OpenAI's and vLLM's default for this API.
+/// Default bound on the tokens of a reply, as OpenAI's and vLLM's for this API.
 const MAX_TOKENS_DEFAULT: u32 = 16;
 
 /// OpenAI's plain completions.
@@ -19,45 +18,33 @@ pub struct Completions;
 impl Dialect for Completions {
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
         single_choice(body)?;
-        Ok(Job {
-            prompts: prompts(selector, body.get("prompt"))?,
-            max_tokens: limit(body, "max_tokens")?.or(Some(MAX_TOKENS_DEFAULT)),
-            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
-            ignore_eos: flag(body, "ignore_eos")?,
-            stream: flag(body, "stream")?,
-            include_usage: include_usage(body),
-        })
+        let prompts = prompts(selector, body.get("prompt"))?;
+        let max_tokens = limit(body, "max_tokens")?.or(Some(MAX_TOKENS_DEFAULT));
+        Job::new(body, prompts, max_tokens)
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
-        let choices: Vec<Value> = parts
+        let choices = parts
             .iter()
-            .map(|part| choice(part.index, &part.text, json!(part.finish_reason())))
-            .collect();
-        with_usage(frame(meta, json!(choices)), parts)
-    }
-
-    fn opening(_meta: &Meta) -> String {
-        String::new()
+            .map(|part| choice(part.index, &part.text, Some(part.finish_reason())));
+        with_usage(completion(meta, choices.collect()), parts)
     }
 
     fn delta(meta: &Meta, index: usize, text: &str) -> String {
-        data(&frame(meta, json!([choice(index, text, Value::Null)])))
+        data(&completion(meta, vec![choice(index, text, None)]))
     }
 
     fn ending(meta: &Meta, part: &Part) -> String {
-        data(&frame(
-            meta,
-            json!([choice(part.index, "", json!(part.finish_reason()))]),
-        ))
+        let last = choice(part.index, "", Some(part.finish_reason()));
+        data(&completion(meta, vec![last]))
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
-        openai_closing(meta, frame(meta, json!([])), parts)
+        openai_closing(meta, completion(meta, Vec::new()), parts)
     }
 }
 
-/// A string, a list of strings, a list of token ids, or a list of such lists. Also what embeddings take as input.
+/// Reads a string, a list of strings, a list of token ids, or a list of such lists. Embeddings have the same input.
 pub(crate) fn prompts(
     selector: &Selector,
     prompt: Option<&Value>,
@@ -94,16 +81,10 @@ fn of_ids(selector: &Selector, ids: &[Value]) -> Prompt {
     Prompt::from_ids(selector, &ids)
 }
 
-fn choice(index: usize, text: &str, finish_reason: Value) -> Value {
+fn choice(index: usize, text: &str, finish_reason: Option<&str>) -> Value {
     json!({"index": index, "text": text, "logprobs": null, "finish_reason": finish_reason, "stop_reason": null})
 }
 
-fn frame(meta: &Meta, choices: Value) -> Value {
-    json!({
-        "id": format!("cmpl-{}", meta.id),
-        "object": "text_completion",
-        "created": meta.created,
-        "model": meta.model,
-        "choices": choices,
-    })
+fn completion(meta: &Meta, choices: Vec<Value>) -> Value {
+    frame(meta, "cmpl", "text_completion", choices)
 }

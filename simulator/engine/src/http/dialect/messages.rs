@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    Dialect, Job, Meta, Part, flag, limit, named, number, prompt, render_messages, render_tools,
-    sum,
-};
+use super::{Dialect, Job, Meta, Part, limit, named, prompt, render_messages, render_tools, sum};
 use crate::http::api_error::ApiError;
 use crate::text::{RenderedPrompt, Selector};
 
@@ -28,78 +25,59 @@ impl Dialect for Messages {
                 Some("max_tokens"),
             ));
         }
-        Ok(Job {
-            prompts: prompt(selector, rendered),
-            max_tokens,
-            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
-            ignore_eos: flag(body, "ignore_eos")?,
-            stream: flag(body, "stream")?,
-            include_usage: true,
-        })
+        Job::new(body, prompt(selector, rendered), max_tokens)
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
-        let content: Vec<Value> = parts
-            .iter()
-            .map(|part| json!({"type": "text", "text": part.text}))
-            .collect();
-        json!({
-            "id": format!("msg_{}", meta.id),
-            "type": "message",
-            "role": "assistant",
-            "model": meta.model,
-            "content": content,
-            "stop_reason": stop_reason(parts.first()),
-            "stop_sequence": null,
-            "usage": usage(parts),
-        })
+        let content = parts.iter();
+        let content = content.map(|part| json!({"type": "text", "text": part.text}));
+        message(
+            meta,
+            content.collect(),
+            json!(stop_reason(parts)),
+            usage(parts),
+        )
     }
 
     fn opening(meta: &Meta) -> String {
-        let message = json!({
-            "id": format!("msg_{}", meta.id),
-            "type": "message",
-            "role": "assistant",
-            "model": meta.model,
-            "content": [],
-            "stop_reason": null,
-            "stop_sequence": null,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        });
-        let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
-        named(
-            "message_start",
-            &json!({"type": "message_start", "message": message}),
-        ) + &named("content_block_start", &block)
+        let usage = json!({"input_tokens": 0, "output_tokens": 0});
+        let message = message(meta, Vec::new(), Value::Null, usage);
+        let block = json!({"type": "text", "text": ""});
+        named(&json!({"type": "message_start", "message": message}))
+            + &named(&json!({"type": "content_block_start", "index": 0, "content_block": block}))
     }
 
     fn delta(_meta: &Meta, index: usize, text: &str) -> String {
         let delta = json!({"type": "text_delta", "text": text});
-        named(
-            "content_block_delta",
-            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
-        )
+        named(&json!({"type": "content_block_delta", "index": index, "delta": delta}))
     }
 
     fn ending(_meta: &Meta, part: &Part) -> String {
-        named(
-            "content_block_stop",
-            &json!({"type": "content_block_stop", "index": part.index}),
-        )
+        named(&json!({"type": "content_block_stop", "index": part.index}))
     }
 
     fn closing(_meta: &Meta, parts: &[Part]) -> String {
-        let delta = json!({
-            "type": "message_delta",
-            "delta": {"stop_reason": stop_reason(parts.first()), "stop_sequence": null},
-            "usage": usage(parts),
-        });
-        named("message_delta", &delta) + &named("message_stop", &json!({"type": "message_stop"}))
+        let delta = json!({"stop_reason": stop_reason(parts), "stop_sequence": null});
+        named(&json!({"type": "message_delta", "delta": delta, "usage": usage(parts)}))
+            + &named(&json!({"type": "message_stop"}))
     }
 }
 
-fn stop_reason(part: Option<&Part>) -> &'static str {
-    if part.is_some_and(|part| part.stopped) {
+fn message(meta: &Meta, content: Vec<Value>, stop_reason: Value, usage: Value) -> Value {
+    json!({
+        "id": format!("msg_{}", meta.id),
+        "type": "message",
+        "role": "assistant",
+        "model": meta.model,
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": null,
+        "usage": usage,
+    })
+}
+
+fn stop_reason(parts: &[Part]) -> &'static str {
+    if parts.first().is_some_and(|part| part.stopped) {
         "end_turn"
     } else {
         "max_tokens"

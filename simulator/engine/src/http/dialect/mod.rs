@@ -27,13 +27,15 @@ pub trait Dialect: 'static {
     /// 400 for members that are missing or of the wrong type.
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError>;
 
-    /// A whole answer.
+    /// A whole response.
     fn whole(meta: &Meta, parts: &[Part]) -> Value;
 
     /// Beginning of a stream, sent together with the first token.
-    fn opening(meta: &Meta) -> String;
+    fn opening(_meta: &Meta) -> String {
+        String::new()
+    }
 
-    /// Some more text of the prompt at `index`.
+    /// More text of the reply to the prompt at `index`.
     fn delta(meta: &Meta, index: usize, text: &str) -> String;
 
     /// The end of one prompt's reply.
@@ -43,33 +45,48 @@ pub trait Dialect: 'static {
     fn closing(meta: &Meta, parts: &[Part]) -> String;
 }
 
-/// Parsed generation request.
+/// A parsed generation request.
 #[derive(Debug)]
 pub struct Job {
-    /// Prompts; each gets its own reply.
+    /// Prompts; each gets a reply of its own.
     pub prompts: Vec<Prompt>,
-    /// Tokens a reply may have.
+    /// Bound on the tokens of a reply.
     pub max_tokens: Option<u32>,
-    /// Tokens a reply must have.
+    /// Tokens that a reply has at least.
     pub min_tokens: u32,
-    /// Generate up to the limit, whatever the reply's own length.
+    /// Whether the reply runs up to the limit.
     pub ignore_eos: bool,
-    /// Answer as a stream.
+    /// Whether the response is a stream.
     pub stream: bool,
-    /// Send the usage at the end of a stream.
+    /// Whether a stream ends with the usage.
     pub include_usage: bool,
+}
+
+impl Job {
+    /// Reads the members that all APIs share.
+    fn new(body: &Value, prompts: Vec<Prompt>, max_tokens: Option<u32>) -> Result<Self, ApiError> {
+        let include_usage = body.pointer("/stream_options/include_usage");
+        Ok(Self {
+            prompts,
+            max_tokens,
+            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
+            ignore_eos: flag(body, "ignore_eos")?,
+            stream: flag(body, "stream")?,
+            include_usage: include_usage == Some(&Value::Bool(true)),
+        })
+    }
 }
 
 /// Fields that every chunk of a response repeats.
 #[derive(Debug, Clone)]
 pub struct Meta {
-    /// The request's id, without the prefix that each API puts before it.
+    /// Request id without the prefix of the API.
     pub id: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// The model that was asked for.
+    /// Requested model.
     pub model: String,
-    /// Send the usage at the end of a stream.
+    /// Whether a stream ends with the usage.
     pub include_usage: bool,
 }
 
@@ -78,7 +95,7 @@ pub struct Meta {
 pub struct Part {
     /// Index of the prompt.
     pub index: usize,
-    /// All of its text.
+    /// Text.
     pub text: String,
     /// Tokens that the engine counted.
     pub usage: Usage,
@@ -87,7 +104,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// OpenAI's word for how it ended.
+    /// OpenAI's reason for the end.
     #[must_use]
     pub fn finish_reason(&self) -> &'static str {
         if self.stopped { "stop" } else { "length" }
@@ -99,9 +116,10 @@ fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// Server-sent event with a name.
-fn named(name: &str, value: &Value) -> String {
-    format!("event: {name}\ndata: {value}\n\n")
+/// Server-sent event that is named by its `type`.
+fn named(event: &Value) -> String {
+    let name = event.get("type").and_then(Value::as_str);
+    format!("event: {}\ndata: {event}\n\n", name.unwrap_or_default())
 }
 
 /// The closing line of OpenAI's streams.
@@ -119,7 +137,7 @@ fn sum(parts: &[Part]) -> Usage {
     })
 }
 
-/// OpenAI's usage object, with what the prefix cache gave.
+/// OpenAI's usage object, with the hits of the prefix cache.
 fn usage(parts: &[Part]) -> Value {
     let sum = sum(parts);
     json!({
@@ -127,6 +145,17 @@ fn usage(parts: &[Part]) -> Value {
         "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
         "completion_tokens": sum.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum.cached_tokens},
+    })
+}
+
+/// A response of OpenAI's completions, or a chunk of it.
+fn frame(meta: &Meta, id_prefix: &str, object: &str, choices: Vec<Value>) -> Value {
+    json!({
+        "id": format!("{id_prefix}-{}", meta.id),
+        "object": object,
+        "created": meta.created,
+        "model": meta.model,
+        "choices": choices,
     })
 }
 
@@ -146,16 +175,13 @@ fn openai_closing(meta: &Meta, frame: Value, parts: &[Part]) -> String {
 
 /// A member that must be a whole number if it is there.
 fn number(body: &Value, name: &'static str) -> Result<Option<u32>, ApiError> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-            Some(number) => Ok(Some(number)),
-            None => Err(ApiError::bad_request(
-                format!("`{name}` must be a whole number, not {value}"),
-                Some(name),
-            )),
-        },
-    }
+    let Some(value) = body.get(name).filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let message = || format!("`{name}` must be a whole number, not {value}");
+    let number = number.ok_or_else(|| ApiError::bad_request(message(), Some(name)))?;
+    Ok(Some(number))
 }
 
 /// A limit of tokens: at least one.
@@ -181,13 +207,6 @@ fn flag(body: &Value, name: &'static str) -> Result<bool, ApiError> {
     }
 }
 
-/// Whether a stream shall end with the usage.
-fn include_usage(body: &Value) -> bool {
-    body.pointer("/stream_options/include_usage")
-        .and_then(Value::as_bool)
-        .unwrap_or(false)
-}
-
 /// Rejects requests for several choices; this engine makes a single choice.
 fn single_choice(body: &Value) -> Result<(), ApiError> {
     match number(body, "n")? {
@@ -204,22 +223,14 @@ fn render_messages(
     rendered: &mut RenderedPrompt,
     messages: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let messages = match messages {
-        Some(Value::Array(messages)) if !messages.is_empty() => messages,
-        _ => {
-            return Err(ApiError::bad_request(
-                "`messages` must be a list with at least one message",
-                Some("messages"),
-            ));
-        }
-    };
+    let wrong = |message: &str| ApiError::bad_request(message, Some("messages"));
+    let messages = messages.and_then(Value::as_array);
+    let messages = messages
+        .filter(|messages| !messages.is_empty())
+        .ok_or_else(|| wrong("`messages` must be a list with at least one message"))?;
     for message in messages {
-        let Some(role) = message.get("role").and_then(Value::as_str) else {
-            return Err(ApiError::bad_request(
-                "each message needs a `role`",
-                Some("messages"),
-            ));
-        };
+        let role = message.get("role").and_then(Value::as_str);
+        let role = role.ok_or_else(|| wrong("each message needs a `role`"))?;
         rendered.open(role);
         rendered.content(message.get("content").unwrap_or(&Value::Null));
         if let Some(calls) = message.get("tool_calls").filter(|calls| !calls.is_null()) {

@@ -7,7 +7,7 @@ use super::{DONE, Dialect, Job, Meta, Part, data, flag, limit, number};
 use crate::http::api_error::ApiError;
 use crate::text::Selector;
 
-/// Tokens of a reply when the request does not say: SGLang's default.
+/// Default bound on the tokens of a reply, as SGLang's.
 const MAX_TOKENS_DEFAULT: u32 = 128;
 
 /// SGLang's generate.
@@ -19,13 +19,11 @@ impl Dialect for Native {
         let none = Value::Null;
         let sampling = body.get("sampling_params").unwrap_or(&none);
         let prompt = body.get("text").or_else(|| body.get("input_ids"));
+        let max_tokens = limit(sampling, "max_new_tokens")?.or(Some(MAX_TOKENS_DEFAULT));
         Ok(Job {
-            prompts: prompts(selector, prompt)?,
-            max_tokens: limit(sampling, "max_new_tokens")?.or(Some(MAX_TOKENS_DEFAULT)),
             min_tokens: number(sampling, "min_new_tokens")?.unwrap_or(0),
             ignore_eos: flag(sampling, "ignore_eos")?,
-            stream: flag(body, "stream")?,
-            include_usage: true,
+            ..Job::new(body, prompts(selector, prompt)?, max_tokens)?
         })
     }
 
@@ -34,10 +32,6 @@ impl Dialect for Native {
             [part] => answer(meta, part),
             _ => parts.iter().map(|part| answer(meta, part)).collect(),
         }
-    }
-
-    fn opening(_meta: &Meta) -> String {
-        String::new()
     }
 
     fn delta(meta: &Meta, index: usize, text: &str) -> String {

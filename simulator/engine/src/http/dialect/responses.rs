@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Dialect, Job, Meta, Part, flag, limit, named, number, prompt, render_tools, sum};
+use super::{Dialect, Job, Meta, Part, limit, named, prompt, render_tools, sum};
 use crate::http::api_error::ApiError;
 use crate::text::{RenderedPrompt, Selector};
 
@@ -29,18 +29,38 @@ impl Dialect for Responses {
                 ));
             }
         }
-        Ok(Job {
-            prompts: prompt(selector, rendered),
-            max_tokens: limit(body, "max_output_tokens")?,
-            min_tokens: number(body, "min_tokens")?.unwrap_or(0),
-            ignore_eos: flag(body, "ignore_eos")?,
-            stream: flag(body, "stream")?,
-            include_usage: true,
-        })
+        let max_tokens = limit(body, "max_output_tokens")?;
+        Job::new(body, prompt(selector, rendered), max_tokens)
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
-        response(meta, parts)
+        let sum = sum(parts);
+        let output: Vec<Value> = parts.iter().map(|part| message(meta, part)).collect();
+        let (status, details) = if parts.iter().all(|part| part.stopped) {
+            ("completed", Value::Null)
+        } else {
+            ("incomplete", json!({"reason": "max_output_tokens"}))
+        };
+        json!({
+            "id": id(meta),
+            "object": "response",
+            "created_at": meta.created,
+            "status": status,
+            "error": null,
+            "incomplete_details": details,
+            "model": meta.model,
+            "output": output,
+            "parallel_tool_calls": true,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": sum.prompt_tokens,
+                "input_tokens_details": {"cached_tokens": sum.cached_tokens},
+                "output_tokens": sum.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
+            },
+        })
     }
 
     fn opening(meta: &Meta) -> String {
@@ -48,48 +68,40 @@ impl Dialect for Responses {
             "model": meta.model, "output": []});
         let item = json!({"id": item_id(meta), "type": "message", "role": "assistant", "status": "in_progress", "content": []});
         let part = json!({"type": "output_text", "text": "", "annotations": []});
-        named(
-            "response.created",
-            &json!({"type": "response.created", "response": response}),
-        ) + &named(
-            "response.output_item.added",
-            &json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
-        ) + &named(
-            "response.content_part.added",
-            &json!({"type": "response.content_part.added", "item_id": item_id(meta), "output_index": 0,
-                    "content_index": 0, "part": part}),
-        )
+        named(&json!({"type": "response.created", "response": response}))
+            + &named(
+                &json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+            )
+            + &named(
+                &json!({"type": "response.content_part.added", "item_id": item_id(meta), "output_index": 0,
+                "content_index": 0, "part": part}),
+            )
     }
 
     fn delta(meta: &Meta, _index: usize, text: &str) -> String {
         named(
-            "response.output_text.delta",
-            &json!({"type": "response.output_text.delta", "item_id": item_id(meta), "output_index": 0, "content_index": 0,
-                "delta": text}),
+            &json!({"type": "response.output_text.delta", "item_id": item_id(meta), "output_index": 0,
+            "content_index": 0, "delta": text}),
         )
     }
 
     fn ending(meta: &Meta, part: &Part) -> String {
         named(
-            "response.output_text.done",
-            &json!({"type": "response.output_text.done", "item_id": item_id(meta), "output_index": 0, "content_index": 0,
-                "text": part.text}),
+            &json!({"type": "response.output_text.done", "item_id": item_id(meta), "output_index": 0,
+            "content_index": 0, "text": part.text}),
         ) + &named(
-            "response.output_item.done",
             &json!({"type": "response.output_item.done", "output_index": 0, "item": message(meta, part)}),
         )
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
-        let name = if complete(parts) {
-            "response.completed"
+        let is_complete = parts.iter().all(|part| part.stopped);
+        let name = if is_complete {
+            "completed"
         } else {
-            "response.incomplete"
+            "incomplete"
         };
-        named(
-            name,
-            &json!({"type": name, "response": response(meta, parts)}),
-        )
+        named(&json!({"type": format!("response.{name}"), "response": Self::whole(meta, parts)}))
     }
 }
 
@@ -108,36 +120,6 @@ fn item_of(rendered: &mut RenderedPrompt, item: &Value) {
     }
 }
 
-fn response(meta: &Meta, parts: &[Part]) -> Value {
-    let sum = sum(parts);
-    let output: Vec<Value> = parts.iter().map(|part| message(meta, part)).collect();
-    let details = if complete(parts) {
-        Value::Null
-    } else {
-        json!({"reason": "max_output_tokens"})
-    };
-    json!({
-        "id": id(meta),
-        "object": "response",
-        "created_at": meta.created,
-        "status": if complete(parts) { "completed" } else { "incomplete" },
-        "error": null,
-        "incomplete_details": details,
-        "model": meta.model,
-        "output": output,
-        "parallel_tool_calls": true,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": {
-            "input_tokens": sum.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": sum.cached_tokens},
-            "output_tokens": sum.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
-        },
-    })
-}
-
 fn message(meta: &Meta, part: &Part) -> Value {
     json!({
         "id": item_id(meta),
@@ -146,10 +128,6 @@ fn message(meta: &Meta, part: &Part) -> Value {
         "status": "completed",
         "content": [{"type": "output_text", "text": part.text, "annotations": []}],
     })
-}
-
-fn complete(parts: &[Part]) -> bool {
-    parts.iter().all(|part| part.stopped)
 }
 
 fn id(meta: &Meta) -> String {
