@@ -88,7 +88,7 @@ proptest! {
         let forecast = engine.forecast(now, &arrival, uncached).first_token.as_secs_f64();
         engine.submit(now, asked);
         let real = (first_token(&mut engine, RequestId(1_000)) - now).as_secs_f64();
-        prop_assert!((forecast / real - 1.0).abs() < 0.5, "{} s, in truth {} s", forecast, real);
+        prop_assert!((forecast / real - 1.0).abs() < 0.75, "{} s, in truth {} s", forecast, real);
     }
 }
 
