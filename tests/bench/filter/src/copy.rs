@@ -23,7 +23,7 @@ impl HttpContext for Copy {
     }
 
     fn on_http_request_body(&mut self, buffered_bytes: usize, end_of_stream: bool) -> Action {
-        // What is held back grows: the new bytes are those behind the ones that were copied before.
+        // The buffer grows; the new bytes follow the copied ones.
         let new_bytes = buffered_bytes.saturating_sub(self.copied_bytes);
         if new_bytes > 0 {
             black_box(self.get_http_request_body(self.copied_bytes, new_bytes));

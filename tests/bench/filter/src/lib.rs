@@ -1,18 +1,17 @@
-//! A minimal filter in Isotherm's place for the benches, and the core inside a sandbox.
+//! A minimal filter for the benches, and the core inside a sandbox. The configuration names the role.
 //!
-//! A role is named by the configuration's text.
-//! - `copy` stands in front of an external processor: it holds a request back until its body is there, as the filter must,
-//!   copies every piece of it into the sandbox, and looks at nothing.
-//! - `trailer` stands behind: it adds one short trailer at the end of each answer, so that an external processor gets its
-//!   second message. Whatever Isotherm's filter costs more than these two is the price of what it finds out.
-//! - `count UNIT` gets one unit of work ready, and does it at each tick, for a host that counts instructions.
-//! - `time UNIT` does it for some seconds at once, and logs how long one run took by the host's clock.
+//! - `copy` runs before an external processor: it holds a request until its body is complete, as Isotherm's filter does, and
+//!   copies each piece into the sandbox.
+//! - `trailer` runs after it: it adds a trailer to each response, so that the external processor gets its second message. Any
+//!   cost of Isotherm's filter beyond these two roles is the cost of its analysis.
+//! - `count UNIT` prepares a unit of work and runs it at each tick, for a host that counts instructions.
+//! - `time UNIT` runs a unit for some seconds, and logs the duration of one run by the host's clock.
 
 mod copy;
 mod timed;
 mod trailer;
 
-/// Where the host begins. In a module of its own, as what the macro writes takes no documentation.
+/// The entry point of the host, in a module of its own because the macro generates undocumented items.
 mod entry {
     use proxy_wasm::types::LogLevel;
 

@@ -1,4 +1,4 @@
-//! A unit of work by the host's clock.
+//! Times a unit of work by the host's clock.
 
 use core::time::Duration;
 use std::time::SystemTime;
@@ -7,12 +7,12 @@ use isotherm_bench_core::Unit;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::LogLevel;
 
-/// The host's compiler makes fast code of what has run often; it does that beside, in a thread of its own.
+/// Warm-up: the host compiles hot code to fast code in a thread of its own.
 const WARM: Duration = Duration::from_secs(2);
-/// The duration of the measurement. The median run is one that no other work has interrupted.
+/// Duration of the measurement. No other work interrupts the median run.
 const TIMED: Duration = Duration::from_secs(3);
 
-/// Does it, and logs `isotherm-bench UNIT BYTES NANOSECONDS`: what one run reads, and the median of how long one took.
+/// Runs the unit, and logs `isotherm-bench UNIT BYTES NANOSECONDS`: the bytes that a run reads, and its median duration.
 pub(crate) fn run(unit: &Unit) {
     let mut work = unit.ready();
     runs(&mut work, WARM);
@@ -24,7 +24,7 @@ pub(crate) fn run(unit: &Unit) {
     let _ = hostcalls::log(LogLevel::Warn, &line);
 }
 
-/// Runs it for so long; what each run took.
+/// The duration of each run within a time.
 fn runs(work: &mut impl FnMut(), time: Duration) -> Vec<Duration> {
     let start = now();
     let mut before = start;
