@@ -1,12 +1,11 @@
-//! Many runs on a few threads, with results in the order of the jobs: what a report says does not depend on how many
-//! threads there were or which was faster.
+//! Many runs on a few threads, with results in the order of the jobs: a report does not depend on the threads.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Does `work` on every item; `done` is told after each how many are.
+/// Does `work` on every item; calls `done` with the number of finished items after each.
 pub fn map<I: Sync, T: Send>(
     threads: usize,
     items: &[I],
@@ -14,7 +13,6 @@ pub fn map<I: Sync, T: Send>(
     done: impl Fn(usize) + Sync,
 ) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let finished = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(items.len()));
     let threads = threads.clamp(1, items.len().max(1));
     thread::scope(|scope| {
@@ -26,11 +24,9 @@ pub fn map<I: Sync, T: Send>(
                         return;
                     };
                     let result = work(item);
-                    results
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push((index, result));
-                    done(finished.fetch_add(1, Ordering::Relaxed) + 1);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    results.push((index, result));
+                    done(results.len());
                 }
             });
         }

@@ -83,7 +83,7 @@ fn a_saving_holds_when_it_is_run_again() {
                 saving.baseline
             );
             assert!(replicas > saving.replicas);
-            // System was given another fleet than the whole one is as good as the other.
+            // The system on another fleet than the whole one is as good as the other system.
             let (policy, baseline) = (saving.policy.ttft_p90_s, saving.baseline.ttft_p90_s);
             if replicas > 4 {
                 assert!(baseline <= policy, "{baseline} s against {policy} s");

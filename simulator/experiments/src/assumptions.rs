@@ -158,10 +158,7 @@ impl Assumption {
     }
 
     fn sweep<'a>(&'a self, rows: &'a Rows) -> Sweep<'a> {
-        Sweep {
-            rows,
-            group: self.name,
-        }
+        Sweep::new(rows, self.name)
     }
 }
 
@@ -230,10 +227,7 @@ fn sections(rows: &Rows) -> Vec<Section> {
     let overview = Section::detail("Goodput under each assumption, requests/s")
         .text("Compare along a line; rates of different lines are those of different engines.")
         .table(table);
-    let charts = Charts {
-        rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(rows, &SYSTEMS);
     let section = |assumption: &Assumption| {
         Section::detail(assumption.name)
             .text(format!("{}.", assumption.what))

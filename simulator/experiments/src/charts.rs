@@ -12,11 +12,15 @@ pub(crate) const GOODPUT_SHARE: f64 = 0.9;
 
 /// Draws rows: every chart shows the same systems in the same colours.
 pub(crate) struct Charts<'a> {
-    pub(crate) rows: &'a Rows,
-    pub(crate) systems: &'a [&'a str],
+    rows: &'a Rows,
+    systems: &'a [&'a str],
 }
 
 impl<'a> Charts<'a> {
+    pub(crate) fn new(rows: &'a Rows, systems: &'a [&'a str]) -> Self {
+        Self { rows, systems }
+    }
+
     /// Bars: groups side by side, in each a bar for every system, with the spread over the seeds.
     pub(crate) fn bars(&self, groups: &[&str], figure: Figure) -> Chart {
         let bar = |panel: Panel<'_>, system: &str| bar(panel.stat(system, figure));

@@ -1,11 +1,9 @@
 //! The command line of `isotherm-sim experiment`.
 
-use core::num::NonZeroU64;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 
 use clap::Parser;
 use isotherm_simulator::workload::trace::Trace;
@@ -26,18 +24,9 @@ const OUTPUT: &str = "ISOTHERM_OUTPUT";
 pub struct Arguments {
     /// Name of the experiment, or `all`; an unknown name lists them
     pub name: String,
-    /// Number of seeds of each case [default: the experiment's own]
-    #[arg(long)]
-    pub seeds: Option<NonZeroU64>,
-    /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Runs at once; the reports do not depend on it [default: one for each core]
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// Fewer requests or a shorter time, one seed, and of each axis little but its ends: to see that it works, not to measure
-    #[arg(long)]
-    pub quick: bool,
+    /// Amount of work
+    #[command(flatten)]
+    pub effort: Effort,
     /// Mooncake's conversation trace (JSONL), for dualmap-1, -3, -4, -5 and assumptions; without it, and in all others, what is
     /// played is synthetic
     #[arg(long)]
@@ -68,23 +57,15 @@ pub fn main() -> ExitCode {
 /// When there is no such experiment, a trace cannot be read or a file cannot be written.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let experiments = registry::named(&arguments.name)?;
-    let threads = arguments
-        .threads
-        .or_else(|| thread::available_parallelism().ok().map(usize::from))
-        .unwrap_or(1);
     let output = arguments.output.clone().unwrap_or_else(|| {
         let made = env::var_os(OUTPUT).map_or_else(|| PathBuf::from("target"), PathBuf::from);
         made.join("experiments")
     });
-    let read = |path| read(path, workloads::trace_requests(arguments.quick));
-    let trace = arguments.trace.as_deref().map(read).transpose()?;
-    let context = Context::new(Effort {
-        seed: arguments.seed,
-        seeds: arguments.seeds.map(NonZeroU64::get),
-        threads,
-        quick: arguments.quick,
-        trace,
-    });
+    let mut effort = arguments.effort.clone();
+    if let Some(path) = &arguments.trace {
+        effort.trace = Some(read(path, workloads::trace_requests(effort.quick))?);
+    }
+    let context = Context::new(effort);
     let page = registry::run(
         &experiments,
         &context,

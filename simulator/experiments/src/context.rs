@@ -1,8 +1,11 @@
 //! The context of experiments: runs cases with every seed, on every core that the user allows.
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
+use clap::Args;
 use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::workload::trace::Trace;
@@ -13,17 +16,22 @@ use crate::row::Row;
 use crate::rows::Rows;
 
 /// Amount of work.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Effort {
-    /// First seed; by default 1, or the experiment's own.
+    /// Number of seeds of each case [default: the experiment's own]
+    #[arg(long)]
+    pub seeds: Option<NonZeroU64>,
+    /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
+    #[arg(long)]
     pub seed: Option<u64>,
-    /// Number of seeds of each case; by default the experiment's own.
-    pub seeds: Option<u64>,
-    /// Number of concurrent runs, at least 1.
-    pub threads: usize,
-    /// Fewer requests or a shorter time, one seed, fewer points: a check that everything works, not a measurement.
+    /// Runs at once; the reports do not depend on it [default: one for each core]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Fewer requests or a shorter time, one seed, and of each axis little but its ends: to see that it works, not to measure
+    #[arg(long)]
     pub quick: bool,
-    /// Mooncake's conversation trace; by default its synthetic twin.
+    /// Mooncake's conversation trace; without it, its synthetic twin
+    #[arg(skip)]
     pub trace: Option<Arc<Trace>>,
 }
 
@@ -111,7 +119,7 @@ impl Context {
     /// Seeds of a case; `default` is the experiment's own number of seeds.
     pub(crate) fn seeds(&self, default: u64) -> Vec<u64> {
         let default = if self.effort.quick { 1 } else { default };
-        let count = self.effort.seeds.unwrap_or(default).max(1);
+        let count = self.effort.seeds.map_or(default, NonZeroU64::get);
         let first = self.first_seed();
         let seeds = (0..count).map(|number| first.wrapping_add(number));
         seeds.collect()
@@ -158,7 +166,9 @@ impl Context {
         work: impl Fn(&I) -> T + Sync,
     ) -> Vec<T> {
         let all = items.len();
-        jobs::map(self.effort.threads, items, work, |done| {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.effort.threads.unwrap_or_else(cores);
+        jobs::map(threads, items, work, |done| {
             if done == all || done % all.div_ceil(10).max(1) == 0 {
                 eprintln!("    {done} of {all} runs");
             }

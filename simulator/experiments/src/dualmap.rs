@@ -114,6 +114,10 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
+    pub(crate) fn new(rows: &'a Rows, group: &'a str) -> Self {
+        Self { rows, group }
+    }
+
     pub(crate) fn rates(self) -> Vec<f64> {
         self.rows.xs(self.group)
     }
@@ -191,7 +195,7 @@ mod tests {
                 row
             });
             let rows = &Rows(rows.into());
-            Sweep { rows, group: TOOLS }.goodput_shown(DUAL_MAP)
+            Sweep::new(rows, TOOLS).goodput_shown(DUAL_MAP)
         };
         assert_eq!(shown(0.85), short(1.5));
         assert_eq!(shown(0.95), format!("at least {}", short(2.0)));

@@ -44,10 +44,7 @@ pub(crate) fn run(context: &Context) -> Document {
         search(context, system, *size, *seed)
     }));
     let mean = |size| rows.at(TOOLS, size).mean(DUAL_MAP, GOODPUT);
-    let charts = Charts {
-        rows: &rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![format!(
             "Tools and agents on 8 to 32 replicas (Llama-3.1-8B on two A100 each), {REQUESTS_EACH} requests for each replica. Goodput: the highest rate with \

@@ -34,17 +34,11 @@ pub(crate) fn run(context: &Context) -> Document {
     let parts = |rate, system: &str| parts(context, rate, system);
     let cases = grid(CONVERSATION, &context.points(&RATES), &SYSTEMS, parts);
     let rows = context.run(SEEDS, &cases);
-    let sweep = Sweep {
-        rows: &rows,
-        group: CONVERSATION,
-    };
+    let sweep = Sweep::new(&rows, CONVERSATION);
     let panel = sweep.at(telling_rate(sweep));
     // Relative saving of a configuration against another.
     let less = |ours, theirs, figure| [1.0 - panel.ratio(ours, theirs, figure)];
-    let charts = Charts {
-        rows: &rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![format!(
             "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations, pending requests wait in the router. All five hash the prefix to the same two \

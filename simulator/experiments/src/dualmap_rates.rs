@@ -25,14 +25,11 @@ const FIGURE_3: Source = Source("DualMap, section 4.2, text on Figure 3");
 const FIGURE_4: Source = Source("DualMap, section 4.2, text on Figure 4");
 
 fn sweeps(rows: &Rows) -> [Sweep<'_>; 2] {
-    GROUPS.map(|group| Sweep { rows, group })
+    GROUPS.map(|group| Sweep::new(rows, group))
 }
 
 fn lines(sweep: Sweep<'_>, figures: &[Figure]) -> Section {
-    let charts = Charts {
-        rows: sweep.rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(sweep.rows, &SYSTEMS);
     Section::detail(sweep.group).charts(charts.lines(sweep.group, "requests/s", figures))
 }
 

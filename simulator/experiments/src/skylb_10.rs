@@ -58,10 +58,7 @@ pub(crate) fn run(context: &Context) -> Document {
             explain::beside(panel, FORWARDING, LOCAL)
         ))
     });
-    let charts = Charts {
-        rows: &rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![
             "Three regions 75 ms apart with 120, 40 and 40 clients who hold conversations (WildChat's sharing), and 1 to 4 replicas each \

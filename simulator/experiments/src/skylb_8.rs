@@ -44,10 +44,7 @@ const SOURCE: Source = Source("SkyLB, section 5.1, text on Figure 8");
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
     let rows = context.run(SEEDS, &cases(context));
-    let charts = Charts {
-        rows: &rows,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(&rows, &SYSTEMS);
     let times = |group| {
         let (first, end) = (format!("{group}: TTFT"), format!("{group}: end to end"));
         [

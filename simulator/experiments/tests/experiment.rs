@@ -22,7 +22,7 @@ fn files(name: &str, seed: u64, threads: usize) -> BTreeMap<&'static str, String
     ));
     let context = Context::new(Effort {
         seed: Some(seed),
-        threads,
+        threads: Some(threads),
         quick: true,
         ..Effort::default()
     });

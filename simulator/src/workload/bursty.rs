@@ -72,16 +72,13 @@ impl Bursty {
 
     fn user(&self, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
         let key = rng.key();
-        let tokens = PROMPT.tokens(rng, TOKENS.0, TOKENS.1);
-        let common = rng.text(tokens);
+        let common = PROMPT.text(rng, TOKENS);
         let mut begins = rng.exponential(PAUSE_S);
         while begins < self.duration_s {
             let mut at = begins;
-            for _ in 0..BURST.tokens(rng, BURST_REQUESTS.0, BURST_REQUESTS.1) {
-                let text = TEXT.tokens(rng, TOKENS.0, TOKENS.1);
-                let prompt = Prompt::new([common, rng.text(text)]);
-                let answer = ANSWER.tokens(rng, TOKENS.0, TOKENS.1);
-                let answer = rng.text(answer);
+            for _ in 0..BURST.tokens(rng, BURST_REQUESTS) {
+                let prompt = Prompt::new([common, TEXT.text(rng, TOKENS)]);
+                let answer = ANSWER.text(rng, TOKENS);
                 sessions.push(Session::one(key, duration(at), prompt, answer));
                 at += rng.exponential(GAP_S);
             }

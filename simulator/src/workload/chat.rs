@@ -62,7 +62,7 @@ const CONTEXT_TOKENS_MAX: u32 = 16_000;
 /// Zipf exponent of the popular openings.
 const EXPONENT: f64 = 1.0;
 /// Lengths of one message and one answer, tokens.
-const MESSAGE_TOKENS_MAX: u32 = 8_000;
+const MESSAGE_TOKENS: (u32, u32) = (1, 8_000);
 const ANSWER_TOKENS: (u32, u32) = (4, 2_048);
 const OPENING_TOKENS: (u32, u32) = (16, 4_000);
 /// Clients begin within this time.
@@ -170,8 +170,7 @@ impl Chat {
         let mut steps: Vec<Step> = Vec::with_capacity(turns);
         let mut history = Prompt::new(opening);
         for turn in 0..turns {
-            let tokens = self.message.tokens(rng, 1, MESSAGE_TOKENS_MAX);
-            let prompt = history.with([rng.text(tokens)]);
+            let prompt = history.with([self.message.text(rng, MESSAGE_TOKENS)]);
             if turn > 0 && prompt.tokens() > CONTEXT_TOKENS_MAX {
                 break;
             }
@@ -184,7 +183,7 @@ impl Chat {
                 after: turn.checked_sub(1),
                 think: Duration::from_secs_f64(think),
                 prompt,
-                output_tokens: self.answer.tokens(rng, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
+                output_tokens: self.answer.tokens(rng, ANSWER_TOKENS),
                 answer_id: rng.id(),
             };
             history = step.prompt.with([step.answer()]);
@@ -243,8 +242,7 @@ impl Book {
 }
 
 fn opening(tokens: LogNormal, rng: &mut SeededRng) -> Piece {
-    let tokens = tokens.tokens(rng, OPENING_TOKENS.0, OPENING_TOKENS.1);
-    rng.text(tokens)
+    tokens.text(rng, OPENING_TOKENS)
 }
 
 #[cfg(test)]

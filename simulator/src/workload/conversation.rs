@@ -103,14 +103,14 @@ impl Conversation {
     ) {
         let session = rng.id();
         let mut at = starts;
-        let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT.0, PROMPT.1);
+        let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT);
         let mut blocks = vec![common];
         for turn in 0..TURNS_MAX {
             let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
             while blocks.len() < count {
                 blocks.push(rng.id());
             }
-            let answer = within(ANSWERS.sample(rng), ANSWER.0, ANSWER.1);
+            let answer = within(ANSWERS.sample(rng), ANSWER);
             if at >= 0.0 {
                 lines.push(TraceLine {
                     timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
@@ -152,5 +152,5 @@ fn grown(tokens: u32, answer: u32, rng: &mut SeededRng) -> (u32, usize) {
         let kept = (tokens / BLOCK_TOKENS) as usize;
         (f64::from(tokens) + f64::from(answer) + growth, kept)
     };
-    (within(next, PROMPT.0, PROMPT.1), kept.max(1))
+    (within(next, PROMPT), kept.max(1))
 }

@@ -42,8 +42,8 @@ pub fn sample(rng: &mut SeededRng) -> Lengths {
     let mut tokens = |(median, sigma)| LogNormal::new(median, sigma).sample(rng);
     let [prompt, answer] = lengths.map_or([1.0; 2], |lengths| lengths.map(&mut tokens));
     Lengths {
-        prompt: within(prompt, PROMPT.0, PROMPT.1),
-        answer: within(answer, ANSWER.0, ANSWER.1),
+        prompt: within(prompt, PROMPT),
+        answer: within(answer, ANSWER),
     }
 }
 

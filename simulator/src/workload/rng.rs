@@ -116,9 +116,15 @@ impl LogNormal {
         self.median * (self.sigma * rng.normal()).exp()
     }
 
-    /// A random length between these two.
-    pub fn tokens(&self, rng: &mut SeededRng, least: u32, most: u32) -> u32 {
-        within(self.sample(rng), least, most)
+    /// A random length within bounds.
+    pub fn tokens(&self, rng: &mut SeededRng, bounds: (u32, u32)) -> u32 {
+        within(self.sample(rng), bounds)
+    }
+
+    /// A text of random length within bounds, that occurs nowhere else.
+    pub fn text(&self, rng: &mut SeededRng, bounds: (u32, u32)) -> Piece {
+        let tokens = self.tokens(rng, bounds);
+        rng.text(tokens)
     }
 }
 
@@ -167,7 +173,7 @@ impl Zipf {
 
 /// A length, rounded and within bounds.
 #[must_use]
-pub fn within(tokens: f64, least: u32, most: u32) -> u32 {
+pub fn within(tokens: f64, (least, most): (u32, u32)) -> u32 {
     (tokens.round() as u32).clamp(least, most.max(least))
 }
 

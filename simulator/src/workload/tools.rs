@@ -62,10 +62,7 @@ impl Tools {
         let mut rng = SeededRng::new(seed);
         let hot = HOT.map(|(share, tokens)| (share, rng.text(tokens)));
         let tools: Vec<Piece> = (0..TOOLS)
-            .map(|_| {
-                let tokens = TOOL.tokens(&mut rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
-                rng.text(tokens)
-            })
+            .map(|_| TOOL.text(&mut rng, TEXT_TOKENS))
             .collect();
         let popularity = Zipf::new(TOOLS, TOOLS_EXPONENT);
         let hot_share: f64 = hot.iter().map(|(share, _)| share).sum();
@@ -84,8 +81,7 @@ impl Tools {
                 which <= 0.0
             });
             if let (Some((_, tool)), true) = (called, at >= 0.0) {
-                let text = HOT_TEXT.tokens(&mut rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
-                let prompt = Prompt::new([*tool, rng.text(text)]);
+                let prompt = Prompt::new([*tool, HOT_TEXT.text(&mut rng, TEXT_TOKENS)]);
                 let key = rng.key();
                 sessions.push(request(at, key, prompt, &mut rng));
             } else if called.is_none()
@@ -108,8 +104,7 @@ impl Tools {
 /// The calls of one agent.
 fn agent(starts: f64, tool: Piece, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
     let (key, mut at) = (rng.key(), starts);
-    let task = TASK.tokens(rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
-    let mut prompt = Prompt::new([tool, rng.text(task)]);
+    let mut prompt = Prompt::new([tool, TASK.text(rng, TEXT_TOKENS)]);
     for _ in 0..rng.repeats(GOES_ON, CALLS_MAX) {
         if prompt.tokens() > PROMPT_TOKENS_MAX {
             return;
@@ -119,17 +114,14 @@ fn agent(starts: f64, tool: Piece, rng: &mut SeededRng, sessions: &mut Vec<Sessi
         if at >= 0.0 {
             sessions.push(call);
         }
-        let result = RESULT.tokens(rng, TEXT_TOKENS.0, TEXT_TOKENS.1);
-        prompt = prompt.with(answer.into_iter().chain([rng.text(result)]));
+        let result = RESULT.text(rng, TEXT_TOKENS);
+        prompt = prompt.with(answer.into_iter().chain([result]));
         at += rng.exponential(PAUSE_S);
     }
 }
 
 fn request(at: f64, key: u64, prompt: Prompt, rng: &mut SeededRng) -> Session {
-    let answer = Piece {
-        tokens: ANSWER.tokens(rng, ANSWER_TOKENS.0, ANSWER_TOKENS.1),
-        id: rng.id(),
-    };
+    let answer = ANSWER.text(rng, ANSWER_TOKENS);
     Session::one(key, duration(at), prompt, answer)
 }
 

@@ -117,8 +117,7 @@ impl TreeOfThoughts {
 
     /// A tree, level by level.
     fn tree(&self, instructions: Piece, branches: usize, rng: &mut SeededRng) -> Vec<Step> {
-        let question = QUESTION.tokens(rng, QUESTION_TOKENS.0, QUESTION_TOKENS.1);
-        let root = Prompt::new([instructions, rng.text(question)]);
+        let root = Prompt::new([instructions, QUESTION.text(rng, QUESTION_TOKENS)]);
         let mut steps = vec![self.node(None, root, rng)];
         let mut level = 0..1;
         for _ in 1..LEVELS {
@@ -143,7 +142,7 @@ impl TreeOfThoughts {
             after,
             think: Duration::ZERO,
             prompt,
-            output_tokens: self.thought.tokens(rng, THOUGHT_TOKENS.0, THOUGHT_TOKENS.1),
+            output_tokens: self.thought.tokens(rng, THOUGHT_TOKENS),
             answer_id: rng.id(),
         }
     }

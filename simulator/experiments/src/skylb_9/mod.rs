@@ -99,10 +99,7 @@ pub(crate) fn run(context: &Context) -> Document {
 /// The figure itself.
 fn section(trees: &Rows, chosen: u32) -> Section {
     let groups = POLICIES.map(|(group, _)| group);
-    let charts = Charts {
-        rows: trees,
-        systems: &SYSTEMS,
-    };
+    let charts = Charts::new(trees, &SYSTEMS);
     Section::detail("Throughput, TTFT and end-to-end time (Figure 9)")
         .text(format!(
             "SP-O with a limit of {chosen}, the best for conversations."
@@ -119,10 +116,7 @@ fn section(trees: &Rows, chosen: u32) -> Section {
 /// Throughput under each limit, on trees and on conversations.
 fn limit_section(limited: &Rows, chats: &Rows) -> Section {
     let chart = |rows, group| {
-        let charts = Charts {
-            rows,
-            systems: &[LIMITED],
-        };
+        let charts = Charts::new(rows, &[LIMITED]);
         charts.lines(group, "outstanding requests a replica, at most", &[TOKENS])
     };
     Section::detail("Limits").text("Left: trees under each limit. The table: the limit with the highest throughput for each kind of conversation, and what SP-P has over it on the trees.")
@@ -133,10 +127,7 @@ fn limit_section(limited: &Rows, chats: &Rows) -> Section {
 fn variation_section(thoughts: &Rows, lengths: &Rows) -> Section {
     let charts = POLICIES.map(|(group, _)| {
         let over = |rows, x_name| {
-            let charts = Charts {
-                rows,
-                systems: &[BLIND, PENDING],
-            };
+            let charts = Charts::new(rows, &[BLIND, PENDING]);
             charts.lines(group, x_name, &[TOKENS, P90])
         };
         let thoughts = over(thoughts, "median length of a thought, tokens");
