@@ -25,9 +25,9 @@ pub struct Report {
     /// Measurements for programs, as JSON; [`Format::Json`] writes them instead of the document.
     #[serde(skip)]
     pub data: Option<String>,
-    /// Measurements for spreadsheets; [`Format::Csv`] writes them instead of the tables of all sections.
+    /// Measurements for spreadsheets, which [`Format::Csv`] writes.
     #[serde(skip)]
-    pub rows: Option<Table>,
+    pub rows: Table,
 }
 
 /// A part of a report.
@@ -78,7 +78,7 @@ pub enum Format {
     Html,
     /// [`Report::data`], or the document itself.
     Json,
-    /// [`Report::rows`], or the tables of all sections.
+    /// [`Report::rows`].
     Csv,
     /// Markdown; charts are tables of their values.
     Markdown,
@@ -251,7 +251,7 @@ impl Report {
     /// Attaches the measurements for spreadsheets.
     #[must_use]
     pub fn with_rows(mut self, rows: Table) -> Self {
-        self.rows = Some(rows);
+        self.rows = rows;
         self
     }
 
@@ -266,10 +266,7 @@ impl Report {
                 Some(data) => data.clone(),
                 None => json(self)?,
             },
-            Format::Csv => match &self.rows {
-                Some(rows) => rows.csv(),
-                None => render::text::csv(self),
-            },
+            Format::Csv => self.rows.csv(),
             Format::Markdown => render::text::markdown(self),
         })
     }

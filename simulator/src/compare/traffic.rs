@@ -36,12 +36,7 @@ impl Traffic {
     /// # Errors
     /// When no workload has this name, or the workload has no rate to set.
     pub fn generated(name: &str, seed: u64, scale: f64, rate: Option<f64>) -> anyhow::Result<Self> {
-        let mut standards = standard().into_iter();
-        let known = standards.find(|standard| standard.name == name);
-        let known = known.map(|standard| standard.generator.scaled(scale));
-        let mut generator = known
-            .or_else(|| by_name(name, scale))
-            .ok_or_else(|| unknown(name))?;
+        let mut generator = by_name(name, scale).ok_or_else(|| unknown(name))?;
         if let Some(rate) = rate {
             generator = generator.at_rate(rate).ok_or_else(|| {
                 anyhow!(

@@ -194,10 +194,6 @@ impl Replica {
     fn load(&self) -> Load {
         let stats = self.engine.stats();
         let tokens = u64::from(stats.blocks) * u64::from(self.engine.config().block_tokens);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a share from 0 to 1, as the page gives it"
-        )]
         Load {
             pending: u32::try_from(stats.waiting).unwrap_or(u32::MAX),
             running: u32::try_from(stats.running).ok(),
@@ -208,7 +204,6 @@ impl Replica {
 }
 
 /// A random number as a fraction of one.
-#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -1,4 +1,8 @@
 //! Tables of a simulation: an event names an entry by its number, and entries stay.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "the simulation looks up only numbers that it gave to entries"
+)]
 
 use core::ops::{Index, IndexMut};
 
@@ -30,10 +34,6 @@ impl<T> Table<T> {
     }
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the simulation looks up only numbers that it gave to entries"
-)]
 impl<T> Index<u32> for Table<T> {
     type Output = T;
 
@@ -42,10 +42,6 @@ impl<T> Index<u32> for Table<T> {
     }
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "the simulation looks up only numbers that it gave to entries"
-)]
 impl<T> IndexMut<u32> for Table<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
         &mut self.0[number as usize]

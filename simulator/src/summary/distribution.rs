@@ -16,7 +16,7 @@ impl Times {
 
     pub(super) fn mean_s(&self) -> f64 {
         let sum: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
-        ratio(sum, count(self.0.len()))
+        ratio(sum, self.0.len() as f64)
     }
 
     pub(super) fn percentile_s(&self, percent: usize) -> f64 {
@@ -35,43 +35,26 @@ impl Times {
     }
 }
 
-/// Only while requests are being sent: how a fleet runs dry at the end says nothing of a balance.
+/// Mean coefficient of variation of a load over the samples with any, while clients send: a fleet that runs dry says nothing
+/// of a balance.
 pub(super) fn mean_cv(
     samples: &[Sample],
     sent: Option<(Duration, Duration)>,
     of: fn(&ReplicaSample) -> f64,
 ) -> f64 {
-    let Some((from, to)) = sent else {
-        return 0.0;
-    };
-    let (mut sum, mut counted) = (0.0, 0.0);
-    for sample in samples {
-        let among = count(sample.replicas.len().max(1));
-        let mean = sample.replicas.iter().map(of).sum::<f64>() / among;
-        if sample.at < from || sample.at > to || mean <= 0.0 {
-            continue;
-        }
-        let squares: f64 = sample
-            .replicas
-            .iter()
-            .map(|replica| (of(replica) - mean).powi(2))
-            .sum();
-        sum += (squares / among).sqrt() / mean;
-        counted += 1.0;
-    }
-    ratio(sum, counted)
+    let is_sent = |at| sent.is_some_and(|(from, to)| (from..=to).contains(&at));
+    let samples = samples.iter().filter(|sample| is_sent(sample.at));
+    let cvs = samples.filter_map(|sample| {
+        let loads = sample.replicas.iter().map(of);
+        let count = sample.replicas.len().max(1) as f64;
+        let mean = loads.clone().sum::<f64>() / count;
+        let squares: f64 = loads.map(|load| (load - mean).powi(2)).sum();
+        (mean > 0.0).then(|| (squares / count).sqrt() / mean)
+    });
+    let cvs: Vec<f64> = cvs.collect();
+    ratio(cvs.iter().sum(), cvs.len() as f64)
 }
 
 pub(super) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub(super) fn count(number: usize) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "backlogs are far below 2^52")]
-pub(super) fn tokens(number: u64) -> f64 {
-    number as f64
 }

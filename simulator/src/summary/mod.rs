@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use self::distribution::{Times, count, mean_cv, ratio, tokens};
+use self::distribution::{Times, mean_cv, ratio};
 use crate::record::{Outcome, ReplicaSample, RequestRecord};
 
 /// The figures of a run. Times are in seconds, shares from 0 to 1.
@@ -135,15 +135,15 @@ impl Outcome {
             e2e_p90_s: e2e.percentile_s(90),
             throughput_tokens_per_s: per_s(span_prompt + span_output),
             output_tokens_per_s: per_s(span_output),
-            throughput_requests_per_s: per_s(count(in_span.len())),
+            throughput_requests_per_s: per_s(in_span.len() as f64),
             span_s,
-            slo_attainment: ratio(count(within_slo), count(counted.len())),
+            slo_attainment: ratio(within_slo as f64, counted.len() as f64),
             within_slo,
-            load_cv: cv(|replica| tokens(replica.pending_prefill_tokens)),
+            load_cv: cv(|replica| replica.pending_prefill_tokens as f64),
             outstanding_cv: cv(|replica| f64::from(replica.outstanding)),
             queued_p50_s: queued.percentile_s(50),
             queued_p90_s: queued.percentile_s(90),
-            forwarded_share: ratio(count(forwarded), count(answered.len())),
+            forwarded_share: ratio(forwarded as f64, answered.len() as f64),
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum Generator {
     Diurnal(Diurnal),
 }
 
-/// The names that [`by_name`] knows, with what they are.
+/// The kinds of workloads, with what they are.
 pub const NAMES: [(&str, &str); 8] = [
     (
         "conversation",
@@ -68,26 +68,6 @@ pub const NAMES: [(&str, &str); 8] = [
         "conversations over a day in three regions; open loop",
     ),
 ];
-
-/// Requests a second of the conversation trace as it was recorded.
-const CONVERSATION_PER_S: f64 = 3.0;
-
-/// The workload of this name with its documented figures, `scale` times as long.
-#[must_use]
-pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
-    let generator = match name {
-        "conversation" => conversation(CONVERSATION_PER_S),
-        "chat-wildchat" => Generator::Chat(Chat::wildchat()),
-        "chat-arena" => Generator::Chat(Chat::arena()),
-        "tot-2" => Generator::TreeOfThoughts(TreeOfThoughts::uniform()),
-        "tot-mixed" => Generator::TreeOfThoughts(TreeOfThoughts::mixed()),
-        "tools" => Generator::Tools(Tools::default()),
-        "bursty" => Generator::Bursty(Bursty::default()),
-        "diurnal" => Generator::Diurnal(Diurnal::default()),
-        _ => return None,
-    };
-    Some(generator.scaled(scale))
-}
 
 /// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.
 #[must_use]
@@ -178,6 +158,7 @@ impl Generator {
 
 #[cfg(test)]
 mod tests {
+    use super::super::by_name;
     use super::*;
 
     #[test]

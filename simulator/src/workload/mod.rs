@@ -21,8 +21,8 @@ pub mod tools;
 pub mod trace;
 pub mod tree_of_thoughts;
 
-pub use generator::{Generator, NAMES, by_name};
-pub use standard::{Standard, standard};
+pub use generator::{Generator, NAMES};
+pub use standard::{Standard, by_name, standard};
 
 use core::time::Duration;
 

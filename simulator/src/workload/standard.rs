@@ -139,6 +139,25 @@ pub fn standard() -> Vec<Standard> {
     all.map(standard).into()
 }
 
+/// Requests a second of the conversation trace as it was recorded.
+const CONVERSATION_PER_S: f64 = 3.0;
+
+/// The workload of a kind or of a standard name with its documented figures, `scale` times as long.
+#[must_use]
+pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
+    let generator = match name {
+        "conversation" => conversation(CONVERSATION_PER_S),
+        "tools" => Generator::Tools(Tools::default()),
+        _ => {
+            standard()
+                .into_iter()
+                .find(|standard| standard.name == name)?
+                .generator
+        }
+    };
+    Some(generator.scaled(scale))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

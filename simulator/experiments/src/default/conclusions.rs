@@ -15,10 +15,10 @@ const RATIO_MIN: f64 = 0.98;
 type GroupResult<'a> = (&'a str, Vec<Comparison>);
 
 pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Conclusion> {
-    let standings = groups
+    let results = groups
         .iter()
         .map(|group| (*group, comparisons(rows.at(group, 0.0), others)));
-    let standings: Vec<GroupResult<'_>> = standings.collect();
+    let results: Vec<GroupResult<'_>> = results.collect();
     let is_refused = |group: &&str| rows.at(group, 0.0).mean(OURS, FAILED) > 0.0;
     let refused: Vec<&str> = groups.iter().copied().filter(is_refused).collect();
     let refused = (!refused.is_empty()).then(|| {
@@ -27,16 +27,16 @@ pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<
             refused.join(", ")
         ))
     });
-    let notes = standings
+    let notes = results
         .iter()
         .map(|(group, comparisons)| note(rows.at(group, 0.0), comparisons));
-    let overall = [at_least(&standings)].into_iter().chain(better(&standings));
+    let overall = [at_least(&results)].into_iter().chain(better(&results));
     overall.chain(refused).chain(notes).collect()
 }
 
-fn at_least(standings: &[GroupResult<'_>]) -> Conclusion {
+fn at_least(results: &[GroupResult<'_>]) -> Conclusion {
     let mut behind = Vec::new();
-    for (group, comparisons) in standings {
+    for (group, comparisons) in results {
         for (goal, comparison) in GOALS.iter().zip(comparisons) {
             if comparison.ratio < RATIO_MIN || comparison.ratio.is_nan() {
                 let (ratio, against) = (times(comparison.ratio), &comparison.against);
@@ -44,7 +44,7 @@ fn at_least(standings: &[GroupResult<'_>]) -> Conclusion {
             }
         }
     }
-    let all = standings.len() * GOALS.len();
+    let all = results.len() * GOALS.len();
     let exceptions = match &behind[..] {
         [] => String::new(),
         behind => format!(" Not: {}.", behind.join("; ")),
@@ -59,19 +59,18 @@ fn at_least(standings: &[GroupResult<'_>]) -> Conclusion {
 }
 
 /// Groups with a better figure, by what holds of all their figures.
-fn better(standings: &[GroupResult<'_>]) -> [Conclusion; 3] {
+fn better(results: &[GroupResult<'_>]) -> [Conclusion; 3] {
     let groups = |holds: fn(&Comparison) -> bool| {
         let is_better = |comparison: &Comparison| comparison.rank == Rank::Better;
-        let standings = standings.iter();
-        let groups =
-            standings.filter(|(_, all)| all.iter().all(holds) && all.iter().any(is_better));
+        let results = results.iter();
+        let groups = results.filter(|(_, all)| all.iter().all(holds) && all.iter().any(is_better));
         groups.map(|(group, _)| *group).collect::<Vec<_>>()
     };
     let shown = |groups: &[&str]| {
         format!(
             "{} of {} ({})",
             groups.len(),
-            standings.len(),
+            results.len(),
             groups.join(", ")
         )
     };
@@ -84,7 +83,7 @@ fn better(standings: &[GroupResult<'_>]) -> [Conclusion; 3] {
                 "On at least half of the workloads it is strictly better than every other policy on some figure and behind none of them on any, as far as seeds can tell: {}.",
                 shown(&not_behind)
             ),
-            not_behind.len() * 2 >= standings.len(),
+            not_behind.len() * 2 >= results.len(),
         ),
         Conclusion::note(format!(
             "Strictly better on some figure, and at least {RATIO_MIN} on the others: {}.",

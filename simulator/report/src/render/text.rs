@@ -1,4 +1,4 @@
-//! A report without pictures: Markdown, terminal text, and its tables as CSV.
+//! A report without pictures: Markdown and terminal text.
 
 use core::fmt::Write as _;
 
@@ -19,27 +19,22 @@ pub(crate) fn markdown(report: &Report) -> String {
         }
         for content in &section.content {
             text.push('\n');
-            match content {
-                Content::Text(paragraph) => {
-                    let _ = writeln!(text, "{paragraph}");
-                }
-                Content::Link(path) => {
-                    let _ = writeln!(text, "[{path}]({path})");
-                }
-                Content::List(items) => push_list(&mut text, "- ", items.iter().cloned()),
+            text += &match content {
+                Content::Link(path) => format!("[{path}]({path})\n"),
                 Content::Conclusions(conclusions) => {
-                    let line = |one: &Conclusion| match one.mark() {
+                    list("- ", conclusions, |one| match one.mark().trim_end() {
                         "" => one.statement(),
-                        mark => format!("**{}** {}", mark.trim_end(), one.statement()),
-                    };
-                    push_list(&mut text, "- ", conclusions.iter().map(line));
+                        mark => format!("**{mark}** {}", one.statement()),
+                    })
                 }
                 Content::Charts(charts) => {
                     let tables = charts.iter().filter_map(chart_as_table);
-                    text += &tables.collect::<Vec<_>>().join("\n");
+                    tables.collect::<Vec<_>>().join("\n")
                 }
-                Content::Table(table) => text += &table.markdown(),
-            }
+                Content::Table(table) => table.markdown(),
+                Content::Text(paragraph) => format!("{paragraph}\n"),
+                Content::List(items) => list("- ", items, String::clone),
+            };
         }
     }
     if !report.footer.is_empty() {
@@ -49,36 +44,23 @@ pub(crate) fn markdown(report: &Report) -> String {
 }
 
 pub(crate) fn terminal(report: &Report) -> String {
+    let statement = |one: &Conclusion| format!("{}{}", one.mark(), one.statement());
     let mut text = format!("{}\n", report.title);
     for section in report.sections.iter().filter(|section| !section.is_detail) {
         if !section.title.is_empty() {
             let _ = writeln!(text, "\n{}", section.title);
         }
         for content in &section.content {
-            match content {
-                Content::Text(paragraph) => {
-                    let _ = writeln!(text, "{paragraph}");
-                }
-                Content::List(items) => push_list(&mut text, "  ", items.iter().cloned()),
-                Content::Conclusions(conclusions) => {
-                    let line = |one: &Conclusion| format!("{}{}", one.mark(), one.statement());
-                    push_list(&mut text, "  ", conclusions.iter().map(line));
-                }
-                Content::Charts(_) | Content::Link(_) => {}
-                Content::Table(table) => text += &table.text(),
-            }
+            text += &match content {
+                Content::Text(paragraph) => format!("{paragraph}\n"),
+                Content::List(items) => list("  ", items, String::clone),
+                Content::Conclusions(conclusions) => list("  ", conclusions, statement),
+                Content::Charts(_) | Content::Link(_) => String::new(),
+                Content::Table(table) => table.text(),
+            };
         }
     }
     text
-}
-
-pub(crate) fn csv(report: &Report) -> String {
-    let content = report.sections.iter().flat_map(|section| &section.content);
-    let tables = content.filter_map(|content| match content {
-        Content::Table(table) => Some(table.csv()),
-        _ => None,
-    });
-    tables.collect::<Vec<_>>().join("\n")
 }
 
 fn chart_as_table(chart: &Chart) -> Option<String> {
@@ -86,8 +68,7 @@ fn chart_as_table(chart: &Chart) -> Option<String> {
     Some(format!("{}. {}\n\n{table}", chart.title, chart.caption))
 }
 
-fn push_list(text: &mut String, bullet: &str, items: impl Iterator<Item = String>) {
-    for item in items {
-        let _ = writeln!(text, "{bullet}{item}");
-    }
+fn list<T>(bullet: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
+    let line = |item| format!("{bullet}{}\n", text(item));
+    items.iter().map(line).collect()
 }
