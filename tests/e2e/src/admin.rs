@@ -1,129 +1,103 @@
 //! The service's admin API and metrics: reading them, and waiting for a value.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
-use isotherm_harness::{Service, wait_for};
-use reqwest::Method;
+use isotherm_harness::process::Process;
+use isotherm_harness::{Document, Service, wait_for, wait_until};
 use serde_json::Value;
 
 use crate::WAIT_MAX;
 
 /// Reads the state of the service's only pool.
-///
-/// # Errors
-/// When the service does not answer.
 pub async fn pool(service: &Service) -> anyhow::Result<Value> {
-    let pools = service
-        .admin_request(Method::GET, "/api/pools", None)
-        .await?;
+    let pools = service.get("/api/pools").await?;
     pools.get(0).cloned().context("the service has no pool")
 }
 
 /// Reads a number of the service's only pool, such as `queue_length` or `counters/finished_ok`.
-///
-/// # Errors
-/// When the service does not answer, or has no such number.
 pub async fn pool_number(service: &Service, path: &str) -> anyhow::Result<u64> {
     let pool = pool(service).await?;
     let number = pool.pointer(&format!("/{path}")).and_then(Value::as_u64);
     number.with_context(|| format!("no number {path} in {pool}"))
 }
 
-/// Waits until a number of the service's only pool is `wanted`.
-///
-/// # Errors
-/// When the service does not answer, or the number never reaches `wanted`.
-pub async fn wait_for_pool(service: &Service, path: &str, wanted: u64) -> anyhow::Result<()> {
-    let last = Mutex::new(None);
-    wait_for(WAIT_MAX, &format!("{path} to be {wanted}"), || async {
+/// Waits until a number of the service's only pool is `expected`.
+pub async fn wait_for_pool(service: &Service, path: &str, expected: u64) -> anyhow::Result<()> {
+    let last = AtomicU64::new(u64::MAX);
+    wait_for(WAIT_MAX, &format!("{path} to be {expected}"), || async {
         let number = pool_number(service, path).await?;
-        if let Ok(mut last) = last.lock() {
-            *last = Some(number);
-        }
-        Ok((number == wanted).then_some(()))
+        last.store(number, Ordering::Relaxed);
+        Ok((number == expected).then_some(()))
     })
     .await
-    .with_context(|| {
-        let process = service
-            .process()
-            .map(isotherm_harness::process::Process::log);
-        format!("last value: {last:?}; log: {}", process.unwrap_or_default())
+    .with_context(|| format!("last value: {last:?}; log: {}", log(service)))
+}
+
+/// Waits until the service's log contains `text`.
+pub async fn wait_for_log(service: &Service, text: &str) -> anyhow::Result<()> {
+    wait_until(WAIT_MAX, &format!("`{text}` in the log"), || {
+        std::future::ready(log(service).contains(text))
     })
+    .await
+}
+
+fn log(service: &Service) -> String {
+    let process = service.process();
+    process.map(Process::log).unwrap_or_default()
 }
 
 /// Waits until the service knows the end of every request.
 ///
 /// A client sees the end of its response a moment before the service does.
-///
-/// # Errors
-/// When a request stays in flight.
 pub async fn wait_until_idle(service: &Service) -> anyhow::Result<()> {
     wait_for_pool(service, "in_flight", 0).await
 }
 
 /// Reads the state of one replica.
-///
-/// # Errors
-/// When the service does not answer, or does not know the replica.
 pub async fn replica(service: &Service, address: SocketAddr) -> anyhow::Result<Value> {
-    let replicas = service.replicas().await?;
-    let wanted = address.to_string();
-    let found = replicas.as_array().and_then(|replicas| {
-        let has_address =
-            |replica: &&Value| replica.get("address").and_then(Value::as_str) == Some(&wanted);
-        replicas.iter().find(has_address)
-    });
-    found
+    let replicas = Document(service.get("/api/replicas").await?);
+    let replica = replicas.get(&format!("address={address}"));
+    replica
         .cloned()
-        .with_context(|| format!("no {wanted} in {replicas}"))
+        .with_context(|| format!("in {}", replicas.0))
 }
 
-/// Waits until a member of a replica's state is `wanted`, for example `outstanding` or `availability`.
-///
-/// # Errors
-/// When the service does not answer, or the member never is `wanted`.
+/// Waits until a member of a replica's state is `expected`, for example `outstanding` or `availability`.
 pub async fn wait_for_replica(
     service: &Service,
     address: SocketAddr,
     member: &str,
-    wanted: impl Into<Value>,
+    expected: impl Into<Value>,
 ) -> anyhow::Result<()> {
-    let wanted = wanted.into();
-    let what = format!("{member} of {address} to be {wanted}");
-    wait_for(WAIT_MAX, &what, || async {
+    let expected = expected.into();
+    let condition = format!("{member} of {address} to be {expected}");
+    wait_for(WAIT_MAX, &condition, || async {
         let replica = replica(service, address).await?;
-        Ok((replica.get(member) == Some(&wanted)).then_some(()))
+        Ok((replica.get(member) == Some(&expected)).then_some(()))
     })
     .await
 }
 
 /// Reads a metric: the sum of its series that have all of `labels`; `None` when there is no such series.
-///
-/// # Errors
-/// When the service does not answer.
 pub async fn metric(
     service: &Service,
     name: &str,
     labels: &[(&str, &str)],
 ) -> anyhow::Result<Option<f64>> {
-    let page = service.metrics().await?;
+    let page = service.get("/metrics").await?;
+    let page = page.as_str().context("the metrics are not text")?;
     let series = page.lines().filter(|line| {
         let has_label =
             |(label, value): &(&str, &str)| line.contains(&format!("{label}=\"{value}\""));
         line.split(['{', ' ']).next() == Some(name) && labels.iter().all(has_label)
     });
-    let values: Vec<f64> = series
-        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
-        .collect();
-    Ok((!values.is_empty()).then(|| values.iter().sum()))
+    let values = series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(values.reduce(|sum, value| sum + value))
 }
 
 /// Reads a counter like [`metric`]; zero when there is no such series.
-///
-/// # Errors
-/// When the service does not answer.
 pub async fn counter(
     service: &Service,
     name: &str,
@@ -138,20 +112,17 @@ pub async fn counter(
     Ok(sum as u64)
 }
 
-/// Waits until a metric satisfies `is_wanted`.
-///
-/// # Errors
-/// When the service does not answer, or the metric never satisfies it.
+/// Waits until a metric satisfies `is_expected`.
 pub async fn wait_for_metric(
     service: &Service,
     name: &str,
     labels: &[(&str, &str)],
-    is_wanted: impl Fn(f64) -> bool,
+    is_expected: impl Fn(f64) -> bool,
 ) -> anyhow::Result<()> {
-    let what = format!("the wanted value of {name} {labels:?}");
-    wait_for(WAIT_MAX, &what, || async {
+    let condition = format!("the expected value of {name} {labels:?}");
+    wait_for(WAIT_MAX, &condition, || async {
         let value = metric(service, name, labels).await?;
-        Ok(value.filter(|value| is_wanted(*value)).map(|_| ()))
+        Ok(value.filter(|value| is_expected(*value)).map(drop))
     })
     .await
 }

@@ -1,15 +1,15 @@
 //! Watches which region has adopted which replica, and finds replicas that two regions have adopted.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::ensure;
 use isotherm_harness::{Regions, wait_until};
 use serde_json::Value;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
-use crate::WAIT_MAX;
+use crate::{WAIT_MAX, lock};
 
 /// Pause between two sweeps over all services.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -19,8 +19,8 @@ const RESPONSE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Queries every service until it is dropped or finished.
 #[derive(Debug)]
 pub struct AdoptionMonitor {
-    observed: watch::Receiver<Observations>,
-    task: JoinHandle<()>,
+    observations: Arc<Mutex<Observations>>,
+    _sweeps: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -42,73 +42,59 @@ struct AdminApi {
 
 impl AdoptionMonitor {
     /// Starts to query every service of every region.
-    ///
-    /// # Errors
-    /// When the system has no resources for a client.
     pub fn start(regions: &Regions) -> anyhow::Result<Self> {
         let mut apis = Vec::new();
         for region in regions.names() {
-            for service in regions.region(region)?.services() {
-                apis.push(AdminApi {
-                    region: region.to_owned(),
-                    url: service.admin_url("/api/replicas"),
-                    token: service.token().to_owned(),
-                });
-            }
+            apis.extend(regions.region(region)?.services().map(|service| AdminApi {
+                region: region.to_owned(),
+                url: service.admin_url("/api/replicas"),
+                token: service.token().to_owned(),
+            }));
         }
         let client = reqwest::Client::builder()
             .timeout(RESPONSE_TIME_MAX)
             .build()?;
-        let (sender, observed) = watch::channel(Observations::default());
-        let task = tokio::spawn(sweep(client, apis, sender));
-        Ok(Self { observed, task })
+        let observations = Arc::default();
+        let mut sweeps = JoinSet::new();
+        sweeps.spawn(sweep(client, apis, Arc::clone(&observations)));
+        Ok(Self {
+            observations,
+            _sweeps: sweeps,
+        })
     }
 
-    /// Waits until `count` replicas were seen adopted at the same time.
-    ///
-    /// # Errors
-    /// When that does not happen.
+    /// Waits until `count` replicas were adopted at the same time.
     pub async fn wait_for_adoptions(&self, count: usize) -> anyhow::Result<()> {
         wait_until(WAIT_MAX, &format!("{count} adoptions"), || {
-            std::future::ready(self.observed.borrow().adoptions_max >= count)
+            std::future::ready(lock(&self.observations).adoptions_max >= count)
         })
         .await
     }
 
-    /// Ends the monitor; returns the most replicas that were adopted at the same time.
-    ///
-    /// # Errors
-    /// When two regions had adopted the same replica at the same time.
+    /// Ends the monitor; returns the most replicas that were adopted at the same time. A replica that two regions had
+    /// adopted at the same time is an error.
     pub fn finish(self) -> anyhow::Result<usize> {
-        let observed = self.observed.borrow();
-        ensure!(observed.sweeps > 0, "no service was queried");
-        let conflicts = &observed.conflicts;
+        let observations = lock(&self.observations);
+        ensure!(observations.sweeps > 0, "no service was queried");
+        let conflicts = &observations.conflicts;
         ensure!(
             conflicts.is_empty(),
             "adopted by two regions: {conflicts:#?}"
         );
-        Ok(observed.adoptions_max)
-    }
-}
-
-impl Drop for AdoptionMonitor {
-    fn drop(&mut self) {
-        self.task.abort();
+        Ok(observations.adoptions_max)
     }
 }
 
 impl AdminApi {
-    /// The replicas that the service has adopted; none when it does not answer.
+    /// The replicas that the service has adopted; none when it does not respond.
     async fn adopted(&self, client: &reqwest::Client) -> Vec<String> {
         let request = client.get(&self.url).bearer_auth(&self.token);
         let Ok(response) = request.send().await else {
             return Vec::new();
         };
-        let replicas: Value = response.json().await.unwrap_or_default();
-        let adopted = replicas.as_array().into_iter().flatten().filter(|replica| {
-            let from = replica.get("adopted_from");
-            from.is_some_and(|region| !region.is_null())
-        });
+        let replicas: Vec<Value> = response.json().await.unwrap_or_default();
+        let is_adopted = |replica: &&Value| !replica.get("adopted_from").is_none_or(Value::is_null);
+        let adopted = replicas.iter().filter(is_adopted);
         adopted
             .filter_map(|replica| replica.get("address")?.as_str().map(str::to_owned))
             .collect()
@@ -118,7 +104,7 @@ impl AdminApi {
 async fn sweep(
     client: reqwest::Client,
     apis: Vec<AdminApi>,
-    observed: watch::Sender<Observations>,
+    observations: Arc<Mutex<Observations>>,
 ) {
     loop {
         let mut holders: BTreeMap<String, AdminApi> = BTreeMap::new();
@@ -135,11 +121,12 @@ async fn sweep(
                 }
             }
         }
-        observed.send_modify(|observed| {
-            observed.sweeps += 1;
-            observed.adoptions_max = observed.adoptions_max.max(holders.len());
-            observed.conflicts.append(&mut conflicts);
-        });
+        {
+            let mut observations = lock(&observations);
+            observations.sweeps += 1;
+            observations.adoptions_max = observations.adoptions_max.max(holders.len());
+            observations.conflicts.append(&mut conflicts);
+        }
         tokio::time::sleep(SWEEP_INTERVAL).await;
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use futures_util::future::try_join_all;
 use reqwest::header::HeaderMap;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -33,7 +34,6 @@ pub struct HttpResponse {
 }
 
 /// The body of a chat request with one message and one token of output.
-#[must_use]
 pub fn chat(prompt: &str) -> Value {
     json!({
         "model": MODEL,
@@ -43,18 +43,22 @@ pub fn chat(prompt: &str) -> Value {
 }
 
 /// Sends a request and reads the whole response.
-///
-/// # Errors
-/// When there is no whole response.
 pub async fn send(request: RequestBuilder) -> anyhow::Result<HttpResponse> {
     HttpResponse::read(request.send().await?).await
 }
 
+/// Waits for responses and checks that each has the status 200.
+pub async fn expect_success(
+    responses: impl IntoIterator<Item = JoinHandle<anyhow::Result<HttpResponse>>>,
+) -> anyhow::Result<()> {
+    for response in try_join_all(responses).await? {
+        response?.success()?;
+    }
+    Ok(())
+}
+
 impl Client {
     /// A client of `base`, such as `http://127.0.0.1:10000`.
-    ///
-    /// # Errors
-    /// When the system has no resources for it.
     pub fn new(base: &str) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder()
             .timeout(REQUEST_TIME_MAX)
@@ -82,15 +86,11 @@ impl Client {
     }
 
     /// Sends a chat request in a session, and reads the whole response.
-    ///
-    /// # Errors
-    /// When there is no whole response.
     pub async fn chat(&self, session: &str, body: &Value) -> anyhow::Result<HttpResponse> {
         send(self.post_chat(body).header("x-session-id", session)).await
     }
 
     /// Sends a chat request with one message in a task of its own.
-    #[must_use]
     pub fn spawn_chat(&self, prompt: &str) -> JoinHandle<anyhow::Result<HttpResponse>> {
         tokio::spawn(send(self.post_chat(&chat(prompt))))
     }
@@ -98,9 +98,6 @@ impl Client {
 
 impl HttpResponse {
     /// Reads the rest of a response.
-    ///
-    /// # Errors
-    /// When it breaks off.
     pub async fn read(response: Response) -> anyhow::Result<Self> {
         Ok(Self {
             status: response.status().as_u16(),
@@ -109,20 +106,23 @@ impl HttpResponse {
         })
     }
 
+    /// The response, if its status is 200.
+    pub fn success(self) -> anyhow::Result<Self> {
+        ensure!(self.status == 200, "{}: {}", self.status, self.text());
+        Ok(self)
+    }
+
     /// A header as text.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     /// The name of the scripted replica that responded.
-    #[must_use]
     pub fn served_by(&self) -> Option<&str> {
         self.header(crate::scripted_replica::SERVED_BY)
     }
 
     /// A value of `x-isotherm-decision`, such as `replica`.
-    #[must_use]
     pub fn decision(&self, member: &str) -> Option<&str> {
         self.header("x-isotherm-decision")?
             .split(';')
@@ -130,15 +130,11 @@ impl HttpResponse {
     }
 
     /// The body as text.
-    #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The body as JSON.
-    ///
-    /// # Errors
-    /// When the body is not JSON; the message shows it.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
     }

@@ -5,7 +5,7 @@
 //! reason. So stacks run with [`Timeouts::Long`]. A test of a service that dies or hangs needs Envoy to notice, and runs
 //! with [`Timeouts::Detecting`].
 
-use isotherm_harness::{Document, Pool, Stack, StackBuilder, envoy};
+use isotherm_harness::{Document, EngineOptions, Pool, Stack, StackBuilder, envoy};
 use serde_json::{Value, json};
 
 use crate::{MODEL, ScriptedReplica};
@@ -36,9 +36,6 @@ impl Timeouts {
     }
 
     /// Sets how long Envoy waits for the service: for a decision, a connection, a health check and a keepalive.
-    ///
-    /// # Errors
-    /// When the configuration has no such fields.
     pub fn apply_to_service(self, document: &mut Document) -> anyhow::Result<()> {
         envoy::edit_filter(document, "isotherm.request", |filter| {
             match filter.get("decision_stream") {
@@ -52,9 +49,6 @@ impl Timeouts {
     }
 
     /// Sets how long Envoy waits for a host of a cluster: for a connection, a health check and a keepalive.
-    ///
-    /// # Errors
-    /// When the configuration has no such fields.
     pub fn apply_to_cluster(self, document: &mut Document, cluster: &str) -> anyhow::Result<()> {
         for field in [
             "connect_timeout",
@@ -68,51 +62,60 @@ impl Timeouts {
 }
 
 /// Bounds of the service's probes that a busy machine keeps.
-#[must_use]
 pub fn long_probe_bounds() -> Value {
     json!({ "timeout_ms": Timeouts::Long.ms(), "stale_after_ms": Timeouts::Long.ms() })
 }
 
 /// A stack with scripted replicas that each get at most `outstanding_max` requests; more requests wait in the service.
-#[must_use]
 pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
     with_long_timeouts(scripted_as_shipped(name, replicas, outstanding_max))
 }
 
 /// A stack like [`scripted`] with Envoy's timeouts as shipped.
-#[must_use]
 pub fn scripted_as_shipped(
     name: &str,
     replicas: &[&ScriptedReplica],
     outstanding_max: u32,
 ) -> StackBuilder {
-    let addresses = replicas.iter().map(|replica| replica.address());
-    let pool = Pool::new(MODEL)
-        .with_addresses(addresses)
-        .push("outstanding");
     Stack::builder(name)
-        .pool(pool)
+        .pool(pool_of(replicas))
         .service(move |config| config.set("pools/0/outstanding_max", outstanding_max))
 }
 
+/// A pool of scripted replicas, each of which gets a bounded number of requests.
+pub(crate) fn pool_of(replicas: &[&ScriptedReplica]) -> Pool {
+    Pool::new(MODEL)
+        .with_addresses(replicas.iter().map(|replica| replica.address()))
+        .push("outstanding")
+}
+
+/// Starts `count` engines that run `speed` times as fast as their hardware, with long timeouts.
+pub fn engines(name: &str, count: usize, speed: f64) -> StackBuilder {
+    let options = EngineOptions {
+        speed,
+        ..EngineOptions::default()
+    };
+    let pool = Pool::new(MODEL).replicas(count).engine(options);
+    with_long_timeouts(Stack::builder(name).pool(pool))
+}
+
 /// Gives the probes and Envoy long timeouts.
-#[must_use]
 pub fn with_long_timeouts(stack: StackBuilder) -> StackBuilder {
-    stack
-        .service(|config| config.set("pools/0/probe", long_probe_bounds()))
-        .envoy(|document| Timeouts::Long.apply_to_service(document))
+    with_timeouts(stack, Timeouts::Long)
 }
 
 /// Gives the probes long timeouts, and Envoy timeouts that detect a service which hangs.
-#[must_use]
 pub fn with_detecting_timeouts(stack: StackBuilder) -> StackBuilder {
+    with_timeouts(stack, Timeouts::Detecting)
+}
+
+fn with_timeouts(stack: StackBuilder, timeouts: Timeouts) -> StackBuilder {
     stack
         .service(|config| config.set("pools/0/probe", long_probe_bounds()))
-        .envoy(|document| Timeouts::Detecting.apply_to_service(document))
+        .envoy(move |document| timeouts.apply_to_service(document))
 }
 
 /// Shows clients the header `x-isotherm-decision`.
-#[must_use]
 pub fn with_decision_header(stack: StackBuilder) -> StackBuilder {
     stack.envoy(envoy::show_decisions)
 }

@@ -1,7 +1,6 @@
 //! Many requests on one HTTP/2 connection.
 //!
-//! Raw hyper instead of reqwest, which hides response trailers, opens connections of its own choice, and does not say in
-//! which order requests enter a connection.
+//! The client uses hyper, because reqwest hides response trailers and does not keep the order of requests on a connection.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -47,18 +46,12 @@ pub struct Http2Response {
 
 impl Http2Client {
     /// Connects without TLS.
-    ///
-    /// # Errors
-    /// When the address does not listen, or does not speak HTTP/2.
     pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         Self::handshake(address.to_string(), stream, Vec::new()).await
     }
 
     /// Connects to the gateway of `region` with the client certificate in a directory.
-    ///
-    /// # Errors
-    /// When the certificate cannot be read, or the gateway refuses it.
     pub async fn connect_to_gateway(
         region: &str,
         address: SocketAddr,
@@ -103,9 +96,6 @@ impl Http2Client {
     }
 
     /// Sends a `GET` request; the future reads the whole response.
-    ///
-    /// # Errors
-    /// In the future, when there is no whole response.
     pub fn get(
         &mut self,
         path: &str,
@@ -115,9 +105,6 @@ impl Http2Client {
 
     /// Sends a `POST` request with a JSON body; the future reads the whole response. Requests enter the connection in the
     /// order of these calls.
-    ///
-    /// # Errors
-    /// When a header is invalid; in the future, when there is no whole response.
     pub fn post(
         &mut self,
         path: &str,

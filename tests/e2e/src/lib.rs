@@ -1,8 +1,10 @@
 //! Building blocks of the end-to-end tests beside the harness: scripted replicas, clients, and waiting for states.
 //!
 //! Each test starts a stack of its own, with the Envoy that is shipped. A test waits for a state and never asserts on
-//! elapsed time, so a busy machine makes it slower and no more. A stack wants a core or two, so [`permit`] lets only a few
-//! run at once.
+//! elapsed time, so a busy machine only makes it slower. A stack needs a core or two, so [`permit`] bounds how many run at
+//! once.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod admin;
 pub mod adoption_monitor;
@@ -11,20 +13,25 @@ pub mod fixture;
 pub mod http2_client;
 pub mod load;
 pub mod misbehaving_peer;
+mod peering_server;
 pub mod permit;
 pub mod regions;
 pub mod replaying_proxy;
 pub mod scripted_replica;
 
 pub use adoption_monitor::AdoptionMonitor;
-pub use client::{Client, HttpResponse, chat, send};
-pub use fixture::{scripted, with_decision_header, with_long_timeouts};
+pub use client::{Client, HttpResponse, chat, expect_success, send};
+pub use fixture::{engines, scripted, with_decision_header, with_long_timeouts};
 pub use http2_client::Http2Client;
 pub use isotherm_harness::{MODEL, WAIT_MAX};
 pub use load::Load;
-pub use misbehaving_peer::{MisbehavingPeer, ReportedPool};
+pub use misbehaving_peer::MisbehavingPeer;
 pub use replaying_proxy::ReplayingProxy;
 pub use scripted_replica::{Action, ScriptedReplica};
 
 /// The Envoy cluster of the model's replicas.
 pub const CLUSTER: &str = "llama";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,7 +1,7 @@
 //! Clients that send requests without pause, each in its own session, while a test causes a fault.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::ensure;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{Client, HttpResponse, WAIT_MAX};
+use crate::{Client, HttpResponse, WAIT_MAX, lock};
 
 /// The outcome of one request.
 #[derive(Clone, Debug)]
@@ -27,14 +27,12 @@ pub struct RequestRecord {
 
 impl RequestRecord {
     /// Whether the response is whole and has status 200.
-    #[must_use]
     pub fn is_success(&self) -> bool {
         let response = self.response.as_ref();
         response.is_ok_and(|response| response.status == 200)
     }
 
     /// The name of the scripted replica that responded.
-    #[must_use]
     pub fn served_by(&self) -> Option<&str> {
         self.response.as_ref().ok()?.served_by()
     }
@@ -54,9 +52,6 @@ pub struct Load {
 impl Load {
     /// Starts `clients` clients. Each sends its next request when its previous one has ended; `body` makes the body from
     /// the client's number and the request's number.
-    ///
-    /// # Errors
-    /// When the system has no resources for a client.
     pub fn start(
         base: &str,
         clients: usize,
@@ -88,20 +83,14 @@ impl Load {
     }
 
     /// Waits until `count` requests that were sent after this call have ended, and returns them.
-    ///
-    /// # Errors
-    /// When that takes too long.
     pub async fn wait_for_requests(&self, count: usize) -> anyhow::Result<Vec<RequestRecord>> {
-        let what = format!("{count} more responses");
-        self.wait_for_records(&what, |records| records.len() >= count)
+        let condition = format!("{count} more responses");
+        self.wait_for_records(&condition, |records| records.len() >= count)
             .await
     }
 
     /// Waits until each client has ended a request that it sent after this call: until requests that were in flight
     /// before the call have ended.
-    ///
-    /// # Errors
-    /// When that takes too long.
     pub async fn wait_for_each_client(&self) -> anyhow::Result<Vec<RequestRecord>> {
         self.wait_for_records("a response for each client", |records| {
             let sessions: BTreeSet<&str> = records
@@ -115,11 +104,11 @@ impl Load {
 
     async fn wait_for_records(
         &self,
-        what: &str,
+        condition: &str,
         is_enough: impl Fn(&[RequestRecord]) -> bool,
     ) -> anyhow::Result<Vec<RequestRecord>> {
         let start = Instant::now();
-        wait_for(WAIT_MAX, what, || {
+        wait_for(WAIT_MAX, condition, || {
             let records = lock(&self.records);
             let since = records.iter().filter(|record| record.sent >= start);
             let since: Vec<RequestRecord> = since.cloned().collect();
@@ -129,9 +118,6 @@ impl Load {
     }
 
     /// Waits until every client has ended its current request, and returns all requests.
-    ///
-    /// # Errors
-    /// When a client does not end.
     pub async fn stop(mut self) -> anyhow::Result<Vec<RequestRecord>> {
         self.stop.send_replace(true);
         let all = async { while self.clients.join_next().await.is_some() {} };
@@ -141,28 +127,23 @@ impl Load {
 }
 
 /// Checks that every request succeeded; the error shows the first that did not.
-///
-/// # Errors
-/// When a request failed.
 pub fn check_all_succeeded(records: &[RequestRecord]) -> anyhow::Result<()> {
-    let failed: Vec<String> = records
-        .iter()
-        .filter(|record| !record.is_success())
-        .map(|record| match &record.response {
-            Ok(response) => format!(
-                "{}: {} {}",
-                record.session,
-                response.status,
-                response.text()
-            ),
-            Err(error) => format!("{}: {error}", record.session),
-        })
-        .collect();
-    let shown = failed.get(..failed.len().min(5)).unwrap_or_default();
+    let failure = |record: &RequestRecord| match &record.response {
+        Ok(response) if response.status == 200 => None,
+        Ok(response) => Some(format!(
+            "{}: {} {}",
+            record.session,
+            response.status,
+            response.text()
+        )),
+        Err(error) => Some(format!("{}: {error}", record.session)),
+    };
+    let failures: Vec<String> = records.iter().filter_map(failure).collect();
+    let examples = failures.get(..failures.len().min(5)).unwrap_or_default();
     ensure!(
-        failed.is_empty(),
-        "{} of {} requests failed, such as {shown:#?}",
-        failed.len(),
+        failures.is_empty(),
+        "{} of {} requests failed, such as {examples:#?}",
+        failures.len(),
         records.len()
     );
     Ok(())
@@ -181,8 +162,4 @@ async fn send_recorded(client: &Client, session: &str, body: &Value) -> RequestR
         response_started,
         response: response.map_err(|error| format!("{error:#}")),
     }
-}
-
-fn lock(records: &Records) -> std::sync::MutexGuard<'_, Vec<RequestRecord>> {
-    records.lock().unwrap_or_else(PoisonError::into_inner)
 }

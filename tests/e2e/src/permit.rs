@@ -13,17 +13,11 @@ static STACKS: Semaphore = Semaphore::const_new(STACKS_MAX as usize);
 pub type Permit = SemaphorePermit<'static>;
 
 /// Waits for a permit beside other tests.
-///
-/// # Errors
-/// Never, since the semaphore stays open.
 pub async fn shared() -> anyhow::Result<Permit> {
     Ok(STACKS.acquire().await?)
 }
 
 /// Waits until no other test of this program runs.
-///
-/// # Errors
-/// Never, since the semaphore stays open.
 pub async fn exclusive() -> anyhow::Result<Permit> {
     Ok(STACKS.acquire_many(STACKS_MAX).await?)
 }

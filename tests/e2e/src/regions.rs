@@ -1,17 +1,18 @@
 //! Several regions of scripted replicas, and waiting for the state that each region has of the others.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_harness::{Pool, Regions, RegionsBuilder, Stack, envoy, wait_for};
+use isotherm_harness::{Document, Regions, RegionsBuilder, Stack, envoy, wait_for};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::fixture::{Timeouts, long_probe_bounds};
+use crate::fixture::{Timeouts, long_probe_bounds, pool_of};
 use crate::load::{RequestRecord, check_all_succeeded};
-use crate::{Action, Client, HttpResponse, MODEL, ScriptedReplica, WAIT_MAX, admin};
+use crate::{Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, lock};
 
 /// Interval of heartbeats. A region counts as lost after three: longer than a busy machine delays a process.
 const HEARTBEAT_MS: u64 = 1_000;
@@ -24,7 +25,6 @@ pub const ADOPTION_TIME: Duration = Duration::from_secs(6);
 
 /// Regions with one scripted replica each, named after their replicas. Each replica gets at most `outstanding_max`
 /// requests. A region notices a silent peer within [`Timeouts::Detecting`].
-#[must_use]
 pub fn scripted_regions(
     name: &str,
     replicas: &[&ScriptedReplica],
@@ -38,7 +38,6 @@ pub fn scripted_regions(
 }
 
 /// Regions like [`scripted_regions`] with any number of replicas.
-#[must_use]
 pub fn scripted_regions_of(
     name: &str,
     regions: &[(&str, &[&ScriptedReplica])],
@@ -46,9 +45,7 @@ pub fn scripted_regions_of(
 ) -> RegionsBuilder {
     let mut builder = Regions::builder(name);
     for (region, replicas) in regions {
-        let addresses = replicas.iter().map(|replica| replica.address());
-        let pool = Pool::new(MODEL).with_addresses(addresses);
-        builder = builder.region(region, pool.push("outstanding"));
+        builder = builder.region(region, pool_of(replicas));
     }
     let names: Vec<String> = regions.iter().map(|(name, _)| (*name).to_owned()).collect();
     builder
@@ -69,17 +66,11 @@ pub fn scripted_regions_of(
 }
 
 /// A client of a region.
-///
-/// # Errors
-/// When there is no such region.
 pub fn client(regions: &Regions, region: &str) -> anyhow::Result<Client> {
     Client::new(&regions.region(region)?.url(""))
 }
 
 /// Fills the region of a replica that takes one request: the response comes when the replica releases it.
-///
-/// # Errors
-/// When the request does not reach the replica.
 pub async fn occupy(
     regions: &Regions,
     replica: &ScriptedReplica,
@@ -92,68 +83,45 @@ pub async fn occupy(
 }
 
 /// Number of requests that `region` has forwarded to `peer`.
-///
-/// # Errors
-/// When the service does not answer.
 pub async fn forwarded(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
     let service = regions.region(region)?.service();
     admin::counter(service, "isotherm_forwarded_total", &[("region", peer)]).await
 }
 
 /// Number of forwarded requests that `peer` has refused.
-///
-/// # Errors
-/// When the service does not answer.
 pub async fn returned(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<u64> {
     let service = regions.region(region)?.service();
     admin::counter(service, "isotherm_returned_total", &[("region", peer)]).await
 }
 
 /// The state that `region` has of `peer`, from `GET /api/regions`.
-///
-/// # Errors
-/// When the service does not answer, or does not know the peer.
 pub async fn peer_status(regions: &Regions, region: &str, peer: &str) -> anyhow::Result<Value> {
-    let status = regions.status(region).await?;
-    let peers = status.get("peers").and_then(Value::as_array);
-    let found = peers.and_then(|peers| {
-        let has_name = |one: &&Value| one.get("name").and_then(Value::as_str) == Some(peer);
-        peers.iter().find(has_name)
-    });
-    found
-        .cloned()
-        .with_context(|| format!("no {peer} in {status}"))
+    let status = Document(regions.status(region).await?);
+    let peer = status.get(&format!("peers/name={peer}"));
+    peer.cloned().with_context(|| format!("in {}", status.0))
 }
 
-/// Waits until `peer` is in one of the `wanted` states, as `region` sees it: `up`, `lost`, `dead`.
-///
-/// # Errors
-/// When it never is.
+/// Waits until `peer` is in one of the `expected` states, as `region` sees it: `up`, `lost`, `dead`.
 pub async fn wait_for_peer_state(
     regions: &Regions,
     region: &str,
     peer: &str,
-    wanted: &[&str],
+    expected: &[&str],
 ) -> anyhow::Result<()> {
-    let what = format!("{region} to see {peer} {wanted:?}");
+    let condition = format!("{region} to see {peer} {expected:?}");
     let last = Mutex::new(Value::Null);
-    wait_for(WAIT_MAX, &what, || async {
+    wait_for(WAIT_MAX, &condition, || async {
         let status = peer_status(regions, region, peer).await?;
         let state = status.get("state").and_then(Value::as_str);
-        let found = state.is_some_and(|state| wanted.contains(&state));
-        if let Ok(mut last) = last.lock() {
-            *last = status;
-        }
-        Ok(found.then_some(()))
+        let is_expected = state.is_some_and(|state| expected.contains(&state));
+        *lock(&last) = status;
+        Ok(is_expected.then_some(()))
     })
     .await
     .with_context(|| format!("last state: {last:?}"))
 }
 
 /// Waits until every region reaches every other one.
-///
-/// # Errors
-/// When that never happens.
 pub async fn wait_until_connected(regions: &Regions) -> anyhow::Result<()> {
     for region in regions.names() {
         for peer in regions.names().filter(|peer| *peer != region) {
@@ -165,9 +133,6 @@ pub async fn wait_until_connected(regions: &Regions) -> anyhow::Result<()> {
 
 /// Waits until `peer` is up and available for `region`, its gateway is healthy for `region`'s Envoy, and `region` has
 /// adopted none of its replicas.
-///
-/// # Errors
-/// When that never happens.
 pub async fn wait_until_reachable(
     regions: &Regions,
     region: &str,
@@ -187,62 +152,50 @@ pub async fn wait_until_reachable(
 }
 
 /// Waits until `region` would forward to `peer`.
-///
-/// # Errors
-/// When it never would.
 pub async fn wait_until_available(
     regions: &Regions,
     region: &str,
     peer: &str,
 ) -> anyhow::Result<()> {
-    let service = regions.region(region)?.service();
-    let labels = [("region", peer)];
-    admin::wait_for_metric(service, "isotherm_peer_available", &labels, |value| {
-        value > 0.5
-    })
-    .await
+    wait_for_availability(regions, region, peer, true).await
 }
 
 /// Waits until `region` would not forward to `peer`. The peer may still be up, by the pings that it sends.
-///
-/// # Errors
-/// When it always would.
 pub async fn wait_until_unavailable(
     regions: &Regions,
     region: &str,
     peer: &str,
 ) -> anyhow::Result<()> {
+    wait_for_availability(regions, region, peer, false).await
+}
+
+async fn wait_for_availability(
+    regions: &Regions,
+    region: &str,
+    peer: &str,
+    is_available: bool,
+) -> anyhow::Result<()> {
     let service = regions.region(region)?.service();
+    let is_expected = |value: f64| (value > 0.5) == is_available;
     let labels = [("region", peer)];
-    admin::wait_for_metric(service, "isotherm_peer_available", &labels, |value| {
-        value < 0.5
-    })
-    .await
+    admin::wait_for_metric(service, "isotherm_peer_available", &labels, is_expected).await
 }
 
 /// The replicas that a region manages, adopted ones included: the addresses in `GET /api/replicas`.
-///
-/// # Errors
-/// When a service does not answer.
-pub async fn managed_replicas(stack: &Stack) -> anyhow::Result<Vec<SocketAddr>> {
-    let mut all = Vec::new();
+pub async fn managed_replicas(stack: &Stack) -> anyhow::Result<BTreeSet<SocketAddr>> {
+    let mut all = BTreeSet::new();
     for service in stack.services().filter(|service| service.process().is_ok()) {
-        let replicas = service.replicas().await?;
+        let replicas = service.get("/api/replicas").await?;
         let addresses = replicas.as_array().into_iter().flatten();
-        all.extend(addresses.filter_map(|replica| {
-            let address = replica.get("address")?.as_str()?;
-            address.parse::<SocketAddr>().ok()
-        }));
+        all.extend(
+            addresses
+                .filter_map(|replica| replica.get("address")?.as_str()?.parse::<SocketAddr>().ok()),
+        );
     }
-    all.sort_unstable();
-    all.dedup();
     Ok(all)
 }
 
 /// Checks that each region manages exactly its own replica, whose name is the region's.
-///
-/// # Errors
-/// When a service does not answer, or manages other replicas.
 pub async fn check_own_replicas(
     regions: &Regions,
     replicas: &[&ScriptedReplica],
@@ -250,7 +203,7 @@ pub async fn check_own_replicas(
     for replica in replicas {
         let managed = managed_replicas(regions.region(replica.name())?).await?;
         anyhow::ensure!(
-            managed == [replica.address()],
+            managed == BTreeSet::from([replica.address()]),
             "{} manages {managed:?}",
             replica.name()
         );
@@ -259,29 +212,22 @@ pub async fn check_own_replicas(
 }
 
 /// Waits until a region manages exactly these replicas.
-///
-/// # Errors
-/// When it never does.
 pub async fn wait_until_managing(
     regions: &Regions,
     region: &str,
-    wanted: &[&ScriptedReplica],
+    expected: &[&ScriptedReplica],
 ) -> anyhow::Result<()> {
-    let mut wanted: Vec<SocketAddr> = wanted.iter().map(|replica| replica.address()).collect();
-    wanted.sort_unstable();
-    let what = format!("{region} to manage {wanted:?}");
-    wait_for(WAIT_MAX, &what, || async {
+    let expected: BTreeSet<_> = expected.iter().map(|replica| replica.address()).collect();
+    let condition = format!("{region} to manage {expected:?}");
+    wait_for(WAIT_MAX, &condition, || async {
         let managed = managed_replicas(regions.region(region)?).await?;
-        Ok((managed == wanted).then_some(()))
+        Ok((managed == expected).then_some(()))
     })
     .await
 }
 
 /// Waits until all other regions have stored the replicas of `of` with `heir` as its first heir, in the newest list of
 /// heirs and in the list before, since an adoption requires both.
-///
-/// # Errors
-/// When that never happens.
 pub async fn wait_for_heir(
     regions: &Regions,
     of: &str,
@@ -290,22 +236,22 @@ pub async fn wait_for_heir(
 ) -> anyhow::Result<()> {
     for by in regions.names().filter(|region| *region != of) {
         let path = regions.region(by)?.directory().join("region-state.json");
-        let what = format!("{by} to store {heir} as the first heir of {of}");
-        wait_for(WAIT_MAX, &what, || async {
+        let condition = format!("{by} to store {heir} as the first heir of {of}");
+        wait_for(WAIT_MAX, &condition, || async {
             // The file may not exist yet.
             let Ok(text) = std::fs::read_to_string(&path) else {
                 return Ok(None);
             };
-            let state: Value = serde_json::from_str(&text)?;
-            let records = state.get("records").and_then(Value::as_array);
-            let has_name =
-                |record: &&Value| record.get("region").and_then(Value::as_str) == Some(of);
-            let record = records.into_iter().flatten().find(has_name);
-            let at = |pointer: &str| record.and_then(|record| record.pointer(pointer));
-            let stored = at("/pools/0/replicas").and_then(Value::as_array);
-            let heirs = ["/successors/order/0", "/successors/previous/0"];
-            let heirs = heirs.map(|list| at(list).and_then(Value::as_str));
+            let state = Document::parse(&text)?;
+            let Ok(record) = state.get(&format!("records/region={of}")) else {
+                return Ok(None);
+            };
+            let stored = record
+                .pointer("/pools/0/replicas")
+                .and_then(Value::as_array);
             let has_all = stored.is_some_and(|stored| stored.len() == replicas);
+            let heirs = ["/successors/order/0", "/successors/previous/0"];
+            let heirs = heirs.map(|list| record.pointer(list).and_then(Value::as_str));
             Ok((has_all && heirs == [Some(heir); 2]).then_some(()))
         })
         .await?;
@@ -315,9 +261,6 @@ pub async fn wait_for_heir(
 
 /// Checks that every request succeeded, but for requests whose response had started when the network broke: as many as
 /// the Envoys' access logs have.
-///
-/// # Errors
-/// When another request failed.
 pub fn check_succeeded_or_started(
     regions: &Regions,
     records: &[RequestRecord],

@@ -1,36 +1,35 @@
-//! A proxy of plain HTTP/2 that repeats old responses, as an attacker in the network could.
-//!
-//! A response message is a `DATA` frame, which names its stream and carries no age, so the receiver cannot tell a copy
-//! from a new message.
+//! A proxy of the peering protocol that repeats old heartbeats, as an attacker in the network could.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use futures_util::{FutureExt as _, StreamExt as _};
+use hyper::http::uri::PathAndQuery;
+use isotherm_ext_proc::peering::wire::{self, Envelope, Payload};
+use isotherm_harness::TcpServer;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::transport::Endpoint;
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
 
-/// Length of an HTTP/2 frame header: length, type, flags, stream.
-const HEADER_BYTES: usize = 9;
-/// Frame type of data.
-const DATA: u8 = 0;
-/// Frames kept from the start of a connection.
-const KEPT_FRAMES_MAX: usize = 16;
-/// Pause between two repeated frames.
+use crate::peering_server::{Replies, serve_peering};
+
+/// Heartbeats kept from the start of a stream.
+const KEPT_MAX: usize = 16;
+/// Pause between two repeated heartbeats.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Frames that may wait to be written.
-const FRAMES_MAX: usize = 256;
+/// Replies that may wait for the caller to read them.
+const REPLIES_MAX: usize = 64;
 
 /// A running proxy; it ends when it is dropped.
 #[derive(Debug)]
 pub struct ReplayingProxy {
-    address: SocketAddr,
+    server: TcpServer,
     state: Arc<State>,
-    _server: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -41,110 +40,92 @@ struct State {
 }
 
 impl ReplayingProxy {
-    /// Starts a proxy on a free port. It passes and keeps frames until [`ReplayingProxy::start_replaying`].
-    ///
-    /// # Errors
-    /// When there is no free port.
+    /// Starts a proxy on a free port. It passes and keeps heartbeats until [`ReplayingProxy::start_replaying`].
     pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let state = Arc::new(State::default());
-        let mut server = JoinSet::new();
-        let server_state = Arc::clone(&state);
-        server.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                if let Ok((near, _)) = listener.accept().await {
-                    connections.spawn(proxy(near, target, Arc::clone(&server_state)));
-                }
-            }
+        let state_of_server = Arc::clone(&state);
+        let server = serve_peering(move |messages| {
+            connect(target, messages, Arc::clone(&state_of_server)).boxed()
         });
         Ok(Self {
-            address,
+            server: server.await?,
             state,
-            _server: server,
         })
     }
 
-    /// The address on which it listens.
-    #[must_use]
+    /// The address on which the proxy listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
-    /// Begins to repeat kept frames.
+    /// Begins to repeat kept heartbeats.
     pub fn start_replaying(&self) {
         self.state.is_replaying.store(true, Ordering::Relaxed);
     }
 
-    /// Number of frames that were kept, over all connections.
-    #[must_use]
+    /// Number of heartbeats that were kept, over all streams.
     pub fn kept(&self) -> u64 {
         self.state.kept.load(Ordering::Relaxed)
     }
 
-    /// Number of frames that were repeated.
-    #[must_use]
+    /// Number of heartbeats that were repeated.
     pub fn replayed(&self) -> u64 {
         self.state.replayed.load(Ordering::Relaxed)
     }
 }
 
-async fn proxy(near: TcpStream, target: SocketAddr, state: Arc<State>) {
-    let Ok(far) = TcpStream::connect(target).await else {
-        return;
-    };
-    let ((mut near_in, near_out), (far_in, mut far_out)) = (near.into_split(), far.into_split());
-    let (frames, to_write) = mpsc::channel(FRAMES_MAX);
-    tokio::select! {
-        _ = tokio::io::copy(&mut near_in, &mut far_out) => {}
-        _ = read_frames(far_in, frames) => {}
-        _ = write_frames(near_out, to_write, &state) => {}
-    }
+/// Opens a stream to the target for a caller's messages; returns the replies.
+async fn connect(
+    target: SocketAddr,
+    messages: Streaming<Envelope>,
+    state: Arc<State>,
+) -> Result<Response<Replies>, Status> {
+    let unavailable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
+    let endpoint = Endpoint::try_from(format!("http://{target}")).map_err(unavailable)?;
+    let mut client = Grpc::new(endpoint.connect().await.map_err(unavailable)?);
+    client.ready().await.map_err(unavailable)?;
+    let messages = messages.filter_map(|message| std::future::ready(message.ok()));
+    let path = PathAndQuery::from_static(wire::PATH);
+    let codec = ProstCodec::<Envelope, Envelope>::default();
+    let request = Request::new(messages);
+    let replies = client.streaming(request, path, codec).await?.into_inner();
+    let (sender, forwarded) = mpsc::channel(REPLIES_MAX);
+    tokio::spawn(forward(replies, sender, state));
+    Ok(Response::new(ReceiverStream::new(forwarded).boxed()))
 }
 
-async fn read_frames(mut from: OwnedReadHalf, to: mpsc::Sender<Vec<u8>>) -> std::io::Result<()> {
-    loop {
-        let mut frame = vec![0; HEADER_BYTES];
-        from.read_exact(&mut frame).await?;
-        let length = frame.iter().take(3);
-        let length = length.fold(0, |length, byte| (length << 8) | usize::from(*byte));
-        frame.resize(HEADER_BYTES + length, 0);
-        from.read_exact(frame.get_mut(HEADER_BYTES..).unwrap_or_default())
-            .await?;
-        if to.send(frame).await.is_err() {
-            return Ok(());
-        }
-    }
-}
-
-async fn write_frames(
-    mut to: OwnedWriteHalf,
-    mut frames: mpsc::Receiver<Vec<u8>>,
-    state: &State,
-) -> std::io::Result<()> {
-    let mut kept: Vec<Vec<u8>> = Vec::new();
+/// Forwards replies until either side closes the stream, and repeats heartbeats between them.
+async fn forward(
+    mut from: Streaming<Envelope>,
+    to: mpsc::Sender<Result<Envelope, Status>>,
+    state: Arc<State>,
+) {
+    let mut kept: Vec<Envelope> = Vec::new();
     let mut tick = tokio::time::interval(INTERVAL);
     for number in 0_usize.. {
-        tokio::select! {
-            frame = frames.recv() => {
-                let Some(frame) = frame else { break };
-                to.write_all(&frame).await?;
-                let is_message = frame.get(3) == Some(&DATA) && frame.len() > HEADER_BYTES;
-                if is_message && kept.len() < KEPT_FRAMES_MAX {
-                    kept.push(frame);
+        let message = tokio::select! {
+            message = from.next() => {
+                let Some(message) = message else { return };
+                let heartbeat = message.as_ref().ok();
+                let heartbeat = heartbeat
+                    .filter(|message| matches!(message.payload, Some(Payload::Heartbeat(_))));
+                if let Some(heartbeat) = heartbeat.filter(|_| kept.len() < KEPT_MAX) {
+                    kept.push(heartbeat.clone());
                     state.kept.fetch_add(1, Ordering::Relaxed);
                 }
+                message
             }
             _ = tick.tick() => {
-                // Frame 0 is the Hello, which a receiver rejects a second time.
-                let old = kept.get(1 + number % kept.len().saturating_sub(1).max(1));
-                if let Some(old) = old.filter(|_| state.is_replaying.load(Ordering::Relaxed)) {
-                    to.write_all(old).await?;
-                    state.replayed.fetch_add(1, Ordering::Relaxed);
-                }
+                let old = kept.get(number % kept.len().max(1));
+                let Some(old) = old.filter(|_| state.is_replaying.load(Ordering::Relaxed)) else {
+                    continue;
+                };
+                state.replayed.fetch_add(1, Ordering::Relaxed);
+                Ok(old.clone())
             }
+        };
+        if to.send(message).await.is_err() {
+            return;
         }
     }
-    Ok(())
 }

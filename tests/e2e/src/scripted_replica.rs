@@ -1,33 +1,30 @@
-//! A replica that does what a test tells it to do: respond, hold requests, disconnect.
+//! A replica under the control of a test: it responds, holds requests, or disconnects.
 //!
 //! Where a test is about the choice and the time of a dispatch, an engine with timing of its own only adds doubt. A
 //! scripted replica responds in vLLM's format, serves vLLM's metrics, records requests, and holds a request until the
 //! test releases it. Its cache is minimal: it has a prompt when it received the very same body before.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::HeaderMap;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use isotherm_harness::wait_until;
+use isotherm_harness::{TcpServer, wait_until};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
-use twox_hash::XxHash3_64;
 
-use crate::WAIT_MAX;
+use crate::{WAIT_MAX, lock};
 
 /// The response header with the name of the scripted replica.
 pub const SERVED_BY: &str = "x-served-by";
@@ -68,62 +65,56 @@ pub struct ReceivedRequest {
 pub struct ScriptedReplica {
     address: SocketAddr,
     state: Arc<State>,
-    server: Option<JoinHandle<()>>,
+    server: Option<TcpServer>,
 }
 
 #[derive(Debug)]
 struct State {
     name: String,
     script: Mutex<Script>,
-    received: Mutex<Vec<ReceivedRequest>>,
-    /// Hashes of the bodies that were received.
-    cached: Mutex<HashSet<u64>>,
     releases: Semaphore,
-    held: AtomicUsize,
-    running: AtomicUsize,
+    /// Each running request has a clone.
+    running: Arc<()>,
+    /// Each held request has a clone.
+    held: Arc<()>,
 }
 
 #[derive(Debug)]
 struct Script {
     next: VecDeque<Action>,
     default: Action,
+    received: Vec<ReceivedRequest>,
 }
 
-type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 impl ScriptedReplica {
     /// Starts a replica on a free port that responds to everything at once.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn start(name: &str) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let script = Script {
             next: VecDeque::new(),
             default: Action::Respond,
+            received: Vec::new(),
         };
         let state = Arc::new(State {
             name: name.to_owned(),
             script: Mutex::new(script),
-            received: Mutex::default(),
-            cached: Mutex::default(),
             releases: Semaphore::new(0),
-            held: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
+            running: Arc::default(),
+            held: Arc::default(),
         });
-        let server = tokio::spawn(accept(listener, Arc::clone(&state)));
+        let state_of_server = Arc::clone(&state);
+        let server =
+            TcpServer::start(move |stream| handle_connection(stream, Arc::clone(&state_of_server)));
+        let server = server.await?;
         Ok(Self {
-            address,
+            address: server.address(),
             state,
             server: Some(server),
         })
     }
 
     /// Starts one replica for each name.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn start_all<const N: usize>(names: [&str; N]) -> anyhow::Result<[Self; N]> {
         let replicas = try_join_all(names.map(Self::start)).await?;
         replicas
@@ -132,13 +123,11 @@ impl ScriptedReplica {
     }
 
     /// The address on which it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The name, as in [`SERVED_BY`].
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
     }
@@ -165,51 +154,24 @@ impl ScriptedReplica {
     }
 
     /// Number of requests that are held now.
-    #[must_use]
     pub fn held(&self) -> usize {
-        self.state.held.load(Ordering::SeqCst)
+        Arc::strong_count(&self.state.held) - 1
     }
 
     /// Waits until the replica holds exactly `count` requests.
-    ///
-    /// # Errors
-    /// When that takes too long.
     pub async fn wait_until_holding(&self, count: usize) -> anyhow::Result<()> {
-        let what = format!("{} to hold {count} requests", self.name());
-        wait_until(WAIT_MAX, &what, || ready(self.held() == count)).await
+        let condition = format!("{} to hold {count} requests", self.name());
+        wait_until(WAIT_MAX, &condition, || ready(self.held() == count)).await
     }
 
     /// Every request that arrived whole, in order of arrival, without requests for the metrics.
-    #[must_use]
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        lock(&self.state.received).clone()
+        lock(&self.state.script).received.clone()
     }
 
     /// Ends the replica as a crash does: closes the port and cuts every connection.
     pub fn kill(&mut self) {
-        if let Some(server) = self.server.take() {
-            server.abort(); // drops its set of connections, and so their sockets
-        }
-    }
-}
-
-impl Drop for ScriptedReplica {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-async fn accept(listener: TcpListener, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(handle_connection(stream, Arc::clone(&state)));
-                }
-            }
-            Some(_) = connections.join_next() => {}
-        }
+        self.server = None;
     }
 }
 
@@ -229,7 +191,7 @@ async fn handle_request(
     if path == "/metrics" {
         return Ok(state.respond(200, "text/plain", text_body(state.metrics())));
     }
-    let running = CountGuard::new(&state, |state| &state.running);
+    let running = Arc::clone(&state.running);
     let body = body.collect().await.map_err(std::io::Error::other)?;
     let body = body.to_bytes();
     let wants_stream = serde_json::from_slice::<Value>(&body)
@@ -237,13 +199,14 @@ async fn handle_request(
     let (action, is_cached) = {
         // One lock for both, so that the n-th request received gets the n-th action.
         let mut script = lock(&state.script);
-        let is_cached = !lock(&state.cached).insert(XxHash3_64::oneshot(&body));
-        lock(&state.received).push(ReceivedRequest {
+        let is_cached = script.received.iter().any(|earlier| earlier.body == body);
+        script.received.push(ReceivedRequest {
             path,
             headers: head.headers,
             body,
         });
-        (script.next.pop_front().unwrap_or(script.default), is_cached)
+        let action = script.next.pop_front().unwrap_or(script.default);
+        (action, is_cached)
     };
     match action {
         Action::Disconnect => return Err(std::io::Error::other("disconnected by the test")),
@@ -268,21 +231,19 @@ async fn handle_request(
 }
 
 /// Waits until the test releases the request, or the client disconnects.
-async fn hold(state: &Arc<State>) {
-    let _held = CountGuard::new(state, |state| &state.held);
+async fn hold(state: &State) {
+    let _held = Arc::clone(&state.held);
     if let Ok(permit) = state.releases.acquire().await {
         permit.forget();
     }
 }
 
 fn text_body(text: String) -> Body {
-    Full::new(Bytes::from(text))
-        .map_err(|never: Infallible| match never {})
-        .boxed_unsync()
+    Full::new(Bytes::from(text)).boxed_unsync()
 }
 
 /// A streamed response in three chunks: the first at once, the others after the release if the request is held.
-fn stream_body(state: &Arc<State>, running: CountGuard, is_held: bool, is_cached: bool) -> Body {
+fn stream_body(state: &Arc<State>, running: Arc<()>, is_held: bool, is_cached: bool) -> Body {
     let chunk = |text: &str| {
         let chunk = json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": text } }] });
         Bytes::from(format!("data: {chunk}\n\n"))
@@ -323,10 +284,7 @@ impl State {
             *response.status_mut() = status;
         }
         let headers = response.headers_mut();
-        headers.insert(
-            "content-type",
-            hyper::header::HeaderValue::from_static(content_type),
-        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         if let Ok(name) = self.name.parse() {
             headers.insert(SERVED_BY, name);
         }
@@ -335,7 +293,7 @@ impl State {
 
     /// The metrics that the service reads, in vLLM's format.
     fn metrics(&self) -> String {
-        let running = self.running.load(Ordering::SeqCst);
+        let running = Arc::strong_count(&self.running) - 1;
         format!(
             "vllm:num_requests_waiting{{engine=\"0\"}} 0\n\
              vllm:num_requests_running{{engine=\"0\"}} {running}\n\
@@ -343,31 +301,4 @@ impl State {
              vllm:cache_config_info{{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"10000\"}} 1\n"
         )
     }
-}
-
-/// Adds one to a counter until it is dropped.
-#[derive(Debug)]
-struct CountGuard {
-    state: Arc<State>,
-    counter: fn(&State) -> &AtomicUsize,
-}
-
-impl CountGuard {
-    fn new(state: &Arc<State>, counter: fn(&State) -> &AtomicUsize) -> Self {
-        counter(state).fetch_add(1, Ordering::SeqCst);
-        Self {
-            state: Arc::clone(state),
-            counter,
-        }
-    }
-}
-
-impl Drop for CountGuard {
-    fn drop(&mut self) {
-        (self.counter)(&self.state).fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

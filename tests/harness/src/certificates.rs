@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+
+use crate::document::replace_file;
 
 /// A private certificate authority.
 #[derive(Debug)]
@@ -19,9 +20,6 @@ pub struct Authority {
 
 impl Authority {
     /// Creates an authority.
-    ///
-    /// # Errors
-    /// When the system gives no randomness.
     pub fn new() -> anyhow::Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,9 +37,6 @@ impl Authority {
 
     /// Writes a certificate for `region` into a directory: `region.pem`, `region.key` and `ca.pem`. Each file replaces its
     /// predecessor at once.
-    ///
-    /// # Errors
-    /// When the directory cannot be written.
     pub fn issue(&self, region: &str, directory: &Path) -> anyhow::Result<()> {
         let mut params = CertificateParams::new(vec![format!("{region}.isotherm")])?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -54,16 +49,8 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer)?;
         fs::create_dir_all(directory)?;
         // The key first: a program that watches the certificate then finds the key that belongs to it.
-        write(directory, "region.key", &key.serialize_pem())?;
-        write(directory, "region.pem", &certificate.pem())?;
-        write(directory, "ca.pem", &self.pem)
+        replace_file(&directory.join("region.key"), &key.serialize_pem())?;
+        replace_file(&directory.join("region.pem"), &certificate.pem())?;
+        replace_file(&directory.join("ca.pem"), &self.pem)
     }
-}
-
-fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = directory.join(name);
-    let new = directory.join(format!("{name}.new"));
-    fs::write(&new, text)
-        .and_then(|()| fs::rename(&new, &path))
-        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -12,92 +12,52 @@ use serde_json::Value;
 
 /// A parsed configuration file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document(Value);
-
-impl From<Value> for Document {
-    fn from(value: Value) -> Self {
-        Self(value)
-    }
-}
+pub struct Document(pub Value);
 
 impl Document {
     /// Parses YAML (or JSON).
-    ///
-    /// # Errors
-    /// When the text is not YAML.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         Ok(Self(serde_saphyr::from_str(text)?))
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or is not YAML.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is not YAML", path.display()))
     }
 
-    /// Writes the document as JSON. The new file replaces the old one at once, so no reader sees a part of it.
-    ///
-    /// # Errors
-    /// When the directory cannot be written.
+    /// Writes the document as JSON.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(&self.0)?;
-        let new = path.with_extension("new");
-        fs::write(&new, text)
-            .and_then(|()| fs::rename(&new, path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        replace_file(path, &serde_json::to_string_pretty(&self.0)?)
     }
 
     /// The value at a path.
-    ///
-    /// # Errors
-    /// When the path does not exist; the message names the step.
     pub fn get(&self, path: &str) -> anyhow::Result<&Value> {
-        let mut value = &self.0;
-        for step in path.split('/') {
-            value = find(value, step).with_context(|| format!("no `{step}` in {path}"))?;
-        }
-        Ok(value)
+        let child = |value, step| find(value, step).with_context(|| missing(step, path));
+        path.split('/').try_fold(&self.0, child)
     }
 
     /// The value at a path, to be edited.
-    ///
-    /// # Errors
-    /// When the path does not exist; the message names the step.
     pub fn get_mut(&mut self, path: &str) -> anyhow::Result<&mut Value> {
-        let mut value = &mut self.0;
-        for step in path.split('/') {
-            value = find_mut(value, step).with_context(|| format!("no `{step}` in {path}"))?;
-        }
-        Ok(value)
+        let child = |value, step| find_mut(value, step).with_context(|| missing(step, path));
+        path.split('/').try_fold(&mut self.0, child)
     }
 
     /// Replaces the value at a path. The last step may be a new member. Every step before it must exist, so an edit that no
     /// longer fits the file is an error instead of having no effect.
-    ///
-    /// # Errors
-    /// When the path does not exist.
     pub fn set(&mut self, path: &str, value: impl Into<Value>) -> anyhow::Result<()> {
         let (parent, last) = self.parent(path)?;
         match parent {
             Value::Object(members) => {
                 members.insert(last.to_owned(), value.into());
             }
-            list => {
-                *find_mut(list, last).with_context(|| format!("no `{last}` in {path}"))? =
-                    value.into()
-            }
+            list => *find_mut(list, last).with_context(|| missing(last, path))? = value.into(),
         }
         Ok(())
     }
 
     /// Appends an element to the list at a path.
-    ///
-    /// # Errors
-    /// When there is no list.
     pub fn push(&mut self, path: &str, value: impl Into<Value>) -> anyhow::Result<()> {
         match self.get_mut(path)? {
             Value::Array(elements) => elements.push(value.into()),
@@ -107,21 +67,12 @@ impl Document {
     }
 
     /// Removes the member at a path.
-    ///
-    /// # Errors
-    /// When there is no such member.
     pub fn remove(&mut self, path: &str) -> anyhow::Result<Value> {
         let (parent, last) = self.parent(path)?;
-        let removed = parent
-            .as_object_mut()
-            .and_then(|members| members.remove(last));
-        removed.with_context(|| format!("no member {path}"))
-    }
-
-    /// The whole document.
-    #[must_use]
-    pub fn value(&self) -> &Value {
-        &self.0
+        let members = parent.as_object_mut();
+        members
+            .and_then(|members| members.remove(last))
+            .with_context(|| format!("no member {path}"))
     }
 
     fn parent<'a, 'p>(&'a mut self, path: &'p str) -> anyhow::Result<(&'a mut Value, &'p str)> {
@@ -132,22 +83,30 @@ impl Document {
     }
 }
 
+/// Writes a file. The new file replaces the old one at once, so no reader sees a part of it.
+pub(crate) fn replace_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn missing(step: &str, path: &str) -> String {
+    format!("no `{step}` in {path}")
+}
+
 fn find<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     match value {
-        Value::Object(members) => members.get(step),
         Value::Array(elements) => elements.get(index(elements, step)?),
-        _ => None,
+        _ => value.get(step),
     }
 }
 
 fn find_mut<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
-    match value {
-        Value::Object(members) => members.get_mut(step),
-        Value::Array(elements) => {
-            let index = index(elements, step)?;
-            elements.get_mut(index)
-        }
-        _ => None,
+    match value.as_array() {
+        Some(elements) => index(elements, step).and_then(|index| value.get_mut(index)),
+        None => value.get_mut(step),
     }
 }
 

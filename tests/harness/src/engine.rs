@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::pool::Pool;
 use crate::process::Process;
 use crate::tools::Tools;
 use crate::wait::WAIT_MAX;
@@ -34,96 +35,78 @@ impl Default for EngineOptions {
 /// A running (or killed) engine.
 #[derive(Debug)]
 pub struct Engine {
+    pub(crate) pool: Pool,
     address: SocketAddr,
-    spec: EngineSpec,
-    process: Process,
-}
-
-/// Everything that is needed to start an engine.
-#[derive(Debug)]
-struct EngineSpec {
-    name: String,
     program: PathBuf,
-    model: String,
-    options: EngineOptions,
     log: PathBuf,
+    process: Process,
 }
 
 impl Engine {
     /// Starts an engine on a free port and waits until it serves.
     pub(crate) async fn start(
         tools: &Tools,
-        name: String,
-        model: String,
-        options: EngineOptions,
+        pool: &Pool,
+        number: usize,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        let spec = EngineSpec {
-            log: directory.join(format!("{name}.log")),
-            program: tools.engine.clone(),
-            name,
-            model,
-            options,
-        };
-        let (process, address) = spec.launch("127.0.0.1:0").await?;
+        let log = directory.join(format!("engine-{number}.log"));
+        let (process, address) = launch(&tools.engine, pool, "127.0.0.1:0", &log).await?;
         Ok(Self {
+            pool: pool.clone(),
             address,
-            spec,
+            program: tools.engine.clone(),
+            log,
             process,
         })
     }
 
     /// The address on which the engine listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Kills the engine (`SIGKILL`).
-    ///
-    /// # Errors
-    /// When its exit status cannot be read.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        self.process.kill().map(|_| ())
+        self.process.kill()
     }
 
     /// Starts the engine again at the same address, with an empty cache.
-    ///
-    /// # Errors
-    /// When it does not become ready.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.process.kill()?;
         // The address is read from the log, so the line of the previous start must go.
-        std::fs::write(&self.spec.log, "")?;
-        (self.process, _) = self.spec.launch(&self.address.to_string()).await?;
+        std::fs::write(&self.log, "")?;
+        let listen = self.address.to_string();
+        (self.process, _) = launch(&self.program, &self.pool, &listen, &self.log).await?;
         Ok(())
     }
 
     /// Reads the engine's load and the changes of it, from `/debug/load`.
-    ///
-    /// # Errors
-    /// When the engine does not answer.
     pub async fn load(&self) -> anyhow::Result<Value> {
         let url = format!("http://{}/debug/load", self.address);
         Ok(reqwest::get(url).await?.error_for_status()?.json().await?)
     }
 }
 
-impl EngineSpec {
-    async fn launch(&self, listen: &str) -> anyhow::Result<(Process, SocketAddr)> {
-        let Self { options, model, .. } = self;
-        let mut command = Command::new(&self.program);
-        command
-            .args(["--listen", listen, "--model", model])
-            .args(["--preset", &options.preset])
-            .args(["--speed", &options.speed.to_string()])
-            .args(&options.arguments);
-        let mut process = Process::start(&self.name, &mut command, &self.log)?;
-        let address = process
-            .wait_until_ready(WAIT_MAX, |log| std::future::ready(listen_address(&log)))
-            .await?;
-        Ok((process, address))
-    }
+async fn launch(
+    program: &Path,
+    pool: &Pool,
+    listen: &str,
+    log: &Path,
+) -> anyhow::Result<(Process, SocketAddr)> {
+    let options = &pool.engine;
+    let mut command = Command::new(program);
+    command
+        .args(["--listen", listen, "--model", &pool.model])
+        .args(["--preset", &options.preset])
+        .args(["--speed", &options.speed.to_string()])
+        .args(&options.arguments);
+    let name = log.file_stem().unwrap_or_default().to_string_lossy();
+    let mut process = Process::start(&name, &mut command, log)?;
+    let address = process
+        .wait_until_ready(WAIT_MAX, |log| std::future::ready(listen_address(&log)))
+        .await?;
+    Ok((process, address))
 }
 
 fn listen_address(log: &str) -> Option<SocketAddr> {

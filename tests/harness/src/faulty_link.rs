@@ -5,16 +5,15 @@
 //! error appears; when it ends, the bytes arrive late. A cut resets every connection and each new one.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::tcp_server::TcpServer;
 
 /// Bytes of one read.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -44,7 +43,6 @@ pub struct NetworkConditions(watch::Sender<State>);
 
 impl NetworkConditions {
     /// A network that loses nothing and adds `round_trip` to each exchange.
-    #[must_use]
     pub fn with_round_trip(round_trip: Duration) -> Self {
         let state = State {
             mode: Mode::Up,
@@ -103,41 +101,36 @@ impl NetworkConditions {
 /// A TCP proxy between two regions. It closes, with all its connections, when it is dropped.
 #[derive(Debug)]
 pub struct FaultyLink {
-    address: SocketAddr,
+    server: TcpServer,
     default_targets: Vec<SocketAddr>,
-    targets: Arc<watch::Sender<Vec<SocketAddr>>>,
-    _server: JoinSet<()>,
+    targets: watch::Sender<Vec<SocketAddr>>,
 }
 
 impl FaultyLink {
     /// Starts a proxy on a free port. New connections go to the targets in turn; a target that does not listen is skipped.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn start(
         conditions: &NetworkConditions,
-        targets: Vec<SocketAddr>,
+        default_targets: Vec<SocketAddr>,
     ) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .context("no free loopback port")?;
-        let address = listener.local_addr()?;
-        let default_targets = targets.clone();
-        let targets = Arc::new(watch::Sender::new(targets));
-        let mut server = JoinSet::new();
-        server.spawn(accept(listener, conditions.clone(), Arc::clone(&targets)));
+        let (targets, current_targets) = watch::channel(default_targets.clone());
+        let (conditions, mut number) = (conditions.clone(), 0_usize);
+        let server = TcpServer::start(move |stream| {
+            let mut order = current_targets.borrow().clone();
+            let first = number % order.len().max(1);
+            order.rotate_left(first);
+            number = number.wrapping_add(1);
+            proxy(stream, order, conditions.clone())
+        });
         Ok(Self {
-            address,
+            server: server.await?,
             default_targets,
             targets,
-            _server: server,
         })
     }
 
     /// The address to connect to.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Sends new connections to other targets; existing connections stay.
@@ -151,59 +144,36 @@ impl FaultyLink {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    conditions: NetworkConditions,
-    targets: Arc<watch::Sender<Vec<SocketAddr>>>,
-) {
-    let mut connections = JoinSet::new();
-    for number in 0_usize.. {
-        tokio::select! {
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    let mut order = targets.borrow().clone();
-                    let first = number % order.len().max(1);
-                    order.rotate_left(first);
-                    connections.spawn(proxy(stream, order, conditions.clone()));
-                }
-            }
-            Some(_) = connections.join_next() => {}
+/// Proxies one connection until either side closes it or the network resets it.
+async fn proxy(mut near: TcpStream, targets: Vec<SocketAddr>, conditions: NetworkConditions) {
+    let (start, mut far) = (conditions.now(), None);
+    let is_closed = tokio::select! {
+        closed = forward_both(&mut near, &mut far, &targets, &conditions) => closed.is_some(),
+        () = conditions.wait_until_reset(start) => false,
+    };
+    if !is_closed {
+        // A stream without linger closes with a TCP reset instead of a FIN.
+        for stream in far.into_iter().chain([near]) {
+            let _ = stream.set_zero_linger();
         }
     }
 }
 
-/// Proxies one connection until either side closes it or the network resets it.
-async fn proxy(mut near: TcpStream, targets: Vec<SocketAddr>, conditions: NetworkConditions) {
-    let _ = near.set_nodelay(true);
-    let start = conditions.now();
-    let passed = async {
-        conditions.wait_until_passing().await;
-        let mut far = connect(&targets).await?;
-        let _ = far.set_nodelay(true);
-        let is_broken = {
-            let ((near_in, near_out), (far_in, far_out)) = (near.split(), far.split());
-            tokio::select! {
-                ended = async {
-                    tokio::try_join!(
-                        forward(near_in, far_out, &conditions),
-                        forward(far_in, near_out, &conditions),
-                    )
-                } => ended.is_err(),
-                () = conditions.wait_until_reset(start) => true,
-            }
-        };
-        if is_broken {
-            reset(far);
-        }
-        (!is_broken).then_some(())
-    };
-    let is_whole = tokio::select! {
-        passed = passed => passed.is_some(),
-        () = conditions.wait_until_reset(start) => false,
-    };
-    if !is_whole {
-        reset(near);
-    }
+/// Connects to a target and forwards both directions until both are closed; `None` when a connection breaks.
+async fn forward_both(
+    near: &mut TcpStream,
+    far: &mut Option<TcpStream>,
+    targets: &[SocketAddr],
+    conditions: &NetworkConditions,
+) -> Option<()> {
+    conditions.wait_until_passing().await;
+    let far = far.insert(connect(targets).await?);
+    near.set_nodelay(true).ok()?;
+    far.set_nodelay(true).ok()?;
+    let ((near_in, near_out), (far_in, far_out)) = (near.split(), far.split());
+    let near_to_far = forward(near_in, far_out, conditions);
+    let far_to_near = forward(far_in, near_out, conditions);
+    tokio::try_join!(near_to_far, far_to_near).ok().map(|_| ())
 }
 
 async fn connect(targets: &[SocketAddr]) -> Option<TcpStream> {
@@ -248,12 +218,6 @@ async fn forward(
     tokio::try_join!(read, write).map(|_| ())
 }
 
-/// Closes a stream with a TCP reset instead of a FIN.
-fn reset(stream: TcpStream) {
-    let _ = stream.set_zero_linger();
-    drop(stream);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,22 +225,17 @@ mod tests {
     /// Generous, for a machine whose cores are busy.
     const ECHO_MAX: Duration = Duration::from_secs(60);
 
-    /// An echo server.
-    async fn echo() -> (SocketAddr, JoinSet<()>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut server = JoinSet::new();
-        server.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                connections.spawn(async move {
-                    let (mut read, mut write) = stream.split();
-                    let _ = tokio::io::copy(&mut read, &mut write).await;
-                });
-            }
-        });
-        (address, server)
+    async fn echo_server() -> TcpServer {
+        let echo = |mut stream: TcpStream| async move {
+            let (mut read, mut write) = stream.split();
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        };
+        TcpServer::start(echo).await.unwrap()
+    }
+
+    async fn link_to(server: &TcpServer, conditions: &NetworkConditions) -> FaultyLink {
+        let targets = vec![server.address()];
+        FaultyLink::start(conditions, targets).await.unwrap()
     }
 
     async fn exchange(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
@@ -288,9 +247,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_exchange_takes_at_least_the_round_trip_time() {
-        let (address, _server) = echo().await;
+        let server = echo_server().await;
         let conditions = NetworkConditions::with_round_trip(Duration::from_millis(100));
-        let link = FaultyLink::start(&conditions, vec![address]).await.unwrap();
+        let link = link_to(&server, &conditions).await;
         let mut stream = TcpStream::connect(link.address()).await.unwrap();
         let start = Instant::now();
         assert_eq!(exchange(&mut stream, "hello").await.unwrap(), "hello");
@@ -303,9 +262,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_black_hole_delays_all_bytes_until_it_ends() {
-        let (address, _server) = echo().await;
+        let server = echo_server().await;
         let conditions = NetworkConditions::with_round_trip(Duration::ZERO);
-        let link = FaultyLink::start(&conditions, vec![address]).await.unwrap();
+        let link = link_to(&server, &conditions).await;
         let mut old = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(exchange(&mut old, "before").await.unwrap(), "before");
         conditions.blackhole();
@@ -327,9 +286,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_resets_connections_and_new_ones_pass_after_it() {
-        let (address, _server) = echo().await;
+        let server = echo_server().await;
         let conditions = NetworkConditions::with_round_trip(Duration::ZERO);
-        let link = FaultyLink::start(&conditions, vec![address]).await.unwrap();
+        let link = link_to(&server, &conditions).await;
         let mut old = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(exchange(&mut old, "before").await.unwrap(), "before");
         conditions.cut();
@@ -348,10 +307,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_skips_a_target_that_does_not_listen_and_can_change_targets() {
-        let (address, _server) = echo().await;
+        let server = echo_server().await;
         let gone = crate::port::reserve().unwrap();
         let conditions = NetworkConditions::with_round_trip(Duration::ZERO);
-        let targets = vec![gone.address(), address];
+        let targets = vec![gone.address(), server.address()];
         let link = FaultyLink::start(&conditions, targets).await.unwrap();
         for _ in 0..4 {
             let mut stream = TcpStream::connect(link.address()).await.unwrap();

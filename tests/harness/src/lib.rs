@@ -10,14 +10,17 @@
 //!
 //! let mut stack = Stack::builder("example").pool(Pool::new("llama-3.1-8b").replicas(2)).start().await?;
 //! println!("{}", stack.url("/v1/models"));
-//! stack.service().suspend()?;
-//! stack.service().resume()?;
+//! stack.service().process()?.suspend()?;
+//! stack.service().process()?.resume()?;
 //! stack.engine_mut(0)?.kill()?;
 //! # Ok(()) }
 //! ```
 //!
 //! [`Regions`] is several stacks that are peers, with the network between them: `envoy/region.yaml`, certificates, and a
 //! [`RegionLink`] from each region to each other that can be slow, silent or cut.
+//!
+//! A function that fails returns an error with its context: the missing program and the command that builds it, or the end
+//! of the log of a program that did not become ready.
 //!
 //! Every program ends when its stack is dropped, and also when this process ends without dropping it (see [`process`]).
 //! Logs stay in `target/stacks` until the next run of the same name.
@@ -33,12 +36,12 @@ mod median;
 pub mod pool;
 pub mod port;
 pub mod process;
-pub mod region_link;
 pub mod regions;
 pub mod service;
 pub mod shutdown;
 pub mod stack;
 pub mod synthetic_text;
+mod tcp_server;
 pub mod tools;
 mod wait;
 
@@ -49,10 +52,10 @@ pub use envoy::Envoy;
 pub use faulty_link::{FaultyLink, NetworkConditions};
 pub use median::MedianRange;
 pub use pool::Pool;
-pub use region_link::RegionLink;
-pub use regions::{Regions, RegionsBuilder};
+pub use regions::{RegionLink, Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};
+pub use tcp_server::TcpServer;
 pub use tools::Tools;
 pub use wait::{WAIT_MAX, wait_for, wait_until};
 

@@ -13,7 +13,6 @@ pub struct MedianRange {
 
 impl MedianRange {
     /// Summarises `values` without NaN; `None` when no value is left.
-    #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| !value.is_nan()).collect();
         values.sort_by(f64::total_cmp);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::engine::EngineOptions;
+use crate::engine::{Engine, EngineOptions};
 
 /// The replicas of one model.
 #[derive(Clone, Debug)]
@@ -19,7 +19,6 @@ pub struct Pool {
 impl Pool {
     /// A pool of one engine with SkyLB's policy and push mode, whose choices a test can predict. The cluster is `llama`,
     /// as in `standalone.yaml`.
-    #[must_use]
     pub fn new(model: &str) -> Self {
         Self {
             model: model.into(),
@@ -33,21 +32,18 @@ impl Pool {
     }
 
     /// Sets the name of the pool's cluster in Envoy; each pool of a stack needs its own.
-    #[must_use]
     pub fn cluster(mut self, name: &str) -> Self {
         self.cluster = name.into();
         self
     }
 
     /// Sets how many engines the stack starts.
-    #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.engines = count;
         self
     }
 
     /// Uses replicas that run already instead of engines.
-    #[must_use]
     pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.engines = 0;
         self.addresses = addresses.into_iter().collect();
@@ -55,23 +51,31 @@ impl Pool {
     }
 
     /// Sets the options of the engines.
-    #[must_use]
     pub fn engine(mut self, options: EngineOptions) -> Self {
         self.engine = options;
         self
     }
 
     /// Sets the routing policy, by its name in the configuration.
-    #[must_use]
     pub fn policy(mut self, name: &str) -> Self {
         self.policy = name.into();
         self
     }
 
     /// Sets the push mode, by its name in the configuration.
-    #[must_use]
     pub fn push(mut self, name: &str) -> Self {
         self.push = name.into();
         self
+    }
+
+    /// The addresses of the replicas: the engines of this pool, and replicas that the caller runs.
+    pub(crate) fn addresses(&self, engines: &[Engine]) -> Vec<SocketAddr> {
+        let of_pool = engines
+            .iter()
+            .filter(|engine| engine.pool.cluster == self.cluster);
+        of_pool
+            .map(Engine::address)
+            .chain(self.addresses.iter().copied())
+            .collect()
     }
 }

@@ -1,13 +1,8 @@
 //! Free loopback ports that are known before the program that listens on them starts.
 //!
-//! Port 0 is better where a program reports its port; the harness uses it for engines and for Envoy's admin interface. The
-//! ports of services and gateways appear in other programs' configurations and survive a restart, so this module chooses
-//! them. It takes ports outside the kernel's ephemeral range, so no outgoing connection and no `bind` to port 0 gets one,
-//! and locks a file for each port against other processes of the harness.
-//!
-//! Rejected: binding port 0, closing it, and hoping; and leaving a socket in `TIME_WAIT`. A process that another thread is
-//! starting holds copies of all sockets until its program is loaded, so the listener lives on for a moment. For the same
-//! reason the check of a port binds it without listening: a copy of such a socket blocks no other bind.
+//! The ports of services and gateways appear in other programs' configurations and survive a restart. This module chooses
+//! ports outside the kernel's ephemeral range, so no `bind` to port 0 gets one. It locks a file for each port against other
+//! processes of the harness. Decision 0030 has the alternatives.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,16 +29,12 @@ pub struct ReservedPort {
 
 impl ReservedPort {
     /// The address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 /// Reserves a port on which no program listens.
-///
-/// # Errors
-/// When the machine has no free port, or no directory for temporary files.
 pub fn reserve() -> anyhow::Result<ReservedPort> {
     let directory = std::env::temp_dir().join("isotherm-ports");
     fs::create_dir_all(&directory)

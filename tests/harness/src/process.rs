@@ -2,8 +2,7 @@
 //!
 //! Each child leads a process group of its own, so the terminal's Ctrl-C does not reach it. A small shell in that group, the
 //! guard, waits for the end of a pipe that only this process holds. When this process ends in any way, `SIGKILL` included,
-//! the pipe ends and the guard kills the group. While the guard lives, the group's id cannot be reused, so a signal never
-//! reaches another program. Rejected: `PR_SET_PDEATHSIG` is Linux only and needs unsafe code between fork and exec.
+//! the pipe ends and the guard kills the group. While the guard lives, the system does not reuse the group's id.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -30,9 +29,6 @@ pub struct Process {
 
 impl Process {
     /// Starts a program and appends both of its outputs to `log`. Creates the log's directory.
-    ///
-    /// # Errors
-    /// When the program cannot be started.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         if let Some(directory) = log.parent() {
             fs::create_dir_all(directory)
@@ -43,7 +39,7 @@ impl Process {
             .append(true)
             .open(log)
             .with_context(|| format!("cannot write {}", log.display()))?;
-        let child = command
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -52,12 +48,8 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
         let group = i32::try_from(child.id()).context("a process id out of range")?;
         let guard = Command::new("sh")
-            .args([
-                "-c",
-                "read -r _; kill -s KILL -- \"-$1\"",
-                "guard",
-                &group.to_string(),
-            ])
+            .args(["-c", "read -r _; kill -s KILL -- \"-$1\"", "guard"])
+            .arg(group.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -72,7 +64,6 @@ impl Process {
             }),
             Err(error) => {
                 // The child has probably ended already, and its group with it.
-                let mut child = child;
                 let _ = child.kill();
                 let _ = child.wait();
                 bail!("{name} ended at once ({error})\n{}", tail(log));
@@ -81,15 +72,11 @@ impl Process {
     }
 
     /// The child's process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Resident memory in bytes.
-    ///
-    /// # Errors
-    /// When the child has ended, or on a system without `/proc`.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status
@@ -101,48 +88,34 @@ impl Process {
     }
 
     /// Suspends the child (`SIGSTOP`): its connections stay, and it answers nothing.
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn suspend(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
     /// Resumes the child (`SIGCONT`).
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
 
     /// Kills the child (`SIGKILL`), and waits for its end.
-    ///
-    /// # Errors
-    /// When its exit status cannot be read.
-    pub fn kill(&mut self) -> anyhow::Result<ExitStatus> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             self.signal(Signal::KILL)?;
         }
-        Ok(self.child.wait()?)
+        self.child.wait()?;
+        Ok(())
     }
 
-    /// Sends the child `SIGTERM`.
-    ///
-    /// # Errors
-    /// When it has ended already.
-    pub fn terminate(&self) -> anyhow::Result<()> {
-        self.signal(Signal::TERM)
+    /// Ends the child (`SIGTERM`), and waits for its end.
+    pub(crate) async fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.wait_for_exit(limit).await.map(|_| ())
     }
 
-    /// Waits for the child's end.
-    ///
-    /// # Errors
-    /// When it still runs after `limit`.
-    pub async fn wait_for_exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
-        let what = format!("{} to end", self.name);
+    async fn wait_for_exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        let condition = format!("{} to end", self.name);
         let child = &mut self.child;
-        wait_for(limit, &what, || {
+        wait_for(limit, &condition, || {
             std::future::ready(child.try_wait().map_err(anyhow::Error::from))
         })
         .await
@@ -150,9 +123,6 @@ impl Process {
     }
 
     /// Calls `check` with the log until it returns a value; the error shows the end of the log.
-    ///
-    /// # Errors
-    /// When the child ends before, or the limit passes.
     pub async fn wait_until_ready<T, F>(
         &mut self,
         limit: Duration,
@@ -164,8 +134,8 @@ impl Process {
         let Self {
             name, log, child, ..
         } = self;
-        let what = format!("{name} to become ready");
-        wait_for(limit, &what, || {
+        let condition = format!("{name} to become ready");
+        wait_for(limit, &condition, || {
             let ended = child.try_wait();
             let value = check(fs::read_to_string(&*log).unwrap_or_default());
             async move {
@@ -180,7 +150,6 @@ impl Process {
     }
 
     /// The log so far.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::bootstrap::Gateway;
 use crate::certificates::Authority;
 use crate::document::Document;
+use crate::faulty_link::{FaultyLink, NetworkConditions};
 use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
-use crate::region_link::RegionLink;
 use crate::stack::{RegionMembership, Stack, fresh_directory};
 use crate::tools::Tools;
 
@@ -23,6 +23,7 @@ type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>
 type Links = BTreeMap<(String, String), RegionLink>;
 
 /// The description of several regions; see [`Regions::builder`].
+#[must_use = "regions start with `RegionsBuilder::start`"]
 pub struct RegionsBuilder {
     name: String,
     regions: Vec<(String, Pool)>,
@@ -35,21 +36,18 @@ pub struct RegionsBuilder {
 
 impl RegionsBuilder {
     /// Adds a region; its name is a DNS label.
-    #[must_use]
     pub fn region(mut self, name: &str, pool: Pool) -> Self {
         self.regions.push((name.into(), pool));
         self
     }
 
     /// Sets the round-trip time between regions; the default is zero.
-    #[must_use]
     pub fn round_trip(mut self, round_trip: Duration) -> Self {
         self.round_trip = round_trip;
         self
     }
 
     /// Sets the round-trip time between two regions.
-    #[must_use]
     pub fn distance(mut self, one: &str, other: &str, round_trip: Duration) -> Self {
         self.distances
             .push(([one.into(), other.into()], round_trip));
@@ -57,14 +55,12 @@ impl RegionsBuilder {
     }
 
     /// Lets services peer without TLS. Gateways always use TLS.
-    #[must_use]
     pub fn plaintext(mut self) -> Self {
         self.plaintext = true;
         self
     }
 
     /// Edits the service's configuration of each region before it starts.
-    #[must_use]
     pub fn service(
         mut self,
         edit: impl Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync + 'static,
@@ -74,7 +70,6 @@ impl RegionsBuilder {
     }
 
     /// Edits Envoy's configuration of each region before it starts.
-    #[must_use]
     pub fn envoy(
         mut self,
         edit: impl Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync + 'static,
@@ -84,36 +79,30 @@ impl RegionsBuilder {
     }
 
     /// Starts everything, and waits until requests can pass in each region. The regions may not have found each other
-    /// by then.
-    ///
-    /// # Errors
-    /// When a program is missing, or does not become ready in time; with the end of its log.
+    /// by then. An error shows the end of the log of the program that failed.
     pub async fn start(self) -> anyhow::Result<Regions> {
         let tools = Tools::find()?;
         let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
         let authority = Authority::new()?;
-        let regions = self.regions.iter();
-        let regions = regions.map(|(name, _)| RegionAddresses::reserve(name, &directory));
-        let regions = regions.collect::<anyhow::Result<Vec<RegionAddresses>>>()?;
+        let mut ports = Vec::new();
+        for (name, _) in &self.regions {
+            authority.issue(name, &certificates(&directory, name))?;
+            ports.push((name, port::reserve()?, port::reserve()?));
+        }
         let mut links = Links::new();
-        for from in &regions {
-            authority.issue(&from.name, &from.certificates)?;
-            for to in regions.iter().filter(|to| to.name != from.name) {
-                let round_trip = self.round_trip_between(&from.name, &to.name);
-                let services = vec![to.peering.address()];
-                let link = RegionLink::start(round_trip, services, to.gateway.address()).await?;
-                links.insert((from.name.clone(), to.name.clone()), link);
+        for (from, ..) in &ports {
+            for (to, peering, gateway) in ports.iter().filter(|(to, ..)| to != from) {
+                let round_trip = self.round_trip_between(from, to);
+                let link = RegionLink::start(round_trip, peering, gateway).await?;
+                links.insert(((*from).clone(), (*to).clone()), link);
             }
         }
         let mut gateways = Vec::new();
         let mut starting = Vec::new();
-        for (region, (name, pool)) in regions.into_iter().zip(self.regions) {
-            let (membership, gateway) = region.membership(&links, self.plaintext, &directory);
+        for ((name, peering, gateway), (_, pool)) in ports.into_iter().zip(&self.regions) {
+            let mut stack = Stack::builder(name).workers(1).pool(pool.clone());
+            stack.region = Some(self.membership(name, &links, peering, &gateway, &directory));
             gateways.push(gateway);
-            let mut stack = Stack::builder(&name)
-                .workers(1)
-                .region(membership)
-                .pool(pool);
             for edit in self.service_edits.clone() {
                 let name = name.clone();
                 stack = stack.service(move |document| edit(&name, document));
@@ -122,7 +111,7 @@ impl RegionsBuilder {
                 let name = name.clone();
                 stack = stack.envoy(move |document| edit(&name, document));
             }
-            starting.push(async move { anyhow::Ok((name, stack.start().await?)) });
+            starting.push(async move { anyhow::Ok((name.clone(), stack.start().await?)) });
         }
         Ok(Regions {
             stacks: try_join_all(starting).await?,
@@ -138,64 +127,75 @@ impl RegionsBuilder {
         let distance = self.distances.iter().rfind(|(pair, _)| is_between(pair));
         distance.map_or(self.round_trip, |(_, round_trip)| *round_trip)
     }
-}
-
-/// Addresses and files of a region before it starts.
-struct RegionAddresses {
-    name: String,
-    certificates: PathBuf,
-    gateway: ReservedPort,
-    peering: ReservedPort,
-}
-
-impl RegionAddresses {
-    fn reserve(name: &str, directory: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
-            name: name.to_owned(),
-            certificates: directory.join(name).join("tls"),
-            gateway: port::reserve()?,
-            peering: port::reserve()?,
-        })
-    }
 
     fn membership(
-        self,
+        &self,
+        name: &str,
         links: &Links,
-        plaintext: bool,
+        peering: ReservedPort,
+        gateway: &ReservedPort,
         directory: &Path,
-    ) -> (RegionMembership, ReservedPort) {
+    ) -> RegionMembership {
+        let certificates = certificates(directory, name);
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
-        for ((_, to), link) in links.iter().filter(|((from, _), _)| *from == self.name) {
-            gateways.push((to.clone(), link.gateway().address()));
-            peers.push(json!({ "name": to, "address": link.peering().address().to_string() }));
+        for ((_, to), link) in links.iter().filter(|((from, _), _)| from == name) {
+            gateways.push((to.clone(), link.gateway.address()));
+            peers.push(json!({ "name": to, "address": link.peering.address().to_string() }));
         }
-        let mut section = json!({
-            "name": self.name,
-            "state_file": "region-state.json",
-            "peers": peers,
-        });
+        let mut section =
+            json!({ "name": name, "state_file": "region-state.json", "peers": peers });
+        let (field, value) = if self.plaintext {
+            ("plaintext", true.into())
+        } else {
+            let file = |name| certificates.join(name);
+            let tls = json!({ "certificate": file("region.pem"), "key": file("region.key"), "ca": file("ca.pem") });
+            ("tls", tls)
+        };
         if let Some(section) = section.as_object_mut() {
-            let file = |name| self.certificates.join(name);
-            if plaintext {
-                section.insert("plaintext".into(), true.into());
-            } else {
-                let tls = json!({ "certificate": file("region.pem"), "key": file("region.key"), "ca": file("ca.pem") });
-                section.insert("tls".into(), tls);
-            }
+            section.insert(field.into(), value);
         }
-        let membership = RegionMembership {
+        RegionMembership {
             gateway: Some(Gateway {
-                region: self.name,
-                listen: self.gateway.address(),
+                region: name.to_owned(),
+                listen: gateway.address(),
                 peers: gateways,
-                certificates: self.certificates,
+                certificates,
             }),
             section,
-            peering: vec![self.peering],
-            directory: directory.to_owned(),
-        };
-        (membership, self.gateway)
+            peering: vec![peering],
+            directory: directory.join(name),
+        }
     }
+}
+
+/// The path on which one region reaches another. Replicas are reached directly.
+#[derive(Debug)]
+pub struct RegionLink {
+    /// The network conditions of both proxies: delay, black hole, cut.
+    pub conditions: NetworkConditions,
+    /// The proxy to the other region's service.
+    pub peering: FaultyLink,
+    /// The proxy to the other region's Envoy, for forwarded requests and health checks.
+    pub gateway: FaultyLink,
+}
+
+impl RegionLink {
+    async fn start(
+        round_trip: Duration,
+        peering: &ReservedPort,
+        gateway: &ReservedPort,
+    ) -> anyhow::Result<Self> {
+        let conditions = NetworkConditions::with_round_trip(round_trip);
+        Ok(Self {
+            peering: FaultyLink::start(&conditions, vec![peering.address()]).await?,
+            gateway: FaultyLink::start(&conditions, vec![gateway.address()]).await?,
+            conditions,
+        })
+    }
+}
+
+fn certificates(directory: &Path, region: &str) -> PathBuf {
+    directory.join(region).join("tls")
 }
 
 /// Several regions, running. They end when this is dropped.
@@ -211,7 +211,6 @@ pub struct Regions {
 
 impl Regions {
     /// Describes regions; their logs are in `target/stacks/NAME.PROCESS.NUMBER`, one directory for each.
-    #[must_use]
     pub fn builder(name: &str) -> RegionsBuilder {
         RegionsBuilder {
             name: name.into(),
@@ -230,9 +229,6 @@ impl Regions {
     }
 
     /// A region: its Envoy, services and engines.
-    ///
-    /// # Errors
-    /// When there is none of this name.
     pub fn region(&self, name: &str) -> anyhow::Result<&Stack> {
         let found = self.stacks.iter().find(|(region, _)| region == name);
         let stack = found.map(|(_, stack)| stack);
@@ -240,9 +236,6 @@ impl Regions {
     }
 
     /// A region, to be killed or restarted in part.
-    ///
-    /// # Errors
-    /// When there is none of this name.
     pub fn region_mut(&mut self, name: &str) -> anyhow::Result<&mut Stack> {
         let found = self.stacks.iter_mut().find(|(region, _)| region == name);
         let stack = found.map(|(_, stack)| stack);
@@ -250,9 +243,6 @@ impl Regions {
     }
 
     /// The network on which `from` reaches `to`. The other direction is a link of its own, since each region connects.
-    ///
-    /// # Errors
-    /// When there is none.
     pub fn link(&self, from: &str, to: &str) -> anyhow::Result<&RegionLink> {
         self.links
             .get(&(from.to_owned(), to.to_owned()))
@@ -260,39 +250,27 @@ impl Regions {
     }
 
     /// Both links between two regions.
-    ///
-    /// # Errors
-    /// When there are none.
     pub fn links_between(&self, one: &str, other: &str) -> anyhow::Result<[&RegionLink; 2]> {
         Ok([self.link(one, other)?, self.link(other, one)?])
     }
 
     /// The authority that signs the regions' certificates.
-    #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
     /// The directory of a region's certificate, which its service and its Envoy read again when it changes.
-    #[must_use]
     pub fn certificates(&self, region: &str) -> PathBuf {
-        self.directory.join(region).join("tls")
+        certificates(&self.directory, region)
     }
 
     /// The directory of logs and generated files, with one directory for each region.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Reads `GET /api/regions` of a region's service: the states of its peers.
-    ///
-    /// # Errors
-    /// When the service does not answer.
     pub async fn status(&self, region: &str) -> anyhow::Result<Value> {
-        let service = self.region(region)?.service();
-        service
-            .admin_request(reqwest::Method::GET, "/api/regions", None)
-            .await
+        self.region(region)?.service().get("/api/regions").await
     }
 }

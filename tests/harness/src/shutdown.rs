@@ -19,9 +19,6 @@ pub async fn run_until_stopped(work: impl Future<Output = anyhow::Result<ExitCod
 }
 
 /// Waits for Ctrl-C or `SIGTERM`.
-///
-/// # Errors
-/// When this process cannot receive signals.
 pub async fn stop_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {

@@ -5,17 +5,17 @@
 //! pass through all of them.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
+use reqwest::Method;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use crate::MODEL;
-use crate::bootstrap::{Bootstrap, Gateway, Route};
+use crate::bootstrap::{Gateway, envoy_document};
 use crate::document::Document;
 use crate::engine::Engine;
 use crate::envoy::Envoy;
@@ -27,6 +27,7 @@ use crate::tools::Tools;
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
 
 /// The description of a stack; see [`Stack::builder`].
+#[must_use = "a stack starts with `StackBuilder::start`"]
 pub struct StackBuilder {
     name: String,
     pools: Vec<Pool>,
@@ -36,7 +37,7 @@ pub struct StackBuilder {
     without_service: bool,
     workers: u16,
     services: usize,
-    region: Option<RegionMembership>,
+    pub(crate) region: Option<RegionMembership>,
 }
 
 /// The part of a stack's configuration that makes it one of several regions, or gives it several services.
@@ -47,20 +48,18 @@ pub(crate) struct RegionMembership {
     pub(crate) section: Value,
     /// Peering address of each service.
     pub(crate) peering: Vec<ReservedPort>,
-    /// Directory of all regions.
+    /// Directory of the stack.
     pub(crate) directory: PathBuf,
 }
 
 impl StackBuilder {
     /// Adds a pool. A stack without one gets a pool of [`MODEL`].
-    #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pools.push(pool);
         self
     }
 
     /// Edits the service's configuration before it starts.
-    #[must_use]
     pub fn service(
         mut self,
         edit: impl FnOnce(&mut Document) -> anyhow::Result<()> + Send + 'static,
@@ -70,7 +69,6 @@ impl StackBuilder {
     }
 
     /// Edits Envoy's configuration before it starts.
-    #[must_use]
     pub fn envoy(
         mut self,
         edit: impl FnOnce(&mut Document) -> anyhow::Result<()> + Send + 'static,
@@ -80,72 +78,56 @@ impl StackBuilder {
     }
 
     /// Sets the service's `--log`; the default is `info`.
-    #[must_use]
     pub fn log(mut self, filter: &str) -> Self {
         self.log_filter = filter.into();
         self
     }
 
     /// Does not start the service: it gets its addresses and its configuration, and `service_mut().start()` starts it.
-    #[must_use]
     pub fn without_service(mut self) -> Self {
         self.without_service = true;
         self
     }
 
     /// Sets the number of Envoy's worker threads; the default is two.
-    #[must_use]
     pub fn workers(mut self, workers: u16) -> Self {
         self.workers = workers;
         self
     }
 
     /// Sets the number of services behind Envoy; the default is one. Several services peer without TLS.
-    #[must_use]
     pub fn services(mut self, count: usize) -> Self {
         self.services = count.max(1);
         self
     }
 
-    /// Makes the stack one of several regions.
-    pub(crate) fn region(mut self, region: RegionMembership) -> Self {
-        self.services = region.peering.len();
-        self.region = Some(region);
-        self
-    }
-
-    /// Starts everything, and waits until requests can pass (unless the service is left out).
-    ///
-    /// # Errors
-    /// When a program is missing, or does not become ready in time; with the end of its log.
+    /// Starts everything, and waits until requests can pass (unless the service is left out). An error shows the end of the
+    /// log of the program that failed.
     pub async fn start(mut self) -> anyhow::Result<Stack> {
         let tools = Tools::find()?;
         let directory = match &self.region {
-            Some(region) => region.directory.join(&self.name),
+            Some(region) => region.directory.clone(),
             None => fresh_directory(&tools.output.join("stacks"), &self.name)?,
         };
         fs::create_dir_all(&directory)?;
         if self.pools.is_empty() {
             self.pools.push(Pool::new(MODEL));
         }
-        let mut engines = Vec::new();
-        for (pool, described) in self.pools.iter().enumerate() {
-            for _ in 0..described.engines {
-                let number = engines.len();
-                let engine = start_engine(&tools, described, number, &directory).await?;
-                engines.push(PoolEngine { pool, engine });
-            }
-        }
         if self.services > 1 && self.region.is_none() {
             self.region = Some(siblings_only(self.services, &directory)?);
         }
-
+        let mut engines = Vec::new();
+        for pool in &self.pools {
+            for _ in 0..pool.engines {
+                engines.push(Engine::start(&tools, pool, engines.len(), &directory).await?);
+            }
+        }
         let mut services = self.prepare_services(&tools, &engines, &directory)?;
         if !self.without_service {
             try_join_all(services.iter_mut().map(Service::start)).await?;
         }
         let listen = port::reserve()?;
-        let document = self.envoy_document(&tools, listen.address(), &services)?;
+        let document = self.envoy_document(&tools, &listen, &services)?;
         let address = listen.address();
         let envoy = Envoy::start(&tools, &document, address, &directory, self.workers).await?;
         let stack = Stack {
@@ -153,16 +135,13 @@ impl StackBuilder {
             services,
             engines_started: engines.len(),
             engines,
-            pools: self.pools,
             tools,
             directory,
             _listen: listen,
             _peering: self.region.map_or_else(Vec::new, |region| region.peering),
         };
-        if !self.without_service {
-            for pool in 0..stack.pools.len() {
-                stack.wait_for_endpoints(pool).await?;
-            }
+        for pool in self.pools.iter().filter(|_| !self.without_service) {
+            stack.wait_for_endpoints(pool).await?;
         }
         Ok(stack)
     }
@@ -170,26 +149,39 @@ impl StackBuilder {
     fn prepare_services(
         &mut self,
         tools: &Tools,
-        engines: &[PoolEngine],
+        engines: &[Engine],
         directory: &Path,
     ) -> anyhow::Result<Vec<Service>> {
-        let sections = self.pools.iter().enumerate();
-        let sections = sections.map(|(index, pool)| config_section(pool, index, engines));
-        let log_filter = std::mem::take(&mut self.log_filter);
-        let mut first = Service::prepare(tools, directory, sections.collect(), log_filter)?;
+        let pools = self.pools.iter().map(|pool| {
+            let replicas = pool.addresses(engines);
+            let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
+            json!({
+                "model": pool.model,
+                "cluster": pool.cluster,
+                "policy": pool.policy,
+                "push": pool.push,
+                "replicas": { "static": replicas },
+            })
+        });
+        let mut config = Document(json!({
+            "admin": {}, "decision_header": true, "pools": pools.collect::<Vec<Value>>(),
+        }));
         if let Some(region) = &self.region {
-            first.config().set("region", region.section.clone())?;
+            config.set("region", region.section.clone())?;
         }
+        let mut first = Service::prepare(tools, directory, config, &self.log_filter)?;
         for edit in self.service_edits.drain(..) {
             edit(first.config())?;
         }
-        let siblings = (1..self.services)
-            .map(|number| first.sibling(&directory.join(format!("service-{number}"))))
-            .collect::<anyhow::Result<Vec<Service>>>()?;
+        let config = first.config().clone();
         let mut services = vec![first];
-        services.extend(siblings);
         let peering = self.region.iter().flat_map(|region| &region.peering);
         let addresses: Vec<String> = peering.map(|port| port.address().to_string()).collect();
+        for number in 1..addresses.len() {
+            let directory = directory.join(format!("service-{number}"));
+            let sibling = Service::prepare(tools, &directory, config.clone(), &self.log_filter)?;
+            services.push(sibling);
+        }
         for (service, own) in services.iter_mut().zip(&addresses) {
             let siblings = addresses.iter().filter(|address| *address != own);
             let siblings: Vec<String> = siblings.cloned().collect();
@@ -203,61 +195,19 @@ impl StackBuilder {
     fn envoy_document(
         &mut self,
         tools: &Tools,
-        listen: SocketAddr,
+        listen: &ReservedPort,
         services: &[Service],
     ) -> anyhow::Result<Document> {
-        let routes = self.pools.iter().map(|pool| Route {
-            model: pool.model.clone(),
-            cluster: pool.cluster.clone(),
-        });
-        let addresses: Vec<SocketAddr> = services.iter().map(Service::address).collect();
-        let bootstrap = Bootstrap {
-            listen,
-            services: &addresses,
-            routes: &routes.collect::<Vec<Route>>(),
-            gateway: self
-                .region
-                .as_ref()
-                .and_then(|region| region.gateway.as_ref()),
-        };
-        let mut document = bootstrap.document(tools)?;
+        let services: Vec<_> = services.iter().map(Service::address).collect();
+        let region = self.region.as_ref();
+        let gateway = region.and_then(|region| region.gateway.as_ref());
+        let mut document =
+            envoy_document(tools, listen.address(), &services, &self.pools, gateway)?;
         for edit in self.envoy_edits.drain(..) {
             edit(&mut document)?;
         }
         Ok(document)
     }
-}
-
-async fn start_engine(
-    tools: &Tools,
-    pool: &Pool,
-    number: usize,
-    directory: &Path,
-) -> anyhow::Result<Engine> {
-    let (model, options) = (pool.model.clone(), pool.engine.clone());
-    Engine::start(tools, format!("engine-{number}"), model, options, directory).await
-}
-
-/// The section of one pool in the service's configuration.
-fn config_section(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Value {
-    let addresses = addresses(pool, index, engines).into_iter();
-    let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
-    json!({
-        "model": pool.model,
-        "cluster": pool.cluster,
-        "policy": pool.policy,
-        "push": pool.push,
-        "replicas": { "static": addresses },
-    })
-}
-
-/// The addresses of one pool's replicas: its engines, and replicas that the caller runs.
-fn addresses(pool: &Pool, index: usize, engines: &[PoolEngine]) -> Vec<SocketAddr> {
-    let of_pool = engines.iter().filter(|engine| engine.pool == index);
-    of_pool
-        .map(|engine| engine.engine.address())
-        .chain(pool.addresses.iter().copied())
-        .collect()
 }
 
 /// Engines, the service and Envoy, running. They end when this is dropped.
@@ -266,8 +216,7 @@ pub struct Stack {
     // Dropped in this order: Envoy first, so that no program logs a failure of one that ended before it.
     envoy: Envoy,
     services: Vec<Service>,
-    engines: Vec<PoolEngine>,
-    pools: Vec<Pool>,
+    engines: Vec<Engine>,
     engines_started: usize,
     tools: Tools,
     directory: PathBuf,
@@ -275,16 +224,8 @@ pub struct Stack {
     _peering: Vec<ReservedPort>,
 }
 
-/// An engine and the index of its pool.
-#[derive(Debug)]
-struct PoolEngine {
-    pool: usize,
-    engine: Engine,
-}
-
 impl Stack {
     /// Describes a stack; its logs are in `target/stacks/NAME.PROCESS.NUMBER`.
-    #[must_use]
     pub fn builder(name: &str) -> StackBuilder {
         StackBuilder {
             name: name.into(),
@@ -300,13 +241,11 @@ impl Stack {
     }
 
     /// A URL for clients.
-    #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.envoy.address())
     }
 
     /// Envoy.
-    #[must_use]
     pub fn envoy(&self) -> &Envoy {
         &self.envoy
     }
@@ -317,7 +256,6 @@ impl Stack {
     }
 
     /// The service; the first of several.
-    #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a stack has at least one service")]
     pub fn service(&self) -> &Service {
         &self.services[0]
@@ -336,80 +274,61 @@ impl Stack {
 
     /// The engines, in order of their start.
     pub fn engines(&self) -> impl ExactSizeIterator<Item = &Engine> {
-        self.engines.iter().map(|engine| &engine.engine)
+        self.engines.iter()
     }
 
     /// The engine with an index.
-    ///
-    /// # Errors
-    /// When there are fewer.
     pub fn engine(&self, index: usize) -> anyhow::Result<&Engine> {
         let engine = self.engines.get(index);
-        Ok(&engine.with_context(|| format!("no engine {index}"))?.engine)
+        engine.with_context(|| format!("no engine {index}"))
     }
 
     /// The engine with an index, to be killed or restarted.
-    ///
-    /// # Errors
-    /// When there are fewer.
     pub fn engine_mut(&mut self, index: usize) -> anyhow::Result<&mut Engine> {
         let engine = self.engines.get_mut(index);
-        Ok(&mut engine.with_context(|| format!("no engine {index}"))?.engine)
+        engine.with_context(|| format!("no engine {index}"))
     }
 
-    fn pool(&self, index: usize) -> anyhow::Result<&Pool> {
-        let pool = self.pools.get(index);
-        pool.with_context(|| format!("no pool {index}"))
-    }
-
-    /// Starts another engine, adds it to the pool through the admin API, and waits until Envoy has it. Returns its index.
-    ///
-    /// # Errors
-    /// When there is no such pool, the engine does not start or the service refuses it.
-    pub async fn add_engine(&mut self, pool: usize) -> anyhow::Result<usize> {
+    /// Starts another engine in the pool of the first, adds it through the admin API, and waits until Envoy has it. Returns
+    /// its index.
+    pub async fn add_engine(&mut self) -> anyhow::Result<usize> {
+        let pool = self.engine(0)?.pool.clone();
         let number = self.engines_started;
         self.engines_started += 1;
-        let described = self.pool(pool)?;
-        let engine = start_engine(&self.tools, described, number, &self.directory).await?;
+        let engine = Engine::start(&self.tools, &pool, number, &self.directory).await?;
+        let body = json!({ "pool": pool.model, "address": engine.address().to_string() });
         for service in &self.services {
-            let address = engine.address();
-            service.add_replica(&described.model, address).await?;
+            let request = service.admin_request(Method::POST, "/api/replicas", Some(&body));
+            request.await?;
         }
-        self.engines.push(PoolEngine { pool, engine });
-        self.wait_for_endpoints(pool).await?;
+        self.engines.push(engine);
+        self.wait_for_endpoints(&pool).await?;
         Ok(self.engines.len() - 1)
     }
 
     /// Removes an engine from its pool through the admin API, and waits until Envoy has removed it. The engine runs as long
     /// as the returned handle, so that its requests can end.
-    ///
-    /// # Errors
-    /// When there is no such engine, or the service refuses.
     pub async fn remove_engine(&mut self, index: usize) -> anyhow::Result<Engine> {
         let address = self.engine(index)?.address();
-        let PoolEngine { pool, engine } = self.engines.remove(index);
+        let engine = self.engines.remove(index);
+        let path = format!("/api/replicas/{address}?pool={}", engine.pool.model);
         for service in &self.services {
-            service
-                .remove_replica(&self.pool(pool)?.model, address)
-                .await?;
+            service.admin_request(Method::DELETE, &path, None).await?;
         }
-        self.wait_for_endpoints(pool).await?;
+        self.wait_for_endpoints(&engine.pool).await?;
         Ok(engine)
     }
 
     /// The directory of logs and generated files.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Waits until Envoy's cluster of this pool has exactly the pool's replicas.
-    async fn wait_for_endpoints(&self, index: usize) -> anyhow::Result<()> {
-        let pool = self.pool(index)?;
-        let addresses = addresses(pool, index, &self.engines);
-        self.envoy
-            .wait_for_endpoints(&pool.cluster, &addresses)
-            .await
+    async fn wait_for_endpoints(&self, pool: &Pool) -> anyhow::Result<()> {
+        let addresses = pool.addresses(&self.engines);
+        let envoy = &self.envoy;
+        envoy.wait_for_endpoints(&pool.cluster, &addresses).await
     }
 }
 
@@ -419,7 +338,7 @@ fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<RegionMembers
     Ok(RegionMembership {
         gateway: None,
         section: json!({ "name": "home", "plaintext": true, "peers": [] }),
-        peering: peering.collect::<anyhow::Result<Vec<ReservedPort>>>()?,
+        peering: peering.collect::<anyhow::Result<_>>()?,
         directory: directory.to_owned(),
     })
 }

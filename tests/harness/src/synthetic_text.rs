@@ -16,13 +16,11 @@ const WORDS: [&str; 48] = [
 ];
 
 /// Text of `tokens` tokens: exactly `tokens * TOKEN_BYTES` bytes.
-#[must_use]
 pub fn tokens(seed: u64, tokens: u32) -> String {
     bytes(seed, tokens as usize * TOKEN_BYTES)
 }
 
 /// Text of `length` bytes. With one seed, a shorter text is the beginning of a longer one.
-#[must_use]
 pub fn bytes(seed: u64, length: usize) -> String {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut text = String::with_capacity(length + 16);

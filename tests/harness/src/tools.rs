@@ -26,9 +26,6 @@ pub struct Tools {
 
 impl Tools {
     /// Finds all programs and files.
-    ///
-    /// # Errors
-    /// When one is missing; the message names the command that makes it.
     pub fn find() -> anyhow::Result<Self> {
         let root = root();
         let output = from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root.join("target"));

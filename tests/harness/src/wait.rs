@@ -11,11 +11,8 @@ pub const WAIT_MAX: Duration = Duration::from_secs(180);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls `check` until it returns a value; after `limit`, fails with an error that names `what`.
-///
-/// # Errors
-/// The first error of `check`, or that the limit has passed.
-pub async fn wait_for<T, F, C>(limit: Duration, what: &str, mut check: C) -> anyhow::Result<T>
+/// Calls `check` until it returns a value; after `limit`, fails with an error that names the condition.
+pub async fn wait_for<T, F, C>(limit: Duration, condition: &str, mut check: C) -> anyhow::Result<T>
 where
     C: FnMut() -> F,
     F: Future<Output = anyhow::Result<Option<T>>>,
@@ -26,22 +23,19 @@ where
             return Ok(value);
         }
         if start.elapsed() > limit {
-            bail!("waited {} s for {what}", limit.as_secs_f64());
+            bail!("waited {} s for {condition}", limit.as_secs_f64());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Calls `check` until it returns true.
-///
-/// # Errors
-/// When the limit has passed.
-pub async fn wait_until<F, C>(limit: Duration, what: &str, mut check: C) -> anyhow::Result<()>
+pub async fn wait_until<F, C>(limit: Duration, condition: &str, mut check: C) -> anyhow::Result<()>
 where
     C: FnMut() -> F,
     F: Future<Output = bool>,
 {
-    wait_for(limit, what, || {
+    wait_for(limit, condition, || {
         let checked = check();
         async move { Ok(checked.await.then_some(())) }
     })

@@ -1,20 +1,13 @@
 //! The service recognises a prompt again, in every API that carries prompts.
 
 use isotherm_e2e::{
-    Client, HttpResponse, MODEL, admin, permit, send, with_decision_header, with_long_timeouts,
+    Client, HttpResponse, MODEL, admin, engines, permit, send, with_decision_header,
 };
-use isotherm_harness::{EngineOptions, Pool, Stack};
+use isotherm_harness::Stack;
 use serde_json::{Value, json};
 
 async fn start(name: &str) -> anyhow::Result<Stack> {
-    let engine = EngineOptions {
-        speed: 50.0,
-        ..EngineOptions::default()
-    };
-    let stack = Stack::builder(name).pool(Pool::new(MODEL).replicas(3).engine(engine));
-    with_decision_header(with_long_timeouts(stack))
-        .start()
-        .await
+    with_decision_header(engines(name, 3, 50.0)).start().await
 }
 
 #[tokio::test]
@@ -59,8 +52,7 @@ async fn the_second_turn_of_a_conversation_goes_to_the_replica_that_cached_the_f
 /// Sends a chat without a session key, so that only the prompt identifies the conversation.
 async fn send_messages(client: &Client, messages: &[Value]) -> anyhow::Result<HttpResponse> {
     let body = json!({ "model": MODEL, "messages": messages, "max_tokens": 16 });
-    let response = send(client.post_chat(&body)).await?;
-    assert_eq!(response.status, 200, "{}", response.text());
+    let response = send(client.post_chat(&body)).await?.success()?;
     Ok(response)
 }
 

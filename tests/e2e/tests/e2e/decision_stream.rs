@@ -1,7 +1,7 @@
 //! The decision stream: the filter asks for decisions on it, and external processing asks when the filter cannot.
 
-use isotherm_e2e::{Action, Client, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted};
-use isotherm_harness::{Stack, StackBuilder, envoy, wait_until};
+use isotherm_e2e::{Action, Client, ScriptedReplica, admin, chat, permit, scripted};
+use isotherm_harness::{Stack, StackBuilder, envoy};
 
 const WORKERS: u16 = 2;
 /// Number of streams: one for each worker, and one for Envoy's main thread, which handles no requests.
@@ -38,8 +38,7 @@ async fn a_request_decided_on_the_stream_needs_no_external_processing() -> anyho
     let before = external_requests(&stack).await?;
     for number in 0..REQUESTS {
         let body = chat(&format!("number {number}"));
-        let response = client.chat(&format!("s{number}"), &body).await?;
-        assert_eq!(response.status, 200, "{}", response.text());
+        client.chat(&format!("s{number}"), &body).await?.success()?;
     }
     assert_eq!(external_requests(&stack).await?, before);
     admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
@@ -82,13 +81,14 @@ async fn the_filter_opens_a_broken_stream_again() -> anyhow::Result<()> {
     let mut stack = start(scripted("decision-stream-broken", &[&replica], 8)).await?;
     let client = Client::new(&stack.url(""))?;
     stack.service_mut().kill()?;
-    let response = client.chat("s", &chat("without the service")).await?;
-    assert_eq!(response.status, 200);
+    client
+        .chat("s", &chat("without the service"))
+        .await?
+        .success()?;
     stack.service_mut().start().await?;
     wait_for_all_streams(&stack).await?;
     let before = external_requests(&stack).await?;
-    let response = client.chat("s", &chat("again")).await?;
-    assert_eq!(response.status, 200);
+    client.chat("s", &chat("again")).await?.success()?;
     assert_eq!(external_requests(&stack).await?, before);
     admin::wait_for_pool(stack.service(), "counters/finished_ok", 1).await
 }
@@ -101,8 +101,7 @@ async fn a_body_too_large_to_buffer_needs_external_processing() -> anyhow::Resul
     let client = Client::new(&stack.url(""))?;
     let before = external_requests(&stack).await?;
     let body = chat(&"A prompt that is longer than Envoy may buffer. ".repeat(120_000));
-    let response = client.chat("s", &body).await?;
-    assert_eq!(response.status, 200, "{}", response.text());
+    client.chat("s", &body).await?.success()?;
     assert_eq!(external_requests(&stack).await?, before + 1);
     Ok(())
 }
@@ -120,18 +119,10 @@ async fn an_envoy_that_asks_on_both_paths_gets_one_decision() -> anyhow::Result<
     let client = Client::new(&stack.url(""))?;
     for number in 0..REQUESTS {
         let body = chat(&format!("number {number}"));
-        let response = client.chat("s", &body).await?;
-        assert_eq!(response.status, 200, "{}", response.text());
+        client.chat("s", &body).await?.success()?;
     }
     assert_eq!(external_requests(&stack).await?, REQUESTS);
     admin::wait_for_pool(stack.service(), "counters/arrived", REQUESTS).await?;
     admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
-    wait_until(WAIT_MAX, "the warning in the log", || {
-        let log = stack
-            .service()
-            .process()
-            .map(isotherm_harness::process::Process::log);
-        std::future::ready(log.is_ok_and(|log| log.contains("costs twice")))
-    })
-    .await
+    admin::wait_for_log(stack.service(), "costs twice").await
 }

@@ -1,7 +1,7 @@
 //! The documents' commands: every `sh` block runs against a running stack, every `python` block with the `openai` package.
 //! Commands of `cargo xtask` run inside sentences and tables too.
 //!
-//! `documents.sh` stands between the blocks and the programs; it says which programs are only asked for their help.
+//! `documents.sh` stands between the blocks and the programs; it lists the programs that run with `--help` only.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -59,7 +59,7 @@ async fn commands_of_the_documents_work() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installing the package takes an index that not every machine reaches: then the test says so, and fails only in CI.
+/// Needs a package index. Without one, the test is skipped, except in CI, where it fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn python_of_the_documents_works() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;

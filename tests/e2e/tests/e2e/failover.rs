@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::try_join_all;
 use isotherm_e2e::fixture::{scripted_as_shipped, with_detecting_timeouts};
 use isotherm_e2e::load::{RequestRecord, check_all_succeeded};
 use isotherm_e2e::{
-    Action, CLUSTER, Client, Load, ScriptedReplica, WAIT_MAX, admin, chat, permit,
+    Action, CLUSTER, Client, Load, ScriptedReplica, WAIT_MAX, admin, chat, expect_success, permit,
     with_decision_header,
 };
 use isotherm_harness::{Stack, wait_for};
@@ -27,14 +26,14 @@ impl Fault {
     fn inject(self, stack: &mut Stack) -> anyhow::Result<()> {
         match self {
             Self::Kill => stack.service_mut().kill(),
-            Self::Suspend => stack.service().suspend(),
+            Self::Suspend => stack.service().process()?.suspend(),
         }
     }
 
     async fn repair(self, stack: &mut Stack) -> anyhow::Result<()> {
         match self {
             Self::Kill => stack.service_mut().start().await,
-            Self::Suspend => stack.service().resume(),
+            Self::Suspend => stack.service().process()?.resume(),
         }
     }
 }
@@ -121,9 +120,7 @@ async fn check_queued_requests_survive(fault: Fault) -> anyhow::Result<()> {
 
     replica.wait_until_holding(1 + QUEUED).await?;
     replica.release_all();
-    for response in try_join_all(responses).await? {
-        assert_eq!(response?.status, 200);
-    }
+    expect_success(responses).await?;
     Ok(())
 }
 
@@ -164,8 +161,7 @@ async fn an_envoy_that_starts_before_the_service_works_once_the_service_runs() -
         .wait_for_endpoints(CLUSTER, &endpoints)
         .await?;
     wait_for(WAIT_MAX, "a decision", || async {
-        let response = client.chat("s", &chat("hello")).await?;
-        assert_eq!(response.status, 200, "{}", response.text());
+        let response = client.chat("s", &chat("hello")).await?.success()?;
         Ok(response.decision("replica").map(drop))
     })
     .await

@@ -4,19 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::{Client, MODEL, ScriptedReplica, chat, permit, send, with_long_timeouts};
-use isotherm_harness::{EngineOptions, Pool, Stack};
+use isotherm_e2e::{
+    Client, MODEL, ScriptedReplica, chat, engines, permit, send, with_long_timeouts,
+};
+use isotherm_harness::{Pool, Stack};
 use serde_json::{Value, json};
 
 async fn start(name: &str) -> anyhow::Result<Stack> {
-    let engine = EngineOptions {
-        speed: 50.0,
-        ..EngineOptions::default()
-    };
-    let pool = Pool::new(MODEL).replicas(2).engine(engine);
-    with_long_timeouts(Stack::builder(name).pool(pool))
-        .start()
-        .await
+    engines(name, 2, 50.0).start().await
 }
 
 #[tokio::test]
@@ -25,8 +20,9 @@ async fn a_plain_http_client_gets_responses_in_openais_format() -> anyhow::Resul
     let stack = start("openai-http").await?;
     let client = Client::new(&stack.url(""))?;
 
-    let response = send(client.post_chat(&chat("Say something."))).await?;
-    assert_eq!(response.status, 200, "{}", response.text());
+    let response = send(client.post_chat(&chat("Say something.")))
+        .await?
+        .success()?;
     let body = response.json()?;
     assert_eq!(body["object"], "chat.completion");
     assert_eq!(body["choices"][0]["message"]["role"], "assistant");
@@ -36,8 +32,7 @@ async fn a_plain_http_client_gets_responses_in_openais_format() -> anyhow::Resul
     streaming["max_tokens"] = json!(20);
     streaming["stream"] = json!(true);
     streaming["stream_options"] = json!({ "include_usage": true });
-    let response = send(client.post_chat(&streaming)).await?;
-    assert_eq!(response.status, 200, "{}", response.text());
+    let response = send(client.post_chat(&streaming)).await?.success()?;
     let kind = response.header("content-type").unwrap_or_default();
     assert!(kind.starts_with("text/event-stream"), "{kind}");
     let text = response.text();
@@ -111,8 +106,7 @@ async fn each_model_is_served_by_its_own_replicas() -> anyhow::Result<()> {
         for (model, replica) in [("warm-model", &warm), ("cold-model", &cold)] {
             let mut body = chat(&format!("number {number}"));
             body["model"] = json!(model);
-            let response = client.chat("s", &body).await?;
-            assert_eq!(response.status, 200, "{}", response.text());
+            let response = client.chat("s", &body).await?.success()?;
             assert_eq!(response.served_by(), Some(replica.name()));
         }
     }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use anyhow::Context as _;
-use isotherm_e2e::{Client, MODEL, WAIT_MAX, permit, with_long_timeouts};
-use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
+use isotherm_e2e::{Client, MODEL, WAIT_MAX, admin, engines, permit};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -16,12 +15,7 @@ const MARK: &str = "Xylophone";
 #[tokio::test]
 async fn a_recording_is_a_trace_without_text() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let engine = EngineOptions {
-        speed: 50.0,
-        ..EngineOptions::default()
-    };
-    let pool = Pool::new(MODEL).replicas(2).engine(engine);
-    let stack = with_long_timeouts(Stack::builder("recording").pool(pool))
+    let stack = engines("recording", 2, 50.0)
         .service(|config| config.set("recording", json!({ "enabled": true })))
         .start()
         .await?;
@@ -37,12 +31,7 @@ async fn a_recording_is_a_trace_without_text() -> anyhow::Result<()> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let log = stack.directory().join("isotherm.log");
-    wait_for(WAIT_MAX, "the recording to begin", || async {
-        let log = std::fs::read_to_string(&log)?;
-        Ok(log.contains("recording begins").then_some(()))
-    })
-    .await?;
+    admin::wait_for_log(stack.service(), "recording begins").await?;
 
     let client = Client::new(&stack.url(""))?;
     let mut usages = Vec::new();

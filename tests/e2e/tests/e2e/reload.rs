@@ -1,8 +1,7 @@
 //! The configuration changes while requests pass.
 
 use isotherm_e2e::{Client, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted};
-use isotherm_harness::process::Process;
-use isotherm_harness::{wait_for, wait_until};
+use isotherm_harness::wait_for;
 use reqwest::Method;
 use serde_json::json;
 
@@ -29,11 +28,7 @@ async fn an_invalid_configuration_is_refused_with_every_error_and_changes_nothin
         assert!(error.contains(part), "no {part} in: {error}");
     }
     // The service also watches the file, with the same result.
-    wait_until(WAIT_MAX, "the refusal in the log", || {
-        let log = service.process().map(Process::log);
-        std::future::ready(log.is_ok_and(|log| log.contains("guess")))
-    })
-    .await?;
+    admin::wait_for_log(service, "guess").await?;
     let after = admin::pool(service).await?;
     assert_eq!(after["policy"], before["policy"]);
     assert_eq!(after["push"], before["push"]);
@@ -70,8 +65,10 @@ async fn a_valid_configuration_is_applied_without_a_restart() -> anyhow::Result<
     admin::wait_for_replica(service, second.address(), "availability", "available").await?;
     let client = Client::new(&stack.url(""))?;
     for number in 0..4 {
-        let response = client.chat("s", &chat(&format!("number {number}"))).await?;
-        assert_eq!(response.status, 200);
+        client
+            .chat("s", &chat(&format!("number {number}")))
+            .await?
+            .success()?;
     }
     assert_eq!((first.received().len(), second.received().len()), (2, 2));
     assert_eq!(service.process()?.id(), process, "the service restarted");

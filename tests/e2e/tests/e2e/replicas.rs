@@ -1,12 +1,12 @@
 //! Replicas that are added, removed, drained, that fail and die.
 
-use futures_util::future::try_join_all;
 use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::{
-    Action, Client, Load, MODEL, ScriptedReplica, WAIT_MAX, chat, permit, scripted,
-    with_long_timeouts,
+    Action, Client, Load, MODEL, ScriptedReplica, WAIT_MAX, chat, engines, expect_success, permit,
+    scripted,
 };
-use isotherm_harness::{Engine, EngineOptions, Pool, Stack, wait_for, wait_until};
+use isotherm_harness::{Engine, wait_for, wait_until};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 const CLIENTS: usize = 6;
@@ -34,25 +34,10 @@ async fn requests_without_a_first_byte_survive_the_death_of_their_replica() -> a
     .await?;
     b.release_all();
     c.release_all();
-    for response in try_join_all(responses).await? {
-        assert_eq!(response?.status, 200);
-    }
+    expect_success(responses).await?;
     // Later requests succeed as well.
-    for response in try_join_all((0..12).map(request)).await? {
-        assert_eq!(response?.status, 200);
-    }
+    expect_success((0..12).map(request)).await?;
     Ok(())
-}
-
-async fn start_engines(name: &str, count: usize) -> anyhow::Result<Stack> {
-    let options = EngineOptions {
-        speed: 20.0,
-        ..EngineOptions::default()
-    };
-    let pool = Pool::new(MODEL).replicas(count).engine(options);
-    with_long_timeouts(Stack::builder(name).pool(pool))
-        .start()
-        .await
 }
 
 /// A request for a streamed response of some length to a new prompt.
@@ -67,7 +52,7 @@ fn prompt(client: usize, turn: usize) -> Value {
 async fn killing_an_engine_under_load_fails_only_responses_that_had_started() -> anyhow::Result<()>
 {
     let _permit = permit::shared().await?;
-    let mut stack = start_engines("engine-killed", 3).await?;
+    let mut stack = engines("engine-killed", 3, 20.0).start().await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
     load.wait_for_requests(30).await?;
 
@@ -111,18 +96,15 @@ async fn a_drained_replica_finishes_its_requests_and_gets_no_new_ones() -> anyho
         replica.wait_until_holding(1).await?;
     }
 
-    stack
-        .service()
-        .drain_replica(MODEL, drained.address())
-        .await?;
+    let drain = format!("/api/replicas/{}/drain?pool={MODEL}", drained.address());
+    let service = stack.service();
+    service.admin_request(Method::POST, &drain, None).await?;
 
     for replica in replicas {
         replica.release_all();
     }
     responses.extend((2..12).map(request));
-    for response in try_join_all(responses).await? {
-        assert_eq!(response?.status, 200);
-    }
+    expect_success(responses).await?;
     assert_eq!(drained.received().len(), 1, "it got a new request");
     Ok(())
 }
@@ -130,11 +112,11 @@ async fn a_drained_replica_finishes_its_requests_and_gets_no_new_ones() -> anyho
 #[tokio::test]
 async fn adding_and_removing_a_replica_under_load_fails_no_request() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let mut stack = start_engines("add-and-remove", 2).await?;
+    let mut stack = engines("add-and-remove", 2, 20.0).start().await?;
     let load = Load::start(&stack.url(""), CLIENTS, prompt)?;
     load.wait_for_requests(20).await?;
 
-    let added = stack.add_engine(0).await?;
+    let added = stack.add_engine().await?;
 
     wait_for(WAIT_MAX, "the new replica to get requests", || async {
         Ok((finished(stack.engine(added)?).await? > 0).then_some(()))
@@ -192,8 +174,7 @@ async fn a_request_that_its_replica_refuses_or_drops_goes_to_another_replica() -
             let body = chat(&format!("{fault:?} number {number}"));
             let (client, faulty) = (&client, &faulty);
             async move {
-                let response = client.chat("s", &body).await?;
-                assert_eq!(response.status, 200, "{}", response.text());
+                let response = client.chat("s", &body).await?.success()?;
                 assert_eq!(response.served_by(), Some("b"));
                 Ok((faulty.received().len() >= before + 2).then_some(()))
             }

@@ -9,8 +9,8 @@ use isotherm_e2e::regions::{
 };
 use isotherm_e2e::scripted_replica::ReceivedRequest;
 use isotherm_e2e::{
-    Action, Client, MisbehavingPeer, ReportedPool, ScriptedReplica, WAIT_MAX, admin, chat, permit,
-    send,
+    Action, Client, MisbehavingPeer, ScriptedReplica, WAIT_MAX, admin, chat, expect_success,
+    permit, send,
 };
 use isotherm_fingerprint::names;
 use isotherm_harness::{Document, RegionsBuilder};
@@ -73,8 +73,7 @@ async fn a_full_region_forwards_and_a_conversation_stays_in_the_region_it_went_t
         let mut region = None;
         for turn in 0..TURNS {
             let body = request_of_turn(&format!("topic {topic}"), turn);
-            let response = send(client.post_chat(&body)).await?;
-            assert_eq!(response.status, 200, "{}", response.text());
+            let response = send(client.post_chat(&body)).await?.success()?;
             let served_by = response.served_by().map(str::to_owned);
             assert_ne!(served_by.as_deref(), Some("us"), "us is full");
             let decision = response.header(names::DECISION);
@@ -107,7 +106,7 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     const REQUESTS: usize = 40;
     let _permit = permit::shared().await?;
     let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
-    let misbehaving = MisbehavingPeer::start("eu", ReportedPool::IDLE).await?;
+    let misbehaving = MisbehavingPeer::start("eu").await?;
     let regions = scripted_regions("refused", &[&us, &eu, &asia], 1)
         .plaintext()
         .service(|_, config| config.set("region/queue_max", 0));
@@ -115,17 +114,17 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     let regions = give_capacity(regions, "asia").start().await?;
     // The misbehaving peer replaces eu's service for us; eu keeps its own clients' requests.
     let link = regions.link("us", "eu")?;
-    link.peering().connect_to(vec![misbehaving.address()]);
-    link.conditions().reset_connections();
+    link.peering.connect_to(vec![misbehaving.address()]);
+    link.conditions.reset_connections();
     wait_until_connected(&regions).await?;
     for peer in ["us", "asia"] {
-        regions.link("eu", peer)?.conditions().cut();
+        regions.link("eu", peer)?.conditions.cut();
         wait_until_unavailable(&regions, "eu", peer).await?;
     }
     let round_trip = Duration::from_millis(100);
     regions
         .link("us", "asia")?
-        .conditions()
+        .conditions
         .set_round_trip(round_trip);
     let busy_us = occupy(&regions, &us).await?;
     let busy_eu = occupy(&regions, &eu).await?;
@@ -136,8 +135,7 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     for number in 0..REQUESTS {
         wait_until_available(&regions, "us", "asia").await?;
         let body = chat(&format!("number {number}"));
-        let response = client.chat(&format!("s{number}"), &body).await?;
-        assert_eq!(response.status, 200, "{}", response.text());
+        let response = client.chat(&format!("s{number}"), &body).await?.success()?;
         assert_eq!(response.served_by(), Some("asia"));
         assert_eq!(response.header(names::REFUSED), None);
     }
@@ -152,10 +150,7 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     assert_eq!(eu.received().len(), 1, "eu is full");
     us.release_all();
     eu.release_all();
-    for response in [busy_us, busy_eu, waiting] {
-        assert_eq!(response.await??.status, 200);
-    }
-    Ok(())
+    expect_success([busy_us, busy_eu, waiting]).await
 }
 
 #[tokio::test]
@@ -197,7 +192,7 @@ async fn a_client_cannot_forge_the_origin_of_its_request() -> anyhow::Result<()>
     assert_eq!(accepted, 0, "us accepted forwarded requests");
 
     // The gateway refuses a client without a region's certificate.
-    let gateway = regions.link("us", "eu")?.gateway().address();
+    let gateway = regions.link("us", "eu")?.gateway.address();
     let intruder = Client::new(&format!("http://{gateway}"))?;
     send(forge(&intruder, 0)).await.unwrap_err();
     assert_eq!(eu.received().len(), 4);

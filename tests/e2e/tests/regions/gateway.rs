@@ -27,7 +27,7 @@ async fn send_from(
 
 /// The address on which one region reaches the gateway of another.
 fn gateway(regions: &Regions, from: &str, to: &str) -> anyhow::Result<SocketAddr> {
-    Ok(regions.link(from, to)?.gateway().address())
+    Ok(regions.link(from, to)?.gateway.address())
 }
 
 /// The health that a region reports to balancers in front of its clients' listener.

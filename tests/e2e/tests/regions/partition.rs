@@ -27,7 +27,7 @@ async fn a_partition_causes_no_adoption_and_heals() -> anyhow::Result<()> {
         [NetworkConditions::blackhole, NetworkConditions::cut];
     for fault in faults {
         for link in regions.links_between("us", "eu")? {
-            fault(link.conditions());
+            fault(&link.conditions);
         }
 
         wait_for_peer_state(&regions, "us", "eu", &["lost"]).await?;
@@ -39,7 +39,7 @@ async fn a_partition_causes_no_adoption_and_heals() -> anyhow::Result<()> {
         }
 
         for link in regions.links_between("us", "eu")? {
-            link.conditions().restore();
+            link.conditions.restore();
         }
 
         wait_until_connected(&regions).await?;

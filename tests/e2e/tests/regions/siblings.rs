@@ -37,8 +37,7 @@ async fn wait_until_connected(stack: &Stack) -> anyhow::Result<()> {
     let count = stack.services().count();
     for service in stack.services().filter(|_| count > 1) {
         wait_for(WAIT_MAX, "links to all siblings", || async {
-            let request = service.admin_request(reqwest::Method::GET, "/api/regions", None);
-            let status = request.await?;
+            let status = service.get("/api/regions").await?;
             let siblings = status.get("siblings").and_then(Value::as_array);
             let siblings = siblings.into_iter().flatten();
             let up = siblings.filter(|sibling| sibling.get("link") == Some(&Value::from("up")));
