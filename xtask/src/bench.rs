@@ -9,9 +9,6 @@ use crate::{counts, demo, process};
 
 /// `path` measures whole requests through Envoy, `core` the core alone, `counts` its instructions; anything else goes to
 /// `cargo bench`, for example `cargo xtask bench --package isotherm-router`.
-///
-/// # Errors
-/// When a bench cannot be built or fails.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let (first, others) = match arguments.split_first() {
         Some((first, others)) => (first.as_str(), others),

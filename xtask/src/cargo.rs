@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{run, say};
+use crate::process::{announce, run};
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -16,7 +16,7 @@ pub(crate) fn root() -> PathBuf {
 ///
 /// It differs from cargo's target directory where a user has moved that one. The paths in `envoy/standalone.yaml` and in
 /// the README hold all the same.
-pub(crate) fn made(root: &Path) -> PathBuf {
+pub(crate) fn output_directory(root: &Path) -> PathBuf {
     root.join("target")
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// Builds the binaries of these packages in release mode, and returns the directory that holds them.
 pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<PathBuf> {
-    say(&format!("building {} (release)", packages.join(", ")));
+    announce(&format!("building {} (release)", packages.join(", ")));
     let mut command = cargo(root);
     command.args(["build", "--release", "--locked", "--bins"]);
     for package in packages {
@@ -42,7 +42,7 @@ pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<Pa
 
 /// Builds the service in the profile of releases, and returns the program.
 pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
-    say("building isotherm (dist)");
+    announce("building isotherm (dist)");
     let mut command = cargo(root);
     command.args(["build", "--profile", "dist", "--locked"]);
     run(command.args(["--package", "isotherm-ext-proc", "--bin", "isotherm"]))?;

@@ -6,29 +6,22 @@ use anyhow::bail;
 
 use crate::cargo::{build_release, cargo, root, target_dir};
 use crate::filter::{self, Wasm};
-use crate::process::{self, say};
+use crate::process::{self, announce};
 
 /// The committed figures.
 const BASELINE: &str = "tests/bench/counts/baseline.json";
 
 /// Counts, and compares with the baseline; `--accept` replaces that.
-///
-/// # Errors
-/// When something cannot be built, or executes more instructions than the baseline allows.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
     let filter = filter::build(&root, Wasm::Filter)?;
     let bench_filter = filter::build(&root, Wasm::BenchFilter)?;
     let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
     // The tests need the interpreter in this profile, too.
-    say("building isotherm-bench-counts");
-    process::run(cargo(&root).args([
-        "build",
-        "--locked",
-        "--quiet",
-        "--package",
-        "isotherm-bench-counts",
-    ]))?;
+    announce("building isotherm-bench-counts");
+    let mut build = cargo(&root);
+    build.args(["build", "--locked", "--quiet", "--package"]);
+    process::run(build.arg("isotherm-bench-counts"))?;
     let compiler = filter::version_of(Command::new("rustc").current_dir(&root))?;
     let status = Command::new(target_dir(&root).join("debug/isotherm-bench-counts"))
         .arg("--baseline")
@@ -40,10 +33,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         .args(["--wasm-compiler", &filter::compiler(&root)?])
         .arg("--unit")
         .arg(unit)
-        .args([
-            "--compiler",
-            &format!("{compiler}, {}", std::env::consts::ARCH),
-        ])
+        .arg("--compiler")
+        .arg(format!("{compiler}, {}", std::env::consts::ARCH))
         .args(arguments)
         .status()?;
     if !status.success() {

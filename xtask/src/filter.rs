@@ -15,10 +15,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::exports;
-use crate::process::output;
+use crate::process::{command_line, output, run};
 
 /// A crate that is a WebAssembly module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,21 +81,13 @@ pub(crate) fn build(root: &Path, wasm: Wasm) -> anyhow::Result<PathBuf> {
     let build_directory = directory.join("build");
     println!("filter: building {artifact} with {}", compiler.describe());
 
-    let status = compiler
-        .cargo(root)
-        .args(["build", "--locked", "--package", wasm.package()])
-        .args(["--profile", "wasm", "--target-dir"])
-        .arg(&build_directory)
-        .status()
-        .context("cannot start cargo")?;
-    if !status.success() {
-        bail!("{artifact} does not build ({status}); the compiler's messages are above");
-    }
+    let mut build = compiler.cargo(root);
+    build.args(["build", "--locked", "--package", wasm.package()]);
+    build.args(["--profile", "wasm", "--target-dir"]);
+    run(build.arg(&build_directory)).with_context(|| format!("{artifact} does not build"))?;
 
-    let built = build_directory
-        .join(compiler.target())
-        .join("wasm")
-        .join(artifact);
+    let built = build_directory.join(compiler.target()).join("wasm");
+    let built = built.join(artifact);
     let module = directory.join(artifact);
     publish(&built, &module, wasm.callbacks())?;
     Ok(module)
@@ -152,33 +144,27 @@ impl Compiler {
     }
 
     fn pinned(root: &Path) -> Option<Self> {
-        let output = Command::new("rustc")
-            .args(["--print", "target-libdir", "--target", RUSTUP_TARGET])
-            .current_dir(root)
-            .stderr(Stdio::null())
-            .output()
-            .ok()?;
-        let libraries = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
-        (output.status.success() && has_file_with_prefix(&libraries, "libstd-"))
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--print", "target-libdir", "--target", RUSTUP_TARGET]);
+        let libraries = output(rustc.current_dir(root)).ok()?;
+        let mut libraries = fs::read_dir(libraries.trim()).ok()?.flatten();
+        libraries
+            .any(|file| file.file_name().to_string_lossy().starts_with("libstd-"))
             .then_some(Self::Pinned)
     }
 
     fn debian() -> Option<Self> {
-        let linker = DEBIAN_LINKERS
-            .into_iter()
-            .find(|path| Path::new(path).exists())?;
-        let complete = [DEBIAN_RUSTC, DEBIAN_CARGO, DEBIAN_STD_SOURCE]
-            .into_iter()
-            .all(|path| Path::new(path).exists());
-        if !complete {
+        let exists = |path: &&str| Path::new(path).exists();
+        let linker = DEBIAN_LINKERS.into_iter().find(exists)?;
+        if ![DEBIAN_RUSTC, DEBIAN_CARGO, DEBIAN_STD_SOURCE]
+            .iter()
+            .all(exists)
+        {
             return None;
         }
-        let output = Command::new(DEBIAN_RUSTC)
-            .arg("--version")
-            .env_remove("LD_LIBRARY_PATH")
-            .output()
-            .ok()?;
-        let version = parse_version(&String::from_utf8(output.stdout).ok()?)?;
+        let mut rustc = Command::new(DEBIAN_RUSTC);
+        rustc.arg("--version").env_remove("LD_LIBRARY_PATH");
+        let version = parse_version(&output(&mut rustc).ok()?)?;
         (Some(version) >= parse_version(concat!("rustc ", env!("CARGO_PKG_RUST_VERSION"))))
             .then_some(Self::Debian { linker })
     }
@@ -263,47 +249,39 @@ fn is_of_another_build(variable: &str) -> bool {
 }
 
 fn rustup_target_add(root: &Path) -> anyhow::Result<()> {
-    run(Command::new("rustup")
-        .args(["target", "add", RUSTUP_TARGET])
-        .current_dir(root))
+    install(
+        Command::new("rustup")
+            .args(["target", "add", RUSTUP_TARGET])
+            .current_dir(root),
+    )
 }
 
 fn apt_get_install() -> anyhow::Result<()> {
-    let id = Command::new("id")
-        .arg("-u")
-        .output()
-        .context("cannot run `id -u`")?;
-    if id.stdout.trim_ascii() != b"0" {
-        bail!("needs root");
-    }
+    ensure!(
+        output(Command::new("id").arg("-u"))?.trim() == "0",
+        "needs root"
+    );
     let apt_get = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
-    run(apt_get().arg("update"))?;
+    install(apt_get().arg("update"))?;
     // `rustc-web` conflicts with `rustc`: remove nothing that is installed.
-    run(apt_get()
-        .args(["install", "--yes", "--no-remove", "--no-install-recommends"])
-        .args(DEBIAN_PACKAGES))
+    install(
+        apt_get()
+            .args(["install", "--yes", "--no-remove", "--no-install-recommends"])
+            .args(DEBIAN_PACKAGES),
+    )
 }
 
 /// Announces and runs a command that changes the machine.
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let line = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ");
-    println!("filter: no compiler for WebAssembly yet; running `{line}`");
-    let status = command
-        .stdin(Stdio::null())
-        .status()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status})");
-    }
-    Ok(())
+fn install(command: &mut Command) -> anyhow::Result<()> {
+    println!(
+        "filter: no compiler for WebAssembly yet; running `{}`",
+        command_line(command)
+    );
+    run(command.stdin(Stdio::null()))
 }
 
 /// Moves a changed module to the path that Envoy and the tests read, in one step.
@@ -320,14 +298,6 @@ fn publish(built: &Path, module: &Path, callbacks: &[&str]) -> anyhow::Result<()
         .with_context(|| format!("cannot write {}", module.display()))?;
     println!("filter: {} ({} KB)", module.display(), fresh.len() / 1024);
     Ok(())
-}
-
-fn has_file_with_prefix(directory: &Path, prefix: &str) -> bool {
-    fs::read_dir(directory).is_ok_and(|entries| {
-        entries
-            .flatten()
-            .any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
-    })
 }
 
 /// Major and minor version from a line such as `rustc 1.96.0 (ac68faa20 2026-05-25)`.

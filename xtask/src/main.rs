@@ -10,7 +10,6 @@ mod demo;
 mod docs;
 mod envoy;
 mod examples;
-mod experiment;
 mod exports;
 mod filter;
 mod process;
@@ -96,20 +95,20 @@ fn main() -> ExitCode {
             filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
         }
         Chore::Examples => examples::write(&cargo::root()),
-        Chore::Demo(passed) => demo::run("demo", &passed.arguments),
-        Chore::Validate(passed) => demo::run("validate", &passed.arguments),
-        Chore::Up(passed) => demo::run("up", &passed.arguments),
-        Chore::Experiment(passed) => experiment::run(&passed.arguments),
+        Chore::Demo(forwarded) => demo::run("demo", &forwarded.arguments),
+        Chore::Validate(forwarded) => demo::run("validate", &forwarded.arguments),
+        Chore::Up(forwarded) => demo::run("up", &forwarded.arguments),
+        Chore::Experiment(forwarded) => demo::experiment(&forwarded.arguments),
         Chore::Test { list: true, .. } => {
             suite::list();
             Ok(())
         }
         Chore::Test { only, .. } => suite::test(&only),
         Chore::Check => suite::check(),
-        Chore::E2e(passed) => suite::end_to_end(&passed.arguments),
+        Chore::E2e(forwarded) => suite::end_to_end(&forwarded.arguments),
         Chore::Docs => docs::build(),
-        Chore::Bench(passed) => bench::run(&passed.arguments),
-        Chore::Profile(passed) => demo::profile(&passed.arguments),
+        Chore::Bench(forwarded) => bench::run(&forwarded.arguments),
+        Chore::Profile(forwarded) => demo::profile(&forwarded.arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

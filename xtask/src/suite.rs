@@ -13,12 +13,11 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
 use crate::cargo::{cargo, root, target_dir};
-use crate::docs::DOC_FLAGS;
 use crate::filter::{self, Wasm};
-use crate::process::{output, run, say};
+use crate::process::{announce, output, run};
 use crate::test_output;
 use crate::tools::CARGO_DENY;
-use crate::{counts, envoy, examples};
+use crate::{counts, docs, envoy, examples};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
@@ -69,12 +68,7 @@ impl Step {
                 clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]);
                 run(clippy.args(["--quiet", "--", "-D", "warnings"]))
             }
-            Self::Documentation => {
-                let mut doc = cargo(root);
-                doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
-                doc.arg("--document-private-items");
-                run(doc.env("RUSTDOCFLAGS", DOC_FLAGS))
-            }
+            Self::Documentation => docs::rustdoc(root),
             Self::EnvoyConfiguration => validate_bootstraps(root),
             Self::Counts => counts::run(&[]),
             Self::Core => {
@@ -107,17 +101,11 @@ const WHOLE: [Step; 7] = [
 const QUICK: [Step; 3] = [Step::Format, Step::Lints, Step::Core];
 
 /// `cargo xtask test`: every step, or the named ones.
-///
-/// # Errors
-/// Every step that failed.
 pub(crate) fn test(only: &[Step]) -> anyhow::Result<()> {
     run_steps(if only.is_empty() { &WHOLE } else { only })
 }
 
 /// `cargo xtask check`: format, lints, tests of the cores.
-///
-/// # Errors
-/// Every step that failed.
 pub(crate) fn check() -> anyhow::Result<()> {
     run_steps(&QUICK)
 }
@@ -132,9 +120,6 @@ pub(crate) fn list() {
 }
 
 /// `cargo xtask e2e NAME`: gets and builds what the end-to-end tests need, then runs the tests whose names match.
-///
-/// # Errors
-/// When something cannot be built, or a test fails.
 pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
     let (envoy, filter) = (envoy::obtain(&root)?, filter::build(&root, Wasm::Filter)?);
@@ -151,14 +136,14 @@ fn run_steps(steps: &[Step]) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     for step in steps {
         let name = step.name();
-        say(&name);
+        announce(&name);
         let start = Instant::now();
         let result = step.run(&root);
         let seconds = start.elapsed().as_secs_f64();
         match result {
-            Ok(()) => say(&format!("{name}: passed, {seconds:.1} s")),
+            Ok(()) => announce(&format!("{name}: passed, {seconds:.1} s")),
             Err(error) => {
-                say(&format!("{name}: FAILED, {seconds:.1} s: {error:#}"));
+                announce(&format!("{name}: FAILED, {seconds:.1} s: {error:#}"));
                 failures.push(format!("{name}: {error:#}"));
             }
         }

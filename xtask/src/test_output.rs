@@ -7,34 +7,39 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::process::shown;
+use crate::process::command_line;
 
 /// Figures of a run, collected line by line.
 #[derive(Debug, Default)]
 struct Summary {
     binary: String,
-    passed: u64,
-    failed: u64,
-    ignored: u64,
+    /// Tests by [`OUTCOMES`].
+    counts: [u64; 3],
     failures: Vec<String>,
 }
 
+/// The outcomes in a line `test result: ok. 1 passed; 0 failed; 0 ignored; ...`.
+const OUTCOMES: [&str; 3] = ["passed;", "failed;", "ignored;"];
+
 impl Summary {
     fn read(&mut self, line: &str) {
-        if let Some(binary) = line.trim_start().strip_prefix("Running ") {
-            binary
-                .split(" (")
-                .next()
-                .unwrap_or(binary)
-                .clone_into(&mut self.binary);
-        } else if let Some(package) = line.trim_start().strip_prefix("Doc-tests ") {
+        let heading = line.trim_start();
+        if let Some(binary) = heading.strip_prefix("Running ") {
+            let (name, _) = binary.split_once(" (").unwrap_or((binary, ""));
+            name.clone_into(&mut self.binary);
+        } else if let Some(package) = heading.strip_prefix("Doc-tests ") {
             self.binary = format!("documentation of {package}");
         } else if let Some(name) = failed_test(line) {
             self.failures.push(format!("{}: {name}", self.binary));
         } else if let Some(counts) = line.strip_prefix("test result: ") {
-            self.passed += count_before(counts, " passed");
-            self.failed += count_before(counts, " failed");
-            self.ignored += count_before(counts, " ignored");
+            let words: Vec<&str> = counts.split_whitespace().collect();
+            for (sum, outcome) in self.counts.iter_mut().zip(OUTCOMES) {
+                let count = words.iter().zip(words.iter().skip(1));
+                let mut count = count.filter(|(_, word)| **word == outcome);
+                *sum += count
+                    .find_map(|(count, _)| count.parse::<u64>().ok())
+                    .unwrap_or(0);
+            }
         }
     }
 }
@@ -44,23 +49,9 @@ fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// The number right before `word`.
-fn count_before(text: &str, word: &str) -> u64 {
-    let before = text.split(word).next().unwrap_or_default();
-    let digits = before
-        .rsplit(|letter: char| !letter.is_ascii_digit())
-        .next();
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or_default()
-}
-
 /// Runs a test command to its end.
-///
-/// # Errors
-/// The names of the tests that failed.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    let shown = shown(command);
+    let command_line = command_line(command);
     // One stream, so that the runner's headings and the tests' results keep their order.
     let (reader, writer) = std::io::pipe()?;
     let mut child = command
@@ -68,7 +59,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .spawn()
-        .with_context(|| format!("cannot start `{shown}`"))?;
+        .with_context(|| format!("cannot start `{command_line}`"))?;
     // The command holds the write ends that its child has copied; the reader sees the end only without them.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut summary = Summary::default();
@@ -80,9 +71,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     }
     let status = child.wait()?;
     let Summary {
-        passed,
-        failed,
-        ignored,
+        counts: [passed, failed, ignored],
         failures,
         ..
     } = summary;
@@ -91,7 +80,10 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     }
     println!("{passed} passed, {failed} failed, {ignored} skipped");
     if !status.success() {
-        bail!("`{shown}` failed ({status}): {}", failures.join(", "));
+        bail!(
+            "`{command_line}` failed ({status}): {}",
+            failures.join(", ")
+        );
     }
     Ok(())
 }
@@ -113,10 +105,7 @@ mod tests {
         ] {
             summary.read(line);
         }
-        assert_eq!(
-            (summary.passed, summary.failed, summary.ignored),
-            (13, 1, 2)
-        );
+        assert_eq!(summary.counts, [13, 1, 2]);
         assert_eq!(summary.failures, ["tests/queue.rs: order_is_kept"]);
     }
 }

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cargo::{cargo, made};
-use crate::process::{output, run, say};
+use crate::cargo::{cargo, output_directory};
+use crate::process::{announce, output, run};
 
 /// A pinned tool.
 pub(crate) struct Tool {
@@ -30,15 +30,12 @@ impl Tool {
     /// The tool's program, installed if it is missing.
     ///
     /// A debug build is enough: installing takes a minute or two, running takes seconds.
-    ///
-    /// # Errors
-    /// When it cannot be built.
     pub(crate) fn obtain(&self, root: &Path) -> anyhow::Result<PathBuf> {
-        let folder = made(root).join("tools");
+        let folder = output_directory(root).join("tools");
         let program = folder.join("bin").join(self.package);
         let installed = output(Command::new(&program).arg("--version")).unwrap_or_default();
         if !installed.contains(self.version) {
-            say(&format!("installing {} {}", self.package, self.version));
+            announce(&format!("installing {} {}", self.package, self.version));
             let mut install = cargo(root);
             install.args(["install", self.package, "--version", self.version]);
             install.args(["--locked", "--debug", "--quiet", "--force", "--root"]);

@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::envoy;
 use crate::filter::{self, Wasm};
@@ -17,36 +17,20 @@ const UNITS: [&str; 3] = ["extract-4-kb", "extract-64-kb", "extract-400-kb"];
 /// Beginning of a line with a result.
 const MARK: &str = "isotherm-bench ";
 
-/// Duration of one run of a unit.
-#[derive(Debug, PartialEq)]
-pub(super) struct UnitDuration {
-    pub(super) unit: String,
-    pub(super) bytes: Option<f64>,
-    pub(super) nanoseconds: f64,
-}
-
-/// Times each unit in an Envoy of its own.
-///
-/// # Errors
-/// When Envoy or the module cannot be obtained, or Envoy ends without a result.
-pub(super) fn time(root: &Path) -> anyhow::Result<Vec<UnitDuration>> {
+/// Times each unit in an Envoy of its own, and prints the results.
+pub(super) fn time(root: &Path) -> anyhow::Result<()> {
     let module = filter::build(root, Wasm::BenchFilter)?;
     let envoy = envoy::obtain(root)?;
-    UNITS
-        .iter()
-        .map(|unit| one(&envoy, &module, unit))
-        .collect()
+    for unit in UNITS {
+        println!("{}", time_unit(&envoy, &module, unit)?);
+    }
+    Ok(())
 }
 
-fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<UnitDuration> {
+fn time_unit(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<String> {
     let mut child = Command::new(envoy)
-        .args([
-            "--disable-hot-restart",
-            "--log-level",
-            "warning",
-            "--concurrency",
-            "1",
-        ])
+        .args(["--disable-hot-restart", "--concurrency", "1"])
+        .args(["--log-level", "warning"])
         .arg("--config-yaml")
         .arg(bootstrap(module, unit))
         .stdin(Stdio::null())
@@ -56,35 +40,29 @@ fn one(envoy: &Path, module: &Path, unit: &str) -> anyhow::Result<UnitDuration> 
         .context("cannot start Envoy")?;
     let log = child.stderr.take().context("Envoy has no log")?;
     let mut log_lines = Vec::new();
-    let mut found = None;
+    let mut result = None;
     for line in BufReader::new(log).lines() {
         let line = line?;
-        found = parse(&line);
-        if found.is_some() {
+        result = parse(&line);
+        if result.is_some() {
             break;
         }
         log_lines.push(line);
     }
     let _ = child.kill();
     let _ = child.wait();
-    match found {
-        Some(found) => Ok(found),
-        None => bail!("Envoy ended without a result:\n{}", log_lines.join("\n")),
-    }
+    result.with_context(|| format!("Envoy ended without a result:\n{}", log_lines.join("\n")))
 }
 
-/// `... isotherm-bench UNIT BYTES NANOSECONDS`; no bytes are 0.
-fn parse(line: &str) -> Option<UnitDuration> {
+/// A line for people from `... isotherm-bench UNIT BYTES NANOSECONDS`; a unit that reads no bytes reports 0.
+fn parse(line: &str) -> Option<String> {
     let (_, rest) = line.split_once(MARK)?;
     let mut words = rest.split_whitespace();
-    let unit = words.next()?.to_owned();
+    let unit = words.next()?;
     let bytes: f64 = words.next()?.parse().ok()?;
-    let nanoseconds = words.next()?.parse().ok()?;
-    Some(UnitDuration {
-        unit,
-        bytes: (bytes > 0.0).then_some(bytes),
-        nanoseconds,
-    })
+    let nanoseconds: f64 = words.next()?.parse().ok()?;
+    let rate = bytes / nanoseconds;
+    Some(format!("{unit}: {nanoseconds:.0} ns, {rate:.2} GB/s"))
 }
 
 fn bootstrap(module: &Path, unit: &str) -> String {
@@ -120,12 +98,8 @@ mod tests {
     #[test]
     fn a_result_is_found_behind_the_prefix_of_envoys_log() {
         let line = "[2026-01-01][1][warning][wasm] [source] wasm log: isotherm-bench extract-4-kb 4096 2048";
-        let expected = UnitDuration {
-            unit: "extract-4-kb".into(),
-            bytes: Some(4_096.0),
-            nanoseconds: 2_048.0,
-        };
-        assert_eq!(parse(line), Some(expected));
+        let expected = "extract-4-kb: 2048 ns, 2.00 GB/s";
+        assert_eq!(parse(line).as_deref(), Some(expected));
         assert_eq!(parse("[info] starting"), None);
     }
 }
