@@ -30,7 +30,7 @@ pub(crate) async fn follow(
         let (position, summary) = {
             let records = log.read();
             let metrics = RequestMetrics::of(&*records, &(Duration::ZERO..now), speed);
-            (position(&records, now), metrics.summary())
+            (position(&records, now).min(length), metrics.summary())
         };
         if is_line {
             eprintln!("{label}: {position}/{length}, {summary}");
