@@ -23,8 +23,7 @@ use isotherm_regions::{
     RecordVersion, RegionRecord, Regions, RegionsConfig, Session,
 };
 use isotherm_router::{
-    Event as PoolEvent, Load, PeerId, PeerReport, PeerSpec, ReplicaId, ReplicaSpec, Router,
-    RouterConfig, Time,
+    Event as PoolEvent, Load, PeerId, PeerReport, ReplicaId, Router, RouterConfig, Time,
 };
 
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -221,10 +220,8 @@ fn router(replicas: u32, peers: u16) -> Router {
     let now = Time::from_nanos(1);
     for id in 0..replicas {
         let replica = ReplicaId(id);
-        let spec = ReplicaSpec {
-            name: format!("10.0.{}.{}:8000", id / 256, id % 256),
-        };
-        router.handle(now, PoolEvent::Added { replica, spec });
+        let name = format!("10.0.{}.{}:8000", id / 256, id % 256);
+        router.handle(now, PoolEvent::Added { replica, name });
         let (load, sent) = (Load::default(), now);
         router.handle(
             now,
@@ -236,9 +233,9 @@ fn router(replicas: u32, peers: u16) -> Router {
         );
     }
     for id in 1..=peers {
-        let spec = PeerSpec { name: name(id) };
+        let name = name(id);
         let peer = PeerId(id);
-        router.handle(now, PoolEvent::PeerAdded { peer, spec });
+        router.handle(now, PoolEvent::PeerAdded { peer, name });
     }
     router
 }

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use strum::IntoStaticStr;
+
 use super::decision::{AdoptionBlocker, AdoptionDecision};
 use super::event::LinkFailure;
 use super::message::{Liveness, RegionName};
@@ -48,7 +50,10 @@ pub struct PeerRegionStatus {
 }
 
 /// State of another region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, Serialize, Deserialize,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum RegionState {
     /// The region has not been heard since the start.
@@ -68,18 +73,10 @@ pub enum RegionState {
 }
 
 impl RegionState {
-    /// Returns the name for metrics and tables.
+    /// The name in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NeverHeard => "never_heard",
-            Self::Up => "up",
-            Self::NoGateway => "no_gateway",
-            Self::Lost => "lost",
-            Self::Refused => "refused",
-            Self::Dead => "dead",
-            Self::DeclaredLost => "declared_lost",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -23,8 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use isotherm_regions::Effect as RegionEffect;
 use isotherm_router::{
-    Effect, End, Event, PeerSpec, Push, ReplicaId, ReplicaSpec, RequestId, Router, RouterConfig,
-    Scope, ServedBy,
+    Effect, End, Event, Push, ReplicaId, RequestId, Router, RouterConfig, Scope, ServedBy,
 };
 use world::{MS, Nanos, Random, World};
 
@@ -184,10 +183,8 @@ impl Traffic {
         let now = self.world.local(region, self.world.now);
         for other in (0..self.pools.len()).filter(|other| *other != region) {
             let peer = World::id(region, other);
-            let spec = PeerSpec {
-                name: format!("r{other}"),
-            };
-            pool.router.handle(now, Event::PeerAdded { peer, spec });
+            let name = format!("r{other}");
+            pool.router.handle(now, Event::PeerAdded { peer, name });
         }
         pool.add(now, region, 4);
         pool
@@ -515,10 +512,8 @@ impl Pool {
         for n in 0..count {
             let replica = ReplicaId(u32::try_from(self.replicas.len()).unwrap());
             self.replicas.insert(replica, of);
-            let spec = ReplicaSpec {
-                name: format!("10.{of}.0.{n}:8000"),
-            };
-            self.router.handle(now, Event::Added { replica, spec });
+            let name = format!("10.{of}.0.{n}:8000");
+            self.router.handle(now, Event::Added { replica, name });
         }
     }
 

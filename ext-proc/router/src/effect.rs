@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use strum::IntoStaticStr;
 
 use crate::{PeerId, ReplicaId, RequestId};
 
@@ -69,7 +70,8 @@ pub struct ForwardDecision {
 }
 
 /// The reason for a replica or a peer region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// The cache holds the longest prefix.
     Prefix,
@@ -88,7 +90,8 @@ pub enum Reason {
 }
 
 /// The reason for a rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RejectReason {
     /// The queue is full.
     QueueFull,
@@ -109,31 +112,15 @@ pub enum RejectReason {
 impl Reason {
     /// The name in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefix => "prefix",
-            Self::Ring => "ring",
-            Self::LeastLoaded => "least_loaded",
-            Self::Spread => "spread",
-            Self::Turn => "turn",
-            Self::Random => "random",
-            Self::Soonest => "soonest",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 impl RejectReason {
     /// The name in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::WaitedTooLong => "waited_too_long",
-            Self::EmptySubset => "empty_subset",
-            Self::NoReplica => "no_replica",
-            Self::NoHealthyReplica => "no_healthy_replica",
-            Self::RegionFull => "region_full",
-            Self::ShuttingDown => "shutting_down",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }

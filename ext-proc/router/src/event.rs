@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use smallvec::SmallVec;
 
-use crate::{PeerId, PeerReport, PeerSpec, Time};
+use crate::{PeerId, PeerReport, Time};
 
 /// Identity of a request, unique within the life of a router; the driver numbers requests upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,13 +66,6 @@ pub struct Request {
     pub subset: Option<Box<[ReplicaId]>>,
     /// Regions that may serve the request.
     pub scope: Scope,
-}
-
-/// Description of a new replica.
-#[derive(Clone, Debug)]
-pub struct ReplicaSpec {
-    /// Stable name, the address: its place on hash rings, and the order of ties.
-    pub name: String,
 }
 
 /// Load of a replica, from a probe or a load report.
@@ -168,8 +161,8 @@ pub enum Event {
     Added {
         /// Identity of the replica.
         replica: ReplicaId,
-        /// Description of the replica.
-        spec: ReplicaSpec,
+        /// Stable name, the address: its place on hash rings, and the order of ties.
+        name: String,
     },
     /// A replica drains: it finishes its requests and gets no new ones.
     Draining {
@@ -185,8 +178,8 @@ pub enum Event {
     PeerAdded {
         /// Identity of the peer.
         peer: PeerId,
-        /// Description of the peer.
-        spec: PeerSpec,
+        /// Stable name, which places the peer on the hash ring.
+        name: String,
     },
     /// A peer was removed.
     PeerRemoved {

@@ -11,6 +11,7 @@ mod forwarding;
 mod index;
 mod peer;
 mod policy;
+mod pool_state;
 mod queue;
 mod replica;
 mod replica_index;
@@ -23,10 +24,10 @@ mod time;
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use event::{
-    End, Event, Load, Placement, ReplicaId, ReplicaSpec, Request, RequestId, Scope, ServedBy,
-    SessionKey, Target, Tier,
+    End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope, ServedBy, SessionKey,
+    Target, Tier,
 };
-pub use peer::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus};
+pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus};
 #[cfg(feature = "research")]
 pub use policy::{Ablation, CandidateRule};
 pub use policy::{PolicyName, UnknownPolicy};

@@ -2,18 +2,13 @@
 
 use core::time::Duration;
 
+use strum::IntoStaticStr;
+
 use crate::Time;
 
 /// Id of a peer: its place in the service's configuration, the same in all pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u16);
-
-/// Properties of a peer that joins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSpec {
-    /// Stable name, which places the peer on the hash ring.
-    pub name: String,
-}
 
 /// Report of a region about one of its pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,7 +53,8 @@ pub struct PeerStatus {
 }
 
 /// Whether requests are forwarded to a peer, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum PeerAvailability {
     /// Requests are forwarded.
     Available,
@@ -81,19 +77,9 @@ pub enum PeerAvailability {
 }
 
 impl PeerAvailability {
-    /// Returns the name for metrics and tables.
+    /// The name in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Available => "available",
-            Self::NeverHeard => "never_heard",
-            Self::Lost => "lost",
-            Self::Stale => "stale",
-            Self::Failing => "failing",
-            Self::Refused => "refused",
-            Self::NoReplica => "no_replica",
-            Self::Paced => "paced",
-            Self::LongQueue => "long_queue",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }

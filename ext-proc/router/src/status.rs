@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use strum::IntoStaticStr;
+
 use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Time};
 
 /// Status of a replica.
@@ -30,7 +32,8 @@ pub struct ReplicaStatus {
 }
 
 /// Whether a replica is available, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Availability {
     /// Available.
     Available,
@@ -53,20 +56,10 @@ pub enum Availability {
 }
 
 impl Availability {
-    /// A short name for metrics and tables.
+    /// The name in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Available => "available",
-            Self::Draining => "draining",
-            Self::NeverProbed => "never_probed",
-            Self::ProbeFailed => "probe_failed",
-            Self::Stale => "stale",
-            Self::Failing => "failing",
-            Self::Pending => "pending",
-            Self::NoHeadroom => "no_headroom",
-            Self::Full => "full",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::{Event, PeerId, PeerReport, PeerSpec, PeerStatus, ReplicaId, Time};
+use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Time};
 
 use super::Pool;
 use super::membership::MembershipError;
@@ -139,11 +139,9 @@ impl Pool {
             state.peer_table.clone_from(&peer_table);
             for joined in peer_table.iter().flat_map(|table| table.peers()) {
                 if !is_in(&before, joined.id) {
-                    let spec = PeerSpec {
-                        name: joined.name.to_string(),
-                    };
+                    let name = joined.name.to_string();
                     let peer = joined.id;
-                    state.router.handle(now, Event::PeerAdded { peer, spec });
+                    state.router.handle(now, Event::PeerAdded { peer, name });
                 }
             }
         });

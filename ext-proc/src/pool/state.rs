@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, ForwardDecision, PeerId, RejectReason, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, Time,
+    Decision, Effect, Event, ForwardDecision, PeerId, RejectReason, ReplicaId, Request, RequestId,
+    Router, Time,
 };
 use tokio::sync::oneshot;
 
@@ -75,10 +75,8 @@ impl PoolState {
     ) -> Result<ReplicaId, MembershipError> {
         let replica = self.membership.add(addr, adopted_from)?;
         self.unprobed.insert(replica);
-        let spec = ReplicaSpec {
-            name: addr.to_string(),
-        };
-        self.router.handle(now, Event::Added { replica, spec });
+        let name = addr.to_string();
+        self.router.handle(now, Event::Added { replica, name });
         Ok(replica)
     }
 

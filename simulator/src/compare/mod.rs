@@ -63,7 +63,7 @@ pub enum System {
 impl System {
     /// Name of the system.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Policy(policy) => policy.as_str(),
             Self::Oracle => "oracle",

@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use isotherm_router::{Event, PeerId, PeerReport, PeerSpec};
+use isotherm_router::{Event, PeerId, PeerReport};
 
 use super::event_queue::{Ns, SimEvent};
 use super::{Simulation, nanos, time};
@@ -32,9 +32,7 @@ impl Simulation<'_> {
                 let region = self.setup.regions.get(to);
                 let event = Event::PeerAdded {
                     peer: peer(of),
-                    spec: PeerSpec {
-                        name: region.map(|region| region.name.clone()).unwrap_or_default(),
-                    },
+                    name: region.map(|region| region.name.clone()).unwrap_or_default(),
                 };
                 self.send_event(sender, event);
                 let link = self.links.push(Link {

@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Engine;
-use isotherm_router::{Event, Load, ReplicaId, ReplicaSpec};
+use isotherm_router::{Event, Load, ReplicaId};
 
 use super::event_queue::{Ns, SimEvent};
 use super::{Simulation, nanos};
@@ -85,7 +85,7 @@ impl Simulation<'_> {
             let name = format!("10.{region}.{}.{}:8000", number / 256, number % 256);
             let event = Event::Added {
                 replica: ReplicaId(number),
-                spec: ReplicaSpec { name },
+                name,
             };
             self.send_event(balancer, event);
             let probe = self.probes.push(Probe {

@@ -11,7 +11,6 @@ mod placements;
 mod target;
 mod window;
 
-pub(crate) use cost::ForwardingCost;
 pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
 pub(crate) use peer::ForwardEnd;
 pub(crate) use peer_table::PeerTable;

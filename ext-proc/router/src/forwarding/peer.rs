@@ -22,7 +22,7 @@ use core::time::Duration;
 
 use super::window::Window;
 use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
-use crate::{PeerAvailability, PeerId, PeerReport, PeerSpec, PeerStatus, RegionRules, Time};
+use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Time};
 
 /// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
 const DRAIN_PER_S_MIN: f32 = 0.1;
@@ -86,11 +86,11 @@ struct LastReport {
 }
 
 impl Peer {
-    pub(super) fn new(id: PeerId, generation: u64, spec: PeerSpec) -> Self {
+    pub(super) fn new(id: PeerId, generation: u64, name: String) -> Self {
         Self {
             id,
             generation,
-            name: spec.name,
+            name,
             report: None,
             is_lost: false,
             refuted_at: None,

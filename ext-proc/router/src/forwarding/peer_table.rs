@@ -11,8 +11,8 @@ use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
 use crate::{
-    IndexLimits, IndexStats, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerSpec,
-    PeerStatus, RegionRules, Request, Time,
+    IndexLimits, IndexStats, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus,
+    RegionRules, Request, Time,
 };
 
 /// False hits in a row after which a peer's caches no longer hold the rest of a prompt.
@@ -112,7 +112,7 @@ impl PeerTable {
         self.refresh_all(now);
     }
 
-    pub(crate) fn add(&mut self, id: PeerId, spec: PeerSpec, now: Time) {
+    pub(crate) fn add(&mut self, id: PeerId, name: String, now: Time) {
         if self.slots.contains_key(&id) {
             return;
         }
@@ -123,10 +123,10 @@ impl PeerTable {
         if self.peers.len() <= slot.index() {
             self.peers.resize_with(slot.index() + 1, || None);
         }
-        self.ring.join(slot, &spec.name);
+        self.ring.join(slot, &name);
         self.generations += 1;
         if let Some(entry) = self.peers.get_mut(slot.index()) {
-            *entry = Some(Peer::new(id, self.generations, spec));
+            *entry = Some(Peer::new(id, self.generations, name));
         }
         self.slots.insert(id, slot);
         self.refresh(slot, now);

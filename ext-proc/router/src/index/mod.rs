@@ -301,6 +301,6 @@ fn span_units(bytes: u32) -> u16 {
 }
 
 #[cfg(test)]
-mod model;
+mod model_tests;
 #[cfg(test)]
 mod tests;

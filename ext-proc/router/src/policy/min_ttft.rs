@@ -8,8 +8,7 @@
 //! cost as max(pending - recompute), which prefers long queues. Its text says min(pending + recompute), which this module
 //! computes in the seconds that each replica takes.
 
-use super::{Policy, Selection, View, cheapest, match_on, next_holder, uncached_tokens};
-use crate::index::PrefixMatch;
+use super::{Policy, PolicyRules, Selection, View, cheapest, match_on, uncached_tokens};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
@@ -27,21 +26,16 @@ impl Policy for MinTtft {
         Some(Selection::to(replica, Reason::Soonest, Some(matched)))
     }
 
-    fn select_fallback(
-        &self,
-        request: &Request,
-        matched: Option<&PrefixMatch>,
-        view: &View<'_>,
-        failed: &[ReplicaIndex],
-    ) -> Option<ReplicaIndex> {
-        let is_long =
-            |matched: &&PrefixMatch| request.fingerprint.share_at(matched.depth) >= MATCH_MIN;
-        next_holder(matched.filter(is_long), view, failed)
-    }
-
     /// Minus the estimated seconds.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
         let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
         -view.replicas.ttft_s(replica, uncached, view.now)
+    }
+
+    fn rules(&self) -> PolicyRules {
+        PolicyRules {
+            fallback_share_min: MATCH_MIN,
+            ..PolicyRules::default()
+        }
     }
 }

@@ -14,14 +14,13 @@ mod isotherm;
 mod least_outstanding;
 mod min_ttft;
 mod name;
-mod power_of_two;
 mod preble;
 mod prefix_tree;
 mod random;
 mod round_robin;
-mod seeded_rng;
 
 use core::fmt::Debug;
+use core::ops::Deref;
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
@@ -30,11 +29,12 @@ use smallvec::SmallVec;
 pub use dual_map::{Ablation, CandidateRule};
 pub use name::{PolicyName, UnknownPolicy};
 
-use crate::index::{Answers, PrefixIndex, PrefixMatch, Sessions};
-use crate::queue::{OVERTAKES_MAX, Queue, QueueSeq, QueuedRequest};
-use crate::replica::{LoadKey, Replicas};
+use crate::index::PrefixMatch;
+use crate::pool_state::PoolState;
+use crate::queue::{OVERTAKES_MAX, QueueSeq, QueuedRequest, WaitTimes};
+use crate::replica::LoadKey;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{Reason, Request, Time};
+use crate::{Reason, Request};
 
 /// Queued requests that are considered for one freed replica. When more than these wait for another one, the oldest
 /// has to take it.
@@ -45,29 +45,24 @@ const HOLDERS_MANY: usize = 32;
 /// namely this many of them.
 const LEAST_LOADED_MAX: usize = 16;
 
-/// The state of the pool that a policy may read for one selection.
+/// The state of the pool for one selection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    /// The replicas, with their load.
-    pub(crate) replicas: &'a Replicas,
-    /// The prefixes that each replica was sent.
-    pub(crate) index: &'a PrefixIndex,
+    pub(crate) pool: &'a PoolState,
     /// The replicas to choose from: available, and allowed for this request. Never empty, except in events.
     pub(crate) candidates: &'a ReplicaSet,
-    pub(crate) queue: &'a Queue,
-    /// Time that a request occupies a replica, in seconds; `None` before one has ended.
-    pub(crate) service_s: Option<f64>,
     /// The SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
-    /// Wait of the request so far, in seconds.
-    pub(crate) waited_s: f64,
-    /// Wait of the request for a particular replica while others were free, in seconds.
-    pub(crate) delayed_s: f64,
-    /// The answers that engines keep in their caches.
-    pub(crate) answers: &'a Answers,
-    /// The replica that served each session last.
-    pub(crate) sessions: &'a Sessions,
-    pub(crate) now: Time,
+    /// Wait of the request so far.
+    pub(crate) waited: WaitTimes,
+}
+
+impl Deref for View<'_> {
+    type Target = PoolState;
+
+    fn deref(&self) -> &PoolState {
+        self.pool
+    }
 }
 
 /// Where a request should go.
@@ -120,6 +115,8 @@ pub(crate) struct PolicyRules {
     pub(crate) past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
     pub(crate) ignores_prefixes: bool,
+    /// Share of the prompt from which a match selects a fallback.
+    pub(crate) fallback_share_min: f64,
 }
 
 impl Default for PolicyRules {
@@ -128,6 +125,7 @@ impl Default for PolicyRules {
             max_overtakes: OVERTAKES_MAX,
             past_slo_last: false,
             ignores_prefixes: false,
+            fallback_share_min: 0.0,
         }
     }
 }
@@ -170,8 +168,13 @@ pub(crate) trait Policy: Debug + Send {
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
-        let _ = request;
-        next_holder(matched, view, failed)
+        let share_min = self.rules().fallback_share_min;
+        let is_long =
+            |matched: &&PrefixMatch| request.fingerprint.share_at(matched.depth) >= share_min;
+        matched
+            .filter(is_long)
+            .and_then(|matched| first_holder(matched, view, failed))
+            .or_else(|| least_loaded(view, failed))
     }
 
     /// Scores a replica for a request, for explanations; more is better.
@@ -201,7 +204,7 @@ impl PolicyName {
             Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
             Self::Random => Box::new(random::Random::new(seed)),
             Self::LeastOutstanding => Box::new(least_outstanding::LeastOutstanding),
-            Self::PowerOfTwo => Box::new(power_of_two::PowerOfTwo::new(seed)),
+            Self::PowerOfTwo => Box::new(random::PowerOfTwo::new(seed)),
         }
     }
 }
@@ -225,17 +228,6 @@ fn least_loaded_holder(matched: &PrefixMatch, view: &View<'_>) -> Option<Replica
     view.index
         .targets(matched, view.candidates)
         .min_by_key(|replica| load_key(view, *replica))
-}
-
-/// The least loaded candidate that holds this prefix and has not failed, else the least loaded of all that have not.
-fn next_holder(
-    matched: Option<&PrefixMatch>,
-    view: &View<'_>,
-    failed: &[ReplicaIndex],
-) -> Option<ReplicaIndex> {
-    matched
-        .and_then(|matched| first_holder(matched, view, failed))
-        .or_else(|| least_loaded(view, failed))
 }
 
 /// The least loaded candidate that holds this prefix and has not failed.

@@ -1,10 +1,12 @@
 //! Names of policies: parsed once, so that a misspelt one is an error and never silently something else.
 
-use core::fmt;
 use core::str::FromStr;
 
+use strum::{Display, IntoStaticStr};
+
 /// Name of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum PolicyName {
     /// The least expected cost to all, chosen as late as possible.
     Isotherm,
@@ -48,26 +50,8 @@ impl PolicyName {
 
     /// Name in configurations and reports.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Isotherm => "isotherm",
-            Self::PrefixTree => "prefix_tree",
-            Self::CacheAware => "cache_aware",
-            Self::Preble => "preble",
-            Self::MinTtft => "min_ttft",
-            Self::ConsistentHash => "consistent_hash",
-            Self::DualMap => "dual_map",
-            Self::RoundRobin => "round_robin",
-            Self::Random => "random",
-            Self::LeastOutstanding => "least_outstanding",
-            Self::PowerOfTwo => "power_of_two",
-        }
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -86,21 +70,10 @@ impl FromStr for PolicyName {
 const UNKNOWN_CHARS_MAX: usize = 64;
 
 /// There is no policy of this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy \"{0}\"; use one of: {names}", names = PolicyName::ALL.map(PolicyName::as_str).join(", ")
+)]
 pub struct UnknownPolicy(String);
-
-impl fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no policy \"{}\"; use one of: ", self.0)?;
-        for (i, name) in PolicyName::ALL.into_iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{name}")?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for UnknownPolicy {}
 
 #[cfg(test)]
 mod tests {

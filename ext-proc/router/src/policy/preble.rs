@@ -10,8 +10,8 @@
 //! of half the speed counts twice.
 
 use super::{
-    Policy, Selection, View, cheapest, least_loaded_holder, longest_match, match_less_load,
-    match_on, next_holder, uncached_tokens,
+    Policy, PolicyRules, Selection, View, cheapest, least_loaded_holder, longest_match,
+    match_less_load, match_on, uncached_tokens,
 };
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
@@ -37,20 +37,6 @@ impl Policy for Preble {
         Some(Selection::to(replica, Reason::Spread, Some(matched)))
     }
 
-    fn select_fallback(
-        &self,
-        request: &Request,
-        matched: Option<&PrefixMatch>,
-        view: &View<'_>,
-        failed: &[ReplicaIndex],
-    ) -> Option<ReplicaIndex> {
-        next_holder(
-            matched.filter(|matched| is_most(request, matched)),
-            view,
-            failed,
-        )
-    }
-
     /// The match less a little for the load, while a match decides; else minus the seconds of work.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
         if is_most(request, &longest_match(request, view)) {
@@ -58,6 +44,13 @@ impl Policy for Preble {
         }
         let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
         -work_s(view, replica, uncached)
+    }
+
+    fn rules(&self) -> PolicyRules {
+        PolicyRules {
+            fallback_share_min: MATCH_ABOVE,
+            ..PolicyRules::default()
+        }
     }
 }
 

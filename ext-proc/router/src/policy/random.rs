@@ -1,27 +1,39 @@
-//! `random`: a random replica, from a seed. A baseline.
+//! Baselines that choose at random, from a seed.
+//!
+//! `random` takes any replica. `power_of_two` takes the less loaded of two (Mitzenmacher), which balances nearly as well as
+//! the least loaded of all, without sending everything to the same replica. A selection clones the generator, so that only a
+//! dispatch takes its numbers.
 
-use super::seeded_rng::SeededRng;
-use super::{Policy, PolicyEvent, Selection, View};
-use crate::replica_index::ReplicaIndex;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
+
+use super::{Policy, PolicyEvent, Selection, View, load_key, load_score};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
 /// The `random` policy.
 #[derive(Debug)]
-pub(super) struct Random {
-    rng: SeededRng,
-}
+pub(super) struct Random(Pcg64);
+
+/// The `power_of_two` policy.
+#[derive(Debug)]
+pub(super) struct PowerOfTwo(Pcg64);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            rng: SeededRng::new(seed),
-        }
+        Self(Pcg64::seed_from_u64(seed))
+    }
+}
+
+impl PowerOfTwo {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(Pcg64::seed_from_u64(seed))
     }
 }
 
 impl Policy for Random {
     fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
-        let replica = self.rng.clone().pick(view.candidates)?;
+        let replica = pick(&mut self.0.clone(), view.candidates)?;
         Some(Selection::to(replica, Reason::Random, None))
     }
 
@@ -32,7 +44,64 @@ impl Policy for Random {
 
     fn on_event(&mut self, event: PolicyEvent<'_>) {
         if let PolicyEvent::Dispatch(_) = event {
-            self.rng.advance();
+            self.0.next_u64();
+        }
+    }
+}
+
+impl Policy for PowerOfTwo {
+    fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
+        let mut rng = self.0.clone();
+        let first = pick(&mut rng, view.candidates)?;
+        let mut second = pick(&mut rng, view.candidates)?;
+        if second == first {
+            // Two different ones, where there are two.
+            let next = ReplicaIndex(first.0.wrapping_add(1));
+            second = view.candidates.next_round(next)?;
+        }
+        let replica = if load_key(view, first) <= load_key(view, second) {
+            first
+        } else {
+            second
+        };
+        Some(Selection::to(replica, Reason::Random, None))
+    }
+
+    fn score(&self, _request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        load_score(view, replica)
+    }
+
+    fn on_event(&mut self, event: PolicyEvent<'_>) {
+        if let PolicyEvent::Dispatch(_) = event {
+            self.0.next_u64();
+            self.0.next_u64();
+        }
+    }
+}
+
+/// Picks a member of the set, each with the same probability.
+fn pick(rng: &mut Pcg64, from: &ReplicaSet) -> Option<ReplicaIndex> {
+    let scaled = u128::from(rng.next_u64()) * from.len() as u128;
+    from.nth(usize::try_from(scaled >> 64).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_is_picked_about_equally_often() {
+        let mut set = ReplicaSet::default();
+        for slot in [3, 64, 100, 900] {
+            set.set(ReplicaIndex(slot), true);
+        }
+        let mut rng = Pcg64::seed_from_u64(1);
+        let mut picked = [0; 1024];
+        for _ in 0..4_000 {
+            picked[pick(&mut rng, &set).unwrap().index()] += 1;
+        }
+        for slot in set.iter() {
+            assert!((900..1_100).contains(&picked[slot.index()]));
         }
     }
 }

@@ -44,6 +44,25 @@ pub(crate) struct QueuedRequest {
     pub(crate) known: Cell<PrefixMatch>,
 }
 
+/// Wait of a request so far, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitTimes {
+    /// Time since the request arrived.
+    pub(crate) waited_s: f64,
+    /// Time that the request has waited for a particular replica while others were free.
+    pub(crate) delayed_s: f64,
+}
+
+impl QueuedRequest {
+    pub(crate) fn waited(&self, now: Time) -> WaitTimes {
+        let since = |then: Time| now.since(then).as_secs_f64();
+        WaitTimes {
+            waited_s: since(self.arrived),
+            delayed_s: self.delayed_since.map_or(0.0, since),
+        }
+    }
+}
+
 /// The peers that a request has returned from, in order of id.
 type TriedPeers = SmallVec<[PeerId; 2]>;
 

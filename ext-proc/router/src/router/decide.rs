@@ -91,11 +91,8 @@ impl Router {
         if candidates.is_empty() {
             return RoutingDecision::Wait(None);
         }
-        let now = self.pool.now;
-        let since = queued.delayed_since.unwrap_or(now);
         let view = View {
-            waited_s: now.since(queued.arrived).as_secs_f64(),
-            delayed_s: now.since(since).as_secs_f64(),
+            waited: queued.waited(self.pool.now),
             ..self.pool.view(candidates)
         };
         let preferred = match self.policy.select_replica(&queued.request, &view) {

@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
-use super::pool_state::InFlightRequest;
 use crate::index::AnswerKey;
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
+use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaIndex;
 use crate::{Decision, Effect, Request, RequestId, Target};

@@ -6,8 +6,8 @@ use isotherm_fingerprint::Fingerprint;
 
 use super::Router;
 use super::dispatch::share_of;
-use super::pool_state::InFlightRequest;
 use crate::index::AnswerKey;
+use crate::pool_state::InFlightRequest;
 use crate::replica::{AnswerMeasurement, Evidence, RequestMeasurement};
 use crate::{End, ReplicaId, RequestId, ServedBy};
 

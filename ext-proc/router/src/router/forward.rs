@@ -8,9 +8,10 @@ use super::Router;
 use super::decide::Availables;
 use super::dispatch::share_of;
 use super::feedback::{evidence_of, is_false_hit};
-use super::pool_state::InFlightRequest;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
+use crate::pool_state::InFlightRequest;
 use crate::queue::{QueueSeq, QueuedRequest};
+use crate::replica_index::ReplicaSet;
 use crate::{
     Effect, End, ForwardDecision, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId,
     Scope, ServedBy, Target, Time,
@@ -124,19 +125,16 @@ impl Router {
         ahead: usize,
         at: Availables<'_>,
     ) -> Option<ForwardTarget> {
-        let request = &queued.request;
-        let tried = request.tried()?;
-        if !at.replicas.is_empty() || at.peers.is_empty() {
+        if !at.replicas.is_empty() {
             return None;
         }
-        let ignores_prefixes = self.policy.rules().ignores_prefixes;
-        let target = self
-            .pool
-            .peers
-            .select(request, tried, ignores_prefixes, at.peers)?;
+        let target = self.select_peer(&queued.request, at.peers)?;
         let waited = self.pool.now.since(queued.arrived);
-        let cost = self.pool.forwarding_cost(ignores_prefixes);
-        (!cost.is_waiting_cheaper(&target, request, waited, ahead)).then_some(target)
+        let stays = !self.policy.rules().ignores_prefixes
+            && self
+                .pool
+                .is_waiting_cheaper(&target, &queued.request, waited, ahead);
+        (!stays).then_some(target)
     }
 
     /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster.
@@ -145,22 +143,26 @@ impl Router {
         request: &Request,
         at: Availables<'_>,
     ) -> Option<ForwardTarget> {
-        let tried = request.tried()?;
-        // Without a free replica, the queue decides.
-        if at.peers.is_empty() || at.replicas.is_empty() {
+        // Without a free replica, the queue decides; without a measured speed, the local replicas do.
+        let replicas = &self.pool.replicas;
+        if at.replicas.is_empty()
+            || replicas.prefill_of_pool_s(0.0).is_none()
+            || self.policy.rules().ignores_prefixes
+        {
             return None;
         }
-        let ignores_prefixes = self.policy.rules().ignores_prefixes;
-        let cost = self.pool.forwarding_cost(ignores_prefixes);
-        if !cost.is_measured() {
-            return None;
-        }
-        let target = self
-            .pool
-            .peers
-            .select(request, tried, ignores_prefixes, at.peers)?;
-        cost.is_warmer(&target, request, at.replicas)
+        let target = self.select_peer(request, at.peers)?;
+        self.pool
+            .is_warmer(&target, request, at.replicas)
             .then_some(target)
+    }
+
+    fn select_peer(&self, request: &Request, peers: &ReplicaSet) -> Option<ForwardTarget> {
+        let tried = request.tried()?;
+        let ignores_prefixes = self.policy.rules().ignores_prefixes;
+        self.pool
+            .peers
+            .select(request, tried, ignores_prefixes, peers)
     }
 
     /// Whether a peer may serve a request for which this region has no replica.

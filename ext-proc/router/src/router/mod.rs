@@ -10,21 +10,20 @@ mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
-mod pool_state;
 mod serve;
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use self::pool_state::PoolState;
 use self::serve::Review;
 use crate::forwarding::PlacementQueue;
 use crate::policy::{Policy, PolicyEvent};
+use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, IndexLimits, Load, RejectReason, ReplicaId, ReplicaSpec,
-    ReplicaStatus, RequestId, RouterConfig, Stats, Time,
+    Counters, Effect, Event, IndexLimits, Load, RejectReason, ReplicaId, ReplicaStatus, RequestId,
+    RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
@@ -107,11 +106,11 @@ impl Router {
             Event::ProbeFailed { replica } => {
                 self.pool.replicas.probe_failed(replica, self.pool.now)
             }
-            Event::Added { replica, spec } => self.add(replica, spec),
+            Event::Added { replica, name } => self.add(replica, name),
             Event::Draining { replica } => self.drain(replica),
             Event::Removed { replica } => self.remove(replica),
-            Event::PeerAdded { peer, spec } => {
-                self.pool.peers.add(peer, spec, self.pool.now);
+            Event::PeerAdded { peer, name } => {
+                self.pool.peers.add(peer, name, self.pool.now);
                 self.divide_index_memory();
             }
             Event::PeerRemoved { peer } => {
@@ -275,7 +274,7 @@ impl Router {
         }
     }
 
-    fn add(&mut self, id: ReplicaId, spec: ReplicaSpec) {
+    fn add(&mut self, id: ReplicaId, name: String) {
         if self.pool.replicas.slot_of(id).is_some() {
             return;
         }
@@ -283,11 +282,11 @@ impl Router {
             self.counters.replicas_refused += 1;
             return;
         };
-        let event = PolicyEvent::ReplicaAdded(index, &spec.name);
+        let event = PolicyEvent::ReplicaAdded(index, &name);
         self.policy.on_event(event);
         self.pool
             .replicas
-            .add(index, Replica::new(id, spec.name), self.pool.now);
+            .add(index, Replica::new(id, name), self.pool.now);
     }
 
     fn drain(&mut self, id: ReplicaId) {

@@ -53,11 +53,9 @@ fn affinity_pair() -> Router {
     let mut router = Router::new(config, 0);
     router.policy = Box::new(SessionAffinity);
     for id in 0..2 {
-        let spec = ReplicaSpec {
-            name: format!("r{id}"),
-        };
+        let name = format!("r{id}");
         let replica = ReplicaId(id);
-        router.handle(Time::ZERO, Event::Added { replica, spec });
+        router.handle(Time::ZERO, Event::Added { replica, name });
     }
     router
 }
@@ -156,8 +154,8 @@ fn a_queue_for_one_replica_does_not_hold_up_another() {
 fn a_request_that_waits_for_its_affinity_replica_is_not_forwarded_while_others_are_free() {
     let mut router = affinity_pair();
     let peer = crate::PeerId(0);
-    let spec = crate::PeerSpec { name: "eu".into() };
-    router.handle(Time::ZERO, Event::PeerAdded { peer, spec });
+    let name = "eu".into();
+    router.handle(Time::ZERO, Event::PeerAdded { peer, name });
     router.handle(
         Time::ZERO,
         Event::PeerReported {

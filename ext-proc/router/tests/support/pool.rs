@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isotherm_router::{
-    Effect, End, Event, Load, Reason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
-    RouterConfig, ServedBy, Time,
+    Effect, End, Event, Load, Reason, ReplicaId, Request, RequestId, Router, RouterConfig,
+    ServedBy, Time,
 };
 
 use super::engine::{Engine, Shape};
@@ -49,10 +49,8 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
     let mut engines: Vec<Engine> = shapes.iter().map(|shape| Engine::new(*shape)).collect();
     for i in 0..engines.len() {
         let replica = ReplicaId(u32::try_from(i).unwrap());
-        let spec = ReplicaSpec {
-            name: format!("10.0.0.{i}:8000"),
-        };
-        router.handle(Time::ZERO, Event::Added { replica, spec });
+        let name = format!("10.0.0.{i}:8000");
+        router.handle(Time::ZERO, Event::Added { replica, name });
     }
     tasks.sort_by_key(|task| std::cmp::Reverse(task.at_ms));
     let needs: BTreeMap<RequestId, (u32, u32)> = tasks

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use isotherm_router::{
     Availability, Decision, Effect, End, Event, ForwardDecision, Load, PeerId, PeerReport,
-    PeerSpec, PeerStatus, RejectReason, ReplicaId, ReplicaSpec, Request, RequestId, Router,
-    RouterConfig, ServedBy, Stats, Time,
+    PeerStatus, RejectReason, ReplicaId, Request, RequestId, Router, RouterConfig, ServedBy, Stats,
+    Time,
 };
 
 /// A router, the time, and what it did.
@@ -29,11 +29,9 @@ impl Script {
     }
 
     pub fn add(&mut self, id: u32) {
-        let spec = ReplicaSpec {
-            name: format!("10.0.0.{id}:8000"),
-        };
+        let name = format!("10.0.0.{id}:8000");
         let replica = ReplicaId(id);
-        self.event(Event::Added { replica, spec });
+        self.event(Event::Added { replica, name });
     }
 
     pub fn event(&mut self, event: Event) {
@@ -76,11 +74,9 @@ impl Script {
 
     /// A peer region of this name joins.
     pub fn add_peer(&mut self, id: u16) {
-        let spec = PeerSpec {
-            name: format!("region-{id}"),
-        };
+        let name = format!("region-{id}");
         let peer = PeerId(id);
-        self.event(Event::PeerAdded { peer, spec });
+        self.event(Event::PeerAdded { peer, name });
     }
 
     /// A peer is asked now, and says this at once.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isotherm_router::{
-    Effect, End, Event, PeerId, PeerReport, PeerSpec, Push, RegionRules, ReplicaId, ReplicaSpec,
-    Request, RequestId, Router, RouterConfig, Scope, ServedBy, Time,
+    Effect, End, Event, PeerId, PeerReport, Push, RegionRules, ReplicaId, Request, RequestId,
+    Router, RouterConfig, Scope, ServedBy, Time,
 };
 
 use super::pool::ms;
@@ -127,17 +127,13 @@ impl World {
             let mut router = Router::new(config, here as u64);
             for id in 0..shape.replicas {
                 let replica = ReplicaId(id);
-                let spec = ReplicaSpec {
-                    name: format!("10.{here}.0.{id}:8000"),
-                };
-                router.handle(Time::ZERO, Event::Added { replica, spec });
+                let name = format!("10.{here}.0.{id}:8000");
+                router.handle(Time::ZERO, Event::Added { replica, name });
             }
             for of in (0..regions).filter(|of| *of != here) {
-                let spec = PeerSpec {
-                    name: format!("region-{of}"),
-                };
+                let name = format!("region-{of}");
                 let peer = peer(of);
-                router.handle(Time::ZERO, Event::PeerAdded { peer, spec });
+                router.handle(Time::ZERO, Event::PeerAdded { peer, name });
                 let phase = 37 * (here + 3 * of) as u64 % HEARTBEAT_MS;
                 world.at(phase, WorldEvent::Asks { asker: here, of });
             }

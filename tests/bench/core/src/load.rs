@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
-    Effect, End, Event, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
-    RegionRules, ReplicaId, ReplicaSpec, Request, RequestId, Router, RouterConfig, Scope, ServedBy,
-    SessionKey, Tier, Time,
+    Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
+    RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy, SessionKey,
+    Tier, Time,
 };
 
 use crate::numbers::{Numbers, mix};
@@ -78,10 +78,8 @@ impl Load {
         };
         for id in 0..replicas {
             let replica = ReplicaId(id);
-            let spec = ReplicaSpec {
-                name: format!("10.0.{}.{}:8000", id / 256, id % 256),
-            };
-            load.event(Event::Added { replica, spec });
+            let name = format!("10.0.{}.{}:8000", id / 256, id % 256);
+            load.event(Event::Added { replica, name });
         }
         for id in 0..replicas {
             load.event(Event::Probed {
@@ -132,11 +130,9 @@ impl Load {
             tried: smallvec::SmallVec::new(),
         };
         for id in 0..peers {
-            let spec = PeerSpec {
-                name: format!("region-{id}"),
-            };
+            let name = format!("region-{id}");
             let peer = PeerId(id);
-            load.event(Event::PeerAdded { peer, spec });
+            load.event(Event::PeerAdded { peer, name });
             load.heartbeat(id);
         }
         while load.stats().peer_index.nodes < nodes {

@@ -6,24 +6,17 @@
 use std::collections::BTreeMap;
 
 use super::pair::Pair;
-use crate::Request;
-use crate::RequestId;
-use crate::Time;
-use crate::queue::{QueueSeq, QueuedRequest};
+use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
-/// A queued request.
-#[derive(Debug)]
+/// The assignment of a queued request.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub(super) request: Request,
-    pub(super) arrived: Time,
-    /// The replicas that may serve a restricted request, as of its arrival.
-    pub(super) pinned: Option<Box<[ReplicaIndex]>>,
     /// Candidates at the time of enqueueing.
     pub(super) pair: Pair,
-    /// The candidate that it waits for.
+    /// The candidate that the request waits for.
     pub(super) replica: ReplicaIndex,
-    /// Prompt tokens that this candidate has to compute, estimated when the request was enqueued.
+    /// Prompt tokens that this candidate has to compute, estimated when the request was assigned.
     pub(super) tokens: f64,
 }
 
@@ -31,7 +24,6 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct CandidateQueues {
     entries: BTreeMap<QueueSeq, Entry>,
-    seqs: BTreeMap<RequestId, QueueSeq>,
     /// The queues that are not empty.
     queues: BTreeMap<ReplicaIndex, ReplicaQueue>,
 }
@@ -44,60 +36,29 @@ struct ReplicaQueue {
 }
 
 impl CandidateQueues {
-    /// Puts one at the end of a replica's line, or where its place in the order of arrival is.
-    pub(super) fn push(
-        &mut self,
-        queued: &QueuedRequest,
-        pair: Pair,
-        replica: ReplicaIndex,
-        tokens: f64,
-    ) {
-        let seq = queued.seq;
+    /// Assigns a request to a replica's queue, at its place in the order of arrival.
+    pub(super) fn assign(&mut self, seq: QueueSeq, entry: Entry) {
         self.remove(seq);
-        let entry = Entry {
-            request: queued.request.clone(),
-            arrived: queued.arrived,
-            pinned: queued.pinned.clone(),
-            pair,
-            replica,
-            tokens,
-        };
-        self.seqs.insert(entry.request.id, seq);
-        self.enter(seq, replica, tokens);
+        let queue = self.queues.entry(entry.replica).or_default();
+        queue.seqs.insert(seq, entry.tokens);
+        queue.tokens += entry.tokens;
         self.entries.insert(seq, entry);
     }
 
     pub(super) fn remove(&mut self, seq: QueueSeq) {
-        if let Some(entry) = self.entries.remove(&seq) {
-            self.seqs.remove(&entry.request.id);
-            self.leave(seq, entry.replica);
-        }
-    }
-
-    /// Replaces the candidates of a request.
-    pub(super) fn pair(&mut self, seq: QueueSeq, pair: Pair) {
-        if let Some(entry) = self.entries.get_mut(&seq) {
-            entry.pair = pair;
-        }
-    }
-
-    /// Moves a request to another replica's queue.
-    pub(super) fn shift(&mut self, seq: QueueSeq, to: ReplicaIndex, tokens: f64) {
-        let Some(entry) = self.entries.get_mut(&seq) else {
+        let Some(Entry { replica, .. }) = self.entries.remove(&seq) else {
             return;
         };
-        let from = core::mem::replace(&mut entry.replica, to);
-        entry.tokens = tokens;
-        self.leave(seq, from);
-        self.enter(seq, to, tokens);
+        if let Some(queue) = self.queues.get_mut(&replica) {
+            queue.tokens -= queue.seqs.remove(&seq).unwrap_or_default();
+            if queue.seqs.is_empty() {
+                self.queues.remove(&replica);
+            }
+        }
     }
 
     pub(super) fn get(&self, seq: QueueSeq) -> Option<&Entry> {
         self.entries.get(&seq)
-    }
-
-    pub(super) fn seq_of(&self, id: RequestId) -> Option<QueueSeq> {
-        self.seqs.get(&id).copied()
     }
 
     /// The oldest request of a replica's queue.
@@ -112,8 +73,8 @@ impl CandidateQueues {
     }
 
     /// All queued requests.
-    pub(super) fn all(&self) -> impl Iterator<Item = QueueSeq> + '_ {
-        self.entries.keys().copied()
+    pub(super) fn all(&self) -> impl Iterator<Item = (QueueSeq, Entry)> + '_ {
+        self.entries.iter().map(|(seq, entry)| (*seq, *entry))
     }
 
     /// Tokens to compute of a replica's queue.
@@ -150,23 +111,5 @@ impl CandidateQueues {
             ahead += tokens;
         }
         None
-    }
-
-    fn enter(&mut self, seq: QueueSeq, replica: ReplicaIndex, tokens: f64) {
-        let queue = self.queues.entry(replica).or_default();
-        queue.seqs.insert(seq, tokens);
-        queue.tokens += tokens;
-    }
-
-    fn leave(&mut self, seq: QueueSeq, replica: ReplicaIndex) {
-        let Some(queue) = self.queues.get_mut(&replica) else {
-            return;
-        };
-        if let Some(tokens) = queue.seqs.remove(&seq) {
-            queue.tokens -= tokens;
-        }
-        if queue.seqs.is_empty() {
-            self.queues.remove(&replica);
-        }
     }
 }

@@ -68,14 +68,7 @@ impl DualMap {
 
     /// The two candidates of a request, among the usable replicas that may serve it.
     fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
-        let seq = self.queues.seq_of(request.id);
-        let entry = seq.and_then(|seq| self.queues.get(seq));
-        let pinned = entry.and_then(|entry| entry.pinned.as_deref());
-        let is_open = |replica| {
-            is_usable(replica, view)
-                && may_serve(request, replica, view)
-                && pinned.is_none_or(|replicas| replicas.contains(&replica))
-        };
+        let is_open = |replica| is_usable(replica, view) && may_serve(request, replica, view);
         self.rings.pair(self.key(request), is_open)
     }
 
@@ -92,7 +85,7 @@ impl DualMap {
     /// request whose candidates have changed is chosen anew.
     fn chosen(&self, request: &Request, view: &View<'_>) -> Option<Dispatch> {
         let pair = self.pair(request, view)?;
-        let seq = self.queues.seq_of(request.id);
+        let seq = view.queue.seq_of(request.id);
         let entry_of = seq.and_then(|seq| Some((seq, self.queues.get(seq)?)));
         let Some((seq, entry)) = entry_of.filter(|(_, entry)| entry.pair == pair) else {
             return Some(self.choose(request, pair, view));
@@ -130,10 +123,9 @@ impl Policy for DualMap {
             let chosen = self.chosen(request, view);
             chosen.filter(|chosen| chosen.replica == replica)
         };
-        let own = self.queues.first(replica);
-        let own = own.and_then(|seq| Some((seq, self.queues.get(seq)?)));
-        if let Some((seq, entry)) = own
-            && let Some(chosen) = goes_here(&entry.request)
+        if let Some(seq) = self.queues.first(replica)
+            && let Some(own) = view.queue.get(seq)
+            && let Some(chosen) = goes_here(&own.request)
         {
             return Some(NextRequest::ThisReplica(seq, chosen));
         }
@@ -183,9 +175,7 @@ impl Policy for DualMap {
             }
             PolicyEvent::Enqueue(queued, view) => {
                 if let Some(pair) = self.pair(&queued.request, view) {
-                    let chosen = self.choose(&queued.request, pair, view);
-                    let tokens = uncached_on(&queued.request, &chosen);
-                    self.queues.push(queued, pair, chosen.replica, tokens);
+                    self.assign(queued.seq, &queued.request, pair, view);
                 }
             }
             PolicyEvent::Dequeue(seq) => self.queues.remove(seq),

@@ -13,17 +13,11 @@ use crate::ring::Ring;
 
 /// Two rings over the same replicas.
 #[derive(Debug)]
-pub(super) struct TwoRings {
-    first: Ring,
-    second: Ring,
-}
+pub(super) struct TwoRings([Ring; 2]);
 
 impl Default for TwoRings {
     fn default() -> Self {
-        Self {
-            first: Ring::numbered(0),
-            second: Ring::numbered(1),
-        }
+        Self([0, 1].map(Ring::numbered))
     }
 }
 
@@ -55,19 +49,22 @@ impl Pair {
 
 impl TwoRings {
     pub(super) fn join(&mut self, replica: ReplicaIndex, name: &str) {
-        self.first.join(replica, name);
-        self.second.join(replica, name);
+        for ring in &mut self.0 {
+            ring.join(replica, name);
+        }
     }
 
     pub(super) fn leave(&mut self, replica: ReplicaIndex, name: &str) {
-        self.first.leave(replica, name);
-        self.second.leave(replica, name);
+        for ring in &mut self.0 {
+            ring.leave(replica, name);
+        }
     }
 
     /// The candidates of a key among the open replicas.
     pub(super) fn pair(&self, key: u64, is_open: impl Fn(ReplicaIndex) -> bool) -> Option<Pair> {
-        let first = self.first.find(point(key, 0), &is_open)?;
-        let second = self.second.find(point(key, 1), |replica| {
+        let [one, other] = &self.0;
+        let first = one.find(point(key, 0), &is_open)?;
+        let second = other.find(point(key, 1), |replica| {
             replica != first && is_open(replica)
         });
         Some(Pair { first, second })

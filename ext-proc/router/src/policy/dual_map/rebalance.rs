@@ -11,13 +11,11 @@
 //! Only the last [`LOOKED_AT_MAX`] requests of a queue are considered, which are the late ones. So an arrival costs a
 //! bounded number of lookups, however long the queues are.
 
-use core::cmp::Ordering;
-
 use super::candidate_queues::Entry;
 use super::pair::Pair;
 use super::{DualMap, is_usable, uncached_on};
 use crate::Request;
-use crate::policy::{View, uncached_tokens};
+use crate::policy::{View, match_on, uncached_tokens};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
@@ -55,55 +53,64 @@ impl DualMap {
         }
         let entry = self.queues.get(seq).filter(|entry| entry.replica != to)?;
         let ahead = self.queues.ahead_of(seq, LOOKED_AT_MAX)?;
-        let here_s = self.ttft_s(entry.replica, ahead + entry.tokens, view);
-        if is_in_time(entry, here_s, view) {
+        let here_s = self.wait_s(entry.replica, ahead + entry.tokens, view);
+        if is_in_time(seq, here_s, view) {
             return None;
         }
-        let there_s = self.ttft_s(to, self.queues.tokens(to) + at(entry, to, view), view);
-        let saved_s = here_s - there_s;
-        (saved_s > 0.0 && is_in_time(entry, there_s, view)).then_some(saved_s)
+        Some(self.find_move(seq, here_s, to, view)?.benefit_s)
     }
 
     /// Assigns another candidate to the requests whose candidates have changed or whose replica is unusable.
     pub(super) fn reassign(&mut self, view: &View<'_>) {
         let changed = core::mem::take(&mut self.rings_changed);
-        if !changed
-            && self
-                .queues
-                .replicas()
-                .all(|replica| is_usable(replica, view))
-        {
+        let mut replicas = self.queues.replicas();
+        if !changed && replicas.all(|replica| is_usable(replica, view)) {
             return;
         }
+        drop(replicas);
         if view.replicas.trusted().is_empty() {
             // There is no usable replica; the next arrival tries again.
             self.rings_changed = changed;
             return;
         }
-        let all: Vec<QueueSeq> = self.queues.all().collect();
-        for seq in all {
-            let Some(entry) = self.queues.get(seq) else {
-                continue;
-            };
-            let Some(pair) = self.pair(&entry.request, view) else {
-                continue;
-            };
-            if pair != entry.pair {
-                let chosen = self.choose(&entry.request, pair, view);
-                let tokens = uncached_on(&entry.request, &chosen);
-                self.queues.pair(seq, pair);
-                self.queues.shift(seq, chosen.replica, tokens);
+        let all: Vec<(QueueSeq, Entry)> = self.queues.all().collect();
+        for (seq, entry) in all {
+            if let Some(queued) = view.queue.get(seq)
+                && let Some(pair) = self.pair(&queued.request, view)
+                && pair != entry.pair
+            {
+                self.assign(seq, &queued.request, pair, view);
             }
         }
+    }
+
+    /// Assigns a queued request to the better one of its candidates.
+    pub(super) fn assign(&mut self, seq: QueueSeq, request: &Request, pair: Pair, view: &View<'_>) {
+        let chosen = self.choose(request, pair, view);
+        let entry = Entry {
+            pair,
+            replica: chosen.replica,
+            tokens: uncached_on(request, &chosen),
+        };
+        self.queues.assign(seq, entry);
     }
 
     fn relieve(&mut self, replica: ReplicaIndex, view: &View<'_>) {
         let mut moves: Vec<Move> = self
             .queues
             .last(replica, LOOKED_AT_MAX)
-            .filter_map(|(seq, entry, ahead)| self.find_move(seq, entry, ahead, view))
+            .filter_map(|(seq, entry, ahead)| {
+                let other = entry.pair.other(entry.replica);
+                let to = other.filter(|other| is_usable(*other, view))?;
+                let here_s = self.wait_s(entry.replica, ahead + entry.tokens, view);
+                self.find_move(seq, here_s, to, view)
+            })
             .collect();
-        moves.sort_by(largest_first);
+        // Largest benefit first.
+        moves.sort_by(|a, b| {
+            let by_benefit = b.benefit_s.total_cmp(&a.benefit_s);
+            by_benefit.then_with(|| a.seq.cmp(&b.seq))
+        });
         for Move {
             seq, to, tokens, ..
         } in moves
@@ -112,28 +119,33 @@ impl DualMap {
                 return;
             }
             // Earlier moves have changed both queues.
-            let Some(entry) = self.queues.get(seq) else {
-                continue;
-            };
-            let there_s = self.ttft_s(to, self.queues.tokens(to) + tokens, view);
-            if is_in_time(entry, there_s, view) {
-                self.queues.shift(seq, to, tokens);
+            let there_s = self.wait_s(to, self.queues.tokens(to) + tokens, view);
+            if let Some(entry) = self.queues.get(seq)
+                && is_in_time(seq, there_s, view)
+            {
+                let moved = Entry {
+                    replica: to,
+                    tokens,
+                    ..*entry
+                };
+                self.queues.assign(seq, moved);
             }
         }
     }
 
-    /// The move of a request with so many tokens in front of it, if it gains and would be in time.
-    fn find_move(&self, seq: QueueSeq, entry: &Entry, ahead: f64, view: &View<'_>) -> Option<Move> {
-        let to = entry.pair.other(entry.replica)?;
-        if !is_usable(to, view) {
-            return None;
-        }
-        let tokens = at(entry, to, view);
-        let here_s = self.ttft_s(entry.replica, ahead + entry.tokens, view);
-        let there_s = self.ttft_s(to, self.queues.tokens(to) + tokens, view);
+    /// The move of a request that would get its first token here in `here_s`, if it gains and would be in time.
+    fn find_move(
+        &self,
+        seq: QueueSeq,
+        here_s: f64,
+        to: ReplicaIndex,
+        view: &View<'_>,
+    ) -> Option<Move> {
+        let request = &view.queue.get(seq)?.request;
+        let tokens = uncached_tokens(request, match_on(request, to, view).depth);
+        let there_s = self.wait_s(to, self.queues.tokens(to) + tokens, view);
         let benefit_s = here_s - there_s;
-        let has_gain = benefit_s > 0.0 && is_in_time(entry, there_s, view);
-        has_gain.then_some(Move {
+        (benefit_s > 0.0 && is_in_time(seq, there_s, view)).then_some(Move {
             benefit_s,
             seq,
             to,
@@ -145,32 +157,17 @@ impl DualMap {
     fn all_in_time(&self, replica: ReplicaIndex, view: &View<'_>) -> bool {
         self.queues
             .last(replica, LOOKED_AT_MAX)
-            .filter(|(_, entry, _)| is_in_time(entry, 0.0, view))
-            .all(|(_, entry, ahead)| {
-                let here_s = self.ttft_s(replica, ahead + entry.tokens, view);
-                is_in_time(entry, here_s, view)
+            .filter(|(seq, ..)| is_in_time(*seq, 0.0, view))
+            .all(|(seq, entry, ahead)| {
+                let here_s = self.wait_s(replica, ahead + entry.tokens, view);
+                is_in_time(seq, here_s, view)
             })
     }
-
-    /// Time to first token from now, with so many queued tokens to compute, in seconds.
-    fn ttft_s(&self, replica: ReplicaIndex, tokens: f64, view: &View<'_>) -> f64 {
-        self.wait_s(replica, tokens, view)
-    }
-}
-
-/// Tokens that a replica would have to compute of a queued request.
-fn at(entry: &Entry, replica: ReplicaIndex, view: &View<'_>) -> f64 {
-    let blocks = entry.request.fingerprint.blocks();
-    uncached_tokens(&entry.request, view.index.deepest_of(blocks, replica).depth)
-}
-
-fn largest_first(a: &Move, b: &Move) -> Ordering {
-    let by_benefit = b.benefit_s.total_cmp(&a.benefit_s);
-    by_benefit.then_with(|| a.seq.cmp(&b.seq))
 }
 
 /// Whether a first token so long from now is in time for a queued request.
-fn is_in_time(entry: &Entry, from_now_s: f64, view: &View<'_>) -> bool {
-    let waited_s = view.now.since(entry.arrived).as_secs_f64();
-    waited_s + from_now_s <= view.ttft_slo_s
+fn is_in_time(seq: QueueSeq, from_now_s: f64, view: &View<'_>) -> bool {
+    view.queue
+        .get(seq)
+        .is_some_and(|queued| queued.waited(view.now).waited_s + from_now_s <= view.ttft_slo_s)
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 
 use crate::{
-    Choice, Effect, End, Event, Load, PolicyName, Push, Reason, ReplicaId, ReplicaSpec, Request,
-    RequestId, Router, RouterConfig, Scope, ServedBy, Tier, Time,
+    Choice, Effect, End, Event, Load, PolicyName, Push, Reason, ReplicaId, Request, RequestId,
+    Router, RouterConfig, Scope, ServedBy, Tier, Time,
 };
 
 /// Tokens in one block of a prompt: a tenth of a second, as presumed as long as nothing was measured.
@@ -45,11 +45,9 @@ impl Pool {
     }
 
     fn join(&mut self, id: u32) {
-        let spec = ReplicaSpec {
-            name: format!("10.0.0.{id}:8000"),
-        };
+        let name = format!("10.0.0.{id}:8000");
         let replica = ReplicaId(id);
-        self.event(Event::Added { replica, spec });
+        self.event(Event::Added { replica, name });
         self.probe(id, 0);
     }
 

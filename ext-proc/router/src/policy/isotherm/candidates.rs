@@ -178,7 +178,7 @@ impl CandidateSearch<'_> {
     /// Whether none of these can cost less, since none holds even the landmark. This check needs no search for the next
     /// shorter match, which would wait for the memory twice.
     fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
-        let index = self.cost_model.view.index;
+        let index = &self.cost_model.view.index;
         self.query.landmark.is_some_and(|landmark| {
             self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, unseen)
         })
@@ -243,7 +243,9 @@ pub(super) fn affinity_replica(
         .take(EACH_MAX)
         .map(|replica| {
             let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
-            cost_model.price_match(query, replica, &match_cost, query.waited.after(wait_s))
+            let mut waited = query.waited;
+            waited.waited_s += wait_s;
+            cost_model.price_match(query, replica, &match_cost, waited)
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }

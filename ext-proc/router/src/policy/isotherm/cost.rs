@@ -23,9 +23,10 @@
 //! L is linear above 1. With a cube throughout, a request that is three times too late would outweigh all requests that can
 //! still be in time.
 
-use super::query::{CandidateQuery, MatchCost, WaitTimes};
+use super::query::{CandidateQuery, MatchCost};
 use crate::index::PrefixMatch;
 use crate::policy::{View, load_key, uncached_tokens};
+use crate::queue::WaitTimes;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
@@ -89,7 +90,7 @@ impl<'a> CostModel<'a> {
     /// Prices a replica whose match is not known yet.
     pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
-        let index = self.view.index;
+        let index = &self.view.index;
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
         self.price_match(query, replica, &match_cost, query.waited)
@@ -169,7 +170,7 @@ impl<'a> CostModel<'a> {
     /// The parts of the cost, but for stalls, which take longest to work out.
     fn costs(&self, replica: ReplicaIndex, tokens: f64, waited: WaitTimes) -> Costs {
         let view = self.view;
-        let replicas = view.replicas;
+        let replicas = &view.replicas;
         let work_s = replicas.prefill_s(replica, tokens);
         let service_s = view.service_s.unwrap_or_default();
         let memory_s = MEMORY * replicas.memory_wait_s(replica, tokens, service_s);

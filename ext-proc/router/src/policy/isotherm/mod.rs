@@ -33,7 +33,7 @@ use crate::{Reason, Request};
 
 use self::candidates::{affinity_replica, cheapest_now};
 use self::cost::CostModel;
-use self::query::{CandidateQuery, WaitTimes};
+use self::query::CandidateQuery;
 
 /// The `isotherm` policy.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Isotherm;
 impl Policy for Isotherm {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
         let cost_model = CostModel::new(view);
-        let query = CandidateQuery::new(request, WaitTimes::of_view(view), view);
+        let query = CandidateQuery::new(request, view);
         let best = cheapest_now(&query, &cost_model)?;
         if let Some(affinity) = affinity_replica(&query, &cost_model)
             && affinity.cost < best.cost
@@ -100,7 +100,7 @@ impl Policy for Isotherm {
 
     /// Minus the cost.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
-        let query = CandidateQuery::new(request, WaitTimes::of_view(view), view);
+        let query = CandidateQuery::new(request, view);
         -CostModel::new(view).price(&query, replica).cost
     }
 

@@ -1,45 +1,10 @@
 //! A request in search of a replica, with the lookups that all candidates share.
 
+use crate::Request;
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, uncached_tokens};
-use crate::queue::QueuedRequest;
+use crate::queue::{QueuedRequest, WaitTimes};
 use crate::replica_index::ReplicaIndex;
-use crate::{Request, Time};
-
-/// Wait of the request so far, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WaitTimes {
-    /// Time since the request arrived.
-    pub(super) waited_s: f64,
-    /// Time that the request has waited for a particular replica while others were free.
-    pub(super) delayed_s: f64,
-}
-
-impl WaitTimes {
-    /// The wait of the request that a view is made for.
-    pub(super) fn of_view(view: &View<'_>) -> Self {
-        Self {
-            waited_s: view.waited_s,
-            delayed_s: view.delayed_s,
-        }
-    }
-
-    fn of(queued: &QueuedRequest, now: Time) -> Self {
-        let since = |then: Time| now.since(then).as_secs_f64();
-        Self {
-            waited_s: since(queued.arrived),
-            delayed_s: queued.delayed_since.map_or(0.0, since),
-        }
-    }
-
-    /// These waits after another `wait_s` seconds.
-    pub(super) fn after(self, wait_s: f64) -> Self {
-        Self {
-            waited_s: self.waited_s + wait_s,
-            ..self
-        }
-    }
-}
 
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +20,7 @@ pub(super) struct CandidateQuery<'a> {
 }
 
 impl<'a> CandidateQuery<'a> {
-    pub(super) fn new(request: &'a Request, waited: WaitTimes, view: &View<'_>) -> Self {
+    pub(super) fn new(request: &'a Request, view: &View<'_>) -> Self {
         let blocks = request.fingerprint.blocks();
         // These lookups wait for memory, but not for each other. Most requests return to the last replica of their session.
         if let Some(session) = request.session {
@@ -71,7 +36,7 @@ impl<'a> CandidateQuery<'a> {
         let known = view.index.find_known(blocks);
         Self {
             request,
-            waited,
+            waited: view.waited,
             known,
             landmark,
             session_at,
@@ -87,7 +52,7 @@ impl<'a> CandidateQuery<'a> {
         queued.known.set(known);
         Self {
             request,
-            waited: WaitTimes::of(queued, view.now),
+            waited: queued.waited(view.now),
             known,
             landmark: None,
             session_at,

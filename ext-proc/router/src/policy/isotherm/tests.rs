@@ -7,11 +7,12 @@ use proptest::prelude::*;
 
 use super::candidates::cheapest_now;
 use super::cost::CostModel;
-use super::query::{CandidateQuery, WaitTimes};
-use crate::index::{AnswerKey, Answers, PrefixIndex, Sessions};
+use super::query::CandidateQuery;
+use crate::index::AnswerKey;
 use crate::policy::View;
-use crate::queue::Queue;
-use crate::replica::{AnswerMeasurement, Replica, Replicas, RequestMeasurement};
+use crate::pool_state::PoolState;
+use crate::queue::WaitTimes;
+use crate::replica::{AnswerMeasurement, Replica, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
     Load, Push, ReplicaId, Request, RequestId, RouterConfig, Scope, SessionKey, Tier, Time,
@@ -42,36 +43,31 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// All that a policy looks at.
-struct Pool {
-    replicas: Replicas,
-    index: PrefixIndex,
-    answers: Answers,
-    sessions: Sessions,
-    queue: Queue,
-    now: Time,
-}
+struct Pool(PoolState);
 
 impl Pool {
     fn new() -> Self {
-        let mut pool = Self {
-            replicas: Replicas::new(Push::Blind, Duration::from_secs(1_000_000)),
-            index: PrefixIndex::new(RouterConfig::default().index, 1),
-            answers: Answers::new(1),
-            sessions: Sessions::new(1),
-            queue: Queue::default(),
-            now: Time::from_nanos(1),
+        let config = RouterConfig {
+            push: Push::Blind,
+            probe_stale_after: Duration::from_secs(1_000_000),
+            ttft_slo: Duration::from_secs(2),
+            ..RouterConfig::default()
         };
+        let mut pool = PoolState::new(config, 1);
+        pool.service_s = Some(3.0);
+        pool.now = Time::from_nanos(1);
         for id in 0..REPLICAS {
             let index = pool.index.join().unwrap();
             let replica = Replica::new(ReplicaId(id), id.to_string());
             pool.replicas.add(index, replica, pool.now);
         }
-        pool
+        Self(pool)
     }
 
     fn run(&mut self, replica: ReplicaIndex, op: &Op) {
-        self.now = self.now.after(Duration::from_millis(40));
-        let id = self.replicas.id_of(replica).unwrap();
+        let pool = &mut self.0;
+        pool.now = pool.now.after(Duration::from_millis(40));
+        let id = pool.replicas.id_of(replica).unwrap();
         match *op {
             Op::Sent {
                 conversation,
@@ -79,17 +75,17 @@ impl Pool {
             } => {
                 let request = request(conversation, blocks);
                 let chain = request.fingerprint.blocks();
-                let matched = self.index.deepest_of(chain, replica);
-                self.replicas
-                    .dispatched(replica, f64::from(blocks) * 50.0, self.now);
-                self.index.record(chain, replica, &matched);
-                self.sessions.record(request.session.unwrap(), id);
+                let matched = pool.index.deepest_of(chain, replica);
+                pool.replicas
+                    .dispatched(replica, f64::from(blocks) * 50.0, pool.now);
+                pool.index.record(chain, replica, &matched);
+                pool.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
-                self.answers.record(key, id, blocks * 20);
+                pool.answers.record(key, id, blocks * 20);
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
-                self.replicas.learn(
+                pool.replicas.learn(
                     id,
                     RequestMeasurement {
                         tokens,
@@ -101,8 +97,8 @@ impl Pool {
                         }),
                     },
                 );
-                self.answers.learn(100.0, 90.0);
-                self.sessions.learn(true, 0.5);
+                pool.answers.learn(100.0, 90.0);
+                pool.sessions.learn(true, 0.5);
             }
             Op::Probed { usage } => {
                 let load = Load {
@@ -110,24 +106,8 @@ impl Pool {
                     kv_capacity_tokens: Some(10_000),
                     ..Load::default()
                 };
-                self.replicas.probed(id, load, self.now, self.now);
+                pool.replicas.probed(id, load, pool.now, pool.now);
             }
-        }
-    }
-
-    fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
-        View {
-            replicas: &self.replicas,
-            index: &self.index,
-            candidates,
-            queue: &self.queue,
-            answers: &self.answers,
-            sessions: &self.sessions,
-            service_s: Some(3.0),
-            ttft_slo_s: 2.0,
-            waited_s: 0.5,
-            delayed_s: 0.0,
-            now: self.now,
         }
     }
 }
@@ -167,14 +147,14 @@ proptest! {
             pool.run(ReplicaIndex(*replica), op);
         }
         let mut candidates = ReplicaSet::default();
-        for replica in pool.replicas.all() {
+        for replica in pool.0.replicas.all() {
             candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
-        let view = pool.view(&candidates);
+        let waited = WaitTimes { waited_s: 0.5, delayed_s: 0.0 };
+        let view = View { waited, ..pool.0.view(&candidates) };
         let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);
-        let waited = WaitTimes { waited_s: view.waited_s, delayed_s: 0.0 };
-        let query = CandidateQuery::new(&request, waited, &view);
+        let query = CandidateQuery::new(&request, &view);
         let best = cheapest_now(&query, &cost_model).unwrap();
         for replica in candidates.iter() {
             let candidate = cost_model.price(&query, replica);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, Eviction, IndexLimits, PeerId, PeerReport, PeerSpec, PolicyName, Push, QueueLimits,
-    ReplicaId, ReplicaSpec, RouterConfig,
+    End, Event, Eviction, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
+    ReplicaId, RouterConfig,
 };
 
 use super::Naive;
@@ -148,10 +148,8 @@ impl Naive {
             Op::AddPeer(id) => {
                 let peer = PeerId(*id);
                 self.peers.add(peer);
-                let spec = PeerSpec {
-                    name: format!("region-{id}"),
-                };
-                self.event(Event::PeerAdded { peer, spec });
+                let name = format!("region-{id}");
+                self.event(Event::PeerAdded { peer, name });
             }
             Op::RemovePeer(id) => {
                 let peer = PeerId(*id);
@@ -212,10 +210,8 @@ impl Naive {
                 let replica = ReplicaId(self.next_replica);
                 self.next_replica += 1;
                 self.replicas.insert(replica, Replica::default());
-                let spec = ReplicaSpec {
-                    name: format!("10.0.0.{}:8000", replica.0),
-                };
-                self.event(Event::Added { replica, spec });
+                let name = format!("10.0.0.{}:8000", replica.0);
+                self.event(Event::Added { replica, name });
             }
             Op::Remove(which) => {
                 if let Some(replica) = self.replica(*which) {

@@ -1,0 +1,84 @@
+//! The state of a pool that decisions read. Decisions borrow it; only the handling of events changes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+
+use crate::forwarding::{ForwardedTable, PeerTable};
+use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
+use crate::policy::View;
+use crate::queue::{Queue, WaitTimes};
+use crate::replica::{BreakerPermit, Replicas};
+use crate::replica_index::ReplicaSet;
+use crate::{ReplicaId, RequestId, RouterConfig, SessionKey, Time};
+
+/// The state of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolState {
+    pub(crate) config: RouterConfig,
+    /// The time of the last event.
+    pub(crate) now: Time,
+    pub(crate) is_shutting_down: bool,
+    pub(crate) replicas: Replicas,
+    pub(crate) index: PrefixIndex,
+    pub(crate) answers: Answers,
+    pub(crate) sessions: Sessions,
+    pub(crate) queue: Queue,
+    pub(crate) peers: PeerTable,
+    pub(crate) in_flight: BTreeMap<RequestId, InFlightRequest>,
+    pub(crate) forwarded: ForwardedTable,
+    /// Learned time that a request occupies a replica, in seconds; `None` before one has ended.
+    pub(crate) service_s: Option<f64>,
+}
+
+/// A request that was dispatched to a replica.
+#[derive(Debug)]
+pub(crate) struct InFlightRequest {
+    pub(crate) replica: ReplicaId,
+    pub(crate) permit: BreakerPermit,
+    pub(crate) dispatched_at: Time,
+    pub(crate) fingerprint: Arc<Fingerprint>,
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) matched_bytes: u32,
+    pub(crate) recorded: PredictionRecord,
+    /// Estimated prompt tokens that the replica had to compute first.
+    pub(crate) ahead_tokens: f64,
+    /// Estimated tokens of an earlier answer behind the match.
+    pub(crate) answer_tokens: f64,
+    /// Estimated uncached tokens, without regard to the session.
+    pub(crate) uncached_tokens: f64,
+    /// Whether the request went to the last replica of its session; `None` for a new session.
+    pub(crate) followed_session: Option<bool>,
+    /// Requests in flight on the replica, this one included.
+    pub(crate) outstanding: u32,
+}
+
+impl PoolState {
+    pub(crate) fn new(config: RouterConfig, seed: u64) -> Self {
+        Self {
+            now: Time::ZERO,
+            is_shutting_down: false,
+            replicas: Replicas::new(config.push, config.probe_stale_after),
+            index: PrefixIndex::new(config.index, seed),
+            answers: Answers::new(seed),
+            sessions: Sessions::new(seed),
+            queue: Queue::default(),
+            peers: PeerTable::new(config.region, config.index, seed),
+            in_flight: BTreeMap::new(),
+            forwarded: ForwardedTable::default(),
+            service_s: None,
+            config,
+        }
+    }
+
+    /// The view of a policy on a request that has not waited.
+    pub(crate) fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
+        View {
+            pool: self,
+            candidates,
+            ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
+            waited: WaitTimes::default(),
+        }
+    }
+}
