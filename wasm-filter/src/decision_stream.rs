@@ -17,12 +17,11 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
 use crate::host;
-use crate::metrics::DecisionStreamMetrics;
+use crate::metrics::Metric;
 
 /// A connection that a root context shares with its requests.
 pub(crate) type SharedConnection = Rc<RefCell<Connection>>;
 
-/// A decision stream with its gRPC stream and its timer.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// The root context, which owns the gRPC stream.
@@ -31,7 +30,8 @@ pub(crate) struct Connection {
     grpc: Option<u32>,
     stream: DecisionStream,
     timer: FlushTimer,
-    metrics: DecisionStreamMetrics,
+    /// Counts the requests that the filter released without a decision.
+    fallbacks: Metric,
 }
 
 impl Connection {
@@ -48,7 +48,7 @@ impl Connection {
             grpc: None,
             stream: DecisionStream::new(config),
             timer: FlushTimer::new(now),
-            metrics: DecisionStreamMetrics::define(),
+            fallbacks: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
         }))
     }
 
@@ -139,7 +139,10 @@ impl Connection {
                 Effect::ScheduleFlush => set_timer(self.timer.schedule()),
             }
         }
-        self.metrics.count_fallbacks(self.stream.take_fallbacks());
+        let fallbacks = self.stream.take_fallbacks();
+        if fallbacks > 0 {
+            self.fallbacks.add(fallbacks);
+        }
     }
 
     /// Performs an effect in the root context, from the context of a request.

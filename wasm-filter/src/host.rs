@@ -18,7 +18,6 @@ pub(crate) fn now(context: &impl Context) -> Nanoseconds {
     })
 }
 
-/// A text property of the request.
 pub(crate) fn text_property(context: &impl Context, path: [&str; 2]) -> Option<String> {
     String::from_utf8(context.get_property(path.to_vec())?).ok()
 }
@@ -31,13 +30,11 @@ pub(crate) fn apply(map: MapType, edits: &[HeaderEdit]) {
     }
 }
 
-/// Passes the headers of a response to its flow.
 pub(crate) fn response_headers(context: &impl HttpContext, flow: &mut ResponseFlow) {
     let edits = flow.headers(&context.get_http_response_headers_bytes());
     apply(MapType::HttpResponseHeaders, &edits);
 }
 
-/// Passes a piece of the body of a response to its flow.
 pub(crate) fn response_body(context: &impl HttpContext, flow: &mut ResponseFlow, bytes: usize) {
     let needed = flow.body(bytes, || now(context));
     if !needed.is_empty()

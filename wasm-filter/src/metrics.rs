@@ -6,60 +6,47 @@ use proxy_wasm::types::MetricType;
 
 /// A counter or histogram of the host; it has no effect when the host could not define it.
 #[derive(Clone, Copy, Debug)]
-struct Metric(Option<u32>);
+pub(crate) struct Metric(Option<u32>);
 
-/// The metrics of the request role.
 #[derive(Debug)]
 pub(crate) struct RequestMetrics {
-    complete: Metric,
-    partial: Metric,
-    forwarded: Metric,
-    skipped: [(SkipReason, Metric); SkipReason::ALL.len()],
+    prompts: Vec<(PromptCoverage, Metric)>,
     body_bytes: Metric,
     pub(crate) responses: ResponseMetrics,
 }
 
-/// The metrics of responses, in both roles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseMetrics {
     with_usage: Metric,
     without_usage: Metric,
 }
 
-/// The metrics of a decision stream.
-#[derive(Debug)]
-pub(crate) struct DecisionStreamMetrics {
-    fallbacks: Metric,
-}
-
 impl RequestMetrics {
     pub(crate) fn define() -> Self {
-        let skipped = |reason: SkipReason| {
+        let read = [
+            (PromptCoverage::Complete, "isotherm_filter_prompts_complete"),
+            (PromptCoverage::Partial, "isotherm_filter_prompts_partial"),
+            (
+                PromptCoverage::Forwarded,
+                "isotherm_filter_prompts_forwarded",
+            ),
+        ]
+        .map(|(coverage, name)| (coverage, Metric::counter(name)));
+        let skipped = SkipReason::ALL.map(|reason| {
             let name = format!("isotherm_filter_skipped_{}", reason.as_str());
-            (reason, Metric::counter(&name))
-        };
+            (PromptCoverage::Skipped(reason), Metric::counter(&name))
+        });
         Self {
-            complete: Metric::counter("isotherm_filter_prompts_complete"),
-            partial: Metric::counter("isotherm_filter_prompts_partial"),
-            forwarded: Metric::counter("isotherm_filter_prompts_forwarded"),
-            skipped: SkipReason::ALL.map(skipped),
+            prompts: read.into_iter().chain(skipped).collect(),
             body_bytes: Metric::define(MetricType::Histogram, "isotherm_filter_body_bytes"),
             responses: ResponseMetrics::define(),
         }
     }
 
-    /// Counts a request that continues.
     pub(crate) fn count(&self, release: &Release) {
-        match release.coverage {
-            PromptCoverage::Complete => self.complete.add(1),
-            PromptCoverage::Partial => self.partial.add(1),
-            PromptCoverage::Forwarded => self.forwarded.add(1),
-            PromptCoverage::Skipped(reason) => {
-                let mut skipped = self.skipped.iter();
-                if let Some((_, metric)) = skipped.find(|(candidate, _)| *candidate == reason) {
-                    metric.add(1);
-                }
-            }
+        let mut prompts = self.prompts.iter();
+        if let Some((_, metric)) = prompts.find(|(coverage, _)| *coverage == release.coverage) {
+            metric.add(1);
         }
         if release.body_bytes > 0 {
             self.body_bytes.record(release.body_bytes);
@@ -75,7 +62,6 @@ impl ResponseMetrics {
         }
     }
 
-    /// Counts a response.
     pub(crate) fn count(&self, has_usage: bool) {
         if has_usage {
             self.with_usage.add(1);
@@ -85,23 +71,8 @@ impl ResponseMetrics {
     }
 }
 
-impl DecisionStreamMetrics {
-    pub(crate) fn define() -> Self {
-        Self {
-            fallbacks: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
-        }
-    }
-
-    /// Counts requests that the filter released without a decision.
-    pub(crate) fn count_fallbacks(&self, requests: u64) {
-        if requests > 0 {
-            self.fallbacks.add(requests);
-        }
-    }
-}
-
 impl Metric {
-    fn counter(name: &str) -> Self {
+    pub(crate) fn counter(name: &str) -> Self {
         Self::define(MetricType::Counter, name)
     }
 
@@ -109,7 +80,7 @@ impl Metric {
         Self(hostcalls::define_metric(kind, name).ok())
     }
 
-    fn add(self, count: u64) {
+    pub(crate) fn add(self, count: u64) {
         if let Some(id) = self.0 {
             // A request does not fail because the host has lost a metric.
             let _ = hostcalls::increment_metric(id, i64::try_from(count).unwrap_or(i64::MAX));

@@ -89,7 +89,6 @@ impl RequestContext {
         connection.take_response_flow(self.id)
     }
 
-    /// Reports the outcome of a response that has ended.
     fn report_outcome(&mut self) {
         if let Some(flow) = self.response.take()
             && let Some(outcome) = host::outcome(self, &flow, &self.role.metrics.responses)

@@ -14,14 +14,12 @@ use crate::metrics::{RequestMetrics, ResponseMetrics};
 use crate::request::{RequestContext, RequestRole};
 use crate::response::{ResponseContext, ResponseRole};
 
-/// The root context.
 pub(crate) struct Root {
     /// The id of the context on the host.
     id: u32,
     role: Role,
 }
 
-/// The role of the plugin instance.
 enum Role {
     /// The instance has no configuration yet; Envoy sends no request to it.
     Idle,

@@ -9,27 +9,17 @@
 //! `docs/design/recovery.md` proves that no two regions adopt the same replica.
 
 use super::Regions;
-use super::decision::{AdoptionBlocker, AdoptionDecision, Outage};
-use super::event::{Effect, ReleaseReason};
+use super::event::{AdoptionBlocker, Effect, ReleaseReason};
 use super::message::RegionName;
 use super::peer::PeerRegion;
 use isotherm_router::PeerId;
 
 impl Regions {
-    pub(super) fn decide_adoption(&self, id: PeerId) -> AdoptionDecision {
-        let Some(peer) = self.peers.get(&id) else {
-            return AdoptionDecision::NotDown;
-        };
-        if peer.claim.is_adopted {
-            return AdoptionDecision::AlreadyAdopted;
-        }
-        if peer.down_since.is_none() {
-            return AdoptionDecision::NotDown;
-        }
-        match self.adoption_blocker(id, peer) {
-            Some(blocker) => AdoptionDecision::Blocked(blocker),
-            None => AdoptionDecision::Allowed,
-        }
+    /// Whether this region may adopt a peer's replicas; `None` while the peer is up, or its replicas are adopted.
+    pub(super) fn decide_adoption(&self, id: PeerId) -> Option<Result<(), AdoptionBlocker>> {
+        let peer = self.peers.get(&id)?;
+        let is_needed = !peer.claim.is_adopted && peer.down_since.is_some();
+        is_needed.then(|| self.adoption_blocker(id, peer).map_or(Ok(()), Err))
     }
 
     fn adoption_blocker(&self, id: PeerId, peer: &PeerRegion) -> Option<AdoptionBlocker> {
@@ -42,9 +32,8 @@ impl Regions {
         if peer.record.pools.is_empty() {
             return Some(AdoptionBlocker::NoRecord);
         }
-        match self.outage_of(id) {
-            Some(Outage::ServiceDead | Outage::NoGateway) => {}
-            None => return Some(AdoptionBlocker::NotProvedDead),
+        if !self.has_outage(id) {
+            return Some(AdoptionBlocker::NotProvedDead);
         }
         if !peer.has_reachable_replicas(self.now, self.silence_max()) {
             return Some(AdoptionBlocker::ReplicasUnreachable);
@@ -74,7 +63,7 @@ impl Regions {
         if other.is_dead() {
             return None;
         }
-        if other.heartbeats.newest_reply() < since {
+        if other.heartbeats.newest_reply < since {
             return Some(AdoptionBlocker::Unaccounted(other.name.clone()));
         }
         let successors = &down.record.successors;
@@ -97,7 +86,7 @@ impl Regions {
 
     /// Adopts a peer's replicas if the rule allows it.
     pub(super) fn try_adopt(&mut self, id: PeerId) {
-        if self.decide_adoption(id) != AdoptionDecision::Allowed {
+        if self.decide_adoption(id) != Some(Ok(())) {
             return;
         }
         let Some(peer) = self.peers.get_mut(&id) else {

@@ -4,8 +4,7 @@
 //! from it, and may adopt even when the other one is cut off. A region that yields advertises it, and must ask every region
 //! again before it claims again.
 
-use super::decision::{AdoptionBlocker, AdoptionDecision};
-use super::event::ReleaseReason;
+use super::event::{AdoptionBlocker, ReleaseReason};
 use super::message::RegionName;
 use super::peer::{Claim, PeerRegion};
 use super::records::{newest_common, rank};
@@ -85,7 +84,7 @@ impl Regions {
     /// Gives a claim up that an unaccounted region blocks for too long: another region may be able to account for it.
     fn expire_claim(&mut self, id: PeerId) {
         let decision = self.decide_adoption(id);
-        let down = self.outage_of(id).is_some();
+        let down = self.has_outage(id);
         let clear = down
             && self
                 .other_peers(id)
@@ -97,7 +96,7 @@ impl Regions {
         };
         let claim = &mut peer.claim;
         match decision {
-            AdoptionDecision::Blocked(AdoptionBlocker::Unaccounted(_)) => {
+            Some(Err(AdoptionBlocker::Unaccounted(_))) => {
                 let since = *claim.blocked_since.get_or_insert(now);
                 claim.has_given_up |= now.since(since) >= blocked_max;
             }
@@ -126,7 +125,7 @@ impl Regions {
     fn should_request(&self, id: PeerId) -> bool {
         matches!(
             self.decide_adoption(id),
-            AdoptionDecision::Blocked(AdoptionBlocker::RegionAhead(_))
+            Some(Err(AdoptionBlocker::RegionAhead(_)))
         ) && self
             .first_claimant(id)
             .is_some_and(|first| *first == self.config.name)

@@ -15,16 +15,15 @@ use isotherm_router::Time;
 /// Dials that must fail.
 const FAILED_DIALS_MIN: u32 = 2;
 
-/// State of the proof for one peer.
 #[derive(Debug)]
 pub(super) struct DeathProof {
     last_contact: Time,
     /// Answered probes without a gap.
     run: Option<ProbeRun>,
-    is_proved: bool,
+    /// Whether the proof was complete while no other region heard the peer.
+    pub(super) is_proved: bool,
 }
 
-/// A run of answered probes.
 #[derive(Debug)]
 struct ProbeRun {
     since: Time,
@@ -96,15 +95,6 @@ impl DeathProof {
                 .is_some_and(|enough| run.last_sent >= enough)
                 && now.since(run.since) >= proof_min
         })
-    }
-
-    /// Concludes the proof, when no other region hears the peer either.
-    pub(super) fn confirm(&mut self) {
-        self.is_proved = true;
-    }
-
-    pub(super) fn is_proved(&self) -> bool {
-        self.is_proved
     }
 
     /// Whether a run needs more failed dials.

@@ -195,3 +195,26 @@ pub enum ReleaseReason {
     /// The service shuts down.
     Shutdown,
 }
+
+/// Reason that prevents the adoption of a region that is down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdoptionBlocker {
+    /// The configuration disables adoption.
+    Disabled,
+    /// This region has no gateway.
+    NoGateway,
+    /// This region has no record of the owner.
+    NoRecord,
+    /// The owner's death is not proved, or another region hears the owner.
+    NotProvedDead,
+    /// The replicas do not answer this region.
+    ReplicasUnreachable,
+    /// This region yields to another one.
+    Yielded,
+    /// The named region is not heard, its death is not proved, and it may have adopted the replicas.
+    Unaccounted(RegionName),
+    /// The named region has adopted the replicas.
+    AdoptedBy(RegionName),
+    /// The named region goes first.
+    RegionAhead(RegionName),
+}

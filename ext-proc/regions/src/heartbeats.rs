@@ -20,9 +20,11 @@ const SMOOTHING: u32 = 8;
 pub(super) struct HeartbeatMonitor {
     session: Option<(Session, Time)>,
     pending: VecDeque<(u64, Time)>,
-    newest_reply: u64,
-    as_of: Option<Time>,
-    round_trip: Option<Duration>,
+    /// The newest ping with an accepted reply.
+    pub(super) newest_reply: u64,
+    /// Time of that ping.
+    pub(super) as_of: Option<Time>,
+    pub(super) round_trip: Option<Duration>,
 }
 
 impl HeartbeatMonitor {
@@ -79,21 +81,6 @@ impl HeartbeatMonitor {
         }));
         Some(sent)
     }
-
-    /// Returns the newest ping with an accepted reply.
-    pub(super) fn newest_reply(&self) -> u64 {
-        self.newest_reply
-    }
-
-    /// Returns the time of that ping.
-    pub(super) fn as_of(&self) -> Option<Time> {
-        self.as_of
-    }
-
-    /// Returns the smoothed round trip.
-    pub(super) fn round_trip(&self) -> Option<Duration> {
-        self.round_trip
-    }
 }
 
 #[cfg(test)]
@@ -122,8 +109,8 @@ mod tests {
             monitor.on_reply(Session(7), 2, at(450), AGE_MAX),
             Some(at(200))
         );
-        assert_eq!(monitor.as_of(), Some(at(200)));
-        assert_eq!(monitor.round_trip(), Some(Duration::from_millis(250)));
+        assert_eq!(monitor.as_of, Some(at(200)));
+        assert_eq!(monitor.round_trip, Some(Duration::from_millis(250)));
     }
 
     #[test]
@@ -140,7 +127,7 @@ mod tests {
             let accepted = monitor.on_reply(Session(session), ping_seq, at(ms), AGE_MAX);
             assert_eq!(accepted, None, "{session} {ping_seq} {ms}");
         }
-        assert_eq!(monitor.as_of(), Some(at(200)));
+        assert_eq!(monitor.as_of, Some(at(200)));
         assert!(monitor.on_reply(Session(7), 3, at(500), AGE_MAX).is_some());
     }
 

@@ -80,7 +80,7 @@ impl Regions {
             }
         }
         peer.views.sort_unstable_by_key(|(of, _, _)| *of);
-        let round_trip = peer.heartbeats.round_trip().unwrap_or_default();
+        let round_trip = peer.heartbeats.round_trip.unwrap_or_default();
         self.effects.push_back(Effect::UpdatePeer {
             peer: id,
             pools: heartbeat.pools,
@@ -166,11 +166,11 @@ impl Regions {
         }
         peer.death_proof.on_probe(sent, any_answered, now, gap_max);
         if peer.death_proof.is_complete(now, proof_min)
-            && !peer.death_proof.is_proved()
+            && !peer.death_proof.is_proved
             && self.liveness_of(id).is_silent()
             && let Some(peer) = self.peers.get_mut(&id)
         {
-            peer.death_proof.confirm();
+            peer.death_proof.is_proved = true;
             peer.services.clear();
         }
         self.rotate_probes(id);

@@ -8,7 +8,6 @@
 mod adoption;
 mod claims;
 mod death_proof;
-mod decision;
 mod event;
 mod heartbeats;
 mod inbound;
@@ -25,8 +24,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use decision::AdoptionBlocker;
-pub use event::{Effect, Event, LinkFailure, RegionsConfig, ReleaseReason};
+pub use event::{AdoptionBlocker, Effect, Event, LinkFailure, RegionsConfig, ReleaseReason};
 pub use message::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PingReply, PoolReplicas,
     RecordVersion, RegionName, RegionRecord, Session, SuccessorList,
@@ -35,7 +33,6 @@ pub use status::{PeerRegionStatus, RegionState, RegionsCounters, RegionsStatus};
 
 use isotherm_router::{PeerId, PeerReport, Time};
 use peer::PeerRegion;
-use record_writer::RecordWriter;
 
 /// Intervals without an accepted heartbeat after which a peer is lost.
 const SILENCE_INTERVALS: u32 = 3;
@@ -63,7 +60,10 @@ pub struct Regions {
     seq: u64,
     advertisement: Advertisement,
     own: Arc<RegionRecord>,
-    record_writer: RecordWriter,
+    /// Whether this service writes the region's record. A service without siblings does.
+    is_record_leader: bool,
+    /// Replicas that this service writes when it leads.
+    proposed_pools: Option<Vec<PoolReplicas>>,
     successors_published_at: Time,
     adopted_by_siblings: BTreeSet<RegionName>,
     peers: BTreeMap<PeerId, PeerRegion>,
@@ -101,7 +101,8 @@ impl Regions {
                 ..Advertisement::default()
             },
             own,
-            record_writer: RecordWriter::default(),
+            is_record_leader: true,
+            proposed_pools: None,
             successors_published_at: now,
             adopted_by_siblings: BTreeSet::new(),
             peers: BTreeMap::new(),
@@ -174,7 +175,7 @@ impl Regions {
             .peers
             .values()
             .filter(|peer| !peer.is_lost)
-            .filter_map(|peer| Some(peer.heartbeats.as_of()?.after(silence_max)));
+            .filter_map(|peer| Some(peer.heartbeats.as_of?.after(silence_max)));
         losses.chain([self.next_tick]).min()
     }
 

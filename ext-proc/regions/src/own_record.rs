@@ -15,7 +15,8 @@ const REORDER_INTERVALS: u32 = 150;
 
 impl Regions {
     pub(super) fn set_local_pools(&mut self, pools: Vec<PoolReplicas>) {
-        if !self.propose_pools(&pools) || self.own.pools == pools {
+        self.proposed_pools = Some(pools.clone());
+        if !self.is_record_leader || self.own.pools == pools {
             return;
         }
         let record = RegionRecord {
@@ -32,7 +33,7 @@ impl Regions {
 
     /// Publishes the next successor list when it is due and safe.
     pub(super) fn publish_successors(&mut self) {
-        if !self.is_record_leader() {
+        if !self.is_record_leader {
             return;
         }
         let mut newest = self.own.record_version();
@@ -96,7 +97,7 @@ impl Regions {
     fn round_trips(&self) -> Vec<(Option<Duration>, RegionName)> {
         let peers = self.peers.values();
         peers
-            .map(|peer| (peer.heartbeats.round_trip(), peer.name.clone()))
+            .map(|peer| (peer.heartbeats.round_trip, peer.name.clone()))
             .collect()
     }
 

@@ -11,11 +11,9 @@ use super::records;
 use super::services::PeerServices;
 use isotherm_router::{PeerId, Time};
 
-/// Another region.
 #[derive(Debug)]
 pub(super) struct PeerRegion {
     pub(super) name: RegionName,
-    /// Reason of the last link failure.
     pub(super) link_failure: Option<LinkFailure>,
     /// Whether the last dial failed and no redial was requested since.
     pub(super) has_dial_failed: bool,
@@ -28,7 +26,6 @@ pub(super) struct PeerRegion {
     pub(super) views: Vec<(PeerId, Liveness, RecordVersion)>,
     pub(super) record: Arc<RegionRecord>,
     pub(super) software_version: Option<Arc<str>>,
-    /// Whether the operator declared the region lost.
     pub(super) is_declared_lost: bool,
     /// Time since which this service or another region hears the region with a gateway.
     pub(super) up_since: Option<Time>,
@@ -99,12 +96,12 @@ impl PeerRegion {
 
     /// Whether the region replies to pings.
     pub(super) fn is_answering(&self) -> bool {
-        !self.is_lost && self.heartbeats.as_of().is_some()
+        !self.is_lost && self.heartbeats.as_of.is_some()
     }
 
     /// Whether the region's service is known not to have run at some moment since it was last heard.
     pub(super) fn is_dead(&self) -> bool {
-        self.is_declared_lost || self.death_proof.is_proved()
+        self.is_declared_lost || self.death_proof.is_proved
     }
 
     /// Whether the region's replicas answered a recent probe of this service.
@@ -121,7 +118,7 @@ impl PeerRegion {
         if self.is_answering() || is_heard {
             Liveness::Alive {
                 has_gateway: self.services.has_gateway(),
-                round_trip: self.heartbeats.round_trip().unwrap_or_default(),
+                round_trip: self.heartbeats.round_trip.unwrap_or_default(),
             }
         } else if self.link_failure == Some(LinkFailure::Refused) {
             Liveness::Alive {

@@ -6,26 +6,8 @@
 
 use std::sync::Arc;
 
-use super::message::{PoolReplicas, RegionRecord, SuccessorList};
+use super::message::{RegionRecord, SuccessorList};
 use super::{Regions, records};
-
-/// Role of this service in writing its region's record.
-#[derive(Debug)]
-pub(super) struct RecordWriter {
-    is_leader: bool,
-    /// Replicas that this service writes when it leads.
-    pools: Option<Vec<PoolReplicas>>,
-}
-
-impl Default for RecordWriter {
-    /// A service without siblings leads.
-    fn default() -> Self {
-        Self {
-            is_leader: true,
-            pools: None,
-        }
-    }
-}
 
 impl Regions {
     /// Returns this service's copy of its region's record.
@@ -34,21 +16,11 @@ impl Regions {
         &self.own
     }
 
-    pub(super) fn is_record_leader(&self) -> bool {
-        self.record_writer.is_leader
-    }
-
     pub(super) fn set_record_leadership(&mut self, is_leader: bool) {
-        self.record_writer.is_leader = is_leader;
-        if is_leader && let Some(pools) = self.record_writer.pools.clone() {
+        self.is_record_leader = is_leader;
+        if is_leader && let Some(pools) = self.proposed_pools.clone() {
             self.set_local_pools(pools);
         }
-    }
-
-    /// Records the replicas to write. Returns whether this service leads.
-    pub(super) fn propose_pools(&mut self, pools: &[PoolReplicas]) -> bool {
-        self.record_writer.pools = Some(pools.to_vec());
-        self.record_writer.is_leader
     }
 
     /// Handles a sibling's copy of this region's record.
@@ -65,7 +37,7 @@ impl Regions {
         if has_no_newer_pools && has_no_newer_list {
             return;
         }
-        if self.is_record_leader() {
+        if self.is_record_leader {
             // Another service has written. The next record is newer than either, and its successor list has no predecessor.
             let successors = if has_no_newer_list {
                 own.successors.clone()
@@ -81,7 +53,7 @@ impl Regions {
             } else {
                 own.version.max(other.version) + 1
             };
-            let pools = self.record_writer.pools.clone();
+            let pools = self.proposed_pools.clone();
             self.store_own_record(RegionRecord {
                 region: record.region,
                 version,
@@ -101,7 +73,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::{Event, Incarnation, RegionsConfig};
+    use crate::{Event, Incarnation, PoolReplicas, RegionsConfig};
     use isotherm_router::{PeerId, Time};
 
     fn service(incarnation: u64) -> Regions {

@@ -12,9 +12,7 @@ use core::time::Duration;
 
 use super::message::{PoolReplicas, RecordVersion, RegionName, RegionRecord, SuccessorList};
 
-/// Replicas in one record.
 pub(super) const REPLICAS_MAX: usize = 65_536;
-/// Pools in one record.
 pub(super) const POOLS_MAX: usize = 1_024;
 /// Names in a successor list.
 pub(super) const SUCCESSORS_MAX: usize = 1_024;
@@ -33,7 +31,6 @@ pub(super) fn empty_record(region: RegionName) -> RegionRecord {
     }
 }
 
-/// Whether a record respects the size limits.
 pub(super) fn is_within_limits(record: &RegionRecord) -> bool {
     let replicas: usize = record.pools.iter().map(|pool| pool.replicas.len()).sum();
     let previous = record.successors.previous.as_ref().map_or(0, Vec::len);
@@ -59,7 +56,6 @@ pub(super) fn merge(known: &RegionRecord, update: &RegionRecord) -> Option<Regio
     })
 }
 
-/// Returns the addresses of all replicas.
 pub(super) fn addresses(pools: &[PoolReplicas]) -> impl Iterator<Item = &Arc<str>> {
     pools.iter().flat_map(|pool| &pool.replicas)
 }

@@ -12,16 +12,13 @@ use isotherm_router::Time;
 /// Limit of services per region; the one that was heard longest ago is removed first.
 const SERVICES_MAX: usize = 8;
 
-/// Services of one peer region.
 #[derive(Debug, Default)]
 pub(super) struct PeerServices(BTreeMap<Incarnation, PeerService>);
 
-/// Service of a peer region.
 #[derive(Debug)]
 struct PeerService {
     advertisement: Advertisement,
     last_heard: Time,
-    /// Version of this region's record that the service has.
     record_version: RecordVersion,
     /// Version of the record that was sent last, and the time.
     last_sent: Option<(RecordVersion, Time)>,
@@ -92,7 +89,6 @@ impl PeerServices {
         }
     }
 
-    /// Returns the time at which any service was last heard.
     pub(super) fn last_heard(&self) -> Option<Time> {
         self.0.values().map(|service| service.last_heard).max()
     }
@@ -126,7 +122,6 @@ impl PeerServices {
             .any(|service| service.advertisement.requested.contains(region))
     }
 
-    /// Whether all services have this version of the successor list.
     pub(super) fn have_successors(&self, version: u64) -> bool {
         !self.0.is_empty()
             && self
@@ -135,7 +130,6 @@ impl PeerServices {
                 .all(|service| service.record_version.successors == version)
     }
 
-    /// Returns the newest versions of this region's record that any service has.
     pub(super) fn newest_record_version(&self) -> RecordVersion {
         let mut newest = RecordVersion::default();
         for service in self.0.values() {

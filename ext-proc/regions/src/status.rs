@@ -4,8 +4,7 @@ use core::time::Duration;
 
 use strum::IntoStaticStr;
 
-use super::decision::{AdoptionBlocker, AdoptionDecision};
-use super::event::LinkFailure;
+use super::event::{AdoptionBlocker, LinkFailure};
 use super::message::{Liveness, RegionName};
 use super::{Regions, records};
 use isotherm_router::{PeerId, Time};
@@ -110,17 +109,12 @@ impl Regions {
             id,
             name: peer.name.clone(),
             state: self.state(id),
-            round_trip: peer.heartbeats.round_trip(),
-            heartbeat_age: peer.heartbeats.as_of().map(|as_of| now.since(as_of)),
+            round_trip: peer.heartbeats.round_trip,
+            heartbeat_age: peer.heartbeats.as_of.map(|as_of| now.since(as_of)),
             version: peer.software_version.as_deref().map(str::to_owned),
             replicas: records::addresses(&peer.record.pools).count(),
             adopted_by: holders.map(|(_, other)| other.name.clone()).collect(),
-            adoption_blocker: match self.decide_adoption(id) {
-                AdoptionDecision::Blocked(blocker) => Some(blocker),
-                AdoptionDecision::AlreadyAdopted
-                | AdoptionDecision::NotDown
-                | AdoptionDecision::Allowed => None,
-            },
+            adoption_blocker: self.decide_adoption(id).and_then(Result::err),
         })
     }
 
@@ -136,7 +130,7 @@ impl Regions {
             Liveness::Alive { .. } if liveness.is_up() => RegionState::Up,
             Liveness::Alive { .. } => RegionState::NoGateway,
             Liveness::Silent if peer.is_declared_lost => RegionState::DeclaredLost,
-            Liveness::Silent if peer.death_proof.is_proved() => RegionState::Dead,
+            Liveness::Silent if peer.death_proof.is_proved => RegionState::Dead,
             Liveness::Silent if peer.is_lost => RegionState::Lost,
             Liveness::Silent => RegionState::NeverHeard,
         }

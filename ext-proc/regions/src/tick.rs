@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Regions;
-use super::decision::Outage;
 use super::event::{Effect, ReleaseReason};
 use super::message::Liveness;
 use super::records::addresses;
@@ -40,7 +39,7 @@ impl Regions {
     pub(super) fn mark_lost_peers(&mut self) {
         let silence_max = self.silence_max();
         for (id, peer) in &mut self.peers {
-            let Some(as_of) = peer.heartbeats.as_of() else {
+            let Some(as_of) = peer.heartbeats.as_of else {
                 continue;
             };
             if !peer.is_lost && self.now.since(as_of) >= silence_max {
@@ -167,16 +166,17 @@ impl Regions {
         }
     }
 
-    /// Returns the outage of a peer that has been down for long enough to be adopted.
-    pub(super) fn outage_of(&self, id: PeerId) -> Option<Outage> {
-        let peer = self.peers.get(&id)?;
-        let down_for = peer.down_since.map(|since| self.now.since(since))?;
-        match self.liveness_of(id) {
-            Liveness::Silent => peer.is_dead().then_some(Outage::ServiceDead),
-            Liveness::Alive {
-                has_gateway: false, ..
-            } if down_for >= self.silence_max() => Some(Outage::NoGateway),
-            Liveness::Alive { .. } => None,
-        }
+    /// Whether a peer has been down for long enough to be adopted: its service is dead, or reports that it has no gateway.
+    pub(super) fn has_outage(&self, id: PeerId) -> bool {
+        let down = self
+            .peers
+            .get(&id)
+            .and_then(|peer| Some((peer, peer.down_since?)));
+        down.is_some_and(|(peer, since)| match self.liveness_of(id) {
+            Liveness::Silent => peer.is_dead(),
+            Liveness::Alive { has_gateway, .. } => {
+                !has_gateway && self.now.since(since) >= self.silence_max()
+            }
+        })
     }
 }

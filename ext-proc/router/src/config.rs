@@ -54,9 +54,10 @@ impl Default for RouterConfig {
 }
 
 /// Push rule (SkyLB 3.3): when a replica may get another request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Push {
     /// SP-P: the last probe shows no pending request, and the requests since then fit the admission headroom.
+    #[default]
     Pending,
     /// SP-O: fewer than a fixed number are outstanding.
     Outstanding {

@@ -13,7 +13,7 @@ use crate::{PeerId, PeerReport, Time};
 pub struct RequestId(pub u64);
 
 /// Identity of a replica, unique within the life of a router. An address that leaves and returns gets a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u32);
 
 /// Hash of a session key.

@@ -7,7 +7,7 @@ use strum::IntoStaticStr;
 use crate::Time;
 
 /// Id of a peer: its place in the service's configuration, the same in all pools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u16);
 
 /// Report of a region about one of its pools.

@@ -13,7 +13,6 @@ use crate::replica::{BreakerPermit, Replicas};
 use crate::replica_index::ReplicaSet;
 use crate::{ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
-/// The state of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) config: RouterConfig,

@@ -12,7 +12,7 @@ pub(crate) const INDICES_MAX: usize = 16_384;
 const WORDS_INLINE: usize = 16;
 
 /// Dense number of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReplicaIndex(pub(crate) u16);
 
 impl ReplicaIndex {
@@ -22,7 +22,6 @@ impl ReplicaIndex {
     }
 }
 
-/// A set of replica indices.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaSet {
     words: SmallVec<[u64; WORDS_INLINE]>,
@@ -40,17 +39,14 @@ impl Clone for ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// Number of members.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the set has no members.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the set contains this index.
     #[inline]
     pub(crate) fn contains(&self, slot: ReplicaIndex) -> bool {
         self.words
@@ -83,7 +79,6 @@ impl ReplicaSet {
         true
     }
 
-    /// Whether every member is in `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let (both, beyond) = self.words.split_at(self.words.len().min(other.words.len()));
         let left = both.iter().zip(&other.words);
@@ -148,7 +143,6 @@ const fn bit(slot: ReplicaIndex) -> u64 {
     1 << (slot.0 % 64)
 }
 
-/// The members in one word.
 struct Bits {
     at: usize,
     word: u64,

@@ -12,7 +12,6 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 /// Points on the ring for each replica, with which shares differ by about a tenth.
 const VIRTUAL_NODES: u64 = 128;
 
-/// A hash ring.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     places: BTreeSet<(u64, ReplicaIndex)>,
@@ -92,7 +91,6 @@ fn key_of(request: &Request) -> u64 {
     XxHash3_64::oneshot(&key.to_le_bytes())
 }
 
-/// The points of a replica of this name on one of the rings.
 fn points(name: &str, which: u64) -> impl Iterator<Item = u64> {
     let first = which * VIRTUAL_NODES;
     (first..first + VIRTUAL_NODES).map(|i| XxHash3_64::oneshot_with_seed(i, name.as_bytes()))

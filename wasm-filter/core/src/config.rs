@@ -5,7 +5,6 @@
 //! `docs/filter-configuration.md` lists the keys.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::rc::Rc;
 
 use isotherm_fingerprint::MemberPaths;
@@ -90,9 +89,7 @@ pub struct ResponseConfig {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
-    /// A request header.
     Header(String),
-    /// A cookie.
     Cookie(String),
     /// A member of the body, as a dotted path.
     Body(String),
@@ -101,16 +98,9 @@ pub(crate) enum Source {
 }
 
 /// Every mistake in a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
 pub struct ConfigError(Vec<String>);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// The role, without the other keys: it decides which keys are valid. Serde's tagged enums would do the same in one step and
 /// lose the line and column of an error.
@@ -188,7 +178,6 @@ impl RequestConfig {
         self.decision_stream.as_ref()
     }
 
-    /// The cluster for requests that name this model.
     pub(crate) fn cluster(&self, model: Option<&str>) -> Option<&str> {
         model
             .and_then(|model| self.cluster_of_model.get(model))

@@ -29,12 +29,10 @@ impl HeaderEdit {
     }
 }
 
-/// The first value of a header.
 pub(crate) fn get<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
     all(headers, name).next()
 }
 
-/// Every value of a header.
 pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a [u8]> {
     headers
         .iter()

@@ -5,11 +5,8 @@
 //! - [`response`], behind it, turns the response into one trailer.
 //!
 //! With a [`mod@decision_stream`] to the service the first role asks for decisions itself and reports how requests end; the
-//! second role then has no part.
-//!
-//! The flows do no I/O: data of the proxy goes in; [`HeaderEdit`]s and requested byte ranges come out. No code here reads a
-//! clock, an address or a buffer, so the service uses the same code to explain a request. Rejected: a trait for the host,
-//! whose fake had to imitate when a proxy allows each call; tests of the finished module check that better.
+//! second role then has no part. The flows do no I/O: data of the proxy goes in; [`HeaderEdit`]s and requested byte ranges
+//! come out. So the service uses the same code to explain a request.
 
 mod config;
 pub mod decision_stream;

@@ -1,8 +1,7 @@
 //! The decision stream: one gRPC stream between each worker of an Envoy and the service, for all requests of that worker.
 //!
-//! External processing opens a stream for each request and exchanges two messages on it. That is most of what a small
-//! request costs Envoy and the service. On the decision stream a request is one message in each direction, its end is one
-//! more that needs no answer, and Envoy's external processing filter does not run.
+//! On the stream a request is one message in each direction, its end is one more that needs no answer, and Envoy's external
+//! processing filter does not run.
 //!
 //! ```text
 //! filter                                            service
@@ -14,15 +13,8 @@
 //!   |-- ends [{ request_id, outcome }] ---------------->|   also for a queued request: its client disconnected
 //!   |<- go_away ----------------------------------------|   the service stops: no new requests, only ends
 //! ```
-//! The filter holds an end back for up to a millisecond, so that the next request's message carries it. The service reads
-//! the ends of a message before its requests.
-//!
 //! The filter chooses the request ids; each is used once in the life of the stream. A stream that closes ends all its
-//! requests, for the service as for the filter, which turns to external processing instead. So a broken stream loses no
-//! request.
-//!
-//! The messages are generated from `decisions.proto`. Client and server of the service are not: in WebAssembly the host sends
-//! the filter's messages, and the service shares one gRPC server with external processing.
+//! requests, for the service as for the filter, which turns to external processing instead.
 
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from the .proto file")]

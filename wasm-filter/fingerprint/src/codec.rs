@@ -3,17 +3,13 @@
 //! Layout, in base64url without padding:
 //! `version (1 byte) | total_bytes (varint) | blocks (varint) | per block: gap (varint), hash (8 bytes, little endian)`.
 //! A gap is the distance from the end of the block before: in units of [`BLOCK_BYTES`] shifted left by one, or in bytes
-//! shifted left by one with the lowest bit set. On the grid a gap takes one byte for most blocks.
-//!
-//! Section lengths would save about 150 bytes, but a decoder would need the grid to derive the gaps from them. With gaps, a
-//! filter and a service of different versions understand each other.
+//! shifted left by one with the lowest bit set. A decoder needs no grid, so different versions understand each other.
 //!
 //! The decoder treats every byte as hostile: it reads at most [`HEADER_BYTES_MAX`], allocates no more than the input can
 //! fill, and returns only chains that [`Fingerprint::new`] accepts.
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,42 +26,29 @@ pub const HEADER_BYTES_MAX: usize = 6144;
 const VARINT_BYTES_MAX: u32 = 5;
 
 /// The reason why a header value is not a fingerprint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum DecodeError {
     /// The value is longer than [`HEADER_BYTES_MAX`].
+    #[error("fingerprint is longer than {HEADER_BYTES_MAX} bytes")]
     TooLong,
     /// The value is not base64url without padding.
+    #[error("fingerprint is not base64url without padding")]
     NotBase64,
     /// This build does not read the version.
+    #[error(
+        "fingerprint has version {0}, this build reads version {VERSION}: update the older of filter and service"
+    )]
     UnknownVersion(u8),
     /// The value ends too early, or a number is too large.
+    #[error("fingerprint ends in the middle of a field")]
     Truncated,
     /// Bytes follow the last block.
+    #[error("fingerprint has bytes after its last block")]
     TrailingBytes,
     /// The blocks do not increase, lie past the end, or are too many.
+    #[error("fingerprint has blocks that do not increase, or lie past its end")]
     BadBlocks,
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "fingerprint is longer than {HEADER_BYTES_MAX} bytes"),
-            Self::NotBase64 => write!(f, "fingerprint is not base64url without padding"),
-            Self::UnknownVersion(version) => write!(
-                f,
-                "fingerprint has version {version}, this build reads version {VERSION}: update the older of filter and service"
-            ),
-            Self::Truncated => write!(f, "fingerprint ends in the middle of a field"),
-            Self::TrailingBytes => write!(f, "fingerprint has bytes after its last block"),
-            Self::BadBlocks => write!(
-                f,
-                "fingerprint has blocks that do not increase, or lie past its end"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 impl Fingerprint {
     /// The header value: at most 2,048 characters for a rendered prompt of 1 MB.
@@ -149,7 +132,6 @@ fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -4,9 +4,6 @@
 //! multiple of [`BLOCK_BYTES`]. So a match is precise to 256 bytes or 3.6 percent, whichever is more, and a prompt of 1 MB
 //! has about 160 blocks, which fit into a header of 2 KB. The width depends on the offset alone, so equal prefixes have
 //! equal blocks.
-//!
-//! Rejected: blocks of one width, which need a header of 32 KB for 1 MB at 256 bytes, or leave short prompts without a
-//! block at a width that fits; powers of two, whose precision is 50 percent.
 
 /// The unit of block widths, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 256;
@@ -17,7 +14,6 @@ pub(crate) const HASHED_BYTES_MAX: u32 = 64 << 20;
 /// The most blocks of a chain. The grid has 299 up to [`HASHED_BYTES_MAX`].
 pub(crate) const BLOCKS_MAX: usize = 320;
 
-/// The width of the block at this offset, in bytes.
 pub(crate) const fn block_bytes_at(offset_bytes: u32) -> u32 {
     BLOCK_BYTES * (1 + offset_bytes / (BLOCK_BYTES * GROWTH_BLOCKS))
 }

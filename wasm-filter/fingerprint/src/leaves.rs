@@ -2,8 +2,6 @@
 //!
 //! Bytes are cut into leaves of at most 1 KB, each hashed by one-shot XXH3. A [`Digest`] is the fold of the hashes of its
 //! leaves. A leaf that lies whole in the caller's piece is hashed in place; any other is assembled in a buffer of one leaf.
-//! Rejected: XXH3's streaming state, 450 bytes to set up for every role, image and block; a buffer of a whole block, which
-//! deep in a prompt is megabytes; leaves of 256 bytes, which XXH3 hashes at half the speed.
 
 use crate::xxh3;
 
@@ -15,7 +13,6 @@ pub(crate) fn fold(chain: u64, hash: u64) -> u64 {
     xxh3::hash_pair(chain, hash)
 }
 
-/// The bytes of an incomplete leaf.
 #[derive(Debug)]
 pub(crate) struct LeafBuffer {
     /// The number of bytes of the complete leaf, from 1 to [`LEAF_BYTES_MAX`].
@@ -109,7 +106,6 @@ impl Digest {
         leaves.fold(0, |chain, leaf| fold(chain, xxh3::hash(leaf)))
     }
 
-    /// Adds bytes.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let chain = &mut self.chain;

@@ -4,7 +4,7 @@
 //! per response. The parser treats every byte as hostile, because an engine's response may contain the trailer.
 
 use alloc::string::{String, ToString};
-use core::fmt::{self, Write as _};
+use core::fmt::Write as _;
 use core::net::SocketAddr;
 use core::str::FromStr;
 
@@ -56,38 +56,24 @@ const INTERNAL_SCHEME: &str = "envoy://";
 const INTERNAL_BYTES_MAX: usize = 64;
 
 /// The reason why a value is not an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum OutcomeError {
     /// The value is longer than [`OUTCOME_BYTES_MAX`].
+    #[error("outcome is longer than {OUTCOME_BYTES_MAX} bytes")]
     TooLong,
     /// The value is not a list of `name=value` pairs, or has a name twice.
+    #[error("outcome is not a list of name=value pairs, each name once")]
     NotPairs,
     /// The value does not begin with the version of this build.
+    #[error("outcome does not begin with v={VERSION}: update the older of filter and service")]
     UnknownVersion,
     /// The status is missing.
+    #[error("outcome has no status")]
     NoStatus,
     /// The value of this field has the wrong type.
+    #[error("outcome has a bad value for {0}")]
     BadValue(&'static str),
 }
-
-impl fmt::Display for OutcomeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "outcome is longer than {OUTCOME_BYTES_MAX} bytes"),
-            Self::NotPairs => {
-                f.write_str("outcome is not a list of name=value pairs, each name once")
-            }
-            Self::UnknownVersion => write!(
-                f,
-                "outcome does not begin with v={VERSION}: update the older of filter and service"
-            ),
-            Self::NoStatus => f.write_str("outcome has no status"),
-            Self::BadValue(name) => write!(f, "outcome has a bad value for {name}"),
-        }
-    }
-}
-
-impl core::error::Error for OutcomeError {}
 
 impl Outcome {
     /// [`Self::ttft_us`], if the first byte comes with the first token.

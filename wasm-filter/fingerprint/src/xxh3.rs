@@ -78,7 +78,6 @@ mod lanes {
     const STRIPE_BYTES: usize = 64;
     /// XXH3 scrambles the sums after this many stripes.
     const STRIPES_MAX: usize = 16;
-    /// The initial sums.
     const START: [[u64; 2]; 4] = [
         [0xc2b2_ae3d, 0x9e37_79b1_85eb_ca87],
         [0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9],

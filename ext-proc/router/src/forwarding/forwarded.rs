@@ -15,7 +15,6 @@ use crate::queue::QueueSeq;
 use crate::replica::BreakerPermit;
 use crate::{PeerId, Request, RequestId, SessionKey, Time};
 
-/// A request that was forwarded to a peer.
 #[derive(Debug)]
 pub(crate) struct ForwardedRequest {
     pub(crate) handle: PeerHandle,
@@ -45,7 +44,6 @@ fn match_key(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) ->
     (peer, session, prompt.total_bytes(), last)
 }
 
-/// All requests at peers.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardedTable {
     requests: BTreeMap<RequestId, ForwardedRequest>,

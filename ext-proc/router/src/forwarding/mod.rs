@@ -7,12 +7,10 @@ mod cost;
 mod forwarded;
 mod peer;
 mod peer_table;
-mod placements;
 mod target;
 mod window;
 
 pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
 pub(crate) use peer::ForwardEnd;
 pub(crate) use peer_table::PeerTable;
-pub(crate) use placements::PlacementQueue;
 pub(crate) use target::ForwardTarget;

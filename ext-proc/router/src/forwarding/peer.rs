@@ -1,22 +1,15 @@
 //! State of one peer: its last report, and the requests forwarded to it that the report does not count.
 //!
 //! A report counts as of the moment at which it was *asked for*, by this service's clock (`as_of`). Requests forwarded since
-//! then reduce the free capacity of the report, and beyond that lengthen the peer's queue. A report that was asked for
-//! before the last one is ignored.
-//!
-//! # A misbehaving peer
+//! then reduce the free capacity of the report, and beyond that lengthen the peer's queue.
 //!
 //! A returned request refutes the report on which it was sent. The peer gets no request until a report that was asked for
 //! later, and then only as many as the [window](super::window) admits. Other requests under way at that moment return for
 //! the same reason and count as no further evidence.
 //!
-//! A full region rejects some requests and serves others; a misbehaving one, or one with a broken gateway, rejects all.
-//! The difference is whether the peer *holds* requests: requests that left, did not return, and have been away for longer
-//! than a rejection takes ([`REJECTION_MAX`]). While it holds one, its circuit breaker is closed. While it holds none, each
-//! refuted report counts as a failure.
-//!
-//! Where a region has several services, a request may return to another service than the one that sent it. In the long run
-//! each service sees as many returns of the others as they see of its own, so returns are counted and not told apart.
+//! A full region rejects some requests; a misbehaving one rejects all. While a peer *holds* requests (they have been away for
+//! longer than a rejection takes, [`REJECTION_MAX`]), its circuit breaker is closed. While it holds none, each refuted report
+//! counts as a failure. A request may return to a sibling, so the service counts returns and does not tell them apart.
 
 use core::time::Duration;
 
@@ -31,12 +24,10 @@ const DRAIN_PER_S_MIN: f32 = 0.1;
 /// within this time.
 const REJECTION_MAX: Duration = Duration::from_secs(3);
 
-/// The end of a forwarded request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ForwardEnd {
     /// The peer served the request or failed.
     Ended(Evidence),
-    /// The client aborted the request.
     Aborted {
         /// Whether the request had returned from the peer.
         has_returned: bool,
@@ -48,8 +39,7 @@ pub(crate) enum ForwardEnd {
     },
 }
 
-/// State of one peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) id: PeerId,
     /// Distinguishes peers that had this id in turn.
@@ -72,7 +62,6 @@ pub(super) struct Peer {
     /// Outstanding requests that have returned and are served elsewhere.
     outstanding_returned: u32,
     breaker: Breaker,
-    /// False hits in a row.
     pub(super) false_hits: u32,
     forwarded: u64,
     returned: u64,
@@ -91,21 +80,7 @@ impl Peer {
             id,
             generation,
             name,
-            report: None,
-            is_lost: false,
-            refuted_at: None,
-            returned_at: None,
-            sent: Pushes::default(),
-            sent_since: 0,
-            window: Window::default(),
-            own_sent: Pushes::default(),
-            own_returned: Pushes::default(),
-            outstanding: 0,
-            outstanding_returned: 0,
-            breaker: Breaker::default(),
-            false_hits: 0,
-            forwarded: 0,
-            returned: 0,
+            ..Self::default()
         }
     }
 
@@ -160,7 +135,6 @@ impl Peer {
         self.sent_since = self.sent_since.saturating_add(1);
     }
 
-    /// Handles a request that returned from the peer.
     pub(super) fn on_returned(&mut self, now: Time) {
         self.returned += 1;
         self.returned_at = Some(now);

@@ -25,7 +25,6 @@ pub(crate) struct PeerHandle {
     generation: u64,
 }
 
-/// All peers of a pool.
 #[derive(Debug)]
 pub(crate) struct PeerTable {
     rules: RegionRules,
@@ -256,7 +255,6 @@ impl PeerTable {
         all.any(|peer| peer.has_replicas() && !tried.contains(&peer.id))
     }
 
-    /// Whether an untried peer is available.
     pub(crate) fn has_available(&self, tried: &[PeerId]) -> bool {
         let is_untried = |slot| self.get(slot).is_some_and(|peer| !tried.contains(&peer.id));
         self.available.iter().any(is_untried)

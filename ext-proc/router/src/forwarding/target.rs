@@ -1,13 +1,9 @@
 //! The selection of the peer that a request is forwarded to.
 //!
 //! Under `consistent_hash`, the ring over peers selects by session key. Otherwise a match of at least half of the prompt
-//! selects among the peers that hold it, since their caches are warm. Without such a match every available peer is a
-//! candidate. Among candidates the smallest estimated time to first token wins: round trip plus the time that the peer's
-//! queue takes to drain. Equal estimates are decided by free capacity.
-//!
-//! Rejected: the least loaded peer, as SkyLB selects below half a match, since regions differ in size, and a slow queue
-//! nearby can be later than a free replica far away; adding the prefill of the prompt, which is the same everywhere below
-//! half a match.
+//! selects among the peers that hold it, and without such a match every available peer is a candidate. Among candidates the
+//! smallest estimated time to first token wins: round trip plus the time that the peer's queue takes to drain. Equal
+//! estimates are decided by free capacity. `docs/decisions/0043-forwarding.md` has the rejected rules.
 
 use core::cmp::Reverse;
 use core::time::Duration;

@@ -1,12 +1,8 @@
 //! The number of requests that a peer may get on one report: unlimited, until a report turns out to be shared.
 //!
-//! A region counts only the requests that it forwards itself. When two full regions see free capacity for ten requests in
-//! a third, twenty arrive, and ten return. The window is learned as in TCP: it halves when a report is refuted, and grows
-//! when it was used up and no request returned. Regions that share a peer converge to equal shares. A peer that rejects
-//! everything is down to one request per report before its circuit breaker opens.
-//!
-//! Rejected: dividing a peer's free capacity by the number of regions, since most regions need none of it most of the
-//! time; telling peers what others forward, which arrives as late as the rejection and costs a message per pair.
+//! When two full regions see the same free capacity in a third, some of their requests return. The window is learned as in
+//! TCP: it halves when a report is refuted, and grows when it was used up and no request returned. Regions that share a peer
+//! converge to equal shares. `docs/decisions/0043-forwarding.md` has the rejected rules.
 
 /// Limit of the requests that a peer may get between two reports.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,8 @@
 //! Lengths of answers: an engine keeps the blocks of an answer, and the next turn of the conversation repeats it.
 //!
-//! The index cannot hold answers, because no fingerprint covers them. A prompt that continues an earlier prompt nearly
-//! always repeats its answer, so the length of the answer is enough. Without it, the next turn of a chat looks less cached
-//! on its own replica than it is.
-//!
-//! Some prompts do not continue: questions about one text share the text and no answers. A prompt that is too short to
-//! repeat the answer does not continue. For the others, the share of the expected tokens that engines find is learned, and
-//! scales the expectation.
+//! No fingerprint covers answers, so the index cannot hold them; their length is enough. A prompt that is too short to repeat
+//! the answer does not continue it. For the others, the share of the expected tokens that engines find is learned, and scales
+//! the expectation.
 
 use isotherm_fingerprint::Fingerprint;
 
@@ -19,7 +15,6 @@ const ANSWERS_MAX: usize = 16_384;
 
 /// Share of the expected tokens that is found, before the first measurement.
 const HIT_SHARE_START: f64 = 0.5;
-/// Weight of one measurement.
 const LEARNING_RATE: f64 = 0.05;
 /// Smallest length of a prompt's rest, as a share of the remembered tokens, that may repeat them. Below 1, because the
 /// rest's length in tokens is an estimate.

@@ -27,32 +27,23 @@ impl PrefixIndex {
         let Some(id) = self.table.find(&self.nodes, parent.hash) else {
             return false;
         };
-        let (above, missing) = self.missing_above(id, slot);
-        if missing.is_empty() {
-            let mut chain = vec![parent];
-            chain.extend_from_slice(blocks);
+        let (above, mut known) = self.missing_above(id, slot);
+        let matched = if known.is_empty() {
+            known.push(parent.hash);
             let below = self.deepest_of(blocks, slot);
-            let matched = if below.depth == 0 {
-                PrefixMatch {
-                    depth: 1,
-                    node: Some(id),
-                }
-            } else {
-                PrefixMatch {
-                    depth: below.depth + 1,
-                    ..below
-                }
-            };
-            self.record(&chain, slot, &matched);
-            return true;
-        }
-        // Existing nodes keep their spans; the new ones need the end of the last existing block only.
-        let known = missing.into_iter().map(|hash| BlockHash { hash, ..parent });
-        let chain: Vec<BlockHash> = known.chain(blocks.iter().copied()).collect();
-        let matched = PrefixMatch {
-            depth: 0,
-            node: above,
+            PrefixMatch {
+                depth: below.depth + 1,
+                node: below.node.or(above),
+            }
+        } else {
+            PrefixMatch {
+                depth: 0,
+                node: above,
+            }
         };
+        // Existing nodes keep their spans; the new ones need the end of the last existing block only.
+        let known = known.into_iter().map(|hash| BlockHash { hash, ..parent });
+        let chain: Vec<BlockHash> = known.chain(blocks.iter().copied()).collect();
         self.record(&chain, slot, &matched);
         true
     }

@@ -155,7 +155,6 @@ impl PrefixIndex {
     }
 }
 
-/// Entries that one run of evictions removed.
 #[derive(Debug, Default)]
 struct EvictionRun {
     entries: usize,

@@ -1,18 +1,15 @@
 //! The prefix index: which target was sent which prefix (SkyLB 3.2, SGLang's approximate tree).
 //!
 //! A target is a replica, or a peer in the index over peers. A prompt is a chain of block hashes, each of the whole prefix
-//! up to the end of its block, so the tree is a hash table from hash to node. Two properties carry the index.
+//! up to the end of its block, so the tree is a hash table from hash to node.
 //!
-//! *Subset.* A target that holds a prefix holds every shorter prefix. "The deepest prefix with an available target" is
-//! therefore a binary search over the chain.
+//! *Subset.* A target that holds a prefix holds every shorter prefix, so a search is a binary search over the chain.
 //!
 //! *Leaves first.* The index knows the leaves of each target: the longest prefixes that it holds. Only leaves are evicted,
 //! in order of age, and a prefix whose last extension is evicted inherits that extension's age. That keeps the subset
 //! property and gives exact least-recently-used order, while a use writes to one node.
 //!
-//! Rejected: a radix tree over text (memory per character, a walk as long as the prompt), a stamp on every node of the
-//! chain at each use (a cache miss per block), sets of targets without ages (SkyLB as published: they cannot follow what
-//! each engine has evicted). `docs/design/prefix-index.md` has the proofs.
+//! `docs/design/prefix-index.md` has the proofs, `docs/decisions/0041-prefix-index.md` the rejected structures.
 
 mod answers;
 mod attach;
@@ -33,7 +30,7 @@ pub(crate) use answers::{AnswerKey, Answers};
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 
-use self::node::{Entry, NodeId, Nodes, SPAN_BYTES};
+use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
 use self::prefetch::BLOCKS_AHEAD;
 use self::slab::NONE;
@@ -65,7 +62,6 @@ pub(crate) struct PredictionRecord {
     stamp: u64,
 }
 
-/// The prefix index.
 #[derive(Debug)]
 pub(crate) struct PrefixIndex {
     table: Table,
@@ -115,7 +111,6 @@ impl PrefixIndex {
             .filter(|slot| among.contains(*slot))
     }
 
-    /// Number of targets that hold the matched prefix.
     pub(crate) fn target_count(&self, matched: &PrefixMatch) -> usize {
         matched.node.map_or(0, |id| self.nodes.target_count(id))
     }
@@ -129,7 +124,6 @@ impl PrefixIndex {
         nodes.flat_map(|id| self.nodes.targets(id))
     }
 
-    /// Whether this target holds the matched prefix.
     pub(crate) fn has(&self, matched: &PrefixMatch, slot: ReplicaIndex) -> bool {
         let entry = matched.node.and_then(|id| self.nodes.entry(id, slot));
         entry.is_some()
@@ -214,10 +208,11 @@ impl PrefixIndex {
         let (mut last, mut added, mut held) = (start, 0, 0);
         let mut end = end_of(blocks, matched.depth);
         // Every new node but the last one has one child; the last one is corrected below.
-        let entry = Entry {
+        let entry = |span| Entry {
             stamp,
             children: 1,
             slot,
+            span,
         };
         let mut fork = self.nodes.fork_below(start, matched.depth);
         let new = blocks.get(matched.depth..).unwrap_or_default();
@@ -226,16 +221,16 @@ impl PrefixIndex {
             for (block, key) in some.iter().zip(keys) {
                 let span = span_units(block.end_bytes.saturating_sub(end));
                 end = block.end_bytes;
-                let create = |nodes: &mut Nodes| nodes.create(block.hash, last, span, entry, fork);
+                let create = |nodes: &mut Nodes| nodes.create(block.hash, last, entry(span), fork);
                 let nodes = &mut self.nodes;
                 let (id, span) = match self.table.find_or_insert(key, block.hash, nodes, create) {
                     Insertion::Inserted(id) => (id, span),
                     Insertion::Existing(id) => {
-                        let Some(node) = self.nodes.get(id) else {
+                        let node = self.nodes.get(id).filter(|node| node.parent == last);
+                        let Some(span) = node.map(Node::span) else {
                             break 'chain;
                         };
-                        let span = node.span;
-                        if node.parent != last || !self.nodes.add_entry(id, entry) {
+                        if self.nodes.add_entry(id, entry(span)).is_none() {
                             break 'chain;
                         }
                         fork = matched.depth + added + 1;
@@ -251,13 +246,9 @@ impl PrefixIndex {
         if added == 0 {
             return last;
         }
-        self.nodes.set_entry(
-            last,
-            Entry {
-                children: 0,
-                ..entry
-            },
-        );
+        if let Some(leaf) = self.nodes.entry_mut(last, slot) {
+            leaf.children = 0;
+        }
         let extends_leaf = self.add_child(start, slot);
         self.order.added(slot, added, held, !extends_leaf);
         self.order.push(slot, stamp, last, &self.nodes);
@@ -266,26 +257,21 @@ impl PrefixIndex {
 
     /// Counts a new child of a target's entry; returns whether the entry was a leaf.
     fn add_child(&mut self, id: NodeId, slot: ReplicaIndex) -> bool {
-        let Some(mut entry) = self.nodes.entry(id, slot) else {
-            return false;
-        };
-        entry.children += 1;
-        self.nodes.set_entry(id, entry);
-        entry.children == 1
+        self.nodes.entry_mut(id, slot).is_some_and(|entry| {
+            entry.children += 1;
+            entry.children == 1
+        })
     }
 
     /// Stamps a target's prefix as used.
     fn touch(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
-        let Some(mut entry) = self.nodes.entry(id, slot) else {
-            return;
-        };
-        if self.limits.eviction == Eviction::Fifo {
-            return;
-        }
-        entry.stamp = stamp;
-        self.nodes.set_entry(id, entry);
-        if entry.children == 0 {
-            self.order.push(slot, stamp, id, &self.nodes);
+        if self.limits.eviction == Eviction::Lru
+            && let Some(entry) = self.nodes.entry_mut(id, slot)
+        {
+            entry.stamp = stamp;
+            if entry.children == 0 {
+                self.order.push(slot, stamp, id, &self.nodes);
+            }
         }
     }
 }

@@ -6,38 +6,32 @@
 use super::slab::{NONE, Slab};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// Number of a node.
 pub(super) type NodeId = u32;
 
-/// One target's entry at a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Time of insertion or last use, in ticks of the index; valid for leaves of the target only.
     pub(super) stamp: u64,
     /// Number of nodes directly below that the target holds too; zero for a leaf.
     pub(super) children: u32,
-    /// The target.
     pub(super) slot: ReplicaIndex,
+    /// Prompt length between the parent and the node, in units of [`SPAN_BYTES`]; the same for all targets.
+    pub(super) span: u16,
 }
 
-/// A prefix.
 #[derive(Debug)]
 pub(super) struct Node {
     /// Block hash, the node's key.
     pub(super) hash: u64,
-    stamp: u64,
+    /// The entry of a single target.
+    entry: Entry,
     /// Node of the prefix that is one block shorter, or [`NONE`].
     pub(super) parent: NodeId,
-    children: u32,
     /// With several targets, the number of their list. Otherwise, marked with [`SINGLE_TARGET`], a hint: the depth of the
     /// deepest prefix of this node that several targets held when the node was created.
     shared: u32,
-    slot: ReplicaIndex,
-    /// Prompt length between the parent and this node, in units of [`SPAN_BYTES`].
-    pub(super) span: u16,
 }
 
-/// The node of a removed entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemovedEntry {
     pub(super) hash: u64,
@@ -53,10 +47,12 @@ pub(super) const SPAN_BYTES: u32 = 64;
 /// Marks a node with one target.
 const SINGLE_TARGET: u32 = 1 << 31;
 
+/// The target of a number without a node.
+const NO_TARGET: ReplicaIndex = ReplicaIndex(u16::MAX);
+
 /// Ratio of a node's targets to the wanted ones above which each wanted one is looked up.
 const LOOKUP_RATIO: usize = 8;
 
-/// All nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     nodes: Slab<Node>,
@@ -83,7 +79,7 @@ impl Nodes {
     #[inline]
     pub(super) fn is_of(&self, id: NodeId, hash: u64) -> bool {
         let node = self.nodes.get(id);
-        node.is_some_and(|node| node.hash == hash && node.slot != Node::BLANK.slot)
+        node.is_some_and(|node| node.hash == hash && node.entry.slot != NO_TARGET)
     }
 
     /// A new node with its first target.
@@ -91,18 +87,14 @@ impl Nodes {
         &mut self,
         hash: u64,
         parent: NodeId,
-        span: u16,
         entry: Entry,
         fork: usize,
     ) -> Option<NodeId> {
         self.nodes.insert(Node {
             hash,
-            stamp: entry.stamp,
+            entry,
             parent,
-            children: entry.children,
             shared: u32::try_from(fork).map_or(NONE, |fork| fork | SINGLE_TARGET),
-            slot: entry.slot,
-            span,
         })
     }
 
@@ -121,81 +113,61 @@ impl Nodes {
         }
     }
 
-    /// The target's entry at a node.
-    pub(super) fn entry(&self, id: NodeId, slot: ReplicaIndex) -> Option<Entry> {
+    pub(super) fn entry(&self, id: NodeId, slot: ReplicaIndex) -> Option<&Entry> {
         let node = self.nodes.get(id)?;
         if !node.is_shared() {
-            return (node.slot == slot).then_some(node.only());
+            return Some(&node.entry).filter(|entry| entry.slot == slot);
         }
         let entries = self.shared.get(node.shared)?;
+        entries.get(position_of(entries, slot).ok()?)
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<&mut Entry> {
+        let node = self.nodes.get_mut(id)?;
+        if !node.is_shared() {
+            return Some(&mut node.entry).filter(|entry| entry.slot == slot);
+        }
+        let entries = self.shared.get_mut(node.shared)?;
         let at = position_of(entries, slot).ok()?;
-        entries.get(at).copied()
+        entries.get_mut(at)
     }
 
-    /// Replaces an existing entry.
-    pub(super) fn set_entry(&mut self, id: NodeId, entry: Entry) {
-        let Some(node) = self.nodes.get_mut(id) else {
-            return;
-        };
-        if !node.is_shared() {
-            node.set_only(entry);
-            return;
-        }
-        if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Ok(at) = position_of(entries, entry.slot)
-            && let Some(place) = entries.get_mut(at)
-        {
-            *place = entry;
-        }
-    }
-
-    /// Adds an entry for a target; `false` if the node has one already.
-    pub(super) fn add_entry(&mut self, id: NodeId, entry: Entry) -> bool {
-        let Some(node) = self.nodes.get_mut(id) else {
-            return false;
-        };
-        if !node.is_shared() {
-            if node.slot == entry.slot {
-                return false;
-            }
-            let mut both = vec![node.only(), entry];
-            both.sort_unstable_by_key(|e| e.slot);
-            let Some(at) = self
-                .shared
-                .insert(both)
-                .filter(|at| at & SINGLE_TARGET == 0)
-            else {
-                return false;
-            };
-            node.shared = at;
-            self.shared_entries += 2;
-            return true;
-        }
-        if let Some(entries) = self.shared.get_mut(node.shared)
-            && let Err(at) = position_of(entries, entry.slot)
-        {
+    /// Adds an entry for a target; `None` if the node has one already.
+    pub(super) fn add_entry(&mut self, id: NodeId, entry: Entry) -> Option<()> {
+        let node = self.nodes.get_mut(id)?;
+        if node.is_shared() {
+            let entries = self.shared.get_mut(node.shared)?;
+            let at = position_of(entries, entry.slot).err()?;
             entries.insert(at, entry);
             self.shared_entries += 1;
-            return true;
+            return Some(());
         }
-        false
+        if node.entry.slot == entry.slot {
+            return None;
+        }
+        let mut both = vec![node.entry, entry];
+        both.sort_unstable_by_key(|e| e.slot);
+        let at = self.shared.insert(both);
+        node.shared = at.filter(|at| at & SINGLE_TARGET == 0)?;
+        self.shared_entries += 2;
+        Some(())
     }
 
     /// Removes a target's entry, and the node with its last entry.
     pub(super) fn remove(&mut self, id: NodeId, slot: ReplicaIndex) -> Option<RemovedEntry> {
         let node = self.nodes.get_mut(id)?;
-        let mut removed = RemovedEntry {
+        let removed = RemovedEntry {
             hash: node.hash,
             parent: node.parent,
-            span: node.span,
-            is_node_removed: false,
+            span: node.entry.span,
+            is_node_removed: !node.is_shared(),
         };
-        if !node.is_shared() {
-            if node.slot != slot {
+        if removed.is_node_removed {
+            if node.entry.slot != slot {
                 return None;
             }
-            self.nodes.remove(id, Node::BLANK);
-            removed.is_node_removed = true;
+            self.nodes.remove(id);
             return Some(removed);
         }
         let entries = self.shared.get_mut(node.shared)?;
@@ -203,9 +175,9 @@ impl Nodes {
         entries.remove(at);
         self.shared_entries -= 1;
         if let [last] = entries.as_slice() {
-            node.set_only(*last);
+            node.entry = *last;
             let list = core::mem::replace(&mut node.shared, NONE);
-            self.shared.remove(list, Vec::new());
+            self.shared.remove(list);
             self.shared_entries -= 1;
         }
         Some(removed)
@@ -219,27 +191,22 @@ impl Nodes {
         slot: ReplicaIndex,
         inherits: u64,
     ) -> Option<u64> {
-        let node = self.nodes.get_mut(id)?;
-        if !node.is_shared() {
-            if node.slot != slot {
-                return None;
-            }
-            return decrement_children(&mut node.children, &mut node.stamp, inherits);
+        let entry = self.entry_mut(id, slot)?;
+        entry.children = entry.children.saturating_sub(1);
+        if entry.children > 0 {
+            return None;
         }
-        let entries = self.shared.get_mut(node.shared)?;
-        let at = position_of(entries, slot).ok()?;
-        let entry = entries.get_mut(at)?;
-        decrement_children(&mut entry.children, &mut entry.stamp, inherits)
+        entry.stamp = inherits.max(entry.stamp);
+        Some(entry.stamp)
     }
 
-    /// Whether one of the node's targets is in the set.
     #[inline]
     pub(super) fn has_any(&self, id: NodeId, among: &ReplicaSet) -> bool {
         let Some(node) = self.nodes.get(id) else {
             return false;
         };
         if !node.is_shared() {
-            return among.contains(node.slot);
+            return among.contains(node.entry.slot);
         }
         let Some(entries) = self.shared.get(node.shared) else {
             return false;
@@ -250,37 +217,23 @@ impl Nodes {
         entries.iter().any(|e| among.contains(e.slot))
     }
 
-    /// Number of a node's targets.
     pub(super) fn target_count(&self, id: NodeId) -> usize {
+        self.entries(id).len()
+    }
+
+    pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = ReplicaIndex> + '_ {
+        self.entries(id).iter().map(|entry| entry.slot)
+    }
+
+    fn entries(&self, id: NodeId) -> &[Entry] {
         match self.nodes.get(id) {
-            Some(node) if node.is_shared() => self.shared.get(node.shared).map_or(0, Vec::len),
-            Some(_) => 1,
-            None => 0,
+            Some(node) if node.is_shared() => {
+                self.shared.get(node.shared).map_or(&[], Vec::as_slice)
+            }
+            Some(node) => core::slice::from_ref(&node.entry),
+            None => &[],
         }
     }
-
-    /// Targets of a node, in order.
-    pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = ReplicaIndex> + '_ {
-        let node = self.nodes.get(id);
-        let only = node.filter(|node| !node.is_shared()).map(|n| n.slot);
-        let many = node
-            .filter(|node| node.is_shared())
-            .and_then(|node| self.shared.get(node.shared))
-            .into_iter()
-            .flatten()
-            .map(|e| e.slot);
-        only.into_iter().chain(many)
-    }
-}
-
-#[inline]
-fn decrement_children(children: &mut u32, stamp: &mut u64, inherits: u64) -> Option<u64> {
-    *children = children.saturating_sub(1);
-    if *children > 0 {
-        return None;
-    }
-    *stamp = inherits.max(*stamp);
-    Some(*stamp)
 }
 
 /// Position of a target's entry in a sorted list, or where it would be. Targets are numbered densely, so the position is the
@@ -296,39 +249,32 @@ fn position_of(entries: &[Entry], slot: ReplicaIndex) -> Result<usize, usize> {
     let from = slot.index().saturating_sub(missing);
     let to = entries.len().min(slot.index() + 1);
     let near = entries.get(from..to).unwrap_or_default();
-    match near.binary_search_by_key(&slot, |entry| entry.slot) {
-        Ok(at) => Ok(from + at),
-        Err(at) => Err(from + at),
-    }
+    near.binary_search_by_key(&slot, |entry| entry.slot)
+        .map(|at| from + at)
+        .map_err(|at| from + at)
 }
 
 impl Node {
-    const BLANK: Self = Self {
-        hash: 0,
-        stamp: 0,
-        parent: NONE,
-        children: 0,
-        shared: NONE,
-        slot: ReplicaIndex(u16::MAX),
-        span: 0,
-    };
-
     const fn is_shared(&self) -> bool {
         self.shared & SINGLE_TARGET == 0
     }
 
-    const fn only(&self) -> Entry {
-        Entry {
-            stamp: self.stamp,
-            children: self.children,
-            slot: self.slot,
-        }
+    pub(super) const fn span(&self) -> u16 {
+        self.entry.span
     }
+}
 
-    const fn set_only(&mut self, entry: Entry) {
-        self.stamp = entry.stamp;
-        self.children = entry.children;
-        self.slot = entry.slot;
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            hash: 0,
+            entry: Entry {
+                slot: NO_TARGET,
+                ..Entry::default()
+            },
+            parent: NONE,
+            shared: NONE,
+        }
     }
 }
 
@@ -351,6 +297,7 @@ mod tests {
                     stamp: 1,
                     children: 0,
                     slot: ReplicaIndex(slot),
+                    span: 4,
                 })
                 .collect();
             for slot in (0..10).map(ReplicaIndex) {
@@ -370,9 +317,10 @@ mod tests {
             stamp: 1,
             children: 0,
             slot: ReplicaIndex(slot),
+            span: 4,
         };
         let mut nodes = Nodes::default();
-        let id = nodes.create(9, NONE, 4, entry(3), 0).unwrap();
+        let id = nodes.create(9, NONE, entry(3), 0).unwrap();
         nodes.add_entry(id, entry(1));
         nodes.add_entry(id, entry(2));
         assert_eq!(

@@ -2,8 +2,7 @@
 //!
 //! Each target has a heap of (age, node) records. A leaf that is used again gets a second record, and the first one becomes
 //! stale: it disagrees with the node and is dropped when it reaches the top. A heap with more stale records than live ones
-//! is rebuilt, which is O(1) amortised. Appending the newest record moves nothing, so the common case is as cheap as a
-//! linked list, without links in the nodes.
+//! is rebuilt, which is O(1) amortised.
 
 use core::cmp::Reverse;
 use core::hint::black_box;
@@ -70,7 +69,6 @@ enum State {
     Retired,
 }
 
-/// The order of eviction of all targets.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     targets: Vec<Target>,

@@ -1,17 +1,15 @@
-//! A bounded map that evicts the least recently used entry.
+//! A bounded map that evicts the least recently used entry (`docs/decisions/0010-recency-map.md`).
 //!
 //! Entries lie side by side and link to their neighbours in the order of use by number. The table is the index's own. A
 //! search reads two cache lines; a use writes to two more without waiting for them.
-//!
-//! Rejected: the crate `lru`, whose map points to entries that each have an allocation: four dependent cache misses
-//! (`docs/decisions/0010-recency-map.md`).
 
-use super::table::{HashMixer, SmallTable};
+use core::hint::black_box;
 
-/// The number of no entry.
+use super::shard::Shard;
+use super::table::{HashMixer, Key};
+
 const NO_ENTRY: u32 = u32::MAX;
 
-/// A key of the map.
 pub(super) trait RecencyKey: Copy + Eq {
     /// The key as one number, mixed with secret numbers.
     fn mixed(&self, mixed: &HashMixer) -> u64;
@@ -21,7 +19,7 @@ pub(super) trait RecencyKey: Copy + Eq {
 #[derive(Debug)]
 pub(super) struct RecencyMap<K, V> {
     mixed: HashMixer,
-    table: SmallTable,
+    table: Shard,
     entries: Vec<Entry<K, V>>,
     /// First free entry; each free entry names the next one.
     free: u32,
@@ -44,7 +42,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
     pub(super) fn new(most: usize, seed: u64) -> Self {
         Self {
             mixed: HashMixer::new(seed),
-            table: SmallTable::default(),
+            table: Shard::default(),
             entries: Vec::new(),
             free: NO_ENTRY,
             newest: NO_ENTRY,
@@ -65,7 +63,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
 
     /// Prefetches the bucket where a search begins.
     pub(super) fn prefetch(&self, key: &K) {
-        self.table.prefetch(key.mixed(&self.mixed));
+        black_box(self.table.prefetch(self.tag(key)));
     }
 
     /// Inserts a value and returns the previous one.
@@ -83,13 +81,16 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             self.remove(self.oldest);
         }
         let at = self.place(key, value)?;
-        self.table.insert(key.mixed(&self.mixed), at);
+        self.table.make_room();
+        let tag = self.tag(&key);
+        if let Err(free) = self.table.find(tag, |_| false) {
+            self.table.insert(free, tag, at);
+        }
         self.link(at);
         self.len += 1;
         None
     }
 
-    /// Removes a key.
     pub(super) fn remove_key(&mut self, key: &K) {
         if let Some(at) = self.find(key) {
             self.remove(at);
@@ -101,14 +102,22 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             let entry = self.entries.get(at as usize);
             entry.is_some_and(|entry| entry.key == *key)
         };
-        self.table.find(key.mixed(&self.mixed), matches)
+        self.table
+            .find(self.tag(key), matches)
+            .ok()
+            .map(|(_, at)| at)
+    }
+
+    #[inline]
+    fn tag(&self, key: &K) -> u32 {
+        Key::of(key.mixed(&self.mixed)).tag
     }
 
     fn remove(&mut self, at: u32) {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        self.table.remove(entry.key.mixed(&self.mixed), at);
+        self.table.remove(self.tag(&entry.key), at);
         self.unlink(at);
         if let Some(entry) = self.entries.get_mut(at as usize) {
             entry.older = self.free;
@@ -149,7 +158,6 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         }
     }
 
-    /// Unlinks an entry.
     fn unlink(&mut self, at: u32) {
         let Some(entry) = self.entries.get(at as usize) else {
             return;

@@ -1,12 +1,9 @@
 //! Searches for the longest prefix of a chain that is known, or that a target holds.
 //!
-//! The deepest known prefix comes first, from the table alone: one cache line says whether a prefix is known, the node's line
-//! says which targets hold it. Mostly a wanted target holds the deepest known prefix, and the search ends. Otherwise the
-//! node has a hint, the depth of the deepest prefix that several targets hold (behind the system prompt), which is mostly
-//! right. Otherwise a binary search asks node by node.
-//!
-//! Each round of the first search probes several places at once ([`super::prefetch`]). The first round probes near the end of
-//! the chain, where the next turn of a conversation leaves the known part. Each further round divides the rest evenly.
+//! The deepest known prefix comes first, from the table alone. Mostly a wanted target holds it, and the search ends. Otherwise
+//! the node has a hint, the depth of the deepest prefix that several targets hold (behind the system prompt). Otherwise a
+//! binary search asks node by node. Each round of the first search probes several places at once ([`super::prefetch`]), first
+//! near the end of the chain, where the next turn of a conversation leaves the known part.
 
 use isotherm_fingerprint::BlockHash;
 
@@ -38,7 +35,6 @@ impl PrefixIndex {
         self.holder_at(blocks, at, |_| true)
     }
 
-    /// Whether any target of the set holds the matched prefix.
     pub(crate) fn any_has(&self, matched: &PrefixMatch, among: &ReplicaSet) -> bool {
         matched.node.is_some_and(|id| self.nodes.has_any(id, among))
     }

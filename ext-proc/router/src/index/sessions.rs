@@ -1,9 +1,7 @@
-//! The last replica of each session: a weak hint at cached text that the index cannot see.
+//! The last replica of each session: a weak hint at cached text that the index cannot see, between two blocks.
 //!
-//! A fingerprint has a block every few hundred bytes, an engine one every 16 tokens. What the conversations of a user have in
-//! common, such as a standing instruction, may lie between two blocks. Of the tokens that the index takes for uncached, the
-//! share that engines find is learned twice: for requests that follow their session, and for the others. The difference is
-//! the value of the hint.
+//! Of the tokens that the index takes for uncached, the share that engines find is learned twice: for requests that follow
+//! their session, and for the others. The difference is the value of the hint.
 
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
@@ -13,7 +11,6 @@ use crate::{ReplicaId, SessionKey};
 const SESSIONS_MAX: usize = 16_384;
 /// Share on the session's last replica before the first measurement: enough to be tried.
 const HIT_SHARE_START: f64 = 0.2;
-/// Weight of one measurement.
 const LEARNING_RATE: f64 = 0.05;
 
 /// The last replica of each of the latest sessions.
@@ -50,7 +47,6 @@ impl Sessions {
         self.last.prefetch(&session);
     }
 
-    /// The replica of the session's last request.
     pub(crate) fn last(&self, session: SessionKey) -> Option<ReplicaId> {
         self.last.get(&session).copied()
     }

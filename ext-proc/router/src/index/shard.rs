@@ -28,7 +28,6 @@ struct Bucket {
     ids: [NodeId; PLACES],
 }
 
-/// Position of a place: its bucket, and its position in the bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceIndex {
     bucket: usize,
@@ -96,7 +95,6 @@ impl Shard {
         self.buckets.len().wrapping_sub(1)
     }
 
-    /// Distance of this bucket from the first bucket of a tag.
     const fn distance(&self, tag: u32, bucket: usize) -> usize {
         bucket.wrapping_sub(self.first_bucket(tag)) & self.mask()
     }
@@ -129,7 +127,6 @@ impl Shard {
         })
     }
 
-    /// The first free place for a tag.
     #[inline]
     fn free_for(&self, tag: u32) -> PlaceIndex {
         let mut bucket = self.first_bucket(tag);

@@ -5,29 +5,17 @@
 /// Values per chunk.
 const CHUNK: usize = 4096;
 
-/// The number of no value.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Values by number. Numbers of removed values are reused.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slab<T> {
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
     len: usize,
 }
 
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self {
-            chunks: Vec::new(),
-            free: Vec::new(),
-            len: 0,
-        }
-    }
-}
-
-impl<T> Slab<T> {
-    /// Number of values.
+impl<T: Default> Slab<T> {
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -62,10 +50,10 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    /// Removes a value, and leaves `blank` until its number is reused.
+    /// Removes a value, and leaves the default until its number is reused.
     #[inline]
-    pub(super) fn remove(&mut self, at: u32, blank: T) -> Option<T> {
-        let value = core::mem::replace(self.get_mut(at)?, blank);
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = core::mem::take(self.get_mut(at)?);
         self.free.push(at);
         self.len -= 1;
         Some(value)
@@ -82,7 +70,7 @@ mod tests {
         for value in 0..10_000_u32 {
             assert_eq!(slab.insert(value), Some(value));
         }
-        assert_eq!(slab.remove(5000, 0), Some(5000));
+        assert_eq!(slab.remove(5000), Some(5000));
         assert_eq!(slab.len(), 9_999);
         assert_eq!(slab.get(9_999), Some(&9_999));
         assert_eq!(slab.insert(7), Some(5000));

@@ -1,26 +1,16 @@
 //! The hash table from block hash to node.
 //!
 //! An open-addressing table with eight bytes per place: a node's number and half of its key. A search reads one cache line
-//! for a missing prefix and two for a known one (the second is the node's, which the caller reads anyway). The table grows
-//! without reading any node: nodes lie all over the memory.
-//!
-//! There are many small tables, because growing inserts every place again: for one table of a million nodes that would be
-//! a pause of tens of milliseconds.
+//! for a missing prefix and two for a known one, the second being the node's. The table grows without reading any node, and
+//! in many small shards, so that no growth is a pause.
 //!
 //! Hashes come from prompts and headers, so a client could choose many that collide. The table mixes them with two secret
-//! numbers; no decision depends on these.
-//!
-//! Rejected: `hashbrown`, which reads one more line per search and every node when it grows; buckets of one place, whose
-//! search crosses into a second line; a bucket per run of a chain, because all prompts that fork behind one system prompt
-//! would collide.
-
-use core::hint::black_box;
+//! numbers; no decision depends on these. `docs/decisions/0041-prefix-index.md` has the rejected tables.
 
 use super::node::{NodeId, Nodes};
 use super::shard::Shard;
 use super::slab::NONE;
 
-/// Number of shards.
 const SHARDS: usize = 256;
 
 /// Result of a search that may insert.
@@ -160,7 +150,7 @@ const fn mixed(x: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     /// The half that a place keeps; never 0, which marks a free place.
-    tag: u32,
+    pub(super) tag: u32,
     shard: u8,
 }
 
@@ -170,7 +160,7 @@ impl Key {
         clippy::cast_possible_truncation,
         reason = "the lower half is kept, and the highest byte"
     )]
-    fn of(mixed: u64) -> Self {
+    pub(super) fn of(mixed: u64) -> Self {
         Self {
             tag: (mixed as u32).max(1),
             shard: (mixed >> 56) as u8,
@@ -179,37 +169,6 @@ impl Key {
 
     const fn shard(self) -> usize {
         self.shard as usize
-    }
-}
-
-/// A single shard: numbers by mixed hashes, for small maps.
-#[derive(Debug, Default)]
-pub(super) struct SmallTable(Shard);
-
-impl SmallTable {
-    #[inline]
-    pub(super) fn find(&self, mixed: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
-        let found = self.0.find(Key::of(mixed).tag, matches);
-        found.ok().map(|(_, id)| id)
-    }
-
-    /// Prefetches the bucket where a search begins.
-    #[inline]
-    pub(super) fn prefetch(&self, mixed: u64) {
-        black_box(self.0.prefetch(Key::of(mixed).tag));
-    }
-
-    /// Inserts a number that is not in the table.
-    pub(super) fn insert(&mut self, mixed: u64, id: u32) {
-        let Key { tag, .. } = Key::of(mixed);
-        self.0.make_room();
-        if let Err(free) = self.0.find(tag, |_| false) {
-            self.0.insert(free, tag, id);
-        }
-    }
-
-    pub(super) fn remove(&mut self, mixed: u64, id: u32) {
-        self.0.remove(Key::of(mixed).tag, id);
     }
 }
 
@@ -233,8 +192,9 @@ mod tests {
             stamp: 1,
             children: 0,
             slot: ReplicaIndex(0),
+            span: 1,
         };
-        nodes.create(hash, NONE, 1, entry, 0)
+        nodes.create(hash, NONE, entry, 0)
     }
 
     proptest! {

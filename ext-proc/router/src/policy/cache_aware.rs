@@ -1,11 +1,8 @@
 //! `cache_aware`: SGLang's cache-aware load balancer ("The Full Algorithm", with its library's thresholds).
 //!
 //! While load is out of balance, the policy selects the replica with the fewest outstanding requests. Otherwise it selects
-//! the longest match, if that is more than half of the prompt, and else the replica with the least cached text.
-//!
-//! Two choices differ from SGLang. Load is compared among the candidates; SGLang looks at all healthy workers, but under
-//! selective pushing the overloaded ones are not available. And equal matches go to the least loaded replica, where SGLang
-//! takes the first of its tree. Least cached text is a poor measure with full caches; the published policy has it.
+//! the longest match, if that is more than half of the prompt, and else the replica with the least cached text. Unlike SGLang,
+//! the policy compares load among the candidates, and sends equal matches to the least loaded replica.
 
 use super::{
     Policy, Selection, View, least_loaded, least_loaded_holder, load_key, longest_match,
@@ -21,7 +18,6 @@ const IMBALANCE_REQUESTS: u32 = 32;
 /// and more than this many times as many.
 const IMBALANCE_FACTOR: f64 = 1.1;
 
-/// The `cache_aware` policy.
 #[derive(Debug)]
 pub(super) struct CacheAware;
 

@@ -10,7 +10,6 @@ use crate::replica_index::ReplicaIndex;
 use crate::ring::{Ring, nearness};
 use crate::{Reason, Request};
 
-/// The `consistent_hash` policy.
 #[derive(Debug, Default)]
 pub(super) struct ConsistentHash {
     ring: Ring,

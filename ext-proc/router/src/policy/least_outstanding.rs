@@ -4,7 +4,6 @@ use super::{Policy, Selection, View, least_loaded, load_score};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// The `least_outstanding` policy.
 #[derive(Debug)]
 pub(super) struct LeastOutstanding;
 

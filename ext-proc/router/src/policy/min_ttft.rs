@@ -1,12 +1,9 @@
 //! `min_ttft`: the lowest estimated time to first token (Mooncake's scheduling, as DualMap 3.2 and appendix B describe it):
 //! the replica's queue, and computing the part of the prompt that it does not hold.
 //!
-//! The policy is greedy for each request: under light load the cache decides, under heavy load the queue. Its weakness, as
-//! DualMap shows, is that it leaves a warm cache for any short advantage and computes prefixes again.
-//!
-//! Mooncake's transfer of caches between replicas is left out, since engines behind a router have none. DualMap prints the
-//! cost as max(pending - recompute), which prefers long queues. Its text says min(pending + recompute), which this module
-//! computes in the seconds that each replica takes.
+//! The policy is greedy: it leaves a warm cache for any short advantage and computes prefixes again. Mooncake's transfer of
+//! caches between replicas is left out. DualMap prints the cost as max(pending - recompute), which prefers long queues; its
+//! text says min(pending + recompute), which this module computes in seconds.
 
 use super::{Policy, PolicyRules, Selection, View, cheapest, match_on, uncached_tokens};
 use crate::replica_index::ReplicaIndex;
@@ -15,7 +12,6 @@ use crate::{Reason, Request};
 /// The least share of the prompt for which a fallback is chosen by its cache.
 const MATCH_MIN: f64 = 0.5;
 
-/// The `min_ttft` policy.
 #[derive(Debug)]
 pub(super) struct MinTtft;
 

@@ -53,7 +53,6 @@ pub(crate) struct View<'a> {
     pub(crate) candidates: &'a ReplicaSet,
     /// The SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
-    /// Wait of the request so far.
     pub(crate) waited: WaitTimes,
 }
 
@@ -96,7 +95,6 @@ impl Selection {
 /// The queued requests that wait for another replica than the freed one, each with the replica that it waits for.
 pub(crate) type DelayedRequests = SmallVec<[(QueueSeq, ReplicaIndex); 8]>;
 
-/// The queued request that is to be served next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NextRequest {
     /// [`Policy::select_replica`] says where this request goes, among all available replicas.
@@ -142,7 +140,6 @@ pub(crate) enum PolicyEvent<'a> {
     ReplicaRemoved(ReplicaIndex, &'a str),
 }
 
-/// A routing policy.
 pub(crate) trait Policy: Debug + Send {
     /// Selects a replica for a request; `None` lets it wait for any.
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection>;
@@ -223,7 +220,6 @@ pub(crate) fn least_loaded(view: &View<'_>, except: &[ReplicaIndex]) -> Option<R
         .find(|replica| view.candidates.contains(*replica) && !except.contains(replica))
 }
 
-/// The least loaded candidate that holds this prefix.
 fn least_loaded_holder(matched: &PrefixMatch, view: &View<'_>) -> Option<ReplicaIndex> {
     view.index
         .targets(matched, view.candidates)
@@ -260,7 +256,6 @@ fn longest_match(request: &Request, view: &View<'_>) -> PrefixMatch {
         .deepest(request.fingerprint.blocks(), view.candidates)
 }
 
-/// The prefix of the prompt that one replica holds.
 fn match_on(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> PrefixMatch {
     view.index.deepest_of(request.fingerprint.blocks(), replica)
 }
@@ -305,7 +300,6 @@ fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> bool 
     })
 }
 
-/// The replicas of a set that may serve a request.
 fn that_may_serve<'a>(
     request: &Request,
     set: &'a ReplicaSet,

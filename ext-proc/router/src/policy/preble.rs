@@ -1,13 +1,9 @@
 //! `preble`: exploit a match of more than half of the prompt, else explore the cheapest (Preble's E2, as DualMap
 //! appendix B describes it).
 //!
-//! With more cached than missing, computing the rest is cheap on a holder, and moving away would duplicate the cache. The
-//! request goes to the least loaded holder of the longest match. Otherwise the policy weighs load against the request's
-//! own work in one unit, time: the least sum of the prompts that wait there and this prompt's uncached part.
-//!
-//! Three parts of Preble's own scheduler are left out, as in DualMap's description: load over the last three minutes, the
-//! cost of evicted prefixes, and moving hot prefixes afterwards. Costs are in seconds instead of tokens, so that a replica
-//! of half the speed counts twice.
+//! With more cached than missing, the request goes to the least loaded holder of the longest match. Otherwise the policy
+//! selects the least sum, in seconds, of the prompts that wait on a replica and this prompt's uncached part. As in DualMap's
+//! description, load over the last minutes, the cost of evicted prefixes, and moves of hot prefixes are left out.
 
 use super::{
     Policy, PolicyRules, Selection, View, cheapest, least_loaded_holder, longest_match,
@@ -20,7 +16,6 @@ use crate::{Reason, Request};
 /// The share of the prompt above which a match decides.
 const MATCH_ABOVE: f64 = 0.5;
 
-/// The `preble` policy.
 #[derive(Debug)]
 pub(super) struct Preble;
 

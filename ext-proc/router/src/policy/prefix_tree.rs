@@ -1,10 +1,7 @@
 //! `prefix_tree`: the available replica with the longest match (SkyLB 3.2), if that is at least half of the prompt.
 //!
-//! A short match is worth little, and following it makes hot spots: every conversation with the same system prompt would
-//! go to the same replica. Below half of the prompt the request goes to the least loaded replica ("explores other
-//! underutilized replicas", SkyLB 5.1), which also makes the next copy of the prefix.
-//!
-//! Rejected: SGLang's fallback to the replica with the least cached text, which sends everything to a new replica.
+//! Below half of the prompt the request goes to the least loaded replica ("explores other underutilized replicas",
+//! SkyLB 5.1), which also makes the next copy of the prefix. Following a short match, such as a system prompt, makes hot spots.
 
 use super::{
     Policy, Selection, View, least_loaded, least_loaded_holder, longest_match, match_less_load,
@@ -15,7 +12,6 @@ use crate::{Reason, Request};
 /// The share of the prompt from which a match decides.
 const MATCH_MIN: f64 = 0.5;
 
-/// The `prefix_tree` policy.
 #[derive(Debug)]
 pub(super) struct PrefixTree;
 

@@ -11,11 +11,9 @@ use super::{Policy, PolicyEvent, Selection, View, load_key, load_score};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
-/// The `random` policy.
 #[derive(Debug)]
 pub(super) struct Random(Pcg64);
 
-/// The `power_of_two` policy.
 #[derive(Debug)]
 pub(super) struct PowerOfTwo(Pcg64);
 

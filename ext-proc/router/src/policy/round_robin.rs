@@ -5,18 +5,9 @@ use crate::index::PrefixMatch;
 use crate::replica_index::{INDICES_MAX, ReplicaIndex};
 use crate::{Reason, Request};
 
-/// The `round_robin` policy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     next: ReplicaIndex,
-}
-
-impl Default for RoundRobin {
-    fn default() -> Self {
-        Self {
-            next: ReplicaIndex(0),
-        }
-    }
 }
 
 impl Policy for RoundRobin {

@@ -24,7 +24,6 @@ pub(crate) const OVERTAKES_MAX: u32 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueSeq(u64);
 
-/// A queued request.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) seq: QueueSeq,
@@ -66,7 +65,6 @@ impl QueuedRequest {
 /// The peers that a request has returned from, in order of id.
 type TriedPeers = SmallVec<[PeerId; 2]>;
 
-/// The queue of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     queued: BTreeMap<QueueSeq, QueuedRequest>,
@@ -209,7 +207,6 @@ impl Queue {
         self.seqs.get(&id).copied()
     }
 
-    /// Removes a request.
     pub(crate) fn remove(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.queued.remove(&seq)?;
         self.count_preferred(queued.preferred, None);
@@ -230,7 +227,6 @@ impl Queue {
         Some(queued)
     }
 
-    /// The oldest request.
     pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
         self.queued.first_key_value().map(|(p, w)| (*p, w))
     }

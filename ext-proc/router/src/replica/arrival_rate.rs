@@ -22,12 +22,7 @@ impl ArrivalRate {
         self.at = self.at.max(now);
     }
 
-    /// Work per second: the number of replicas that it keeps busy.
-    pub(crate) fn work(&self, now: Time) -> f64 {
-        self.work_s * self.fade(now) / WHILE_S
-    }
-
-    /// Requests per second, and work per second.
+    /// Requests per second, and work per second: the number of replicas that it keeps busy.
     pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
         let fade = self.fade(now);
         let rate = |sum: f64| sum * fade / WHILE_S;

@@ -1,15 +1,12 @@
 //! Queued prefill and speed of a replica: how long a new prompt waits, how fast it is computed, how fast answers are written.
 //!
-//! No message tells when a prompt has been computed: probes count requests, and a response reports its time to first token
-//! at its end. Each replica is therefore modelled as one server that computes prompts in order. A prompt that is dispatched
-//! now is computed from `ready` on, and moves `ready` by its uncached tokens times the seconds per token. Time empties the
-//! backlog, and a replica with nothing outstanding has none. An engine whose memory is full computes nothing for a while:
-//! the last requests that a probe finds waiting count as uncomputed. Without that rule an overloaded engine looks idle.
+//! Each replica is modelled as one server that computes prompts in order. A prompt that is dispatched now is computed from
+//! `ready` on, and moves `ready` by its uncached tokens times the seconds per token. A replica with nothing outstanding has no
+//! backlog. The last requests that a probe finds waiting count as uncomputed: an engine whose memory is full computes nothing.
 //!
 //! Finished requests fit two lines:
 //!
-//! - *prefill*: time to first token against the tokens computed before it, those of earlier requests included. A ratio
-//!   alone would put the engine's fixed costs on the tokens, and make cached prompts look expensive;
+//! - *prefill*: time to first token against the tokens computed before it, those of earlier requests included;
 //! - *decode*: time per output token against the requests outstanding, because each sequence of a batch makes its steps
 //!   longer.
 //!
@@ -73,7 +70,6 @@ impl Default for LatencyModel {
     }
 }
 
-/// Measurements of a finished request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMeasurement {
     /// Tokens computed before its first output token, those of earlier requests included.
@@ -84,12 +80,10 @@ pub(crate) struct RequestMeasurement {
     pub(crate) output: Option<AnswerMeasurement>,
 }
 
-/// Measurements of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerMeasurement {
     /// Requests outstanding at the same time.
     pub(crate) outstanding: f64,
-    /// Length in tokens.
     pub(crate) tokens: f64,
     /// Time from first to last token, in seconds.
     pub(crate) seconds: f64,
@@ -103,7 +97,6 @@ pub(crate) struct LatencyFit {
 }
 
 impl LatencyFit {
-    /// Whether any prefill was measured.
     pub(crate) fn is_measured(&self) -> bool {
         self.prefill.is_measured()
     }
@@ -139,7 +132,6 @@ pub(crate) struct Backlog {
     sent: VecDeque<(Time, f64)>,
     speed: LatencyFit,
     latency: LatencyModel,
-    /// Number of measured requests.
     measured: u32,
 }
 
@@ -189,9 +181,7 @@ impl Backlog {
 
     /// Accounts for a dispatched prompt with `tokens` to compute.
     pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
-        let takes = tokens * self.latency.prefill.each_s;
-        let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
-        self.ready = self.ready.max(now).after(takes);
+        self.ready = self.ready.max(now).after(self.takes(tokens));
         if self.sent.len() >= SENT_MAX {
             self.sent.pop_front();
         }
@@ -205,9 +195,12 @@ impl Backlog {
         self.sent.drain(..seen.saturating_sub(pending));
         let waiting = self.sent.iter().take(seen.min(pending));
         let tokens: f64 = waiting.map(|(_, tokens)| tokens).sum();
-        let takes = tokens * self.latency.prefill.each_s;
-        let takes = Duration::try_from_secs_f64(takes).unwrap_or_default();
-        self.ready = self.ready.max(at.after(takes));
+        self.ready = self.ready.max(at.after(self.takes(tokens)));
+    }
+
+    fn takes(&self, tokens: f64) -> Duration {
+        let takes_s = tokens * self.latency.prefill.each_s;
+        Duration::try_from_secs_f64(takes_s).unwrap_or_default()
     }
 
     /// Clears the backlog of a replica with nothing outstanding.

@@ -1,24 +1,18 @@
 //! The circuit breaker of a replica (Nygard, *Release It!*), fed by how its requests end.
 //!
-//! A replica that answers 5xx at once, or drops every connection, may serve a perfect metrics page. Nothing stays outstanding
-//! there, so every measure of load selects it. The breaker is
+//! A replica that answers 5xx at once has nothing outstanding, so every measure of load selects it. The breaker is
 //!
 //! - *closed* until [`FAILURES_MAX`] failures in a row; a success resets the count;
 //! - *open* for a back-off that doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`] with every failed trial;
-//! - *on trial* after that: one request at a time. A success closes the breaker. A trial without a verdict (the client
+//! - *on trial* after that: one request at a time. A success closes the breaker. A trial without evidence (the client
 //!   disconnected, or the request itself was rejected) admits the next one. So does a trial longer than [`TRIAL_MAX`],
 //!   because a long answer is no failure.
 //!
-//! Requests dispatched before the breaker last opened or closed do not count: streams that began before an engine broke can
-//! end well for minutes. Each opening and closing therefore begins an epoch.
+//! Requests dispatched before the breaker last opened or closed do not count, so each opening and closing begins an epoch.
 //!
-//! *Panic mode* (Envoy's panic threshold, at zero): when no replica with a good probe has a closed breaker, all are used. A
-//! fault that all replicas share lies in the requests or behind the replicas, and rejecting everything would hide it. When
-//! panic mode ends, each open replica gets a trial at once. [`super::Replicas`] implements it.
-//!
-//! Rejected: Envoy's outlier detection (it ejects without the queue or the index knowing, and the endpoint header overrides
-//! it); a failure rate over a window (a small pool lacks the traffic); counting 4xx (one client with bad requests would
-//! close the pool).
+//! *Panic mode* (Envoy's panic threshold, at zero): when no replica with a good probe has a closed breaker, all are used,
+//! since a fault that all replicas share lies elsewhere. When panic mode ends, each open replica gets a trial at once.
+//! [`super::Replicas`] implements it.
 
 use core::time::Duration;
 
@@ -51,7 +45,6 @@ pub(crate) struct BreakerPermit {
     trial: bool,
 }
 
-/// Circuit breaker of a replica.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breaker {
     state: State,
@@ -76,7 +69,6 @@ impl Default for State {
 }
 
 impl Breaker {
-    /// Whether the breaker is closed.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }

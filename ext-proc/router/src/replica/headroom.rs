@@ -6,18 +6,11 @@
 //! - the *window*: requests that the replica admits between two probes. It doubles when it was used up and the next probe
 //!   shows nothing pending. It halves when a probe shows stuck requests;
 //! - the *capacity*: requests that the replica held when it was last seen full. Near it, the headroom is what is left of it,
-//!   at least one. It grows by an eighth when it is reached with nothing pending, because requests differ in size (SkyLB: 20
-//!   to 50 on one GPU and one data set).
+//!   at least one. It grows by an eighth when it is reached with nothing pending, because requests differ in size.
 //!
-//! A request is pending until the engine's next step. A replica therefore counts as full only when more requests are pending
-//! than were sent in the last [`SETTLE`]. Gauges lag: when a probe shows fewer requests than were sent, the youngest ones
-//! count as not admitted yet.
-//!
-//! Siblings share what they dispatched to the same replica, but not when it ends. Their requests count against the headroom
-//! until a probe that was sent after the message: by then the engine's gauges include them.
-//!
-//! Rejected: a fixed number per probe (too many for one engine, too few for another); one window without a capacity, as in
-//! TCP (a full replica got half a window at every finish, and its queue grew while others idled).
+//! A request is pending until the engine's next step, so a replica is full only when more requests are pending than were sent
+//! in the last [`SETTLE`]. When a probe shows fewer requests than were sent, the youngest ones count as not admitted yet.
+//! Requests of siblings count against the headroom until a probe that was sent after their message.
 
 use core::time::Duration;
 
@@ -28,14 +21,12 @@ use crate::{Load, Time};
 pub(crate) const SETTLE: Duration = Duration::from_millis(250);
 /// First window, before the first probe.
 const WINDOW_START: u32 = 2;
-/// Largest window.
 const WINDOW_MAX: u32 = 256;
 /// Largest window of a busy replica while another replica idles.
 const THROTTLED_WINDOW: u32 = 2;
 /// Share of the KV cache in use below which a replica with stuck requests is slow, not full.
 pub(crate) const KV_FULL_MIN: f32 = 0.8;
 
-/// Headroom of one replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Headroom {
     window: u32,
@@ -77,7 +68,6 @@ impl Headroom {
         self.pushes.push(now);
     }
 
-    /// Time of the last dispatch.
     pub(crate) fn last_push(&self) -> Option<Time> {
         self.pushes.last()
     }

@@ -28,7 +28,6 @@ impl LinearModel {
     }
 }
 
-/// Decaying sums of a least-squares fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DecayingLeastSquares {
     count: f64,
@@ -51,7 +50,6 @@ impl DecayingLeastSquares {
         *self = kept.with(1.0, number, seconds);
     }
 
-    /// Whether any measurement was added.
     pub(crate) fn is_measured(&self) -> bool {
         self.count > 0.0
     }

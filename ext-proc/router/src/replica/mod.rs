@@ -20,8 +20,7 @@ use stall_detector::StallDetector;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
 
-/// A replica of the pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
     /// Identity, never reused.
     pub(crate) id: ReplicaId,
@@ -38,13 +37,16 @@ pub(crate) struct Replica {
     headroom: Headroom,
     breaker: Breaker,
     backlog: Backlog,
-    /// Arrival rates of recent dispatches.
     arrivals: ArrivalRate,
     stall: StallDetector,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
     /// Whether a later probe failed.
     failed: bool,
+    /// Free capacity when the replica was last listed as available.
+    listed_capacity: u32,
+    /// Time at which the availability changes without an event.
+    timer: Option<Time>,
 }
 
 impl Replica {
@@ -52,17 +54,7 @@ impl Replica {
         Self {
             id,
             name,
-            outstanding: 0,
-            turn: 0,
-            draining: false,
-            false_hits: 0,
-            headroom: Headroom::default(),
-            breaker: Breaker::default(),
-            backlog: Backlog::default(),
-            arrivals: ArrivalRate::default(),
-            stall: StallDetector::default(),
-            probe: None,
-            failed: false,
+            ..Self::default()
         }
     }
 
@@ -187,8 +179,7 @@ impl Replica {
     }
 }
 
-/// Availability rules of a pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rules {
     pub(crate) push: Push,
     pub(crate) probe_stale_after: core::time::Duration,

@@ -24,7 +24,6 @@ struct Group {
 }
 
 impl Pushes {
-    /// Adds a dispatch.
     pub(crate) fn push(&mut self, now: Time) {
         if let Some(group) = self.groups.back_mut()
             && now < group.first.after(GROUP)
@@ -47,7 +46,6 @@ impl Pushes {
         });
     }
 
-    /// Time of the last dispatch.
     pub(crate) fn last(&self) -> Option<Time> {
         self.groups.back().map(|group| group.last)
     }
@@ -62,7 +60,6 @@ impl Pushes {
             .sum()
     }
 
-    /// Drops the groups before a time.
     pub(crate) fn forget_before(&mut self, time: Time) {
         while self.groups.front().is_some_and(|group| group.last < time) {
             self.groups.pop_front();

@@ -16,7 +16,6 @@ pub(crate) struct StallDetector {
 }
 
 impl StallDetector {
-    /// Applies a probe that was sent at `sent`.
     pub(crate) fn probed(&mut self, load: &Load, sent: Time) {
         let more_run = load.running > self.running;
         let begun = load.pending < self.pending || more_run;

@@ -11,12 +11,10 @@ use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, RejectReason, Request, Scope};
 
-/// The decision on a request.
 pub(super) enum RoutingDecision {
     Dispatch(Dispatch),
     Forward(ForwardTarget),
     Reject(RejectReason),
-    /// The request waits, for this replica or for any.
     Wait(Option<ReplicaIndex>),
 }
 
@@ -112,7 +110,6 @@ impl Router {
         }
     }
 
-    /// The reason for which a request cannot be served at all.
     fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let is_empty = self.pool.replicas.staying().is_empty();
         if self.pool.is_shutting_down {

@@ -29,18 +29,15 @@ const OUTPUT_TOKENS_MIN: u32 = 8;
 /// Lower bound on the time in which an engine writes a token, in seconds.
 const TOKEN_S_MIN: f64 = 0.000_05;
 
-/// The usage that a response reported at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseUsage {
     /// Time to first token.
     pub(super) ttft: Option<Duration>,
     /// Prompt tokens, and how many of them were cached.
     pub(super) prompt: Option<(u32, u32)>,
-    /// Tokens of the answer.
     pub(super) completion: Option<u32>,
 }
 
-/// The measured cache hit of a prompt.
 #[derive(Clone, Copy, Debug)]
 struct CacheHit {
     prompt_tokens: u32,

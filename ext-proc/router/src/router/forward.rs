@@ -4,6 +4,8 @@
 //! while others are free, stays. When a peer becomes available, queued requests leave for it, oldest first. The
 //! [cost](crate::forwarding::ForwardingCost) of prefill makes two exceptions, for the sake of warm caches.
 
+use isotherm_fingerprint::BlockHash;
+
 use super::Router;
 use super::decide::Availables;
 use super::dispatch::share_of;
@@ -17,6 +19,8 @@ use crate::{
     Scope, ServedBy, Target, Time,
 };
 
+/// Limit of placements that the driver has not taken yet.
+const PLACEMENTS_MAX: usize = 4_096;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -37,9 +41,6 @@ impl Router {
     /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
     /// by the learned service time. For a full pool that is its throughput; otherwise it is what the throughput would be.
     /// Zero means that no request has ended yet.
-    ///
-    /// Rejected: the rate at which requests left the queue lately. It is unknown while the queue is empty, which is when a
-    /// peer has to select, and its window is too long or too short.
     #[must_use]
     pub fn report(&self, _now: Time) -> PeerReport {
         let free_capacity = self.pool.replicas.free_capacity();
@@ -60,24 +61,32 @@ impl Router {
 
     /// Takes the oldest placement that the siblings have not got. There are none unless [`crate::RegionRules::share`] is set.
     pub fn poll_placement(&mut self) -> Option<Placement> {
-        let placement = self.placements.pop()?;
+        let placement = self.placements.pop_front()?;
         self.counters.shared_sent += 1;
         Some(placement)
     }
 
-    /// Queues a placement for the siblings. The target is known to hold the first `depth` blocks.
-    pub(super) fn share(
-        &mut self,
-        target: Target,
-        blocks: &[isotherm_fingerprint::BlockHash],
-        depth: usize,
-    ) {
-        if self.pool.config.region.share && self.placements.push(target, blocks, depth) {
+    /// Queues a placement for the siblings, so that the indexes of one region's services agree, and each of them counts the
+    /// requests that the others sent. The target is known to hold the first `depth` blocks.
+    ///
+    /// A placement is advice: a lost one costs at most a cache hit, since the next request of the conversation brings its
+    /// whole chain. Each service corrects its own index by its own requests.
+    pub(super) fn share(&mut self, target: Target, blocks: &[BlockHash], depth: usize) {
+        if !self.pool.config.region.share {
+            return;
+        }
+        if self.placements.len() >= PLACEMENTS_MAX {
+            self.placements.pop_front();
             self.counters.shared_dropped += 1;
         }
+        let (known, new) = blocks.split_at_checked(depth).unwrap_or((&[], blocks));
+        self.placements.push_back(Placement {
+            target,
+            parent: known.last().copied(),
+            blocks: new.into(),
+        });
     }
 
-    /// Handles a placement of a sibling.
     pub(super) fn shared(&mut self, placement: &Placement) {
         let (parent, blocks) = (placement.parent, &placement.blocks);
         self.counters.shared_received += 1;
@@ -295,7 +304,6 @@ impl Router {
         }
     }
 
-    /// Handles a client's abort of a forwarded request.
     pub(super) fn abort_forwarded(&mut self, id: RequestId) {
         if let Some(forwarded) = self.pool.forwarded.remove(id) {
             let has_returned = forwarded.has_returned;

@@ -16,14 +16,13 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::serve::Review;
-use crate::forwarding::PlacementQueue;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, IndexLimits, Load, RejectReason, ReplicaId, ReplicaStatus, RequestId,
-    RouterConfig, Stats, Time,
+    Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaStatus,
+    RequestId, RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
@@ -40,7 +39,8 @@ pub struct Router {
     policy: Box<dyn Policy>,
     seed: u64,
     review: Review,
-    placements: PlacementQueue,
+    /// Placements that the driver has not taken yet, oldest first.
+    placements: VecDeque<Placement>,
     effects: VecDeque<Effect>,
     counters: Counters,
     /// Learned number of prompt bytes in a token.
@@ -57,7 +57,7 @@ impl Router {
             pool: PoolState::new(config, seed),
             seed,
             review: Review::default(),
-            placements: PlacementQueue::default(),
+            placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             bytes_per_token: feedback::BYTES_PER_TOKEN,

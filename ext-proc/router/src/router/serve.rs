@@ -23,23 +23,13 @@ const REVIEWED_MAX: usize = 16;
 type SkippedRequests = SmallVec<[QueueSeq; 8]>;
 
 /// Reviews of free replicas that no request took.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Review {
     last: Time,
     /// The replica that the next review begins with.
     next: ReplicaIndex,
     /// Whether the queued requests left a free replica when it was offered last.
     pub(super) is_pending: bool,
-}
-
-impl Default for Review {
-    fn default() -> Self {
-        Self {
-            last: Time::ZERO,
-            next: ReplicaIndex(0),
-            is_pending: false,
-        }
-    }
 }
 
 /// The result of offering a replica to the queued requests.
@@ -113,7 +103,6 @@ impl Router {
         is_due.then(|| self.review.last.after(REVIEW_INTERVAL))
     }
 
-    /// Offers a freed replica to the queued requests.
     fn offer(&mut self, replica: ReplicaIndex, skipped: &mut SkippedRequests) -> OfferResult {
         let at_limit = if skipped.len() >= LOOKED_AT_MAX {
             self.first_eligible(replica, &[])

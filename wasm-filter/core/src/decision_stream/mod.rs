@@ -79,7 +79,6 @@ pub struct DecisionStream {
     ends: Vec<RequestEnd>,
     /// The current time in ticks.
     now: u64,
-    /// The next backoff.
     backoff_ticks: u64,
     /// The requests that were released without a decision.
     fallbacks: u64,
@@ -94,7 +93,6 @@ enum State {
     Draining,
 }
 
-/// A request on the stream.
 #[derive(Debug)]
 enum Request {
     /// The filter holds the request.

@@ -5,15 +5,12 @@
 //!                                   └─ hold ─ body ─ body ─ ... ─ body end ┴─ set headers, release
 //! ```
 //! The filter holds a request until its body has ended, or until the limit of [`RequestConfig`]: past Envoy's own limit,
-//! Envoy would answer 413. The rest of the body then streams through unread, and the fingerprint covers the beginning, which
-//! is the part that prompts share.
+//! Envoy would answer 413. The rest of the body streams through unread, and the fingerprint covers the beginning.
 //!
 //! Over HTTP/1 a single read may bring as much as Envoy's limit on top of the held bytes. So the filter releases a body whose
-//! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` says that Envoy's route
-//! allows both. HTTP/2 delivers one frame at a time and needs no such care.
+//! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both.
 //!
-//! No request fails here. A request whose prompt cannot be read continues with what is known, and the filter counts the
-//! reason ([`SkipReason`]).
+//! No request fails here: a request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
 mod skip;
 mod source;
@@ -70,7 +67,6 @@ impl RequestTarget {
         }
     }
 
-    /// The method and the path as headers.
     pub(crate) fn headers(&self) -> [(&'static str, &[u8]); 2] {
         [(":method", &self.method), (":path", &self.path)]
     }
@@ -103,7 +99,6 @@ pub enum PromptCoverage {
     Skipped(SkipReason),
 }
 
-/// The source of the fingerprint.
 #[derive(Debug)]
 enum PromptSource {
     Body(Box<Extractor>),

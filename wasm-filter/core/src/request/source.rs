@@ -10,7 +10,6 @@ use crate::headers::{self, Headers};
 /// Envoy's header with the address of a client outside its own network, without a port.
 const ADDRESS_HEADER: &str = "x-envoy-external-address";
 
-/// The best value so far and the rank of its source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankedValue(Option<(usize, String)>);
 

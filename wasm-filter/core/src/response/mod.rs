@@ -1,12 +1,10 @@
 //! Turns a response into one outcome: a trailer for the external processor, or a message on the decision stream.
 //!
-//! The outcome tells the service how the request ended: status, time to the first byte, token counts, the engine's load and
-//! the endpoint that responded. The service never sees the response itself, so an output token costs it nothing.
+//! The outcome has status, time to the first byte, token counts, the engine's load and the endpoint that responded.
 //!
 //! Responses pass unchanged and without delay. The flow reads a bounded tail of a body, and its beginning once, before the
 //! tail drops it: streams of Anthropic's API report the prompt tokens there. The flow reads nothing of a compressed body, an
-//! error or another media type. A response without a body gets no trailer, because a proxy cannot add one; the end of the
-//! request tells the service enough.
+//! error or another media type. A response without a body gets no trailer, because a proxy cannot add one.
 
 pub(crate) mod orca;
 mod tail;
@@ -166,7 +164,6 @@ impl ResponseFlow {
     }
 }
 
-/// Whether the body of a response may contain usage.
 fn may_contain_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {
     let is_success = status.is_some_and(|status| (200..300).contains(&status));
     let has_type = media_type

@@ -18,7 +18,6 @@ const NAMES_BYTES_EXPECTED: usize = 128;
 /// The longest value that is kept, in bytes. A longer session key is replaced by its digest; a longer model or tier is
 /// dropped.
 const VALUE_BYTES_MAX: usize = SESSION_BYTES_MAX;
-/// The member with the model, in every API.
 const MODEL: &str = "model";
 /// A path to an object means this member of the object.
 const IDENTITY: &[u8] = b"id";
@@ -31,7 +30,6 @@ pub(super) enum Goal {
     Tier,
 }
 
-/// A path to a member.
 #[derive(Debug)]
 struct MemberPath {
     goal: Goal,
@@ -62,7 +60,6 @@ pub(super) struct MemberFinder {
     depth: usize,
     /// The first [`VALUE_BYTES_MAX`] bytes of the string.
     kept: Vec<u8>,
-    /// The digest of the whole string.
     digest: Digest,
     /// Whether the string is longer than what is kept.
     is_long: bool,

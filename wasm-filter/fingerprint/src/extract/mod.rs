@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use self::members::{Goal, MemberFinder};
 use self::visitor::RequestVisitor;
-use crate::json::{ScanError, Scanner};
+use crate::json::Scanner;
 use crate::{Api, Fingerprint};
 
 /// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
@@ -43,16 +43,6 @@ impl BodyError {
             Self::NotJson => "not_json",
             Self::Malformed => "malformed",
             Self::TooDeep => "too_deep",
-        }
-    }
-}
-
-impl From<ScanError> for BodyError {
-    fn from(error: ScanError) -> Self {
-        match error {
-            ScanError::NotAnObject => Self::NotJson,
-            ScanError::Grammar => Self::Malformed,
-            ScanError::Depth => Self::TooDeep,
         }
     }
 }
@@ -122,7 +112,7 @@ impl Extractor {
             prompt_tokens: visitor.prompt.tokens(),
             output_tokens_max: visitor.output_tokens_max,
             is_complete: self.scanner.is_complete(),
-            error: self.scanner.error().map(BodyError::from),
+            error: self.scanner.error(),
             fingerprint: visitor.prompt.fingerprint(),
         }
     }

@@ -21,7 +21,6 @@ const TOKEN_BYTES: u64 = 4;
 /// The role of a message that consists of text alone.
 const DEFAULT_ROLE: &[u8] = b"user";
 
-/// The rendered prompt so far.
 #[derive(Debug)]
 pub(super) struct PromptWriter {
     sections: Sections,
@@ -69,7 +68,6 @@ impl PromptWriter {
         }
     }
 
-    /// Ends a message that consists of text alone.
     pub(super) fn end_text_message(&mut self) {
         self.set_attribute(Attribute::Role, Digest::of(DEFAULT_ROLE));
         self.end_message();
@@ -97,7 +95,6 @@ impl PromptWriter {
         }
     }
 
-    /// Whether a name waits for its part.
     pub(super) fn has_name(&self) -> bool {
         self.name.is_some()
     }

@@ -12,10 +12,8 @@ pub(super) struct EscapeDecoder {
     unit: Option<(u16, u8)>,
 }
 
-/// The result of one byte of an escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The escape continues.
     More,
     /// The escape has ended with at most two characters.
     Done([Option<char>; 2]),

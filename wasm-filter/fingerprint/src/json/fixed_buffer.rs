@@ -18,7 +18,6 @@ pub(super) struct FixedBuffer<const SIZE: usize> {
 }
 
 impl<const SIZE: usize> FixedBuffer<SIZE> {
-    /// An empty buffer.
     pub(super) fn new() -> Self {
         Self {
             len: 0,
@@ -26,12 +25,10 @@ impl<const SIZE: usize> FixedBuffer<SIZE> {
         }
     }
 
-    /// The contents.
     pub(super) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Removes the contents.
     pub(super) fn clear(&mut self) {
         self.len = 0;
     }

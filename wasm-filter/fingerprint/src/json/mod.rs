@@ -1,25 +1,21 @@
 //! A push scanner for one JSON object whose text arrives in pieces.
 //!
 //! The scanner calls a [`Visitor`] and builds no document and no token buffer, so its memory does not grow with the text.
-//! String contents reach the visitor as slices of the caller's piece wherever no escape interrupts them, because nearly all
-//! bytes of a request are string contents. Rejected: pull parsers, which would have to keep a piece that they cannot finish.
-//!
-//! The scanner accepts a little more than JSON: raw control characters in strings, `01`, lone surrogates. The engine
-//! validates the request. The scanner never accepts text whose structure is in doubt.
+//! String contents reach the visitor as slices of the caller's piece wherever no escape interrupts them. The scanner accepts a
+//! little more than JSON: raw control characters in strings, `01`, lone surrogates. The engine validates the request. The
+//! scanner never accepts text whose structure is in doubt.
 
 mod escape;
 mod fixed_buffer;
 mod nesting;
 mod scanner;
 
-pub(crate) use scanner::{ScanError, Scanner};
+pub(crate) use scanner::Scanner;
 
 /// The kind of a value that contains other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Container {
-    /// `{}`
     Object,
-    /// `[]`
     Array,
 }
 
@@ -35,7 +31,6 @@ pub(crate) trait Visitor {
     fn string_start(&mut self);
     /// The next contents of the string, unescaped.
     fn string_part(&mut self, part: &[u8]);
-    /// The string ends.
     fn string_end(&mut self);
     /// A number, `true`, `false` or `null`, as the text spells it.
     fn literal(&mut self, literal: &[u8]);

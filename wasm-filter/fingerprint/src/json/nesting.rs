@@ -23,7 +23,6 @@ impl ContainerStack {
         true
     }
 
-    /// The innermost open container.
     pub(super) fn innermost(&self) -> Option<Container> {
         match (self.depth, self.objects & 1) {
             (0, _) => None,

@@ -6,17 +6,7 @@ use super::escape::{EscapeDecoder, Step, single_letter};
 use super::fixed_buffer::{FixedBuffer, KEY_BYTES_MAX, LITERAL_BYTES_MAX};
 use super::nesting::ContainerStack;
 use super::{Container, Visitor};
-
-/// The reason why the scanner has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScanError {
-    /// The text does not begin with an object.
-    NotAnObject,
-    /// The text breaks the grammar.
-    Grammar,
-    /// The text has more than [`super::nesting::DEPTH_MAX`] open objects and arrays.
-    Depth,
-}
+use crate::BodyError;
 
 /// The next thing that the scanner expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +14,6 @@ enum State {
     /// The object that is the whole text.
     Start,
     Value,
-    /// A value or the end of the array.
     ValueOrEnd,
     /// A member's name or the end of the object.
     KeyOrEnd,
@@ -33,19 +22,16 @@ enum State {
     Colon,
     /// A comma or the end of the innermost container.
     CommaOrEnd,
-    /// Contents of a string.
     String(StringKind),
-    /// Bytes of an escape in a string.
     Escape(StringKind),
     /// Bytes of a number, `true`, `false` or `null`.
     Literal,
     /// Nothing but white space.
     End,
     /// Nothing: the rest of the text is ignored.
-    Failed(ScanError),
+    Failed(BodyError),
 }
 
-/// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StringKind {
     Key,
@@ -62,11 +48,9 @@ pub(crate) struct Scanner {
     literal: FixedBuffer<LITERAL_BYTES_MAX>,
 }
 
-/// The unread rest of a piece.
-type Rest<'a> = Result<&'a [u8], ScanError>;
+type Rest<'a> = Result<&'a [u8], BodyError>;
 
 impl Scanner {
-    /// A scanner at the start of a text.
     pub(crate) fn new() -> Self {
         Self {
             state: State::Start,
@@ -82,8 +66,7 @@ impl Scanner {
         self.state == State::End
     }
 
-    /// The error at which the scanner has stopped.
-    pub(crate) fn error(&self) -> Option<ScanError> {
+    pub(crate) fn error(&self) -> Option<BodyError> {
         match self.state {
             State::Failed(error) => Some(error),
             _ => None,
@@ -119,7 +102,7 @@ impl Scanner {
         }
         match (self.state, byte) {
             (State::Start, b'{') => self.open(Container::Object, visitor)?,
-            (State::Start, _) => return Err(ScanError::NotAnObject),
+            (State::Start, _) => return Err(BodyError::NotJson),
             (State::Value | State::ValueOrEnd, b'{') => self.open(Container::Object, visitor)?,
             (State::Value | State::ValueOrEnd, b'[') => self.open(Container::Array, visitor)?,
             (State::Value | State::ValueOrEnd, b'"') => {
@@ -148,14 +131,14 @@ impl Scanner {
                     _ => State::Value,
                 };
             }
-            _ => return Err(ScanError::Grammar),
+            _ => return Err(BodyError::Malformed),
         }
         Ok(rest)
     }
 
-    fn open(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), ScanError> {
+    fn open(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), BodyError> {
         if !self.nesting.push(kind) {
-            return Err(ScanError::Depth);
+            return Err(BodyError::TooDeep);
         }
         visitor.open(kind);
         self.state = match kind {
@@ -165,9 +148,9 @@ impl Scanner {
         Ok(())
     }
 
-    fn close(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), ScanError> {
+    fn close(&mut self, kind: Container, visitor: &mut impl Visitor) -> Result<(), BodyError> {
         if self.nesting.innermost() != Some(kind) {
-            return Err(ScanError::Grammar);
+            return Err(BodyError::Malformed);
         }
         self.nesting.pop();
         visitor.close();
@@ -216,7 +199,7 @@ impl Scanner {
                 [b'\\', letter, rest @ ..]
                     if *letter != b'u' && !self.escape.has_pending_surrogate() =>
                 {
-                    visitor.string_part(&[single_letter(*letter).ok_or(ScanError::Grammar)?]);
+                    visitor.string_part(&[single_letter(*letter).ok_or(BodyError::Malformed)?]);
                     piece = rest;
                 }
                 [_, rest @ ..] => {
@@ -256,7 +239,6 @@ impl Scanner {
         Ok(rest)
     }
 
-    /// Reads one byte of an escape.
     fn escape<'a>(
         &mut self,
         kind: StringKind,
@@ -268,7 +250,7 @@ impl Scanner {
         };
         match self.escape.push(byte) {
             Step::More => {}
-            Step::Invalid => return Err(ScanError::Grammar),
+            Step::Invalid => return Err(BodyError::Malformed),
             Step::Done(chars) => {
                 for char in chars.into_iter().flatten() {
                     let mut utf8 = [0; 4];
@@ -305,13 +287,13 @@ impl Scanner {
             part
         } else {
             if !self.literal.push(part).is_empty() {
-                return Err(ScanError::Grammar);
+                return Err(BodyError::Malformed);
             }
             self.literal.bytes()
         };
         if end.is_some() {
             if !is_literal(literal) {
-                return Err(ScanError::Grammar);
+                return Err(BodyError::Malformed);
             }
             visitor.literal(literal);
             self.state = State::CommaOrEnd;

@@ -10,7 +10,6 @@ use crate::BlockHash;
 use crate::grid::{BLOCKS_MAX, HASHED_BYTES_MAX, block_bytes_at};
 use crate::leaves::fold;
 
-/// Builds the chain, section by section.
 pub(super) struct ChainBuilder {
     hash: u64,
     /// The bytes of the prompt that the hash covers.
@@ -21,7 +20,6 @@ pub(super) struct ChainBuilder {
 }
 
 impl ChainBuilder {
-    /// A chain from a seed, with capacity for this number of blocks.
     pub(super) fn new(seed: u64, blocks: usize) -> Self {
         Self {
             hash: seed,

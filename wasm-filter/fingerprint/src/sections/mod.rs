@@ -3,9 +3,6 @@
 //! Engines render tools before the system text, and the system text before the messages; clients often send them in another
 //! order. So each section hashes its blocks on a grid of its own as it arrives. At the end the chain is folded in the order
 //! of rendering, from the cache key as seed: `h = XXH3(h, block)`, 8 bytes each.
-//!
-//! Rejected: keeping the body until the order is known, which is unbounded; hashing in order of arrival, where two clients
-//! with the same prompt and different serialisers share nothing.
 
 mod chain;
 
@@ -36,12 +33,10 @@ pub(crate) enum Section {
     Video,
 }
 
-/// The number of [`Section`]s.
 const SECTIONS: usize = Section::Video as usize + 1;
 /// The blocks of a prompt of about 50 KB, so that most requests allocate once.
 const BLOCKS_EXPECTED: usize = 96;
 
-/// A section that has ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct SectionHash {
     /// The whole blocks, as a range of [`Sections::blocks`].
@@ -53,13 +48,11 @@ struct SectionHash {
     is_taken: bool,
 }
 
-/// The sections of a prompt.
 #[derive(Debug)]
 pub(crate) struct Sections {
     /// The digests of the whole blocks of all sections, in order of arrival.
     blocks: Vec<u64>,
     hashes: [SectionHash; SECTIONS],
-    /// The section that is arriving.
     current: Option<Section>,
     blocker: BlockHasher,
     leaf: LeafBuffer,
@@ -77,7 +70,6 @@ struct BlockHasher {
 }
 
 impl Sections {
-    /// An empty prompt.
     pub(crate) fn new() -> Self {
         Self {
             blocks: Vec::with_capacity(BLOCKS_EXPECTED),
@@ -120,7 +112,6 @@ impl Sections {
         leaf.push(bytes, |hash, bytes| blocker.add_leaf(hash, bytes, blocks));
     }
 
-    /// Ends the section that is arriving.
     pub(crate) fn end(&mut self) {
         let Some(section) = self.current.take() else {
             return;
@@ -146,7 +137,6 @@ impl Sections {
         self.hashes.iter().map(|hash| hash.bytes).sum::<u64>() + arriving
     }
 
-    /// The fingerprint of the prompt, from a seed.
     pub(crate) fn fold(mut self, seed: u64) -> Fingerprint {
         self.end();
         let total_bytes = u32::try_from(self.total_bytes()).unwrap_or(u32::MAX);

@@ -12,10 +12,8 @@ use crate::Api;
 use crate::sections::Section::{self, Audio, Content, Images, Suffix, System, Tools, Video};
 use Mode::{Json, Media, Messages, OutputMax, Parts, Stream, Texts};
 
-/// The members of an object by name.
 pub(crate) type Members = [(&'static str, Member)];
 
-/// A member of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// The section of the prompt that the member fills, if any.
@@ -134,7 +132,6 @@ pub(crate) fn request_member(api: Api, name: &[u8]) -> Option<Member> {
     find(own, name).or_else(|| find(COMMON, name))
 }
 
-/// The member of this table with this name.
 pub(crate) fn find(members: &Members, name: &[u8]) -> Option<Member> {
     members
         .iter()

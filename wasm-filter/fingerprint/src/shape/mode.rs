@@ -8,9 +8,7 @@ use crate::json::Container;
 pub(crate) enum Mode {
     /// The value does not matter.
     Skip,
-    /// The request object.
     Request,
-    /// An object with these members.
     Object(&'static Members),
     /// A JSON value that engines render as JSON.
     Json,
@@ -18,19 +16,15 @@ pub(crate) enum Mode {
     Parts,
     /// A list of messages, or the text of one message.
     Messages,
-    /// A message.
     Message,
     /// Text, token ids, or a list of either.
     Texts,
     /// Images, audio or video: the address or the data of each.
     Media,
-    /// A part of the cache key.
     CacheKey(CacheKey),
-    /// An attribute of the message.
     Attribute(Attribute),
     /// The limit of output tokens.
     OutputMax,
-    /// Whether the response is to be streamed.
     Stream,
 }
 
@@ -49,21 +43,17 @@ pub(crate) enum CacheKey {
     Template,
 }
 
-/// The number of [`CacheKey`]s.
 pub(crate) const CACHE_KEYS: usize = CacheKey::Template as usize + 1;
 
 /// A member that identifies the author of a message or the call that the message answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
-    /// `role`
     Role,
-    /// `name`
     Name,
     /// `tool_call_id`, `call_id`
     Call,
 }
 
-/// The number of [`Attribute`]s.
 pub(crate) const ATTRIBUTES: usize = Attribute::Call as usize + 1;
 
 impl Mode {
@@ -77,7 +67,6 @@ impl Mode {
         }
     }
 
-    /// The mode of the elements of an array of this mode.
     pub(crate) fn of_element(self) -> Self {
         match self {
             Self::Messages => Self::Message,

@@ -20,7 +20,6 @@ pub(super) struct Entry {
     pub(super) tokens: f64,
 }
 
-/// The queues of all replicas.
 #[derive(Debug, Default)]
 pub(super) struct CandidateQueues {
     entries: BTreeMap<QueueSeq, Entry>,
@@ -67,17 +66,14 @@ impl CandidateQueues {
         queue.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
-    /// The replicas whose queues are not empty.
     pub(super) fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.queues.keys().copied()
     }
 
-    /// All queued requests.
     pub(super) fn all(&self) -> impl Iterator<Item = (QueueSeq, Entry)> + '_ {
         self.entries.iter().map(|(seq, entry)| (*seq, *entry))
     }
 
-    /// Tokens to compute of a replica's queue.
     pub(super) fn tokens(&self, replica: ReplicaIndex) -> f64 {
         self.queues.get(&replica).map_or(0.0, |queue| queue.tokens)
     }

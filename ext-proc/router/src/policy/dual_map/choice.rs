@@ -1,9 +1,7 @@
 //! The choice between the two candidates (`DualMap` 3.2, "select which instance between the two candidates").
 //!
-//! Load is the queued prefill of a replica in seconds: the paper's pending prefill tokens, divided by the replica's own
-//! speed. The paper's threshold ("the maximum number of pending prefill tokens that a GPU can process within the SLO") is
-//! then the SLO itself. Load has three parts: prompts in the replica, queued requests that wait for it, and the delay of
-//! a stalled replica.
+//! Load is the queued prefill of a replica in seconds, so the paper's threshold is the SLO itself. Load has three parts:
+//! prompts in the replica, queued requests that wait for it, and the delay of a stalled replica.
 
 use core::time::Duration;
 
@@ -91,7 +89,6 @@ impl DualMap {
     }
 }
 
-/// A candidate.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     replica: ReplicaIndex,

@@ -3,14 +3,10 @@
 //! A key that is too short puts different conversations on one pair of replicas; a key that is too long separates prompts
 //! that share a prefix. So a key begins with the first block of the prompt, and grows by one block wherever that prefix is
 //! *hot*: where its share of the recent requests is above 2/n, more than a pair of n replicas could serve. A key shrinks
-//! where the share falls below 1/n. The gap keeps a prefix near a threshold from changing its pair with every request.
+//! where the share falls below 1/n.
 //!
 //! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that becomes hot are counted at once.
-//! Otherwise each level would have to be learned anew, a hundred of them behind a long system prompt. Only hot prefixes
-//! and their children are counted.
-//!
-//! The unit differs from the paper (64 tokens at the start of a prompt instead of 512), and so does the first key (one block
-//! instead of two): keys begin as short as prompts allow, since the tree makes them longer where needed.
+//! The paper's unit is 512 tokens, and its first key has two blocks; here keys begin as short as prompts allow.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -7,12 +7,8 @@
 //! - [`candidate_queues`] and [`rebalance`]: a request whose candidate is busy waits for it in the router. When both
 //!   candidates of an arrival are overloaded, their queued requests move to their other candidate, largest benefit first.
 //!
-//! A request never goes to a third replica, however idle, unless the router's bounds on fairness say so. This keeps every
-//! prefix on two replicas.
-//!
-//! A router outside the engines differs from the paper in two ways: the work left in an engine is an estimate, and a
-//! request inside an engine does not migrate. With selective pushing at most one request waits there; with `blind` nothing
-//! waits in the router, and nothing is rebalanced.
+//! A request goes to a third replica only where the router's bounds on fairness say so. A router outside the engines differs
+//! from the paper: the work left in an engine is an estimate, and a request inside an engine does not migrate.
 
 mod ablation;
 mod candidate_queues;
@@ -45,7 +41,6 @@ use crate::{Reason, Request};
 /// bound, a pool of eight would tear many conversations from their two replicas.
 const OVERTAKES_MAX: u32 = 256;
 
-/// The `dual_map` policy.
 #[derive(Debug, Default)]
 pub(super) struct DualMap {
     ablation: Ablation,
@@ -209,7 +204,6 @@ fn uncached_on(request: &Request, chosen: &Dispatch) -> f64 {
     uncached_tokens(request, chosen.matched.map_or(0, |matched| matched.depth))
 }
 
-/// A dispatch to this candidate.
 fn candidate_at(replica: ReplicaIndex, request: &Request, view: &View<'_>) -> Dispatch {
     let matched = match_on(request, replica, view);
     Dispatch {
@@ -219,7 +213,6 @@ fn candidate_at(replica: ReplicaIndex, request: &Request, view: &View<'_>) -> Di
     }
 }
 
-/// The reason for a candidate with this match.
 const fn reason_of(matched: &PrefixMatch) -> Reason {
     if matched.depth > 0 {
         Reason::Prefix

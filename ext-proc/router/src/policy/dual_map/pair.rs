@@ -1,10 +1,8 @@
 //! The two candidates of a key, from two independent hash rings (`DualMap` 3.4).
 //!
-//! Replicas stand on both rings by name. A replica that joins or leaves changes only the pairs of its neighbourhoods, and a
-//! returning replica gets its old pairs. The walk passes unusable replicas.
-//!
-//! When both rings name the same replica, the second candidate is the next replica on the second ring. The paper takes the
-//! next number instead, which sends every collision of one replica to the same other one.
+//! Replicas stand on both rings by name, so a returning replica gets its old pairs. The walk passes unusable replicas. When
+//! both rings name the same replica, the second candidate is the next replica on the second ring, where the paper takes the
+//! next number.
 
 use twox_hash::XxHash3_64;
 
@@ -60,7 +58,6 @@ impl TwoRings {
         }
     }
 
-    /// The candidates of a key among the open replicas.
     pub(super) fn pair(&self, key: u64, is_open: impl Fn(ReplicaIndex) -> bool) -> Option<Pair> {
         let [one, other] = &self.0;
         let first = one.find(point(key, 0), &is_open)?;
@@ -71,7 +68,6 @@ impl TwoRings {
     }
 }
 
-/// The point of a key on one of the rings.
 fn point(key: u64, which: u64) -> u64 {
     XxHash3_64::oneshot_with_seed(which, &key.to_le_bytes())
 }

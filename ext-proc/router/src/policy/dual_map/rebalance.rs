@@ -4,12 +4,8 @@
 //! gain by it and would be in time at their other candidate, largest benefit first, until the rest are in time. There is
 //! one round, and no request pushes another one out. So a conversation stays on its two replicas.
 //!
-//! There are two additions. A freed replica with an empty queue takes a late request by the same rule; otherwise requests
-//! for a stalled replica would wait until the next arrival. And the time waited so far counts towards the time to first
-//! token, since the client waits in front of the engines.
-//!
-//! Only the last [`LOOKED_AT_MAX`] requests of a queue are considered, which are the late ones. So an arrival costs a
-//! bounded number of lookups, however long the queues are.
+//! In addition, a freed replica with an empty queue takes a late request by the same rule, and the time waited so far counts
+//! towards the time to first token. Only the last [`LOOKED_AT_MAX`] requests of a queue are considered: the late ones.
 
 use super::candidate_queues::Entry;
 use super::pair::Pair;
@@ -22,7 +18,6 @@ use crate::replica_index::ReplicaIndex;
 /// Requests of a queue that are considered.
 const LOOKED_AT_MAX: usize = 64;
 
-/// A move with a benefit.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     benefit_s: f64,

@@ -4,21 +4,8 @@
 //! longest matches, a few at each of a few depths, then the replica that served the session last, then the least loaded
 //! ones: some twenty, however large the pool.
 //!
-//! Most searches price one replica. A replica with less of the prompt has more to compute, and an idle replica as fast as
-//! the fastest gives a lower bound of that cost. The search ends once a candidate costs no more than the bound.
-//!
-//! ```text
-//! longest = the longest prefix that any replica holds
-//! repeat up to DEPTHS_MAX times:
-//!     longest = the longest prefix, no longer than before, that a replica not yet seen holds
-//!     if best.cost <= lower_bound(longest): return best
-//!     if longest is empty: break
-//!     for each group of HOLDERS_MAX holders of it: price the EACH_MAX least loaded
-//!     continue below longest
-//! price the session's last replica
-//! price the EACH_MAX least loaded replicas not yet seen
-//! return best
-//! ```
+//! A replica with less of the prompt has more to compute, and an idle replica as fast as the fastest gives a lower bound of
+//! that cost. The search ends once a candidate costs no more than the bound, mostly after one replica.
 
 use smallvec::SmallVec;
 
@@ -95,7 +82,6 @@ impl LeastLoaded {
     }
 }
 
-/// A search for the cheapest candidate.
 struct CandidateSearch<'a> {
     query: &'a CandidateQuery<'a>,
     cost_model: &'a CostModel<'a>,

@@ -15,13 +15,7 @@
 //! s = time to write the answer, u = the share of its time that the replica computes prompts (0.7 at most)
 //! ```
 //!
-//! Other policies leave out the second line. A second of prefill on a replica that writes 30 answers costs 30 seconds of
-//! other requests' time, which makes a warm cache worth much more than the time to first token that it saves. Without v,
-//! a request that is about to be late takes any replica and computes its whole prompt there, and a long queue grows. The
-//! third line is the other half of the second: short prompts gather on replicas that compute few.
-//!
-//! L is linear above 1. With a cube throughout, a request that is three times too late would outweigh all requests that can
-//! still be in time.
+//! `docs/decisions/0044-policies.md` has the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost};
 use crate::index::PrefixMatch;
@@ -63,7 +57,6 @@ pub(super) struct CostModel<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateCost {
     pub(super) replica: ReplicaIndex,
-    /// Cost, in seconds.
     pub(super) cost: f64,
     /// Time from dispatch to the first token, in seconds.
     pub(super) ttft_s: f64,
@@ -218,7 +211,6 @@ impl<'a> CostModel<'a> {
     }
 }
 
-/// The work of a replica for a request.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     /// Time to compute the prompt.
@@ -232,7 +224,6 @@ struct Work {
     writing_s: (f64, f64),
 }
 
-/// The parts of a cost.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     ttft_s: f64,

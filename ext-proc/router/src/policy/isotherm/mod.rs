@@ -1,11 +1,9 @@
 //! `isotherm`, the default policy: the least expected cost to all requests, selected as late as possible.
 //!
-//! Every policy of the literature weighs a warm cache against a short queue by a rule with a threshold: half of the prompt,
-//! 32 requests, five seconds. Here both are time. The cost of a request is its own wait for the first token plus the time
-//! that it takes from others; [`cost`] adds that up from rates measured on each replica. Only the SLO is configured.
+//! Other policies weigh a warm cache against a short queue by a threshold. Here both are time: the cost of a request is its
+//! own wait for the first token plus the time that it takes from others ([`cost`]). Only the SLO is configured.
 //!
-//! *Late selection.* In a busy pool one replica is freed at a time, and a queue that hands it the oldest request destroys
-//! every cache just when caches matter. So:
+//! In a busy pool one replica is freed at a time, and a queue that hands it the oldest request destroys every cache. So:
 //!
 //! - a request leaves a free replica when waiting for a warm busy one costs less (delay scheduling, Zaharia et al. 2010).
 //!   The estimated wait is at least half of the time that the request has waited so already, which bounds a wrong estimate.
@@ -13,9 +11,6 @@
 //! - a freed replica takes the queued request that saves most by going there instead of to the next best replica for it. A
 //!   second of waiting counts as a second saved, so age counts;
 //! - under overload, requests past the SLO come behind the others. First come, first served would make all of them late.
-//!
-//! Rejected, after measurements in the simulator: preferring short prompts (long ones starve); the time to first token
-//! alone, without the time taken from others (computing a prompt stalls the answers that the replica writes).
 
 mod candidates;
 mod cost;
@@ -35,7 +30,6 @@ use self::candidates::{affinity_replica, cheapest_now};
 use self::cost::CostModel;
 use self::query::CandidateQuery;
 
-/// The `isotherm` policy.
 #[derive(Debug)]
 pub(super) struct Isotherm;
 

@@ -2,18 +2,95 @@
 
 use core::time::Duration;
 
-use super::cost_inputs::{CostInputs, Memory};
-use super::{LatencyModel, Replica, Replicas};
+use super::{ArrivalRate, LatencyModel, Replica, Replicas};
 use crate::replica::RequestMeasurement;
 use crate::replica_index::ReplicaIndex;
-use crate::{ReplicaId, Time};
+use crate::{Load, ReplicaId, Time};
 
 /// Presumed answer length, in tokens.
 pub(super) const OUTPUT_TOKENS: f64 = 200.0;
-/// Weight of one answer.
 const LEARNING_RATE: f64 = 0.03;
 
+/// Inputs of the cost model, a copy that each change of a replica updates. A decision prices about ten of a thousand
+/// replicas, and a [`Replica`] spans a dozen cache lines. The default is an idle replica.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CostInputs {
+    /// When all dispatched prompts will be computed.
+    ready: Time,
+    arrivals: ArrivalRate,
+    /// The replica's own latency model, once it has measured enough.
+    latency: Option<LatencyModel>,
+    /// KV cache of the engine, if it reports it.
+    memory: Option<Memory>,
+}
+
+/// KV cache of an engine, in tokens.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    capacity: f64,
+    free: f64,
+}
+
+impl CostInputs {
+    #[expect(clippy::cast_precision_loss, reason = "a size in tokens")]
+    pub(super) fn of(replica: &Replica) -> Self {
+        let memory = |load: &Load| {
+            let capacity = load.kv_capacity_tokens? as f64;
+            Some(Memory {
+                capacity,
+                free: capacity * (1.0 - f64::from(load.kv_usage?)),
+            })
+        };
+        Self {
+            ready: replica.backlog.ready(),
+            arrivals: replica.arrivals,
+            latency: replica.backlog.latency().copied(),
+            memory: replica.load().and_then(memory),
+        }
+    }
+}
+
+/// A latency model that no replica is faster than, which lets a decision skip most replicas.
+///
+/// The bound may be too low for a while. A changed model lowers it at the cost of one comparison; after as many changes as
+/// there are replicas it is computed anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LatencyBound {
+    latency: LatencyModel,
+    /// Number of changes since it was computed.
+    changes: usize,
+}
+
 impl Replicas {
+    /// A latency model that no replica is faster than, neither in intercept nor in slope.
+    pub(crate) const fn fastest(&self) -> &LatencyModel {
+        &self.latency_bound.latency
+    }
+
+    /// Fewest outstanding requests of an available replica.
+    pub(crate) fn least_outstanding(&self) -> u32 {
+        self.by_load.first().map_or(0, |rank| rank.key().0)
+    }
+
+    /// Lowers the bound after a change of the pool's model and of the model of the replica at `slot`.
+    fn lower_latency_bound(&mut self, slot: Option<ReplicaIndex>) {
+        let bound = &mut self.latency_bound;
+        bound.changes += 1;
+        let mut latency = self.latency;
+        if bound.changes < self.cost_inputs.len() {
+            let inputs = slot.and_then(|slot| self.cost_inputs.get(slot.index()));
+            let own = inputs.and_then(|inputs| inputs.latency);
+            latency = own.map_or(latency, |own| latency.least(own));
+            bound.latency = bound.latency.least(latency);
+            return;
+        }
+        let own = self.cost_inputs.iter().filter_map(|inputs| inputs.latency);
+        *bound = LatencyBound {
+            latency: own.fold(latency, LatencyModel::least),
+            changes: 0,
+        };
+    }
+
     /// Estimated prompt tokens that were sent to a replica and are not computed yet.
     pub(crate) fn pending_prefill_tokens(&self, slot: ReplicaIndex, now: Time) -> f64 {
         self.get(slot)
@@ -22,10 +99,8 @@ impl Replicas {
 
     /// Estimated time until a replica has computed what was sent to it, in seconds.
     pub(crate) fn backlog_s(&self, slot: ReplicaIndex, now: Time) -> f64 {
-        match self.cost_inputs_of(slot) {
-            Some(cost_inputs) if cost_inputs.ready > now => {
-                cost_inputs.ready.since(now).as_secs_f64()
-            }
+        match self.cost_inputs.get(slot.index()) {
+            Some(inputs) if inputs.ready > now => inputs.ready.since(now).as_secs_f64(),
             Some(_) | None => 0.0,
         }
     }
@@ -57,8 +132,8 @@ impl Replicas {
 
     /// The share of its time that one replica computes prompts, by estimate.
     pub(crate) fn utilisation_of(&self, slot: ReplicaIndex, now: Time) -> f64 {
-        self.cost_inputs_of(slot)
-            .map_or(0.0, |cost_inputs| cost_inputs.arrivals.work(now))
+        let inputs = self.cost_inputs.get(slot.index());
+        inputs.map_or(0.0, |inputs| inputs.arrivals.rates(now).1)
     }
 
     /// Mean time to compute a prompt, in seconds.
@@ -75,10 +150,8 @@ impl Replicas {
         uncached_tokens: f64,
         service_s: f64,
     ) -> f64 {
-        let Some(Memory { capacity, free }) = self
-            .cost_inputs_of(slot)
-            .and_then(|cost_inputs| cost_inputs.memory)
-        else {
+        let inputs = self.cost_inputs.get(slot.index());
+        let Some(Memory { capacity, free }) = inputs.and_then(|inputs| inputs.memory) else {
             return 0.0;
         };
         let missing = uncached_tokens + self.output_tokens - free;
@@ -113,14 +186,14 @@ impl Replicas {
         (own_s * self.output_tokens, theirs_s * self.output_tokens)
     }
 
-    /// Learns the measurements of a finished request.
     pub(crate) fn learn(&mut self, id: ReplicaId, measured: RequestMeasurement) {
         self.latency = self.speed.learn(measured, LatencyModel::default());
         if let Some(output) = measured.output {
             self.output_tokens += LEARNING_RATE * (output.tokens - self.output_tokens);
         }
         let pool = self.latency;
-        if let Some(slot) = self.slot_of(id)
+        let slot = self.slot_of(id);
+        if let Some(slot) = slot
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
             replica.backlog.learn(measured, pool);
@@ -128,14 +201,12 @@ impl Replicas {
                 *place = CostInputs::of(replica);
             }
         }
-        self.lower_latency_bound(id);
+        self.lower_latency_bound(slot);
     }
 
     /// Registers the time of a first token.
     pub(crate) fn computed(&mut self, id: ReplicaId, at: Time) {
-        if let Some(slot) = self.slot_of(id)
-            && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
-        {
+        if let Some(replica) = self.slot_of(id).and_then(|slot| self.get_mut(slot)) {
             replica.stall.computed(at);
         }
     }
@@ -149,12 +220,9 @@ impl Replicas {
     }
 
     fn latency_of(&self, slot: ReplicaIndex) -> &LatencyModel {
-        self.cost_inputs_of(slot)
-            .and_then(|cost_inputs| cost_inputs.latency.as_ref())
+        let inputs = self.cost_inputs.get(slot.index());
+        inputs
+            .and_then(|inputs| inputs.latency.as_ref())
             .unwrap_or(&self.latency)
-    }
-
-    pub(super) fn cost_inputs_of(&self, slot: ReplicaIndex) -> Option<&CostInputs> {
-        self.cost_inputs.get(slot.index())
     }
 }

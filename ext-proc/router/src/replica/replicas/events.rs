@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use super::{CostInputs, Replicas, unused_rank};
+use super::{CostInputs, Rank, Replicas};
 use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
@@ -11,13 +11,10 @@ impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
         replica.backlog = Backlog::new(self.latency);
         if self.replicas.len() <= slot.index() {
-            self.replicas.resize_with(slot.index() + 1, || None);
-            self.timers.resize(slot.index() + 1, None);
-            self.free_capacities.resize(slot.index() + 1, 0);
-            self.cost_inputs
-                .resize(slot.index() + 1, CostInputs::default());
-            let new = (self.ranks.len()..=slot.index()).filter_map(|at| u16::try_from(at).ok());
-            self.ranks.extend(new.map(ReplicaIndex).map(unused_rank));
+            let len = slot.index() + 1;
+            self.replicas.resize_with(len, || None);
+            self.cost_inputs.resize(len, CostInputs::default());
+            self.ranks.resize(len, Rank::LAST);
         }
         self.slots.insert(replica.id, slot);
         if let Some(place) = self.replicas.get_mut(slot.index()) {
@@ -34,16 +31,16 @@ impl Replicas {
         self.staying.set(slot, false);
         self.healthy.set(slot, false);
         self.proven.set(slot, false);
-        if let Some(place) = self.replicas.get_mut(slot.index()) {
-            *place = None;
+        let removed = self.replicas.get_mut(slot.index()).and_then(Option::take);
+        if let Some(timer) = removed.and_then(|replica| replica.timer) {
+            self.expiries.remove(&(timer, slot));
         }
         if let Some(place) = self.ranks.get_mut(slot.index()) {
-            *place = unused_rank(slot);
+            *place = Rank::LAST;
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::default();
         }
-        self.set_timer(slot, now);
         self.update_panic_mode(now);
         Some(slot)
     }
@@ -149,14 +146,10 @@ impl Replicas {
 
     /// Counts a false or true prediction; returns the number of false ones in a row.
     pub(crate) fn count_false_hit(&mut self, slot: ReplicaIndex, is_false: bool) -> u32 {
-        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
-            return 0;
-        };
-        replica.false_hits = if is_false {
-            replica.false_hits.saturating_add(1)
-        } else {
-            0
-        };
-        replica.false_hits
+        self.get_mut(slot).map_or(0, |replica| {
+            let so_far = if is_false { replica.false_hits } else { 0 };
+            replica.false_hits = so_far.saturating_add(u32::from(is_false));
+            replica.false_hits
+        })
     }
 }

@@ -3,7 +3,7 @@
 //! An event changes one replica. The replica is removed from the sets, changed, and inserted where it belongs.
 
 use super::{CostInputs, Rank, Replicas};
-use crate::replica::Replica;
+use crate::replica::{Replica, Rules};
 use crate::replica_index::ReplicaIndex;
 use crate::{Availability, Push, ReplicaId, Time};
 
@@ -18,22 +18,18 @@ impl Replicas {
         }
     }
 
-    /// Replaces the availability rules.
     pub(crate) fn set_rules(
         &mut self,
         push: Push,
         probe_stale_after: core::time::Duration,
         now: Time,
     ) {
-        for slot in self.slots.values().copied().collect::<Vec<_>>() {
-            self.unlist(slot);
-        }
-        self.rules.push = push;
-        self.rules.probe_stale_after = probe_stale_after;
-        for slot in self.slots.values().copied().collect::<Vec<_>>() {
-            self.list(slot, now);
-            self.set_timer(slot, now);
-        }
+        let rules = Rules {
+            push,
+            probe_stale_after,
+            ..self.rules
+        };
+        self.apply_rules(rules, now);
         self.update_panic_mode(now);
     }
 
@@ -50,26 +46,25 @@ impl Replicas {
         change: impl FnOnce(&mut Replica),
     ) {
         self.unlist(slot);
-        if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+        if let Some(replica) = self.get_mut(slot) {
             change(replica);
         }
         self.list(slot, now);
-        self.set_timer(slot, now);
         self.update_panic_mode(now);
     }
 
-    /// Inserts a replica into the sets.
+    /// Inserts a replica into the sets, and sets its timer.
     pub(super) fn list(&mut self, slot: ReplicaIndex, now: Time) {
-        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+        let rules = self.rules;
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return;
         };
-        let is_open = |throttled| {
-            replica.availability(&self.rules, now, throttled) == Availability::Available
-        };
+        let is_open =
+            |throttled| replica.availability(&rules, now, throttled) == Availability::Available;
         let (open, throttled) = (is_open(false), is_open(true));
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
-        let healthy = !replica.draining && replica.ill(&self.rules, now).is_none();
+        let healthy = !replica.draining && replica.ill(&rules, now).is_none();
         let rank = Rank::new((replica.outstanding, replica.turn, slot));
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
@@ -86,11 +81,16 @@ impl Replicas {
         if self.available.set(slot, open) && open {
             self.by_load.insert(rank);
             self.freed.push(slot);
-            let free_capacity = replica.free_capacity(&self.rules);
-            self.free_capacity += u64::from(free_capacity);
-            if let Some(place) = self.free_capacities.get_mut(slot.index()) {
-                *place = free_capacity;
+            replica.listed_capacity = replica.free_capacity(&rules);
+            self.free_capacity += u64::from(replica.listed_capacity);
+        }
+        let next = replica.next_change(&rules, now);
+        let old = core::mem::replace(&mut replica.timer, next);
+        if old != next {
+            if let Some(old) = old {
+                self.expiries.remove(&(old, slot));
             }
+            self.expiries.extend(next.map(|next| (next, slot)));
         }
     }
 
@@ -102,12 +102,8 @@ impl Replicas {
         if self.available.set(slot, false) {
             let key = (replica.outstanding, replica.turn, slot);
             self.by_load.remove(&Rank::new(key));
-            let free_capacity = self
-                .free_capacities
-                .get(slot.index())
-                .copied()
-                .unwrap_or_default();
-            self.free_capacity = self.free_capacity.saturating_sub(u64::from(free_capacity));
+            let listed = u64::from(replica.listed_capacity);
+            self.free_capacity = self.free_capacity.saturating_sub(listed);
         }
         self.throttled.set(slot, false);
         if self.idle.set(slot, false) && self.idle.is_empty() {
@@ -115,46 +111,30 @@ impl Replicas {
         }
     }
 
-    /// Sets or clears the timer of a replica.
-    pub(super) fn set_timer(&mut self, slot: ReplicaIndex, now: Time) {
-        let next = self
-            .get(slot)
-            .and_then(|replica| replica.next_change(&self.rules, now));
-        let Some(timer) = self.timers.get_mut(slot.index()) else {
-            return;
-        };
-        let old = core::mem::replace(timer, next);
-        if old == next {
-            return;
-        }
-        if let Some(old) = old {
-            self.expiries.remove(&(old, slot));
-        }
-        if let Some(next) = next {
-            self.expiries.insert((next, slot));
-        }
-    }
-
     /// Enters or leaves panic mode. Failing replicas are excluded only while another one has a good probe and a closed breaker;
     /// under `blind`, unhealthy ones only while a healthy one exists.
     pub(super) fn update_panic_mode(&mut self, now: Time) {
-        let is_probe_panic = self.rules.push == Push::Blind && self.healthy.is_empty();
-        let is_breaker_panic = !self.healthy.is_empty() && self.proven.is_empty();
-        let before = self.rules;
-        let has_recovered = before.is_breaker_panic && !self.proven.is_empty();
-        if (is_probe_panic, is_breaker_panic) == (before.is_probe_panic, before.is_breaker_panic) {
-            return;
+        let rules = Rules {
+            is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
+            is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
+            ..self.rules
+        };
+        if rules != self.rules {
+            self.apply_rules(rules, now);
         }
+    }
+
+    /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
+    fn apply_rules(&mut self, rules: Rules, now: Time) {
+        let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
         let all: Vec<ReplicaIndex> = self.all().collect();
         for slot in &all {
             self.unlist(*slot);
         }
-        self.rules.is_probe_panic = is_probe_panic;
-        self.rules.is_breaker_panic = is_breaker_panic;
+        self.rules = rules;
         for slot in all {
-            if has_recovered && let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+            if has_recovered && let Some(replica) = self.get_mut(slot) {
                 replica.breaker.admit_trial_now(now);
-                self.set_timer(slot, now);
             }
             self.list(slot, now);
         }

@@ -3,16 +3,13 @@
 //! An event changes one replica, so the sets change for that replica only. Nothing walks over the pool on the path of a
 //! request. Two things change by themselves, a probe's age and a breaker's back-off; a timer covers both.
 
-mod cost_inputs;
 mod estimate;
 mod events;
-mod latency_bound;
 mod lists;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::cost_inputs::CostInputs;
-use self::latency_bound::LatencyBound;
+use self::estimate::{CostInputs, LatencyBound};
 use super::{ArrivalRate, LatencyFit, LatencyModel, Replica, Rules};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
@@ -50,13 +47,11 @@ impl Rank {
     }
 }
 
-/// All replicas of a pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Replicas {
     rules: Rules,
     replicas: Vec<Option<Replica>>,
     slots: BTreeMap<ReplicaId, ReplicaIndex>,
-    /// Replicas that are not draining.
     staying: ReplicaSet,
     healthy: ReplicaSet,
     /// Healthy replicas with a closed breaker.
@@ -66,30 +61,23 @@ pub(crate) struct Replicas {
     throttled: ReplicaSet,
     /// Available replicas without requests.
     idle: ReplicaSet,
-    /// Available replicas by load.
     by_load: BTreeSet<Rank>,
     /// Rank of each replica, available or not, side by side.
     ranks: Vec<Rank>,
-    /// Cost inputs of each replica, side by side.
     cost_inputs: Vec<CostInputs>,
-    /// Free capacity of the available replicas, in total and of each.
+    /// Free capacity of the available replicas, in total.
     free_capacity: u64,
-    free_capacities: Vec<u32>,
-    /// Timers by time and replica index.
     expiries: BTreeSet<(Time, ReplicaIndex)>,
-    timers: Vec<Option<Time>>,
     /// Replicas that became available since the last [`Self::take_freed`].
     freed: Vec<ReplicaIndex>,
     /// Whether the idle-peer throttle ended since then.
     throttle_ended: bool,
     turn: u64,
-    /// Latency fit of the pool.
     speed: LatencyFit,
     latency: LatencyModel,
     latency_bound: LatencyBound,
     /// Mean answer length, in tokens.
     output_tokens: f64,
-    /// Arrival rates of the pool.
     arrivals: ArrivalRate,
 }
 
@@ -99,32 +87,10 @@ impl Replicas {
             rules: Rules {
                 push,
                 probe_stale_after,
-                is_probe_panic: false,
-                is_breaker_panic: false,
+                ..Rules::default()
             },
-            replicas: Vec::new(),
-            slots: BTreeMap::new(),
-            staying: ReplicaSet::default(),
-            healthy: ReplicaSet::default(),
-            proven: ReplicaSet::default(),
-            available: ReplicaSet::default(),
-            throttled: ReplicaSet::default(),
-            idle: ReplicaSet::default(),
-            by_load: BTreeSet::new(),
-            ranks: Vec::new(),
-            cost_inputs: Vec::new(),
-            free_capacity: 0,
-            free_capacities: Vec::new(),
-            expiries: BTreeSet::new(),
-            timers: Vec::new(),
-            freed: Vec::new(),
-            throttle_ended: false,
-            turn: 0,
-            speed: LatencyFit::default(),
-            latency: LatencyModel::default(),
-            latency_bound: LatencyBound::default(),
             output_tokens: estimate::OUTPUT_TOKENS,
-            arrivals: ArrivalRate::default(),
+            ..Self::default()
         }
     }
 
@@ -180,7 +146,6 @@ impl Replicas {
             .map(|replica| replica.availability(&self.rules, now, self.is_throttled()))
     }
 
-    /// Whether any replica is known to be healthy.
     pub(crate) fn any_healthy(&self) -> bool {
         let unproven = |slot| self.get(slot).is_none_or(|r| r.load().is_none());
         match self.rules.push {
@@ -189,24 +154,24 @@ impl Replicas {
         }
     }
 
-    /// Available replicas by load.
     pub(crate) fn by_load(&self) -> impl DoubleEndedIterator<Item = ReplicaIndex> + '_ {
         self.by_load.iter().map(|key| key.slot())
     }
 
-    /// Load key of a replica.
     pub(crate) fn load_key(&self, slot: ReplicaIndex) -> LoadKey {
         self.rank(slot).key()
     }
 
-    /// Rank of a replica.
     pub(crate) fn rank(&self, slot: ReplicaIndex) -> Rank {
-        let rank = self.ranks.get(slot.index()).copied();
-        rank.unwrap_or_else(|| unused_rank(slot))
+        self.ranks.get(slot.index()).copied().unwrap_or(Rank::LAST)
     }
 
     pub(crate) fn get(&self, slot: ReplicaIndex) -> Option<&Replica> {
         self.replicas.get(slot.index())?.as_ref()
+    }
+
+    fn get_mut(&mut self, slot: ReplicaIndex) -> Option<&mut Replica> {
+        self.replicas.get_mut(slot.index())?.as_mut()
     }
 
     pub(crate) fn slot_of(&self, id: ReplicaId) -> Option<ReplicaIndex> {
@@ -245,7 +210,6 @@ impl Replicas {
             .map(|replica| replica.status(&self.rules, now, self.is_throttled()))
     }
 
-    /// Time of the next timer.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
         self.expiries.first().map(|(time, _)| *time)
     }
@@ -261,9 +225,4 @@ impl Replicas {
     fn is_throttled(&self) -> bool {
         self.rules.push == Push::Pending && !self.idle.is_empty()
     }
-}
-
-/// Rank of an unused replica index.
-const fn unused_rank(slot: ReplicaIndex) -> Rank {
-    Rank::new((u32::MAX, u64::MAX, slot))
 }
