@@ -3,9 +3,8 @@
 
 use std::rc::Rc;
 
-use isotherm_wasm_filter_core::request::{
-    RESPONSE_TRAILERS_TO_REMOVE, Release, RequestFlow, strip,
-};
+use isotherm_fingerprint::names;
+use isotherm_wasm_filter_core::request::{Release, RequestFlow, strip};
 use isotherm_wasm_filter_core::response::ResponseFlow;
 use isotherm_wasm_filter_core::{HeaderEdit, RequestConfig};
 use proxy_wasm::traits::{Context, HttpContext};
@@ -186,9 +185,8 @@ impl HttpContext for RequestContext {
 
     fn on_http_response_trailers(&mut self, _: usize) -> Action {
         self.report_outcome();
-        for name in RESPONSE_TRAILERS_TO_REMOVE {
-            self.remove_http_response_trailer(name);
-        }
+        // This role is the last to see a response; only the service reads the outcome.
+        self.remove_http_response_trailer(names::OUTCOME);
         Action::Continue
     }
 }

@@ -112,17 +112,11 @@ impl ReplicaSet {
     /// The first member at or after `from`, wrapping around at the end.
     pub(crate) fn next_round(&self, from: ReplicaIndex) -> Option<ReplicaIndex> {
         let start = from.index() / 64;
-        let masked = self.words.get(start).map(|word| Bits {
-            at: start,
-            word: word & !(bit(from) - 1),
-        });
-        masked.into_iter().flatten().next().or_else(|| {
-            let rest = self.words.iter().enumerate().skip(start + 1);
-            let round = self.words.iter().enumerate().take(start + 1);
-            rest.chain(round)
-                .find(|(_, word)| **word != 0)
-                .and_then(|(at, word)| Bits { at, word: *word }.next())
-        })
+        let first = self.words.get(start).map(|word| word & !(bit(from) - 1));
+        let rest = self.words.iter().skip(start + 1).copied();
+        let ahead = (start..).zip(first.into_iter().chain(rest));
+        let mut members = ahead.flat_map(|(at, word)| Bits { at, word });
+        members.next().or_else(|| self.iter().next())
     }
 
     /// The member with `n` members before it.

@@ -150,20 +150,24 @@ impl Peer {
             ForwardEnd::Ended(evidence) => evidence,
             ForwardEnd::Aborted { .. } | ForwardEnd::ServedElsewhere { .. } => Evidence::None,
         };
-        if let ForwardEnd::Aborted { has_returned: true } = end {
+        self.breaker.ended(permit, evidence, now);
+        let has_returned = match end {
+            ForwardEnd::Ended(_) => false,
+            ForwardEnd::Aborted { has_returned } => has_returned,
+            ForwardEnd::ServedElsewhere { forwarded_at } => {
+                self.returned_at.is_some_and(|at| at >= forwarded_at)
+            }
+        };
+        if has_returned {
             self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
         }
-        let ForwardEnd::ServedElsewhere { forwarded_at } = end else {
-            self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
-            self.breaker.ended(permit, evidence, now);
-            return;
-        };
-        self.breaker.ended(permit, evidence, now);
-        if self.returned_at.is_some_and(|at| at >= forwarded_at) {
-            self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
-        } else {
+        match end {
             // The request returned to a sibling, so that this is the first sign of the rejection here.
-            self.refute(now);
+            ForwardEnd::ServedElsewhere { .. } if !has_returned => self.refute(now),
+            ForwardEnd::ServedElsewhere { .. } => {}
+            ForwardEnd::Ended(_) | ForwardEnd::Aborted { .. } => {
+                self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
+            }
         }
     }
 

@@ -31,15 +31,9 @@ impl PrefixIndex {
         let matched = if known.is_empty() {
             known.push(parent.hash);
             let below = self.deepest_of(blocks, slot);
-            PrefixMatch {
-                depth: below.depth + 1,
-                node: below.node.or(above),
-            }
+            PrefixMatch::at(below.depth + 1, below.node.or(above))
         } else {
-            PrefixMatch {
-                depth: 0,
-                node: above,
-            }
+            PrefixMatch::at(0, above)
         };
         // Existing nodes keep their spans; the new ones need the end of the last existing block only.
         let known = known.into_iter().map(|hash| BlockHash { hash, ..parent });

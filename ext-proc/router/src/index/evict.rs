@@ -78,7 +78,6 @@ impl PrefixIndex {
         let Some((stamp, mut id)) = self.order.pop(slot, &self.nodes) else {
             return 0;
         };
-        let next = self.order.next(slot);
         let mut run = EvictionRun::default();
         let mut read = 0;
         loop {
@@ -86,17 +85,16 @@ impl PrefixIndex {
                 self.prefetch_ancestors(id, ahead);
                 read += ahead;
             }
-            let Some(new_leaf) = self.detach_leaf(id, slot, stamp, &mut run) else {
+            let Some((new_leaf, new_stamp)) = self.detach_leaf(id, slot, stamp, &mut run) else {
                 break;
             };
-            let continues = new_leaf.stamp == stamp && next.is_after(stamp, new_leaf.id);
+            let continues = new_stamp == stamp && self.order.is_first(slot, stamp, new_leaf);
             if !continues || enough(self, &run) {
-                self.order
-                    .push(slot, new_leaf.stamp, new_leaf.id, &self.nodes);
+                self.order.push(slot, new_stamp, new_leaf, &self.nodes);
                 self.order.removed(slot, run.entries, run.held, false);
                 return run.entries;
             }
-            id = new_leaf.id;
+            id = new_leaf;
         }
         self.order.removed(slot, run.entries, run.held, true);
         run.entries
@@ -109,15 +107,14 @@ impl PrefixIndex {
         if run.entries == 0 {
             return;
         }
-        if let Some(new_leaf) = &new_leaf {
-            self.order
-                .push(slot, new_leaf.stamp, new_leaf.id, &self.nodes);
+        if let Some((new_leaf, stamp)) = new_leaf {
+            self.order.push(slot, stamp, new_leaf, &self.nodes);
         }
         self.order
             .removed(slot, run.entries, run.held, new_leaf.is_none());
     }
 
-    /// Removes a leaf of a target without changing the order. Returns the parent if it has become a leaf.
+    /// Removes a leaf of a target without changing the order. Returns the parent and its stamp if it has become a leaf.
     #[inline]
     fn detach_leaf(
         &mut self,
@@ -125,7 +122,7 @@ impl PrefixIndex {
         slot: ReplicaIndex,
         stamp: u64,
         run: &mut EvictionRun,
-    ) -> Option<Leaf> {
+    ) -> Option<(NodeId, u64)> {
         let removed = self.nodes.remove(id, slot)?;
         if removed.is_node_removed {
             self.table.remove(removed.hash, id);
@@ -137,10 +134,7 @@ impl PrefixIndex {
             Eviction::Fifo => 0,
         };
         let stamp = self.nodes.remove_child(removed.parent, slot, inherits)?;
-        Some(Leaf {
-            id: removed.parent,
-            stamp,
-        })
+        Some((removed.parent, stamp))
     }
 
     /// Prefetches the table's buckets of a node and its ancestors.
@@ -160,11 +154,4 @@ struct EvictionRun {
     entries: usize,
     /// Prompt length, in units of a node's span.
     held: u64,
-}
-
-/// A node that has become a leaf of a target.
-#[derive(Clone, Copy, Debug)]
-struct Leaf {
-    id: NodeId,
-    stamp: u64,
 }

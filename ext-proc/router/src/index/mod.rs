@@ -34,7 +34,7 @@ use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
 use self::prefetch::BLOCKS_AHEAD;
 use self::slab::NONE;
-use self::table::{Insertion, Table};
+use self::table::Table;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Eviction, IndexLimits, IndexStats};
 
@@ -49,6 +49,12 @@ pub(crate) struct PrefixMatch {
     /// Length in blocks.
     pub(crate) depth: usize,
     node: Option<NodeId>,
+}
+
+impl PrefixMatch {
+    const fn at(depth: usize, node: Option<NodeId>) -> Self {
+        Self { depth, node }
+    }
 }
 
 /// The index's belief about a target's cache when a request was sent to it. Corrections need it afterwards.
@@ -223,21 +229,22 @@ impl PrefixIndex {
                 end = block.end_bytes;
                 let create = |nodes: &mut Nodes| nodes.create(block.hash, last, entry(span), fork);
                 let nodes = &mut self.nodes;
-                let (id, span) = match self.table.find_or_insert(key, block.hash, nodes, create) {
-                    Insertion::Inserted(id) => (id, span),
-                    Insertion::Existing(id) => {
-                        let node = self.nodes.get(id).filter(|node| node.parent == last);
-                        let Some(span) = node.map(Node::span) else {
-                            break 'chain;
-                        };
-                        if self.nodes.add_entry(id, entry(span)).is_none() {
-                            break 'chain;
-                        }
-                        fork = matched.depth + added + 1;
-                        (id, span)
-                    }
-                    Insertion::Full => break 'chain,
+                let found = self.table.find_or_insert(key, block.hash, nodes, create);
+                let Some((id, is_new)) = found else {
+                    break 'chain;
                 };
+                let mut span = span;
+                if !is_new {
+                    let node = self.nodes.get(id).filter(|node| node.parent == last);
+                    let Some(known) = node.map(Node::span) else {
+                        break 'chain;
+                    };
+                    if self.nodes.add_entry(id, entry(known)).is_none() {
+                        break 'chain;
+                    }
+                    fork = matched.depth + added + 1;
+                    span = known;
+                }
                 last = id;
                 added += 1;
                 held += u64::from(span);

@@ -29,7 +29,6 @@ struct Target {
     budget: Option<u64>,
     /// Age of the target in the order of all targets; never newer than its oldest leaf.
     key: Option<u64>,
-    state: State,
 }
 
 impl Target {
@@ -37,36 +36,6 @@ impl Target {
     const fn records_max(&self) -> usize {
         2 * self.live + STALE_MIN
     }
-}
-
-/// The first record of a target's order, fresh or stale.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum NextLeaf {
-    /// The target has no leaf.
-    None,
-    Record((u64, NodeId)),
-    /// The next record would first drop the stale ones.
-    Unknown,
-}
-
-impl NextLeaf {
-    /// Whether a leaf of this age would precede the next one.
-    #[inline]
-    pub(super) fn is_after(self, stamp: u64, id: NodeId) -> bool {
-        match self {
-            Self::None => true,
-            Self::Record(record) => record > (stamp, id),
-            Self::Unknown => false,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Free,
-    Present,
-    Retired,
 }
 
 #[derive(Debug, Default)]
@@ -102,17 +71,12 @@ impl Order {
             slot
         };
         let target = self.targets.get_mut(slot.index())?;
-        target.state = State::Present;
         target.budget = None;
         Some(slot)
     }
 
     pub(super) fn retire(&mut self, slot: ReplicaIndex) {
-        if let Some(target) = self.targets.get_mut(slot.index())
-            && target.state == State::Present
-        {
-            target.state = State::Retired;
-            self.retired.insert(slot);
+        if !self.free.contains(&slot) && self.retired.insert(slot) {
             self.free_if_empty(slot);
         }
     }
@@ -223,18 +187,14 @@ impl Order {
         Some(record)
     }
 
-    /// The first record of a target's order.
-    pub(super) fn next(&self, slot: ReplicaIndex) -> NextLeaf {
-        let Some(target) = self.targets.get(slot.index()) else {
-            return NextLeaf::Unknown;
-        };
-        if target.leaves.len() >= target.records_max() {
-            return NextLeaf::Unknown;
-        }
-        match target.leaves.peek() {
-            Some(Reverse(record)) => NextLeaf::Record(*record),
-            None => NextLeaf::None,
-        }
+    /// Whether a leaf would precede the first record of a target's order; `false` where its push would drop the stale ones.
+    #[inline]
+    pub(super) fn is_first(&self, slot: ReplicaIndex, stamp: u64, id: NodeId) -> bool {
+        self.targets.get(slot.index()).is_some_and(|target| {
+            let mut next = target.leaves.peek().into_iter();
+            target.leaves.len() < target.records_max()
+                && next.all(|Reverse(record)| *record > (stamp, id))
+        })
     }
 
     /// The target with the oldest leaf of all.
@@ -272,10 +232,7 @@ impl Order {
         self.records -= target.leaves.len();
         target.leaves = BinaryHeap::new();
         target.live = 0;
-        let retired = target.state == State::Retired;
-        if retired {
-            target.state = State::Free;
-            self.retired.remove(&slot);
+        if self.retired.remove(&slot) {
             self.free.insert(slot);
         }
         self.set_key(slot, None);

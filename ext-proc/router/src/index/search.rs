@@ -28,8 +28,7 @@ impl PrefixIndex {
         self.find_known(blocks)
     }
 
-    /// The prefix of about a quarter of the chain, if it is known. Called first after [`Self::prefetch_known`], it overlaps the
-    /// read of its node with the prefetched ones.
+    /// The prefix of about a quarter of the chain, if it is known. Its read overlaps those of [`Self::prefetch_known`].
     pub(crate) fn landmark(&self, blocks: &[BlockHash]) -> Option<PrefixMatch> {
         let at = blocks.len() / LANDMARK_FRACTION;
         self.holder_at(blocks, at, |_| true)
@@ -57,10 +56,7 @@ impl PrefixIndex {
         match deepest {
             None => PrefixMatch::default(),
             Some(block) if self.nodes.get(node).is_some_and(|n| n.hash == block.hash) => {
-                PrefixMatch {
-                    depth: low,
-                    node: Some(node),
-                }
+                PrefixMatch::at(low, Some(node))
             }
             // Two prefixes with the same tag in the same shard: about one in 2^40.
             Some(_) => self.bisect(blocks, PrefixMatch::default(), blocks.len(), |_| true),
@@ -108,10 +104,7 @@ impl PrefixIndex {
             .map(|n| n.parent);
         match parent.filter(|parent| *parent != NONE) {
             None => PrefixMatch::default(),
-            node => PrefixMatch {
-                depth: matched.depth.saturating_sub(1),
-                node,
-            },
+            node => PrefixMatch::at(matched.depth.saturating_sub(1), node),
         }
     }
 
@@ -234,10 +227,7 @@ impl PrefixIndex {
     ) -> Option<PrefixMatch> {
         let block = blocks.get(at)?;
         let id = self.table.find(&self.nodes, block.hash)?;
-        holds(id).then_some(PrefixMatch {
-            depth: at + 1,
-            node: Some(id),
-        })
+        holds(id).then_some(PrefixMatch::at(at + 1, Some(id)))
     }
 }
 

@@ -13,17 +13,6 @@ use super::slab::NONE;
 
 const SHARDS: usize = 256;
 
-/// Result of a search that may insert.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Insertion {
-    /// The hash had a node.
-    Existing(NodeId),
-    /// A node was created.
-    Inserted(NodeId),
-    /// No node could be created.
-    Full,
-}
-
 /// Nodes by block hash.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -48,8 +37,7 @@ impl Table {
         found.ok().map(|(_, id)| id)
     }
 
-    /// The node that [`Self::find`] would return, without reading the node: [`NONE`] only if there is none, and very rarely
-    /// a wrong one.
+    /// The node that [`Self::find`] would return, very rarely a wrong one, without a read of the node; [`NONE`] if there is none.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> NodeId {
         let key = self.mixer.key(hash);
@@ -64,15 +52,15 @@ impl Table {
         self.mixer.key(hash)
     }
 
-    /// Prefetches the bucket where a search begins. Several prefetches overlap; several searches would wait one after the
-    /// other.
+    /// Prefetches the bucket where a search begins. Several prefetches overlap; several searches would not.
     #[inline]
     pub(super) fn prefetch(&self, key: Key) -> u32 {
         let shard = self.shards.get(key.shard());
         shard.map_or(0, |shard| shard.prefetch(key.tag))
     }
 
-    /// The node of a hash, created by `create` if there is none. One search serves both.
+    /// The node of a hash, created by `create` if there is none, and whether it is new. One search serves both. `None` when no
+    /// node could be created.
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
@@ -80,20 +68,16 @@ impl Table {
         hash: u64,
         nodes: &mut Nodes,
         create: impl FnOnce(&mut Nodes) -> Option<NodeId>,
-    ) -> Insertion {
-        let Some(shard) = self.shards.get_mut(key.shard()) else {
-            return Insertion::Full;
-        };
+    ) -> Option<(NodeId, bool)> {
+        let shard = self.shards.get_mut(key.shard())?;
         shard.make_room();
         match shard.find(key.tag, |id| is_of(nodes, id, hash)) {
-            Ok((_, id)) => Insertion::Existing(id),
-            Err(free) => match create(nodes) {
-                Some(id) => {
-                    shard.insert(free, key.tag, id);
-                    Insertion::Inserted(id)
-                }
-                None => Insertion::Full,
-            },
+            Ok((_, id)) => Some((id, false)),
+            Err(free) => {
+                let id = create(nodes)?;
+                shard.insert(free, key.tag, id);
+                Some((id, true))
+            }
         }
     }
 
@@ -205,9 +189,9 @@ mod tests {
             for (insert, hash) in ops {
                 if insert {
                     match table.find_or_insert(table.key(hash), hash, &mut nodes, |nodes| make(nodes, hash)) {
-                        Insertion::Existing(id) => prop_assert_eq!(model.get(&hash), Some(&id)),
-                        Insertion::Inserted(id) => prop_assert!(model.insert(hash, id).is_none()),
-                        Insertion::Full => prop_assert!(false, "the table grows"),
+                        Some((id, false)) => prop_assert_eq!(model.get(&hash), Some(&id)),
+                        Some((id, true)) => prop_assert!(model.insert(hash, id).is_none()),
+                        None => prop_assert!(false, "the table grows"),
                     }
                 } else if let Some(id) = model.remove(&hash) {
                     table.remove(hash, id);

@@ -5,8 +5,8 @@
 //! the policy compares load among the candidates, and sends equal matches to the least loaded replica.
 
 use super::{
-    Policy, Selection, View, least_loaded, least_loaded_holder, load_key, longest_match,
-    match_less_load,
+    Policy, Selection, View, least_loaded, least_loaded_holder, longest_match, match_less_load,
+    rank,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
@@ -49,7 +49,10 @@ fn is_out_of_balance(view: &View<'_>) -> bool {
     let Some((least, most)) = least.zip(most) else {
         return false;
     };
-    let (least, most) = (load_key(view, least).0, load_key(view, most).0);
+    let (least, most) = (
+        rank(view, least).outstanding(),
+        rank(view, most).outstanding(),
+    );
     most.saturating_sub(least) > IMBALANCE_REQUESTS
         && f64::from(most) > f64::from(least) * IMBALANCE_FACTOR
 }
@@ -58,5 +61,5 @@ fn is_out_of_balance(view: &View<'_>) -> bool {
 fn least_cached(view: &View<'_>) -> Option<ReplicaIndex> {
     view.candidates
         .iter()
-        .min_by_key(|replica| (view.index.held_bytes(*replica), load_key(view, *replica)))
+        .min_by_key(|replica| (view.index.held_bytes(*replica), rank(view, *replica)))
 }

@@ -32,12 +32,11 @@ pub use name::{PolicyName, UnknownPolicy};
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
 use crate::queue::{OVERTAKES_MAX, QueueSeq, QueuedRequest, WaitTimes};
-use crate::replica::LoadKey;
+use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
-/// Queued requests that are considered for one freed replica. When more than these wait for another one, the oldest
-/// has to take it.
+/// Queued requests that are considered for one freed replica. When more wait for another one, the oldest takes it.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
 
 /// From this many holders of a prefix on, only the least loaded replicas are searched for one,
@@ -108,8 +107,7 @@ pub(crate) enum NextRequest {
 pub(crate) struct PolicyRules {
     /// Overtake limit of a queued request on its way to a replica that could have served it.
     pub(crate) max_overtakes: u32,
-    /// Whether requests past the SLO come behind the others, and may be overtaken without bound. Under overload the
-    /// requests in front are then served in time.
+    /// Whether requests past the SLO come behind the others, which are then served in time under overload.
     pub(crate) past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
     pub(crate) ignores_prefixes: bool,
@@ -156,8 +154,7 @@ pub(crate) trait Policy: Debug + Send {
         queued.next().map(|(seq, _)| NextRequest::AnyReplica(seq))
     }
 
-    /// Selects the replica to try when these have failed. By default another holder of `matched`, the prefix that
-    /// [`Self::select_replica`] found, and then the least loaded one: a fallback is about to be busier than planned.
+    /// Selects the replica to try when these have failed: another holder of `matched`, and then the least loaded one.
     fn select_fallback(
         &self,
         request: &Request,
@@ -212,8 +209,7 @@ pub(crate) fn ablated(ablation: Ablation) -> Box<dyn Policy> {
     Box::new(dual_map::DualMap::new(ablation))
 }
 
-/// The candidate with the fewest outstanding requests; among equals the one whose last request is longest ago, so that an
-/// idle pool is used in turn.
+/// The candidate with the fewest outstanding requests; among equals the one whose last request is longest ago.
 pub(crate) fn least_loaded(view: &View<'_>, except: &[ReplicaIndex]) -> Option<ReplicaIndex> {
     view.replicas
         .by_load()
@@ -223,7 +219,7 @@ pub(crate) fn least_loaded(view: &View<'_>, except: &[ReplicaIndex]) -> Option<R
 fn least_loaded_holder(matched: &PrefixMatch, view: &View<'_>) -> Option<ReplicaIndex> {
     view.index
         .targets(matched, view.candidates)
-        .min_by_key(|replica| load_key(view, *replica))
+        .min_by_key(|replica| rank(view, *replica))
 }
 
 /// The least loaded candidate that holds this prefix and has not failed.
@@ -247,7 +243,7 @@ fn first_holder(
     view.index
         .targets(matched, view.candidates)
         .filter(is_open)
-        .min_by_key(|replica| load_key(view, *replica))
+        .min_by_key(|replica| rank(view, *replica))
 }
 
 /// The longest prefix of the prompt that a candidate holds.
@@ -263,12 +259,11 @@ fn match_on(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> Prefix
 /// The share of the prompt that a replica holds, less a little for its load, which decides among equal matches.
 fn match_less_load(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
     let matched = match_on(request, replica, view);
-    let load = f64::from(load_key(view, replica).0);
+    let load = f64::from(rank(view, replica).outstanding());
     request.fingerprint.share_at(matched.depth) - load / (1_000.0 + load) / 1_000.0
 }
 
-/// The candidate of the least cost, and the prefix that it holds; among equals the least loaded. `cost` gets the number of
-/// prompt tokens that a candidate would have to compute.
+/// The candidate of the least cost for its uncached tokens, and the prefix that it holds; among equals the least loaded.
 fn cheapest(
     request: &Request,
     view: &View<'_>,
@@ -281,7 +276,7 @@ fn cheapest(
             let cost = cost(replica, uncached_tokens(request, matched.depth));
             let is_better = best.is_none_or(|(least, other, _)| {
                 cost.total_cmp(&least)
-                    .then_with(|| load_key(view, replica).cmp(&load_key(view, other)))
+                    .then_with(|| rank(view, replica).cmp(&rank(view, other)))
                     .is_lt()
             });
             if is_better {
@@ -316,13 +311,13 @@ fn that_may_serve<'a>(
 }
 
 /// How a replica compares by load: less is better.
-fn load_key(view: &View<'_>, replica: ReplicaIndex) -> LoadKey {
-    view.replicas.load_key(replica)
+fn rank(view: &View<'_>, replica: ReplicaIndex) -> Rank {
+    view.replicas.rank(replica)
 }
 
 /// A replica's load as a score: more is better.
 fn load_score(view: &View<'_>, replica: ReplicaIndex) -> f64 {
-    -f64::from(load_key(view, replica).0)
+    -f64::from(rank(view, replica).outstanding())
 }
 
 /// Estimated number of prompt tokens to compute where the first `depth` blocks of the prompt are cached.

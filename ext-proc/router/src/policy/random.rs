@@ -7,7 +7,7 @@
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
-use super::{Policy, PolicyEvent, Selection, View, load_key, load_score};
+use super::{Policy, PolicyEvent, Selection, View, load_score, rank};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
@@ -57,7 +57,7 @@ impl Policy for PowerOfTwo {
             let next = ReplicaIndex(first.0.wrapping_add(1));
             second = view.candidates.next_round(next)?;
         }
-        let replica = if load_key(view, first) <= load_key(view, second) {
+        let replica = if rank(view, first) <= rank(view, second) {
             first
         } else {
             second

@@ -11,6 +11,7 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools;
 use smallvec::SmallVec;
 
 use crate::index::PrefixMatch;
@@ -292,20 +293,10 @@ impl Queue {
         from: QueueSeq,
         to: QueueSeq,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let mut open = self.open.range(from..=to).copied().peekable();
-        let mut pinned = self
-            .pinned
-            .range((replica, from)..=(replica, to))
-            .map(|(_, seq)| *seq)
-            .peekable();
-        core::iter::from_fn(move || {
-            let seq = match (open.peek(), pinned.peek()) {
-                (Some(a), Some(b)) if a < b => open.next(),
-                (_, Some(_)) => pinned.next(),
-                (_, None) => open.next(),
-            }?;
-            Some((seq, self.queued.get(&seq)?))
-        })
+        let pinned = self.pinned.range((replica, from)..=(replica, to));
+        let open = self.open.range(from..=to).copied();
+        open.merge(pinned.map(|(_, seq)| *seq))
+            .filter_map(|seq| Some((seq, self.queued.get(&seq)?)))
     }
 
     /// Counts an overtake for each older request that the replica could have served.

@@ -144,12 +144,8 @@ impl Backlog {
     }
 
     /// The replica's own model, once it has measured enough.
-    pub(crate) const fn latency(&self) -> Option<&LatencyModel> {
-        if self.measured >= MEASURED_MIN {
-            Some(&self.latency)
-        } else {
-            None
-        }
+    pub(crate) fn latency(&self) -> Option<&LatencyModel> {
+        (self.measured >= MEASURED_MIN).then_some(&self.latency)
     }
 
     /// Takes over the pool's model until the replica has measured enough.

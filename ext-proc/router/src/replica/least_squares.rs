@@ -28,55 +28,43 @@ impl LinearModel {
     }
 }
 
+/// Decaying sums of weights, numbers, seconds, squares of numbers, and products of both.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DecayingLeastSquares {
-    count: f64,
-    number: f64,
-    seconds: f64,
-    number_squared: f64,
-    number_seconds: f64,
-}
+pub(crate) struct DecayingLeastSquares([f64; 5]);
 
 impl DecayingLeastSquares {
     /// Adds a measurement: a duration in seconds with `number` preceding items.
     pub(crate) fn learn(&mut self, number: f64, seconds: f64) {
-        let kept = Self {
-            count: self.count * MEMORY,
-            number: self.number * MEMORY,
-            seconds: self.seconds * MEMORY,
-            number_squared: self.number_squared * MEMORY,
-            number_seconds: self.number_seconds * MEMORY,
-        };
-        *self = kept.with(1.0, number, seconds);
+        *self = Self(self.0.map(|sum| sum * MEMORY)).with(1.0, number, seconds);
     }
 
     pub(crate) fn is_measured(&self) -> bool {
-        self.count > 0.0
+        let [count, ..] = self.0;
+        count > 0.0
     }
 
     /// The fitted line. Two points of the presumed line, at zero and at `presumed_at`, stabilise it.
     pub(crate) fn line(&self, presumed: LinearModel, presumed_at: f64) -> LinearModel {
         let there = presumed.fixed_s + presumed.each_s * presumed_at;
-        let all = self.with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s).with(
-            PRESUMED_WEIGHT,
-            presumed_at,
-            there,
-        );
-        let spread = all.count * all.number_squared - all.number * all.number;
-        let slope = (all.count * all.number_seconds - all.number * all.seconds) / spread;
+        let Self([count, number, seconds, squared, product]) = self
+            .with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s)
+            .with(PRESUMED_WEIGHT, presumed_at, there);
+        let slope = (count * product - number * seconds) / (count * squared - number * number);
         let each_s = slope.max(EACH_S_MIN);
-        let fixed_s = ((all.seconds - each_s * all.number) / all.count).max(0.0);
+        let fixed_s = ((seconds - each_s * number) / count).max(0.0);
         LinearModel { fixed_s, each_s }
     }
 
     fn with(self, weight: f64, number: f64, seconds: f64) -> Self {
-        Self {
-            count: self.count + weight,
-            number: self.number + weight * number,
-            seconds: self.seconds + weight * seconds,
-            number_squared: self.number_squared + weight * number * number,
-            number_seconds: self.number_seconds + weight * number * seconds,
-        }
+        let weighted = weight * number;
+        let [count, numbers, all_seconds, squared, product] = self.0;
+        Self([
+            count + weight,
+            numbers + weighted,
+            all_seconds + weight * seconds,
+            squared + weighted * number,
+            product + weighted * seconds,
+        ])
     }
 }
 

@@ -15,7 +15,7 @@ use backlog::{Backlog, LatencyFit, LatencyModel};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 use headroom::Headroom;
 pub(crate) use pushes::Pushes;
-pub(crate) use replicas::{LoadKey, Rank, Replicas};
+pub(crate) use replicas::{Rank, Replicas};
 use stall_detector::StallDetector;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
@@ -59,11 +59,8 @@ impl Replica {
     }
 
     /// Load of the last good probe.
-    pub(crate) const fn load(&self) -> Option<&Load> {
-        match &self.probe {
-            Some((load, _)) => Some(load),
-            None => None,
-        }
+    pub(crate) fn load(&self) -> Option<&Load> {
+        self.probe.as_ref().map(|(load, _)| load)
     }
 
     /// Whether the replica is available, or why not.
@@ -89,8 +86,7 @@ impl Replica {
         }
     }
 
-    /// Why the replica is unhealthy, if it is: its last probe failed or is stale. A replica without any probe counts as
-    /// healthy, because nothing may probe it; push rule `pending` requires a probe all the same.
+    /// Why the replica is unhealthy, if it is. A replica without any probe counts as healthy, because nothing may probe it.
     pub(crate) fn ill(&self, rules: &Rules, now: Time) -> Option<Availability> {
         if self.failed {
             return Some(Availability::ProbeFailed);

@@ -14,7 +14,11 @@ impl Router {
             return;
         }
         self.counters.arrived += 1;
-        let mut queued = self.received(request);
+        // A request that a peer returned gets its old place in the order of arrival.
+        let returned = self.receive(&request);
+        let (seq, arrived) =
+            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
+        let mut queued = self.queued(request, seq, arrived, returned.is_some());
         let mut routing = self.decide_at_once(&queued, self.availables());
         if let RoutingDecision::Dispatch(dispatch) = routing {
             routing = self.serve_overtaken_first(&queued, dispatch);
@@ -55,14 +59,6 @@ impl Router {
         pool.queue.contains(id) || pool.in_flight.contains_key(&id) || pool.forwarded.contains(id)
     }
 
-    /// Counts an arriving request by its origin. A request that a peer returned gets its old place in the order of arrival.
-    fn received(&mut self, request: Request) -> QueuedRequest {
-        let returned = self.receive(&request);
-        let (seq, arrived) =
-            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
-        self.queued(request, seq, arrived, returned.is_some())
-    }
-
     /// A request before it waits.
     pub(super) fn queued(
         &self,
@@ -84,8 +80,7 @@ impl Router {
         }
     }
 
-    /// Serves the queued requests that an arrival must not overtake on its replica, and decides on the arrival anew after
-    /// each. The last dispatch overtakes the requests that are left, which chose to wait.
+    /// Serves the queued requests that an arrival must not overtake on its replica, and decides anew after each.
     fn serve_overtaken_first(
         &mut self,
         arriving: &QueuedRequest,

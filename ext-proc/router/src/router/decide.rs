@@ -76,8 +76,7 @@ impl Router {
         rejection.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Reject)
     }
 
-    /// Routes a request to one of the available replicas that may serve it. A request that `must_go` does not wait for a
-    /// particular replica.
+    /// Routes a request to an available replica. A request that `must_go` does not wait for a particular replica.
     pub(super) fn route(
         &self,
         queued: &QueuedRequest,
@@ -123,8 +122,7 @@ impl Router {
         }
     }
 
-    /// The reason for which an arriving request may not wait. A request that returns from a peer keeps its place in a full
-    /// queue, but it may return too late.
+    /// The reason for which an arriving request may not wait. A returned request keeps its place in a full queue.
     fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let limits = &self.pool.config.queue;
         let length = self.pool.queue.len();

@@ -85,8 +85,7 @@ impl Router {
         self.compare_prediction(&request, hit);
     }
 
-    /// Tells the replicas how a request ended: the chosen one, and the one that served it after a retry. A retry means that
-    /// the chosen replica failed.
+    /// Tells the replicas how a request ended: the chosen one, which failed if Envoy retried, and the one that served.
     fn release(
         &mut self,
         request: &InFlightRequest,

@@ -25,8 +25,7 @@ const PLACEMENTS_MAX: usize = 4_096;
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
 impl Request {
-    /// Peers that have returned the request; `None` for a request that must not leave the region. A subset of replicas keeps
-    /// a request here, since all of them are local.
+    /// Peers that have returned the request; `None` for a request that must not leave the region, as one with a subset.
     pub(crate) fn tried(&self) -> Option<&[PeerId]> {
         match &self.scope {
             Scope::Regions { tried } if self.subset.is_none() => Some(tried),
@@ -39,8 +38,7 @@ impl Router {
     /// Report of this pool for its peers, as of the last event.
     ///
     /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
-    /// by the learned service time. For a full pool that is its throughput; otherwise it is what the throughput would be.
-    /// Zero means that no request has ended yet.
+    /// by the learned service time; zero while no request has ended.
     #[must_use]
     pub fn report(&self, _now: Time) -> PeerReport {
         let free_capacity = self.pool.replicas.free_capacity();
@@ -66,11 +64,9 @@ impl Router {
         Some(placement)
     }
 
-    /// Queues a placement for the siblings, so that the indexes of one region's services agree, and each of them counts the
-    /// requests that the others sent. The target is known to hold the first `depth` blocks.
+    /// Queues a placement for the siblings, whose indexes and counts then agree. The target held the first `depth` blocks.
     ///
-    /// A placement is advice: a lost one costs at most a cache hit, since the next request of the conversation brings its
-    /// whole chain. Each service corrects its own index by its own requests.
+    /// A lost placement costs at most a cache hit. Each service corrects its own index by its own requests.
     pub(super) fn share(&mut self, target: Target, blocks: &[BlockHash], depth: usize) {
         if !self.pool.config.region.share {
             return;
@@ -102,8 +98,7 @@ impl Router {
         }
     }
 
-    /// Counts an arriving request by its origin. For a request that a peer returned, returns its place in the order of arrival
-    /// and the time of its first arrival.
+    /// Counts an arriving request by its origin. Returns the place and the first arrival of a request that a peer returned.
     pub(super) fn receive(&mut self, request: &Request) -> Option<(QueueSeq, Time)> {
         match &request.scope {
             Scope::Local => None,
@@ -251,8 +246,7 @@ impl Router {
         );
     }
 
-    /// Handles the end of a forwarded request. A request that returned was decided anew under another request id, and its end
-    /// counts there.
+    /// Handles the end of a forwarded request. The end of a request that returned counts under its new id.
     pub(super) fn finish_forwarded(
         &mut self,
         forwarded: &ForwardedRequest,

@@ -48,8 +48,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router without replicas. The seed feeds the policies that choose at random: same seed, same decisions. It also
-    /// decides where prefixes lie in memory, so that crafted prompts cannot be made to collide.
+    /// A router without replicas. The seed feeds random policies, and decides where prefixes lie in memory, so that crafted
+    /// prompts cannot be made to collide.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
         Self {
@@ -74,9 +74,7 @@ impl Router {
         }
     }
 
-    /// Handles an event. A time before the last one counts as the last one.
-    ///
-    /// Events about unknown requests and replicas are ignored, since responses and cancellations cross each other.
+    /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
         match event {

@@ -32,16 +32,6 @@ pub(super) struct Review {
     pub(super) is_pending: bool,
 }
 
-/// The result of offering a replica to the queued requests.
-enum OfferResult {
-    /// A request was dispatched, to this replica or to another one.
-    Dispatched,
-    /// The selected request waits for another replica.
-    Skipped,
-    /// No request takes the replica.
-    NotTaken,
-}
-
 impl Router {
     /// Serves queued requests with the replicas that the event has freed, and then with peers.
     pub(super) fn serve_queue(&mut self) {
@@ -73,9 +63,8 @@ impl Router {
             let Some((_, replica)) = offer else {
                 return;
             };
-            match self.offer(replica, &mut skipped) {
-                OfferResult::Dispatched | OfferResult::Skipped => {}
-                OfferResult::NotTaken => freed.retain(|other| *other != replica),
+            if !self.offer(replica, &mut skipped) {
+                freed.retain(|other| *other != replica);
             }
         }
     }
@@ -103,7 +92,8 @@ impl Router {
         is_due.then(|| self.review.last.after(REVIEW_INTERVAL))
     }
 
-    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut SkippedRequests) -> OfferResult {
+    /// Offers a freed replica to the queued requests. Returns whether a request was dispatched, or skipped for another replica.
+    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut SkippedRequests) -> bool {
         let at_limit = if skipped.len() >= LOOKED_AT_MAX {
             self.first_eligible(replica, &[])
         } else {
@@ -122,18 +112,18 @@ impl Router {
                 self.dispatch_or_skip(seq, at_limit.is_some(), skipped)
             }
             Some(NextRequest::ThisReplica(seq, dispatch)) => {
-                if !self.pool.queue.may_go(seq, replica) {
+                if self.pool.queue.may_go(seq, replica) {
+                    self.dispatch_queued(seq, dispatch);
+                } else {
                     skipped.push(seq);
-                    return OfferResult::Skipped;
                 }
-                self.dispatch_queued(seq, dispatch);
-                OfferResult::Dispatched
+                true
             }
             // So many requests leave the replica free that it would idle beside a long queue.
             None if delayed.len() >= LOOKED_AT_MAX => self.dispatch_oldest(&delayed),
             None => {
                 self.review.is_pending = true;
-                OfferResult::NotTaken
+                false
             }
         }
     }
@@ -161,32 +151,30 @@ impl Router {
         seq: QueueSeq,
         must_go: bool,
         skipped: &mut SkippedRequests,
-    ) -> OfferResult {
+    ) -> bool {
         match self.route_queued(seq, must_go) {
             Some(RoutingDecision::Dispatch(dispatch)) => {
                 self.dispatch_queued(seq, dispatch);
-                OfferResult::Dispatched
+                true
             }
             Some(RoutingDecision::Wait(preferred)) => {
                 let now = self.pool.now;
                 self.pool.queue.set_preferred(seq, preferred, now);
                 skipped.push(seq);
-                OfferResult::Skipped
+                true
             }
-            Some(RoutingDecision::Forward(_) | RoutingDecision::Reject(_)) | None => {
-                OfferResult::NotTaken
-            }
+            Some(RoutingDecision::Forward(_) | RoutingDecision::Reject(_)) | None => false,
         }
     }
 
-    fn dispatch_oldest(&mut self, delayed: &DelayedRequests) -> OfferResult {
+    fn dispatch_oldest(&mut self, delayed: &DelayedRequests) -> bool {
         let oldest = delayed.first().map(|(seq, _)| *seq);
         let routing = oldest.and_then(|seq| Some((seq, self.route_queued(seq, true)?)));
         let Some((seq, RoutingDecision::Dispatch(dispatch))) = routing else {
-            return OfferResult::NotTaken;
+            return false;
         };
         self.dispatch_queued(seq, dispatch);
-        OfferResult::Dispatched
+        true
     }
 
     fn route_queued(&self, seq: QueueSeq, must_go: bool) -> Option<RoutingDecision> {

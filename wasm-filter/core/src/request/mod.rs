@@ -28,9 +28,6 @@ use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, HeaderEdit, Headers};
 use crate::response::orca;
 
-/// Response trailers for the service, which this role removes because it is the last to see a response.
-pub const RESPONSE_TRAILERS_TO_REMOVE: [&str; 1] = [names::OUTCOME];
-
 /// The state of a request in the filter.
 #[derive(Debug)]
 pub struct RequestFlow {

@@ -51,7 +51,6 @@ pub struct ResponseFlow {
 
 impl ResponseFlow {
     /// A flow for a request that is sent now. `decision` is the header value for the client.
-    #[must_use]
     pub(crate) fn sent(
         now: Nanoseconds,
         client_wants_report: bool,

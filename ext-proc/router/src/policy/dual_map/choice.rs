@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::pair::Pair;
 use super::{CandidateRule, DualMap, reason_of};
 use crate::index::PrefixMatch;
-use crate::policy::{Dispatch, View, load_key, match_on, uncached_tokens};
+use crate::policy::{Dispatch, View, match_on, rank, uncached_tokens};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
@@ -46,7 +46,7 @@ impl DualMap {
         };
         let by_load = by_time(&warm)
             .total_cmp(&by_time(&cold))
-            .then_with(|| load_key(view, warm.replica).cmp(&load_key(view, cold.replica)));
+            .then_with(|| rank(view, warm.replica).cmp(&rank(view, cold.replica)));
         let better = if by_load.is_le() { warm } else { cold };
         chosen(&better, Reason::LeastLoaded)
     }

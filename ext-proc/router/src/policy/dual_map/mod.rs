@@ -37,8 +37,7 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// Overtake limit. Most overtakers take other replicas, and so nothing from it: with the usual
-/// bound, a pool of eight would tear many conversations from their two replicas.
+/// Overtake limit: the usual one would tear many conversations of a small pool from their two replicas.
 const OVERTAKES_MAX: u32 = 256;
 
 #[derive(Debug, Default)]
@@ -76,8 +75,7 @@ impl DualMap {
         })
     }
 
-    /// The replica for a request: for a queued one the candidate that it waits for, or the other one when it is late. A
-    /// request whose candidates have changed is chosen anew.
+    /// The replica for a request: for a queued one its candidate, or the other one when it is late.
     fn chosen(&self, request: &Request, view: &View<'_>) -> Option<Dispatch> {
         let pair = self.pair(request, view)?;
         let seq = view.queue.seq_of(request.id);

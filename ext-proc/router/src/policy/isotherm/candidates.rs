@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::cost::{CandidateCost, CostModel};
 use super::query::{CandidateQuery, MatchCost};
 use crate::index::PrefixMatch;
-use crate::policy::{View, load_key, that_may_serve};
+use crate::policy::{View, rank, that_may_serve};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
@@ -58,30 +58,6 @@ struct Unseen {
     longest: PrefixMatch,
 }
 
-/// The least loaded replicas of a group.
-#[derive(Debug)]
-struct LeastLoaded([Rank; EACH_MAX]);
-
-impl Default for LeastLoaded {
-    fn default() -> Self {
-        Self([Rank::LAST; EACH_MAX])
-    }
-}
-
-impl LeastLoaded {
-    /// Enters a replica without a branch. The direction of each comparison is random, so a branch would be mispredicted.
-    fn enter(&mut self, mut rank: Rank) {
-        for place in &mut self.0 {
-            (*place, rank) = (rank.min(*place), rank.max(*place));
-        }
-    }
-
-    /// Replicas by load, followed by placeholders.
-    fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
-        self.0.iter().map(|rank| rank.slot())
-    }
-}
-
 struct CandidateSearch<'a> {
     query: &'a CandidateQuery<'a>,
     cost_model: &'a CostModel<'a>,
@@ -120,8 +96,7 @@ impl CandidateSearch<'_> {
         Some(unseen)
     }
 
-    /// Prices the unseen holders of one prefix, group by group; returns whether the last group was not full, so that every
-    /// holder has been seen.
+    /// Prices the unseen holders of one prefix, group by group; returns whether every holder has been seen.
     #[inline]
     fn price_holders_of(
         &mut self,
@@ -134,18 +109,22 @@ impl CandidateSearch<'_> {
         let mut holders = view.index.all_targets(&matched);
         while *rounds > 0 {
             let group = holders.by_ref().filter(|holder| unseen.set(*holder, false));
-            let mut least_loaded = LeastLoaded::default();
+            let mut least_loaded = [Rank::LAST; EACH_MAX];
             let mut count = 0;
             for holder in group.take(HOLDERS_MAX) {
-                least_loaded.enter(view.replicas.rank(holder));
+                // The direction of each comparison is random, so a branch would be mispredicted.
+                let mut rank = view.replicas.rank(holder);
+                for place in &mut least_loaded {
+                    (*place, rank) = (rank.min(*place), rank.max(*place));
+                }
                 count += 1;
             }
             if count == 0 {
                 return false;
             }
             *rounds -= 1;
-            for holder in least_loaded.replicas().take(count) {
-                self.price(holder, &match_cost);
+            for rank in least_loaded.iter().take(count) {
+                self.price(rank.slot(), &match_cost);
             }
             if count < HOLDERS_MAX {
                 return true;
@@ -161,8 +140,7 @@ impl CandidateSearch<'_> {
         self.best.as_ref().is_some_and(bound)
     }
 
-    /// Whether none of these can cost less, since none holds even the landmark. This check needs no search for the next
-    /// shorter match, which would wait for the memory twice.
+    /// Whether none of these can cost less, since none holds even the landmark. Cheaper than a search for the next match.
     fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
         let index = &self.cost_model.view.index;
         self.query.landmark.is_some_and(|landmark| {
@@ -209,8 +187,7 @@ impl CandidateSearch<'_> {
     }
 }
 
-/// The affinity replica of a request, with the cost of waiting for it: of the trusted replicas that are busy, the cheapest
-/// that holds the longest prefix.
+/// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix.
 pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
@@ -231,7 +208,8 @@ pub(super) fn affinity_replica(
             let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
             let mut waited = query.waited;
             waited.waited_s += wait_s;
-            cost_model.price_match(query, replica, &match_cost, waited)
+            let tokens = match_cost.uncached_on(replica, query, view);
+            cost_model.priced(replica, matched, tokens, waited)
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
@@ -240,7 +218,7 @@ pub(super) fn affinity_replica(
 #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
 fn wait_s(replica: ReplicaIndex, view: &View<'_>) -> f64 {
     let ahead = view.queue.preferring(replica) as f64;
-    let outstanding = f64::from(load_key(view, replica).0).max(1.0);
+    let outstanding = f64::from(rank(view, replica).outstanding()).max(1.0);
     let turn = if view.replicas.is_full(replica) {
         view.service_s.unwrap_or(SERVICE_S) / outstanding
     } else {

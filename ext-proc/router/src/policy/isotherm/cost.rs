@@ -19,7 +19,7 @@
 
 use super::query::{CandidateQuery, MatchCost};
 use crate::index::PrefixMatch;
-use crate::policy::{View, load_key, uncached_tokens};
+use crate::policy::{View, rank};
 use crate::queue::WaitTimes;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
@@ -37,8 +37,7 @@ const WRITING: f64 = 0.1;
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING: f64 = 1e-9;
-/// Factor by which memory comes free later than if each request gave back its share when it ends. Requests share
-/// blocks, and running ones grow.
+/// Factor by which memory comes free later than by equal shares: requests share blocks, and running ones grow.
 const MEMORY: f64 = 10.0;
 
 /// The cost of candidates under the pool's load, which is looked up once for each selection.
@@ -86,19 +85,8 @@ impl<'a> CostModel<'a> {
         let index = &self.view.index;
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
-        self.price_match(query, replica, &match_cost, query.waited)
-    }
-
-    /// Prices a replica with a known match, for a request that is sent after these waits.
-    pub(super) fn price_match(
-        &self,
-        query: &CandidateQuery<'_>,
-        replica: ReplicaIndex,
-        match_cost: &MatchCost,
-        waited: WaitTimes,
-    ) -> CandidateCost {
         let tokens = match_cost.uncached_on(replica, query, self.view);
-        self.priced(replica, match_cost.matched, tokens, waited)
+        self.priced(replica, matched, tokens, query.waited)
     }
 
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
@@ -118,19 +106,8 @@ impl<'a> CostModel<'a> {
         (other.is_none_or(|other| candidate.cost < other.cost)).then_some(candidate)
     }
 
-    /// Prices the replica as if it held this prefix, and neither an answer nor the session.
-    pub(super) fn price_prefix_alone(
-        &self,
-        query: &CandidateQuery<'_>,
-        replica: ReplicaIndex,
-        matched: PrefixMatch,
-    ) -> CandidateCost {
-        let tokens = uncached_tokens(query.request, matched.depth);
-        self.priced(replica, matched, tokens, query.waited)
-    }
-
-    /// Prices a replica that has so many tokens to compute.
-    fn priced(
+    /// Prices a replica that has so many tokens to compute, for a request that is sent after these waits.
+    pub(super) fn priced(
         &self,
         replica: ReplicaIndex,
         matched: PrefixMatch,
@@ -152,9 +129,10 @@ impl<'a> CostModel<'a> {
             .replicas
             .utilisation_of(replica, view.now)
             .min(COMPUTING_MAX);
+        let stalled_s = costs.own_s * computing / (1.0 - computing);
         CandidateCost {
             replica,
-            cost: costs.with_stalls(costs.own_s * computing / (1.0 - computing)),
+            cost: costs.waits + STALLED * stalled_s + costs.writing,
             ttft_s: costs.ttft_s,
             matched,
         }
@@ -167,7 +145,7 @@ impl<'a> CostModel<'a> {
         let work_s = replicas.prefill_s(replica, tokens);
         let service_s = view.service_s.unwrap_or_default();
         let memory_s = MEMORY * replicas.memory_wait_s(replica, tokens, service_s);
-        let outstanding = f64::from(load_key(view, replica).0);
+        let outstanding = f64::from(rank(view, replica).outstanding());
         let work = Work {
             work_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
@@ -237,11 +215,6 @@ impl Costs {
     /// The cost without stalls, which is a lower bound of it.
     fn least(&self) -> f64 {
         self.waits + self.writing
-    }
-
-    /// The cost when the answer stalls for so long.
-    fn with_stalls(&self, stalled_s: f64) -> f64 {
-        self.waits + STALLED * stalled_s + self.writing
     }
 }
 

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::{
     DelayedRequests, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules, Selection, View,
-    that_may_serve,
+    that_may_serve, uncached_tokens,
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
@@ -80,7 +80,9 @@ impl Policy for Isotherm {
             let blocks = query.request.fingerprint.blocks();
             let elsewhere = that_may_serve(query.request, &others, view);
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
-            let elsewhere = cost_model.price_prefix_alone(&query, replica, matched_elsewhere);
+            // The other replica is priced as this one, without an answer or the session.
+            let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
+            let elsewhere = cost_model.priced(replica, matched_elsewhere, tokens, query.waited);
             let is_past_slo = waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = waited_s - if is_past_slo { view.ttft_slo_s } else { 0.0 };
             let saving = elsewhere.cost - here.cost + urgency;

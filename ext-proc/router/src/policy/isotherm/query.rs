@@ -59,8 +59,7 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute, given the longest answer and
-    /// the largest share that a session leaves.
+    /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute.
     pub(super) fn uncached_at_least(&self, depth: usize, view: &View<'_>) -> f64 {
         let uncached = uncached_tokens(self.request, depth);
         let unseen = self
@@ -105,10 +104,8 @@ impl MatchCost {
         query: &CandidateQuery<'_>,
         view: &View<'_>,
     ) -> f64 {
-        let answer = match self.answer {
-            Some((at, expected)) if at == replica => expected,
-            Some(_) | None => 0.0,
-        };
+        let answer = self.answer.filter(|(at, _)| *at == replica);
+        let answer = answer.map_or(0.0, |(_, expected)| expected);
         let unseen = if query.session_at == Some(replica) {
             view.sessions.affinity_share()
         } else {

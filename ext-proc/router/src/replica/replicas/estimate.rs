@@ -11,8 +11,7 @@ use crate::{Load, ReplicaId, Time};
 pub(super) const OUTPUT_TOKENS: f64 = 200.0;
 const LEARNING_RATE: f64 = 0.03;
 
-/// Inputs of the cost model, a copy that each change of a replica updates. A decision prices about ten of a thousand
-/// replicas, and a [`Replica`] spans a dozen cache lines. The default is an idle replica.
+/// Inputs of the cost model, side by side: a [`Replica`] spans a dozen cache lines. The default is an idle replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CostInputs {
     /// When all dispatched prompts will be computed.
@@ -50,10 +49,8 @@ impl CostInputs {
     }
 }
 
-/// A latency model that no replica is faster than, which lets a decision skip most replicas.
-///
-/// The bound may be too low for a while. A changed model lowers it at the cost of one comparison; after as many changes as
-/// there are replicas it is computed anew.
+/// A latency model that no replica is faster than, which lets a decision skip most replicas. The bound may be too low until
+/// it is computed anew, after as many changes as there are replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LatencyBound {
     latency: LatencyModel,
@@ -69,7 +66,7 @@ impl Replicas {
 
     /// Fewest outstanding requests of an available replica.
     pub(crate) fn least_outstanding(&self) -> u32 {
-        self.by_load.first().map_or(0, |rank| rank.key().0)
+        self.by_load.first().map_or(0, |rank| rank.outstanding())
     }
 
     /// Lowers the bound after a change of the pool's model and of the model of the replica at `slot`.
@@ -110,8 +107,7 @@ impl Replicas {
         tokens * self.latency_of(slot).prefill.each_s
     }
 
-    /// Estimated time that the replicas of this pool take to compute so many prompt tokens, in seconds; once something was
-    /// measured.
+    /// Estimated time that the pool takes to compute so many prompt tokens, in seconds; `None` before a measurement.
     pub(crate) fn prefill_of_pool_s(&self, tokens: f64) -> Option<f64> {
         let takes_s = tokens * self.latency.prefill.each_s;
         self.speed.is_measured().then_some(takes_s)
@@ -123,8 +119,7 @@ impl Replicas {
         self.backlog_s(slot, now) + line.fixed_s + line.each_s * uncached_tokens
     }
 
-    /// Requests that each replica is sent a second, on average, and the share of their time that they compute prompts, by
-    /// estimate.
+    /// Requests per second of each replica on average, and the estimated share of its time that it computes prompts.
     pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
         let (requests_per_s, work) = self.arrivals.rates(now);
         (requests_per_s / self.size(), work / self.size())
@@ -142,8 +137,7 @@ impl Replicas {
         if requests > 0.0 { work / requests } else { 0.0 }
     }
 
-    /// Estimated wait of a request with so many uncached prompt tokens for memory on a replica, in seconds: each request
-    /// of its own that ends, one in `service_s` for each outstanding one, gives back its share.
+    /// Estimated wait of a request for memory on a replica, in seconds: each request that ends gives back its share.
     pub(crate) fn memory_wait_s(
         &self,
         slot: ReplicaIndex,
@@ -172,8 +166,7 @@ impl Replicas {
         self.staying().len().max(1) as f64
     }
 
-    /// Estimated time that a replica with so many other requests takes to write an answer, and by how much all of theirs
-    /// take longer for it, in seconds.
+    /// Estimated time to write an answer beside so many other requests, and by how much all of theirs slow down, in seconds.
     pub(crate) fn writing_s(&self, slot: ReplicaIndex, others: f64) -> (f64, f64) {
         self.writing_at_s(self.latency_of(slot), others)
     }

@@ -65,7 +65,7 @@ impl Replicas {
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&rules, now).is_none();
-        let rank = Rank::new((replica.outstanding, replica.turn, slot));
+        let rank = Rank::new(replica.outstanding, replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
         }
@@ -100,8 +100,8 @@ impl Replicas {
             return;
         };
         if self.available.set(slot, false) {
-            let key = (replica.outstanding, replica.turn, slot);
-            self.by_load.remove(&Rank::new(key));
+            let rank = Rank::new(replica.outstanding, replica.turn, slot);
+            self.by_load.remove(&rank);
             let listed = u64::from(replica.listed_capacity);
             self.free_capacity = self.free_capacity.saturating_sub(listed);
         }

@@ -14,10 +14,7 @@ use super::{ArrivalRate, LatencyFit, LatencyModel, Replica, Rules};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
-/// Order by load: requests outstanding, sequence number of the last dispatch, replica index.
-pub(crate) type LoadKey = (u32, u64, ReplicaIndex);
-
-/// [`LoadKey`] packed into one number, which compares in two steps instead of three branches.
+/// Order by load: requests outstanding, sequence number of the last dispatch, and replica index, packed into one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
 
@@ -25,7 +22,7 @@ impl Rank {
     /// Rank behind every replica.
     pub(crate) const LAST: Self = Self(u128::MAX);
 
-    const fn new((outstanding, turn, slot): LoadKey) -> Self {
+    const fn new(outstanding: u32, turn: u64, slot: ReplicaIndex) -> Self {
         let high = (outstanding as u128) << 80;
         Self(high | (turn as u128) << 16 | slot.0 as u128)
     }
@@ -38,12 +35,10 @@ impl Rank {
         ReplicaIndex(self.0 as u16)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each part has its own width"
-    )]
-    const fn key(self) -> LoadKey {
-        ((self.0 >> 80) as u32, (self.0 >> 16) as u64, self.slot())
+    /// Requests outstanding.
+    #[expect(clippy::cast_possible_truncation, reason = "the highest part")]
+    pub(crate) const fn outstanding(self) -> u32 {
+        (self.0 >> 80) as u32
     }
 }
 
@@ -94,10 +89,7 @@ impl Replicas {
         }
     }
 
-    /// Available replicas.
-    ///
-    /// While a replica idles, busy ones admit fewer requests: a request that would wait inside a busy replica is better off on the
-    /// idle one, however well it matches.
+    /// Available replicas. While a replica idles, busy ones admit fewer requests, which are better off on the idle one.
     pub(crate) fn available(&self) -> &ReplicaSet {
         if self.is_throttled() {
             &self.throttled
@@ -158,10 +150,6 @@ impl Replicas {
         self.by_load.iter().map(|key| key.slot())
     }
 
-    pub(crate) fn load_key(&self, slot: ReplicaIndex) -> LoadKey {
-        self.rank(slot).key()
-    }
-
     pub(crate) fn rank(&self, slot: ReplicaIndex) -> Rank {
         self.ranks.get(slot.index()).copied().unwrap_or(Rank::LAST)
     }
@@ -215,11 +203,8 @@ impl Replicas {
     }
 
     /// Free capacity of the available replicas; `None` under push rule `blind`.
-    pub(crate) const fn free_capacity(&self) -> Option<u64> {
-        match self.rules.push {
-            Push::Pending | Push::Outstanding { .. } => Some(self.free_capacity),
-            Push::Blind => None,
-        }
+    pub(crate) fn free_capacity(&self) -> Option<u64> {
+        (self.rules.push != Push::Blind).then_some(self.free_capacity)
     }
 
     fn is_throttled(&self) -> bool {
