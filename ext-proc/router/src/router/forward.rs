@@ -2,7 +2,7 @@
 //!
 //! A request leaves when no local replica is available to it. A request that the policy lets wait for a particular replica,
 //! while others are free, stays. When a peer becomes available, queued requests leave for it, oldest first. The
-//! [cost](crate::forwarding::ForwardingCost) of prefill makes two exceptions, for the sake of warm caches.
+//! cost of prefill makes two exceptions, for the sake of warm caches.
 
 use isotherm_fingerprint::BlockHash;
 

@@ -114,12 +114,16 @@ impl Replicas {
     /// Enters or leaves panic mode. Failing replicas are excluded only while another one has a good probe and a closed breaker;
     /// under `blind`, unhealthy ones only while a healthy one exists.
     pub(super) fn update_panic_mode(&mut self, now: Time) {
-        let rules = Rules {
-            is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
-            is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
-            ..self.rules
-        };
-        if rules != self.rules {
+        loop {
+            let rules = Rules {
+                is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
+                is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
+                ..self.rules
+            };
+            if rules == self.rules {
+                return;
+            }
+            // Listing a replica again may find its probe stale.
             self.apply_rules(rules, now);
         }
     }
