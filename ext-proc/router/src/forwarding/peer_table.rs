@@ -313,7 +313,9 @@ impl PeerTable {
     }
 
     fn refresh_all(&mut self, now: Time) {
-        self.available = self.available_at(now);
+        for slot in self.slots.values() {
+            self.available.set(*slot, self.is_available(*slot, now));
+        }
         self.refresh_next_change(now);
     }
 

@@ -78,6 +78,7 @@ impl PrefixIndex {
         let Some((stamp, mut id)) = self.order.pop(slot, &self.nodes) else {
             return 0;
         };
+        let next = self.order.first_record(slot);
         let mut run = EvictionRun::default();
         let mut read = 0;
         loop {
@@ -88,7 +89,7 @@ impl PrefixIndex {
             let Some((new_leaf, new_stamp)) = self.detach_leaf(id, slot, stamp, &mut run) else {
                 break;
             };
-            let continues = new_stamp == stamp && self.order.is_first(slot, stamp, new_leaf);
+            let continues = new_stamp == stamp && (stamp, new_leaf) < next;
             if !continues || enough(self, &run) {
                 self.order.push(slot, new_stamp, new_leaf, &self.nodes);
                 self.order.removed(slot, run.entries, run.held, false);

@@ -187,14 +187,15 @@ impl Order {
         Some(record)
     }
 
-    /// Whether a leaf would precede the first record of a target's order; `false` where its push would drop the stale ones.
-    #[inline]
-    pub(super) fn is_first(&self, slot: ReplicaIndex, stamp: u64, id: NodeId) -> bool {
-        self.targets.get(slot.index()).is_some_and(|target| {
-            let mut next = target.leaves.peek().into_iter();
-            target.leaves.len() < target.records_max()
-                && next.all(|Reverse(record)| *record > (stamp, id))
-        })
+    /// The record that a new leaf of a target must precede to be the first; none can, where its push would drop stale ones.
+    pub(super) fn first_record(&self, slot: ReplicaIndex) -> (u64, NodeId) {
+        match self.targets.get(slot.index()) {
+            Some(target) if target.leaves.len() < target.records_max() => {
+                let first = target.leaves.peek();
+                first.map_or((u64::MAX, NodeId::MAX), |Reverse(record)| *record)
+            }
+            Some(_) | None => (0, 0),
+        }
     }
 
     /// The target with the oldest leaf of all.
