@@ -7,10 +7,8 @@ use isotherm_fingerprint::Fingerprint;
 
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
-use crate::policy::View;
-use crate::queue::{Queue, WaitTimes};
+use crate::queue::Queue;
 use crate::replica::{BreakerPermit, Replicas};
-use crate::replica_index::ReplicaSet;
 use crate::{ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
 #[derive(Debug)]
@@ -68,16 +66,6 @@ impl PoolState {
             forwarded: ForwardedTable::default(),
             service_s: None,
             config,
-        }
-    }
-
-    /// The view of a policy on a request that has not waited.
-    pub(crate) fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
-        View {
-            pool: self,
-            candidates,
-            ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
-            waited: WaitTimes::default(),
         }
     }
 }

@@ -28,5 +28,6 @@ mod xxh3;
 pub use api::Api;
 pub use chain::{BlockHash, Fingerprint};
 pub use codec::{DecodeError, HEADER_BYTES_MAX};
-pub use extract::{BodyError, Extraction, Extractor, MemberPaths};
+pub use extract::{Extraction, Extractor, MemberPaths};
 pub use grid::grid_block_ends;
+pub use json::BodyError;

@@ -55,6 +55,18 @@ pub(crate) struct View<'a> {
     pub(crate) waited: WaitTimes,
 }
 
+impl PoolState {
+    /// The view of a policy on a request that has not waited.
+    pub(crate) fn view<'a>(&'a self, candidates: &'a ReplicaSet) -> View<'a> {
+        View {
+            pool: self,
+            candidates,
+            ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
+            waited: WaitTimes::default(),
+        }
+    }
+}
+
 impl Deref for View<'_> {
     type Target = PoolState;
 

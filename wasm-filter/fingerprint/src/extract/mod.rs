@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use self::members::{Goal, MemberFinder};
 use self::visitor::RequestVisitor;
 use crate::json::Scanner;
-use crate::{Api, Fingerprint};
+use crate::{Api, BodyError, Fingerprint};
 
 /// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
 ///
@@ -22,29 +22,6 @@ pub struct MemberPaths {
     pub session: Vec<String>,
     /// The members with the workload tier, best first.
     pub tier: Vec<String>,
-}
-
-/// The reason why a body was not read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BodyError {
-    /// The body does not begin as a JSON object: compressed, a form, another format.
-    NotJson,
-    /// The body begins as a JSON object and breaks the grammar later.
-    Malformed,
-    /// The body has too many levels of nesting.
-    TooDeep,
-}
-
-impl BodyError {
-    /// The name of this error in metrics and logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotJson => "not_json",
-            Self::Malformed => "malformed",
-            Self::TooDeep => "too_deep",
-        }
-    }
 }
 
 /// The parts of a request that routing needs.

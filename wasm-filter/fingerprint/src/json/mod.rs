@@ -12,6 +12,29 @@ mod scanner;
 
 pub(crate) use scanner::Scanner;
 
+/// The reason why a body was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BodyError {
+    /// The body does not begin as a JSON object: compressed, a form, another format.
+    NotJson,
+    /// The body begins as a JSON object and breaks the grammar later.
+    Malformed,
+    /// The body has too many levels of nesting.
+    TooDeep,
+}
+
+impl BodyError {
+    /// The name of this error in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotJson => "not_json",
+            Self::Malformed => "malformed",
+            Self::TooDeep => "too_deep",
+        }
+    }
+}
+
 /// The kind of a value that contains other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Container {

@@ -5,8 +5,7 @@ use memchr::memchr2;
 use super::escape::{EscapeDecoder, Step, single_letter};
 use super::fixed_buffer::{FixedBuffer, KEY_BYTES_MAX, LITERAL_BYTES_MAX};
 use super::nesting::ContainerStack;
-use super::{Container, Visitor};
-use crate::BodyError;
+use super::{BodyError, Container, Visitor};
 
 /// The next thing that the scanner expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
