@@ -58,7 +58,7 @@ impl Bucket {
         ids: [NONE; PLACES],
     };
 
-    /// PlaceMask places have this tag, and which ones are free. All are compared, and at the same time.
+    /// The places with this tag, and the free places. All places are compared at the same time.
     #[inline]
     fn compare(&self, tag: u32) -> (PlaceMask, PlaceMask) {
         let mut both = 0;
