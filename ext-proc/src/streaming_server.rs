@@ -30,7 +30,6 @@ pub(crate) trait StreamingMethod: Clone + Send + 'static {
     const YIELD_BYTES: usize;
     /// Message of the client.
     type Request: prost::Message + Default + Send + 'static;
-    /// Message of the server.
     type Response: prost::Message + Send + 'static;
     /// Messages of the server on one stream.
     type ResponseStream: Stream<Item = Result<Self::Response, Status>> + Send + 'static;

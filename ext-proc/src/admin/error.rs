@@ -5,8 +5,8 @@ use std::fmt::Display;
 use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use serde_json::json;
 
-use super::view;
 use crate::config::ReloadError;
 use crate::pool::MembershipError;
 use crate::regions::UnknownRegion;
@@ -52,12 +52,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = view::ErrorBody {
-            error: view::ErrorView {
-                code: self.code.to_owned(),
-                message: self.message,
-            },
-        };
+        let body = json!({ "error": { "code": self.code, "message": self.message } });
         let mut response = (self.status, Json(body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");

@@ -3,8 +3,9 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use serde_json::json;
 
-use super::{AdminState, view};
+use super::AdminState;
 use crate::pool::PoolRegistry;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -15,21 +16,15 @@ pub(super) async fn alive() -> &'static str {
 
 pub(super) async fn ready(State(admin): AdminState) -> Response {
     if *admin.serving.borrow() {
-        let view = view::ReadyResponse {
-            ready: true,
-            reason: None,
-        };
-        return Json(view).into_response();
+        return Json(json!({ "ready": true, "reason": null })).into_response();
     }
     let reason = not_ready(&admin.pool_registry);
-    let view = view::ReadyResponse {
-        ready: false,
-        reason: Some(reason.unwrap_or_else(|| "the service starts or stops".into())),
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, Json(view)).into_response()
+    let reason = reason.unwrap_or_else(|| "the service starts or stops".into());
+    let body = Json(json!({ "ready": false, "reason": reason }));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-/// Returns what a starting service waits for: the replicas of a pool, or the first probe of a replica.
+/// Returns the reason why a starting service waits: the replicas of a pool, or the first probe of a replica.
 fn not_ready(pools: &PoolRegistry) -> Option<String> {
     pools.pools().iter().find_map(|pool| {
         if !pool.has_synced() {

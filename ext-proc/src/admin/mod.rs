@@ -44,7 +44,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::Reloader;
+use crate::config::{ReloadResult, Reloader};
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
 use auth::Authorization;
@@ -80,7 +80,7 @@ impl Admin {
 
     fn into_router(self) -> Router {
         let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
-        let lost = post(regions::declare_lost).delete(regions::retract_lost);
+        let lost = post(regions::set_lost).delete(regions::set_lost);
         Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
@@ -106,11 +106,6 @@ type AdminState = State<Arc<Admin>>;
 async fn reload(
     _: Authorization,
     State(admin): AdminState,
-) -> Result<Json<view::ReloadResponse>, ApiError> {
-    let result = admin.reloader.reload("admin interface").await?;
-    let options = result.restart_needed_for.into_iter();
-    Ok(Json(view::ReloadResponse {
-        changed: result.changed,
-        restart_needed_for: options.map(str::to_owned).collect(),
-    }))
+) -> Result<Json<ReloadResult>, ApiError> {
+    Ok(Json(admin.reloader.reload("admin interface").await?))
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::Json;
 use isotherm_router::{PeerReport, PeerStatus};
 
 use super::auth::Authorization;
 use super::error::ApiError;
-use super::{Admin, AdminState, view};
+use super::{AdminState, view};
 use crate::pool::{Member, Pool};
 use crate::regions::PeerState;
 
@@ -35,29 +35,19 @@ pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
     Json(regions)
 }
 
-pub(super) async fn declare_lost(
+/// Declares a region lost; `DELETE` takes that back.
+pub(super) async fn set_lost(
     _: Authorization,
     State(admin): AdminState,
     Path(name): Path<String>,
+    method: Method,
 ) -> Result<StatusCode, ApiError> {
-    set_lost(&admin, &name, true)
-}
-
-pub(super) async fn retract_lost(
-    _: Authorization,
-    State(admin): AdminState,
-    Path(name): Path<String>,
-) -> Result<StatusCode, ApiError> {
-    set_lost(&admin, &name, false)
-}
-
-fn set_lost(admin: &Admin, name: &str, lost: bool) -> Result<StatusCode, ApiError> {
     let regions = admin.regions.as_ref().ok_or_else(|| {
         let message =
             "this service has no other regions: its configuration has no section `region`";
         ApiError::new(StatusCode::CONFLICT, "no_regions", message)
     })?;
-    regions.declare_lost(name, lost)?;
+    regions.declare_lost(&name, method == Method::POST)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::admin::view;
 use crate::config::{self, Config};
 use crate::http_client::{HttpClient, HttpError};
 
@@ -148,9 +147,13 @@ impl AdminClient {
         if let (StatusCode::UNAUTHORIZED, Some(Err(reason))) = (status, &self.token) {
             return anyhow!("{reason}");
         }
-        match serde_json::from_slice::<view::ErrorBody>(body) {
-            Ok(error) => anyhow!("{}", error.error.message),
-            Err(_) => anyhow!("{path} was answered with status {status}"),
+        let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        match body
+            .pointer("/error/message")
+            .and_then(|message| message.as_str())
+        {
+            Some(message) => anyhow!("{message}"),
+            None => anyhow!("{path} was answered with status {status}"),
         }
     }
 }

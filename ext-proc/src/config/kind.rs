@@ -263,7 +263,6 @@ pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
     }
 }
 
-/// A section.
 pub(super) fn section<S: Section + 'static>() -> Kind<S> {
     Kind {
         describe: Some(S::describe),

@@ -53,7 +53,6 @@ pub(super) fn cluster_name() -> Kind<String> {
     )
 }
 
-/// The name of a host.
 pub(super) fn host_name() -> Kind<String> {
     name("host name", is_host_name, |text| {
         format!(

@@ -13,7 +13,6 @@ use crate::pool::PoolTable;
 /// Name that subscribes to all clusters.
 const WILDCARD: &str = "*";
 
-/// The state of one stream.
 #[derive(Debug, Default)]
 pub(super) struct DeltaState(StreamProgress);
 

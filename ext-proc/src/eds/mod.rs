@@ -91,9 +91,9 @@ impl EndpointDiscoveryService for EdsService {
 
     async fn fetch_endpoints(
         &self,
-        request: Request<DiscoveryRequest>,
+        _: Request<DiscoveryRequest>,
     ) -> Result<Response<DiscoveryResponse>, Status> {
-        let table = self.context.pool_registry.table();
-        SotwState::fetch(&request.into_inner(), &table).map(Response::new)
+        // Envoy fetches by REST only.
+        Err(Status::unimplemented("subscribe with a stream"))
     }
 }

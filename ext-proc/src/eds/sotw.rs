@@ -8,29 +8,8 @@ use super::assignment::{StreamProgress, Subscription, type_url};
 use super::stream::StreamState;
 use crate::pool::PoolTable;
 
-/// The state of one stream.
 #[derive(Debug, Default)]
 pub(super) struct SotwState(StreamProgress);
-
-impl SotwState {
-    /// Answers a single request outside of a stream.
-    pub(super) fn fetch(
-        request: &DiscoveryRequest,
-        table: &PoolTable,
-    ) -> Result<DiscoveryResponse, Status> {
-        let mut state = Self::default();
-        state.subscribe(&request.resource_names)?;
-        Ok(state.changes(table).unwrap_or_default())
-    }
-
-    fn subscribe(&mut self, names: &[String]) -> Result<(), Status> {
-        self.0.subscription = match names {
-            [] => Subscription::All,
-            names => Subscription::named(names.iter().cloned().collect())?,
-        };
-        Ok(())
-    }
-}
 
 impl StreamState for SotwState {
     type Request = DiscoveryRequest;
@@ -42,7 +21,10 @@ impl StreamState for SotwState {
             // Envoy wrote the request before it read the last response.
             return Ok(None);
         }
-        self.subscribe(&request.resource_names)?;
+        self.0.subscription = match request.resource_names {
+            names if names.is_empty() => Subscription::All,
+            names => Subscription::named(names.into_iter().collect())?,
+        };
         if let Subscription::Named(names) = &self.0.subscription {
             // A cluster that leaves the subscription is sent again when it returns.
             self.0.sent.retain(|name, _| names.contains(name));

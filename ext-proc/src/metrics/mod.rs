@@ -14,7 +14,6 @@ mod tests;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -41,8 +40,8 @@ pub struct Metrics {
     pub eds_pushes: Counter,
     /// Endpoint updates rejected by an Envoy.
     pub eds_nacks: Counter,
-    requests: Family<ResultLabel, Counter>,
-    bad_headers: Family<HeaderLabel, Counter>,
+    requests: Family<StaticLabel, Counter>,
+    bad_headers: Family<StaticLabel, Counter>,
     queue_wait: HistogramFamily,
     ttft: HistogramFamily,
     unknown_placements: Family<PoolLabel, Counter>,
@@ -67,6 +66,10 @@ impl Registrar<'_> {
     }
 }
 
+/// A label whose values the service knows.
+type StaticLabel = [(&'static str, &'static str); 1];
+/// The label `pool`.
+type PoolLabel = [(&'static str, String); 1];
 type HistogramFamily = Family<PoolLabel, Histogram, fn() -> Histogram>;
 
 /// The reply to request headers.
@@ -103,21 +106,6 @@ impl RequestResult {
             Self::Aborted => "aborted",
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HeaderLabel {
-    header: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabel {
-    pool: String,
 }
 
 impl Metrics {
@@ -166,21 +154,19 @@ impl Metrics {
 
     /// Counts a reply to request headers.
     pub fn count_request(&self, result: RequestResult) {
-        let label = ResultLabel {
-            result: result.as_str(),
-        };
+        let label = [("result", result.as_str())];
         self.requests.get_or_create(&label).inc();
     }
 
     /// Counts a header of the filter that could not be parsed.
     pub fn count_bad_header(&self, header: &'static str) {
-        let label = HeaderLabel { header };
+        let label = [("header", header)];
         self.bad_headers.get_or_create(&label).inc();
     }
 
     /// Returns the metrics of one pool, so that no request looks them up.
     pub(crate) fn pool(&self, pool: &str) -> PoolMetrics {
-        let label = PoolLabel { pool: pool.into() };
+        let label = [("pool", pool.to_owned())];
         PoolMetrics {
             queue_wait: self.queue_wait.get_or_create(&label).clone(),
             ttft: self.ttft.get_or_create(&label).clone(),
@@ -190,7 +176,7 @@ impl Metrics {
 
     /// Removes the metrics of a pool.
     pub(crate) fn forget_pool(&self, pool: &str) {
-        let label = PoolLabel { pool: pool.into() };
+        let label = [("pool", pool.to_owned())];
         self.queue_wait.remove(&label);
         self.ttft.remove(&label);
         self.unknown_placements.remove(&label);

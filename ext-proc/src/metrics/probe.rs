@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -22,11 +21,8 @@ pub struct ProbeMetrics {
     failures: Family<FailureLabel, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailureLabel {
-    pool: String,
-    reason: &'static str,
-}
+/// The labels `pool` and `reason`.
+type FailureLabel = [(&'static str, String); 2];
 
 impl ProbeMetrics {
     /// Registers the metrics with a registry whose prefix is [`super::PREFIX`].
@@ -79,16 +75,11 @@ impl PoolProbeMetrics {
     }
 
     fn label(&self) -> PoolLabel {
-        PoolLabel {
-            pool: self.pool.clone(),
-        }
+        [("pool", self.pool.clone())]
     }
 
-    fn failure(&self, reason: &'static str) -> FailureLabel {
-        FailureLabel {
-            pool: self.pool.clone(),
-            reason,
-        }
+    fn failure(&self, reason: &str) -> FailureLabel {
+        [("pool", self.pool.clone()), ("reason", reason.to_owned())]
     }
 }
 

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 #[error("{0} is not a loopback address: a link without TLS would trust every caller")]
 pub struct NotLoopback(pub SocketAddr);
 
-/// Checks that an address is a loopback address.
 pub(super) fn check_loopback(address: SocketAddr) -> Result<(), NotLoopback> {
     // `to_canonical`: ::ffff:127.0.0.1 is a loopback address, and ::ffff:10.0.0.1 is none.
     if address.ip().to_canonical().is_loopback() {

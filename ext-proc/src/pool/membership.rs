@@ -119,7 +119,6 @@ impl Membership {
         self.endpoint_of(id).map(Endpoint::addr)
     }
 
-    /// Returns the endpoint of a replica.
     pub(crate) fn endpoint_of(&self, id: ReplicaId) -> Option<&Endpoint> {
         self.endpoints.get(&id)
     }

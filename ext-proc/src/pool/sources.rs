@@ -122,7 +122,6 @@ impl ResolvedName {
     }
 }
 
-/// The replicas of the sources.
 #[derive(Debug, Default)]
 struct SourceReplicas {
     /// Last addresses of the sources.

@@ -66,7 +66,6 @@ impl PoolState {
         }
     }
 
-    /// Adds a replica.
     pub(crate) fn add_replica(
         &mut self,
         now: Time,

@@ -10,7 +10,7 @@
 use crate::config::Engine;
 
 /// The quantity that a series reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quantity {
     /// Requests accepted but not yet in the batch.
     Waiting,
@@ -46,7 +46,6 @@ pub(super) enum Merge {
     Max,
 }
 
-/// The metrics of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetricTable {
     /// The path of the metrics page.

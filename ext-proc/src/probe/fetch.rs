@@ -13,7 +13,6 @@ use crate::http_client::{HttpClient, HttpError};
 /// The largest metrics page, in bytes. vLLM's has about 50 kB for each data-parallel rank.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Error of a probe.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     /// The page cannot be fetched.
@@ -24,7 +23,6 @@ pub(crate) enum ProbeError {
     Status {
         /// The path of the request.
         path: String,
-        /// The status.
         status: u16,
     },
     /// The page does not contain the replica's load.

@@ -80,59 +80,49 @@ fn parse_sample<'a>(
 }
 
 /// The values of one data-parallel rank.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rank {
-    waiting: Option<f64>,
-    running: Option<f64>,
-    usage: Option<f64>,
-    capacity_tokens: Option<f64>,
-    capacity_blocks: Option<f64>,
-    block_tokens: Option<f64>,
-}
+#[derive(Clone, Debug, Default)]
+struct Rank(BTreeMap<Quantity, f64>);
 
 impl Rank {
     fn record(&mut self, quantity: Quantity, merge: Merge, labels: Labels<'_>, value: f64) {
-        let largest = |known: &mut Option<f64>, value: f64| {
-            *known = Some(known.unwrap_or(0.0).max(value));
-        };
-        let merged = |known: &mut Option<f64>, value: f64| {
-            let before = known.unwrap_or(0.0);
-            *known = Some(match merge {
-                Merge::Sum => before + value,
-                Merge::Max => before.max(value),
-            });
-        };
-        match quantity {
-            Quantity::Waiting => merged(&mut self.waiting, value),
-            Quantity::Running => merged(&mut self.running, value),
-            Quantity::Usage => largest(&mut self.usage, value),
-            Quantity::CapacityTokens => largest(&mut self.capacity_tokens, value),
-            Quantity::CapacityBlocks => largest(&mut self.capacity_blocks, value),
-            Quantity::BlockTokens => largest(&mut self.block_tokens, value),
+        let (quantity, value) = match quantity {
             Quantity::CacheInfo => {
                 let size = |name| labels.number(name).map(|number| number as f64);
-                if let (Some(blocks), Some(tokens)) = (size("num_gpu_blocks"), size("block_size")) {
-                    largest(&mut self.capacity_tokens, blocks * tokens);
-                }
+                let sizes = size("num_gpu_blocks").zip(size("block_size"));
+                let Some((blocks, tokens)) = sizes else {
+                    return;
+                };
+                (Quantity::CapacityTokens, blocks * tokens)
             }
-        }
+            other => (other, value),
+        };
+        let known = self.0.entry(quantity).or_default();
+        *known = match (quantity, merge) {
+            (Quantity::Waiting | Quantity::Running, Merge::Sum) => *known + value,
+            _ => known.max(value),
+        };
+    }
+
+    fn get(&self, quantity: Quantity) -> Option<f64> {
+        self.0.get(&quantity).copied()
     }
 
     fn capacity(&self) -> Option<f64> {
-        let product = || Some(self.capacity_blocks? * self.block_tokens?);
-        self.capacity_tokens.or_else(product)
+        let product =
+            || Some(self.get(Quantity::CapacityBlocks)? * self.get(Quantity::BlockTokens)?);
+        self.get(Quantity::CapacityTokens).or_else(product)
     }
 }
 
 fn total(ranks: &BTreeMap<&[u8], Rank>) -> Option<Load> {
     let sum = |of: fn(&Rank) -> Option<f64>| ranks.values().filter_map(of).reduce(|a, b| a + b);
-    let usages = ranks.values().filter(|rank| rank.usage.is_some()).count();
+    let usage = |rank: &Rank| rank.get(Quantity::Usage);
+    let usages = ranks.values().filter_map(usage).count();
     // Casts from float saturate, and the values are finite and not negative.
     Some(Load {
-        pending: sum(|rank| rank.waiting)?.round() as u32,
-        running: sum(|rank| rank.running).map(|running| running.round() as u32),
-        kv_usage: sum(|rank| rank.usage)
-            .map(|usage| (usage / usages as f64).clamp(0.0, 1.0) as f32),
+        pending: sum(|rank| rank.get(Quantity::Waiting))?.round() as u32,
+        running: sum(|rank| rank.get(Quantity::Running)).map(|running| running.round() as u32),
+        kv_usage: sum(usage).map(|usage| (usage / usages as f64).clamp(0.0, 1.0) as f32),
         kv_capacity_tokens: sum(Rank::capacity)
             .map(|tokens| tokens as u64)
             .filter(|&tokens| tokens > 0),

@@ -174,7 +174,6 @@ impl TraceBuilder {
     }
 }
 
-/// The pieces of a prompt.
 #[derive(Debug, Default)]
 struct PromptPieces {
     pieces: Vec<(u64, u32)>,

@@ -34,7 +34,6 @@ pub(super) struct Links {
     pub(super) siblings: Vec<SiblingLink>,
 }
 
-/// Link to a peer.
 #[derive(Debug)]
 pub(super) struct PeerLink {
     pub(super) config: PeerConfig,

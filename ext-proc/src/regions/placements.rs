@@ -12,7 +12,6 @@ use super::pools::pool_of;
 use crate::peering::Message;
 use crate::pool::{Pool, SharedPlacement};
 
-/// Time for which placements are gathered.
 const GATHER_TIME: Duration = Duration::from_millis(10);
 /// Longest time until a new sibling gets placements.
 const IDLE_TIME: Duration = Duration::from_secs(1);

@@ -14,7 +14,6 @@ pub(super) fn pool_of<'a>(table: &'a PoolTable, model: &str) -> Option<&'a Arc<P
     (model == ANY_MODEL || **pool.name() != *ANY_MODEL).then_some(pool)
 }
 
-/// Returns the report of each pool.
 pub(super) fn reports(table: &PoolTable) -> Vec<(Arc<str>, PeerReport)> {
     let report = |pool: &Arc<Pool>| (Arc::clone(pool.name()), pool.report());
     table.pools().iter().map(report).collect()

@@ -38,7 +38,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest time until the reply to a keepalive ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The gRPC services.
 #[derive(Clone)]
 pub(super) struct Services {
     pub(super) ext_proc: ExtProcServer,

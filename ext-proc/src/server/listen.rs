@@ -12,7 +12,6 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::config::Listen;
 
-/// A listening socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     /// A TCP socket.
@@ -33,7 +32,6 @@ impl Drop for SocketFile {
 }
 
 impl Socket {
-    /// Opens the socket.
     pub(super) async fn open(address: &Listen) -> anyhow::Result<Self> {
         match address {
             Listen::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
@@ -45,7 +43,6 @@ impl Socket {
         }
     }
 
-    /// Accepts a connection.
     pub(super) async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             Self::Tcp(listener) => {

@@ -9,36 +9,6 @@ use serde_json::value::RawValue;
 
 pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 
-/// The body of every error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ErrorBody {
-    pub error: ErrorView,
-}
-
-/// An error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ErrorView {
-    /// Code for programs, such as `unknown_pool`.
-    pub code: String,
-    /// Message for operators: what is wrong and what to do.
-    pub message: String,
-}
-
-/// `GET /readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ReadyResponse {
-    pub ready: bool,
-    pub reason: Option<String>,
-}
-
-/// `POST /api/reload`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ReloadResponse {
-    pub changed: bool,
-    /// Changed options that only a restart applies.
-    pub restart_needed_for: Vec<String>,
-}
-
 /// `POST /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

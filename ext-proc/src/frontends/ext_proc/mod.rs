@@ -9,7 +9,6 @@
 //! (`override_message_timeout`), and replies when the pool decides. Envoy ignores an extension beyond
 //! `max_message_timeout`, which must exceed the pools' `wait_ms_max` by five seconds.
 
-mod headers;
 mod response;
 mod stream;
 mod subset;

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderMap;
+use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, Metadata};
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
@@ -21,11 +21,12 @@ use isotherm_fingerprint::names;
 use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::{headers, response};
+use super::{response, subset};
 use crate::frontends::request::reply::Reply;
 use crate::frontends::request::{
     ListenerKind, RequestContext, RequestHead, RequestLifecycle, RouteStatus,
 };
+use crate::metrics::Metrics;
 use crate::pool::PoolDecision;
 
 /// `FULL_DUPLEX_STREAMED` of Envoy's `ProcessingMode.BodySendMode`.
@@ -99,7 +100,7 @@ impl<I: Inbound> RequestStream<I> {
                 Request::RequestHeaders(message) => {
                     let metrics = &self.lifecycle.context().metrics;
                     let (headers, metadata) = (message.headers.as_ref(), metadata.as_ref());
-                    let head = headers::read(headers, metadata, self.listener, metrics);
+                    let head = read_head(headers, metadata, self.listener, metrics);
                     self.route(head)
                 }
                 Request::ResponseHeaders(_) => response::response_headers(),
@@ -161,7 +162,7 @@ impl<I: Inbound> RequestStream<I> {
         let trailers = trailers.map_or(&[][..], |map| &map.headers);
         let mut trailers = trailers.iter();
         let outcome = trailers.find(|trailer| trailer.key == names::OUTCOME);
-        self.lifecycle.finish(outcome.map(headers::value));
+        self.lifecycle.finish(outcome.map(value));
         response::response_trailers()
     }
 }
@@ -184,6 +185,29 @@ fn full_duplex(config: &ProtocolConfiguration) -> (bool, bool) {
         config.request_body_mode == FULL_DUPLEX,
         config.response_body_mode == FULL_DUPLEX,
     )
+}
+
+/// Reads a request's headers, and the gateway's restriction to some replicas from the metadata.
+fn read_head(
+    headers: Option<&HeaderMap>,
+    metadata: Option<&Metadata>,
+    listener: ListenerKind,
+    metrics: &Metrics,
+) -> RequestHead {
+    let headers = headers.map_or(&[][..], |map| &map.headers);
+    let headers = headers.iter().map(|header| (&*header.key, value(header)));
+    let mut head = RequestHead::read(headers, listener, metrics);
+    head.request.subset = metadata.and_then(subset::read);
+    head
+}
+
+/// Returns the value of a header. Envoy writes one of two members, depending on its version.
+fn value(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() {
+        header.value.as_bytes()
+    } else {
+        &header.raw_value
+    }
 }
 
 #[cfg(test)]

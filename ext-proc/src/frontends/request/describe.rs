@@ -27,7 +27,6 @@ pub(super) struct RequestSummary {
 }
 
 impl RequestSummary {
-    /// Summarizes a request.
     pub(super) fn of(
         head: RequestHead,
         request: &RouteRequest,

@@ -53,18 +53,13 @@ enum RequestStage {
     /// No headers yet.
     New,
     /// The request is queued for a replica.
-    Queued(Box<QueuedRequest>),
+    Queued(Box<(InFlightGuard, RequestSummary)>),
     /// The request is at a replica or in another region.
     InFlight(InFlightGuard),
     /// Envoy handles the request alone.
     PassedThrough,
     /// The service has replied to the client, or the response has ended.
     Closed,
-}
-
-struct QueuedRequest {
-    guard: InFlightGuard,
-    summary: RequestSummary,
 }
 
 /// The state of a request after its headers.
@@ -158,7 +153,6 @@ impl RequestLifecycle {
         })
     }
 
-    /// Submits the request to its pool.
     fn submit(&mut self, pool: &Arc<Pool>, head: RequestHead, table: &PoolTable) -> RouteStatus {
         // Read first: after a reload in between, Envoy must not give up before the queue does.
         let wait_max = pool.wait_max();
@@ -171,7 +165,7 @@ impl RequestLifecycle {
                 RouteStatus::Replied(self.reply_to(guard, decision, &summary))
             }
             Submission::Queued(decision) => {
-                self.stage = RequestStage::Queued(Box::new(QueuedRequest { guard, summary }));
+                self.stage = RequestStage::Queued(Box::new((guard, summary)));
                 RouteStatus::Queued {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
                     decision,
@@ -192,7 +186,7 @@ impl RequestLifecycle {
         });
         match std::mem::replace(&mut self.stage, RequestStage::PassedThrough) {
             RequestStage::Queued(queued) => {
-                let QueuedRequest { guard, summary } = *queued;
+                let (guard, summary) = *queued;
                 Some(self.reply_to(guard, decision, &summary))
             }
             other => {
@@ -231,10 +225,11 @@ impl Drop for RequestLifecycle {
     fn drop(&mut self) {
         self.context.metrics.ext_proc_streams.dec();
         if let RequestStage::Queued(queued) = &self.stage {
+            let (guard, _) = &**queued;
             self.context.metrics.count_request(RequestResult::Aborted);
             tracing::debug!(
-                pool = %queued.guard.pool().name(),
-                request = queued.guard.id().0,
+                pool = %guard.pool().name(),
+                request = guard.id().0,
                 "client disconnected while its request was queued"
             );
         }

@@ -67,7 +67,6 @@ pub(crate) fn models<'a>(
     json!({ "object": "list", "data": data })
 }
 
-/// Returns one model.
 pub(crate) fn model(id: &str, created: u64) -> Value {
     json!({ "id": id, "object": "model", "created": created, "owned_by": "isotherm" })
 }

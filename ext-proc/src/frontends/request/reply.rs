@@ -13,12 +13,10 @@ use crate::pool::{ForwardRoute, Pool, Route};
 /// Envoy's route removes all other headers for services, which costs less than a mutation by the service.
 const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 
-/// The headers of [`NOT_FOR_REPLICAS`] that a request has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RemovedHeaders([bool; NOT_FOR_REPLICAS.len()]);
 
 impl RemovedHeaders {
-    /// Returns the names of the headers.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let all = NOT_FOR_REPLICAS.into_iter().zip(self.0);
         all.filter_map(|(name, is_present)| is_present.then_some(name))
@@ -35,7 +33,6 @@ pub(crate) struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Notes that the request has a header.
     pub(crate) fn note(&mut self, name: &str) {
         for (known, is_present) in NOT_FOR_REPLICAS.iter().zip(&mut self.to_remove.0) {
             *is_present |= name == *known;
@@ -43,7 +40,6 @@ impl RequestHeaders {
     }
 }
 
-/// The reply to a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The request goes to a replica.
@@ -77,7 +73,6 @@ pub(crate) struct RouteReply {
     pub(crate) cluster: Option<String>,
     /// Description of the decision, for the client.
     pub(crate) decision: Option<String>,
-    /// Headers to remove.
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -142,7 +137,6 @@ impl ForwardReply {
 pub(crate) struct PassThroughReply {
     /// Envoy's cluster, if there is one and the filter has not set the same one.
     pub(crate) cluster: Option<String>,
-    /// Headers to remove.
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -163,7 +157,6 @@ pub(crate) struct ImmediateReply {
     pub(crate) kind: RequestResult,
     /// HTTP status.
     pub(crate) status: u16,
-    /// Body.
     pub(crate) body: Value,
     /// Delay after which the client may try again.
     pub(crate) retry_after: Option<Duration>,

@@ -27,7 +27,6 @@ const MODELS_PATH: &str = "/v1/models";
 /// Guards the warning about external processing of decided requests, which is the same for every request.
 static WARNING: Once = Once::new();
 
-/// The target of a request.
 #[derive(Debug)]
 pub(crate) enum RouteTarget {
     /// A replica of this pool.

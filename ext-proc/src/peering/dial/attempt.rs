@@ -22,7 +22,6 @@ use crate::peering::{
     LinkError, LinkTimeouts, LocalIdentity, PROTOCOL_VERSION, TransportSecurity, hello,
 };
 
-/// Connects to one peer.
 #[derive(Debug)]
 pub(super) struct Connector {
     identity: Arc<LocalIdentity>,
