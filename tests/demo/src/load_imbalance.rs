@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use isotherm_harness::Service;
+use reqwest::Method;
 use serde_json::Value;
 
 /// Short enough to show a burst, long enough to cost little.
@@ -21,7 +22,8 @@ impl LoadImbalance {
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             ticks.tick().await;
-            if let Ok(replicas) = service.replicas().await {
+            let replicas = service.admin_request(Method::GET, "/api/replicas", None);
+            if let Ok(replicas) = replicas.await {
                 self.sample(&outstanding(&replicas));
             }
         }
