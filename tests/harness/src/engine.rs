@@ -11,27 +11,6 @@ use crate::process::Process;
 use crate::tools::Tools;
 use crate::wait::WAIT_MAX;
 
-/// Options of an engine.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Preset of hardware and model, which determines the timing.
-    pub preset: String,
-    /// Factor by which the engine runs faster than that hardware.
-    pub speed: f64,
-    /// Further command-line arguments.
-    pub arguments: Vec<String>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            preset: "llama-3.1-8b-l4".into(),
-            speed: 10.0,
-            arguments: Vec::new(),
-        }
-    }
-}
-
 /// A running (or killed) engine.
 #[derive(Debug)]
 pub struct Engine {

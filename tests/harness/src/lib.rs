@@ -47,11 +47,11 @@ mod wait;
 
 pub use certificates::Authority;
 pub use document::Document;
-pub use engine::{Engine, EngineOptions};
+pub use engine::Engine;
 pub use envoy::Envoy;
 pub use faulty_link::{FaultyLink, NetworkConditions};
 pub use median::MedianRange;
-pub use pool::Pool;
+pub use pool::{EngineOptions, Pool};
 pub use regions::{RegionLink, Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};

@@ -2,7 +2,26 @@
 
 use std::net::SocketAddr;
 
-use crate::engine::{Engine, EngineOptions};
+/// Options of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Preset of hardware and model, which determines the timing.
+    pub preset: String,
+    /// Factor by which the engine runs faster than that hardware.
+    pub speed: f64,
+    /// Further command-line arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            preset: "llama-3.1-8b-l4".into(),
+            speed: 10.0,
+            arguments: Vec::new(),
+        }
+    }
+}
 
 /// The replicas of one model.
 #[derive(Clone, Debug)]
@@ -66,16 +85,5 @@ impl Pool {
     pub fn push(mut self, name: &str) -> Self {
         self.push = name.into();
         self
-    }
-
-    /// The addresses of the replicas: the engines of this pool, and replicas that the caller runs.
-    pub(crate) fn addresses(&self, engines: &[Engine]) -> Vec<SocketAddr> {
-        let of_pool = engines
-            .iter()
-            .filter(|engine| engine.pool.cluster == self.cluster);
-        of_pool
-            .map(Engine::address)
-            .chain(self.addresses.iter().copied())
-            .collect()
     }
 }

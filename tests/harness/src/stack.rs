@@ -5,6 +5,7 @@
 //! pass through all of them.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -153,7 +154,7 @@ impl StackBuilder {
         directory: &Path,
     ) -> anyhow::Result<Vec<Service>> {
         let pools = self.pools.iter().map(|pool| {
-            let replicas = pool.addresses(engines);
+            let replicas = addresses(pool, engines);
             let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
             json!({
                 "model": pool.model,
@@ -326,10 +327,21 @@ impl Stack {
 
     /// Waits until Envoy's cluster of this pool has exactly the pool's replicas.
     async fn wait_for_endpoints(&self, pool: &Pool) -> anyhow::Result<()> {
-        let addresses = pool.addresses(&self.engines);
+        let addresses = addresses(pool, &self.engines);
         let envoy = &self.envoy;
         envoy.wait_for_endpoints(&pool.cluster, &addresses).await
     }
+}
+
+/// The addresses of a pool's replicas: its engines, and replicas that the caller runs.
+fn addresses(pool: &Pool, engines: &[Engine]) -> Vec<SocketAddr> {
+    let of_pool = engines
+        .iter()
+        .filter(|engine| engine.pool.cluster == pool.cluster);
+    of_pool
+        .map(Engine::address)
+        .chain(pool.addresses.iter().copied())
+        .collect()
 }
 
 /// Several services of a region without peers.
