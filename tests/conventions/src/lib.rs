@@ -18,21 +18,16 @@ use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
 
-pub use items::{Doc, Function, Item, PublicType};
+pub use items::{Doc, Function, Items, PublicType, docs};
 pub use modules::ModuleGraph;
 
 /// The root folder of the repository.
-#[must_use]
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
 /// Every file below the root with one of these endings, as paths relative to the root, in order.
-///
-/// # Panics
-/// When a folder cannot be read.
-#[must_use]
 pub fn files(endings: &[&str]) -> Vec<String> {
     let root = root();
     let skipped = |name: &str| name == "target" || (name.starts_with('.') && name.len() > 1);
@@ -56,16 +51,14 @@ pub fn files(endings: &[&str]) -> Vec<String> {
 }
 
 /// The text of a file, by its path relative to the root.
-///
-/// # Panics
-/// When the file cannot be read.
-#[must_use]
 pub fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The beginning of files that `prost-build` writes.
-const GENERATED: &str = "// This file is @generated";
+/// Whether `prost-build` wrote a file.
+pub fn is_generated(text: &str) -> bool {
+    text.starts_with("// This file is @generated")
+}
 
 /// A parsed Rust source file.
 #[derive(Debug)]
@@ -78,16 +71,12 @@ pub struct Source {
 
 impl Source {
     /// Parses every Rust file whose path satisfies `is_wanted`, except for generated ones.
-    ///
-    /// # Panics
-    /// When a file cannot be read or parsed.
-    #[must_use]
     pub fn all(is_wanted: impl Fn(&str) -> bool) -> Vec<Self> {
         files(&[".rs"])
             .into_iter()
             .filter(|path| is_wanted(path))
             .map(|path| (text(&path), path))
-            .filter(|(text, _)| !text.starts_with(GENERATED))
+            .filter(|(text, _)| !is_generated(text))
             .map(|(text, path)| {
                 let tree = syn::parse_file(&text);
                 let tree = tree.unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -97,7 +86,6 @@ impl Source {
     }
 
     /// The package's folder: the part of the path before `src/`, `tests/` or `benches/`.
-    #[must_use]
     pub fn package(&self) -> &str {
         ["/src/", "/tests/", "/benches/", "/fuzz_targets/"]
             .iter()
@@ -108,22 +96,17 @@ impl Source {
 }
 
 /// Whether a path belongs to the shipped product: the filter and the service, without their tests.
-#[must_use]
 pub fn is_shipped(path: &str) -> bool {
     (path.starts_with("wasm-filter/") || path.starts_with("ext-proc/")) && !is_test(path)
 }
 
 /// Whether a path holds tests or benches only.
-#[must_use]
 pub fn is_test(path: &str) -> bool {
     let is_file_of_tests = path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
     is_file_of_tests || path.contains("/tests/") || path.contains("/benches/")
 }
 
 /// Fails with every violation, one a line, if there is any.
-///
-/// # Panics
-/// When there is a violation.
 pub fn report(rule: &str, violations: &[String]) {
     assert!(
         violations.is_empty(),

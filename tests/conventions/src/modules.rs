@@ -15,7 +15,6 @@ pub struct ModuleGraph {
 
 impl ModuleGraph {
     /// The graph of the package whose sources these are.
-    #[must_use]
     pub fn of(sources: &[&Source]) -> Self {
         let mut names = Names::default();
         let mut references = Vec::new();
@@ -43,7 +42,6 @@ impl ModuleGraph {
     }
 
     /// Pairs of modules that reach each other although neither lies inside the other.
-    #[must_use]
     pub fn circles(&self) -> Vec<(String, String)> {
         let mut circles = Vec::new();
         for from in self.references.keys() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_conventions::{Item, Source, files, is_test, report, text};
+use isotherm_conventions::{Items, Source, files, is_test, report, text};
 use regex::Regex;
 
 /// Names that are no nouns.
@@ -34,7 +34,7 @@ const POLICIES: [&str; 2] = ["LeastLoaded", "LeastOutstanding"];
 fn types_are_nouns() {
     let mut violations = Vec::new();
     for source in Source::all(|_| true) {
-        for item in Item::of(&source).types {
+        for item in Items::of(&source).types {
             let last = last_word(&item.name);
             let is_participle = last.len() > 4 && (last.ends_with("ing") || last.ends_with("ed"));
             let is_noun = !is_participle
@@ -58,7 +58,7 @@ fn last_word(name: &str) -> &str {
 fn a_public_type_has_a_name_of_its_own_within_its_package() {
     let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for source in Source::all(|path| !is_test(path)) {
-        for item in Item::of(&source)
+        for item in Items::of(&source)
             .types
             .into_iter()
             .filter(|item| item.is_public)
@@ -79,88 +79,30 @@ fn a_public_type_has_a_name_of_its_own_within_its_package() {
     );
 }
 
-/// Terms that were replaced, as regular expressions over whole files, and the term to use.
-const RETIRED: [(&str, &str); 44] = [
-    (r"isotherm[-_]line(s|\b)", "decision stream"),
-    (r"x-isotherm-line\b", "x-isotherm-decided"),
-    (
-        r"\b(FromFilter|FromService)\b",
-        "ClientMessage, ServerMessage",
-    ),
-    (r"\bConverse\b", "StreamDecisions"),
-    (r"\bEdge\b", "BlockHash"),
-    (r"\bedges\(\)", "blocks()"),
-    (r"\bSlot(Set)?\b", "ReplicaIndex, ReplicaSet"),
-    (r"\bHaving\b", "MatchCost"),
-    (r"\bstruct Fleet\b", "Replicas, PoolRegistry"),
-    (
-        r"\bstruct (Terms|Pace|Fit|Line|Flow|Progress)\b",
-        "see docs/glossary.md",
-    ),
-    (r"\bnobody_healthy\b", "panic mode"),
-    (r"\brefuge\b", "panic mode"),
-    (
-        r"\b(puts_late_last|next_best|placed\()",
-        "past_slo_last, on_dispatch",
-    ),
-    (r"\bWeigher\b", "CostModel"),
-    (r"\bpassed over\b", "overtaken"),
-    (r"\boverdue\b", "past the overtake limit"),
-    (r"\bstranded\b", "unroutable"),
-    (r"\bguests?\b", "forwarded request"),
-    (r"\bAbroad\b", "ForwardedTable"),
-    (r"\b(Whom|Going)\b", "PeerHandle, ForwardTarget"),
-    (r"\bRoster\b", "Membership"),
-    (r"\bstruct Directory\b", "PeerTable"),
-    (r"\bTicket\b", "InFlightGuard"),
-    (r"\bDeliveries\b", "PendingReplies"),
-    (r"\bis_fed\b", "has_synced"),
-    (r"\bunasked\b", "unprobed"),
-    (r"\bKnock\b", "TCP probe"),
-    (r"\bNonsense\b", "DecodeError"),
-    (r"\b(Lots|draws? lots|drawn lots)\b", "SeededRng, random"),
-    (r"\bfn peek\w*\b", "prefetch_*"),
-    (r"\bguests_total\b", "forwarded_in_total"),
-    (r"\bpeer_room\b", "peer_free_capacity"),
-    (r"\bregion_standing\b", "region_state"),
-    (
-        r"\bcallers_turned_away(_total)?\b",
-        "peer_handshakes_rejected_total",
-    ),
-    (r"\bserved_elsewhere(_total)?\b", "retried_elsewhere_total"),
-    (r"\b[Ll]iars?\b", "MisbehavingPeer"),
-    (r"\bWeather\b", "NetworkConditions"),
-    (r"\bstruct Wire\b", "FaultyLink"),
-    (
-        r"\bPlacement::(Now|WaitFor)\b",
-        "Selection::{Dispatch, WaitFor}",
-    ),
-    (r"\bTaken::(Turn|Here)\b", "NextRequest"),
-    (r"\bAsked\b", "CandidateQuery"),
-    (r"\bOffer\b", "CandidateCost"),
-    (r"\bSettled\b", "Dispatch"),
-    (
-        r"\bstruct (Place|Own|Down|Gate|Said)\b",
-        "see docs/glossary.md",
-    ),
-];
+/// Terms that were replaced: in each line a regular expression over a line of a file, and the term to use.
+const RETIRED: &str = include_str!("../retired-terms.tsv");
 
 /// Files that name retired terms: the rules themselves, and the record of what was renamed.
 const HISTORY: [&str; 3] = ["tests/conventions/", "docs/decisions/", "CHANGELOG.md"];
 
 #[test]
 fn retired_terms_are_gone() {
-    let terms = RETIRED.map(|(term, use_this)| (Regex::new(term).expect(term), use_this));
+    let terms: Vec<(Regex, &str)> = RETIRED
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(term, replacement)| (Regex::new(term).expect(term), replacement))
+        .collect();
+    assert!(!terms.is_empty(), "retired-terms.tsv has no terms");
     let mut violations = Vec::new();
     for path in files(&[".rs", ".md", ".yaml", ".proto", ".toml", ".sh"]) {
         if HISTORY.iter().any(|history| path.starts_with(history)) {
             continue;
         }
         for (number, line) in text(&path).lines().enumerate() {
-            for (term, use_this) in &terms {
+            for (term, replacement) in &terms {
                 if let Some(found) = term.find(line) {
                     let place = format!("{path}:{}", number + 1);
-                    violations.push(format!("{place}: `{}`: use {use_this}", found.as_str()));
+                    violations.push(format!("{place}: `{}`: use {replacement}", found.as_str()));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_conventions::{Item, ModuleGraph, Source, files, is_shipped, is_test, report, text};
+use isotherm_conventions::{Items, ModuleGraph, Source, files, is_shipped, is_test, report, text};
 
 const FUNCTION_LINES_MAX: usize = 60;
 
@@ -48,7 +48,7 @@ fn modules_form_no_circles_other_than_parent_and_child() {
 fn shipped_functions_fit_on_a_screen() {
     let mut violations = Vec::new();
     for source in Source::all(is_shipped) {
-        for function in Item::of(&source).functions {
+        for function in Items::of(&source).functions {
             if function.lines > FUNCTION_LINES_MAX {
                 violations.push(format!(
                     "{}:{}: `{}` has {} lines",
