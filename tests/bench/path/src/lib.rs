@@ -16,7 +16,6 @@
 
 pub mod awake;
 mod connection;
-mod goals;
 pub mod load;
 pub mod measurements;
 pub mod memory;

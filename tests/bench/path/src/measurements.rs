@@ -1,4 +1,4 @@
-//! The measurements of the bench, and the figures of its report and its goals.
+//! The measurements of the bench, and the figures of its report.
 
 use isotherm_harness::MedianRange;
 use serde::Serialize;

@@ -1,10 +1,9 @@
-//! The report of the bench: the goals, and tables of medians over the rounds.
+//! The report of the bench: tables of medians over the rounds.
 
 use isotherm_harness::MedianRange;
 use isotherm_report::number::hundredths;
 use isotherm_report::{Report, RunFacts, Section, Table};
 
-use crate::goals::goals;
 use crate::measurements::{PathMeasurements, cpu_of, of};
 use crate::memory::Memory;
 use crate::turn::PERCENTS;
@@ -37,7 +36,7 @@ impl PathMeasurements {
         );
         Report::new("Isotherm: cost of a request between client and replica")
             .with_facts(RunFacts::collect("cargo xtask bench path"))
-            .section(Section::new("").text(introduction).conclusions(goals(self)))
+            .section(Section::new("").text(introduction))
             .sections(self.workloads.iter().map(|workload| self.costs(workload)))
             .section(self.stream_costs())
             .sections(
