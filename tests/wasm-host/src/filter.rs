@@ -27,17 +27,11 @@ pub struct Filter {
 
 impl Filter {
     /// Loads the filter, configures it and begins a request.
-    ///
-    /// # Errors
-    /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
     pub fn configured(configuration: &str) -> anyhow::Result<Self> {
         Self::load(&module_path(), configuration, false)
     }
 
     /// Loads any module and counts the instructions that it executes: see [`Filter::executed`].
-    ///
-    /// # Errors
-    /// When there is no module, it traps, or it refuses the configuration; the reason is in the error.
     pub fn counting(module: &Path, configuration: &str) -> anyhow::Result<Self> {
         Self::load(module, configuration, true)
     }
@@ -84,46 +78,33 @@ impl Filter {
 
     /// The instructions that the module executed since the last call, by the interpreter's measure: about one unit per
     /// instruction, and equal on every machine.
-    ///
-    /// # Errors
-    /// When nothing is counted.
     pub fn executed(&mut self) -> anyhow::Result<u64> {
         let executed = u64::MAX - self.store.get_fuel()?;
         self.store.set_fuel(u64::MAX)?;
         Ok(executed)
     }
 
-    /// The plugin's timer fires, once its period is over.
-    ///
-    /// # Errors
-    /// When the module traps.
+    /// Lets the period of the plugin's timer pass, and fires the timer.
     pub fn tick(&mut self) -> anyhow::Result<()> {
         let host = self.host_mut();
         host.now_ns += u64::from(host.tick_ms) * 1_000_000;
         self.call("proxy_on_tick", ROOT)
     }
 
-    /// A message comes on the stream of this number.
-    ///
-    /// # Errors
-    /// When the module traps.
+    /// Delivers a message on the stream with an index.
     pub fn stream_message(&mut self, stream: u32, message: &[u8]) -> anyhow::Result<()> {
         self.host_mut().stream_message = message.to_vec();
         let bytes = u32::try_from(message.len())?;
         self.call("proxy_on_grpc_receive", (ROOT, stream, bytes))
     }
 
-    /// The stream of this number has ended.
-    ///
-    /// # Errors
-    /// When the module traps.
+    /// Ends the stream with an index.
     pub fn stream_closed(&mut self, stream: u32) -> anyhow::Result<()> {
         const UNAVAILABLE: u32 = 14;
         self.call("proxy_on_grpc_close", (ROOT, stream, UNAVAILABLE))
     }
 
     /// The state of the host.
-    #[must_use]
     pub fn host(&self) -> &Host {
         self.store.data()
     }
@@ -134,95 +115,74 @@ impl Filter {
     }
 
     /// The request's headers arrive.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn request_headers(&mut self, headers: Headers, is_end: bool) -> anyhow::Result<Action> {
         let count = u32::try_from(headers.len())?;
         self.host_mut().request_headers = headers;
-        let answer = self.answer(
+        let action = self.action(
             "proxy_on_request_headers",
             (REQUEST, count, u32::from(is_end)),
         )?;
-        self.held_back = answer == Action::Pause;
-        Ok(answer)
+        self.held_back = action == Action::Pause;
+        Ok(action)
     }
 
     /// A piece of the request's body arrives, behind what is held back.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn request_body(&mut self, piece: &[u8], is_end: bool) -> anyhow::Result<Action> {
         if !self.held_back {
             self.host_mut().request_body.clear();
         }
         self.host_mut().request_body.extend_from_slice(piece);
         let bytes = u32::try_from(self.host().request_body.len())?;
-        let answer = self.answer("proxy_on_request_body", (REQUEST, bytes, u32::from(is_end)))?;
-        self.held_back = answer == Action::Pause;
-        Ok(answer)
+        let action = self.action("proxy_on_request_body", (REQUEST, bytes, u32::from(is_end)))?;
+        self.held_back = action == Action::Pause;
+        Ok(action)
     }
 
     /// The request ends with trailers.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn request_trailers(&mut self) -> anyhow::Result<Action> {
-        self.answer("proxy_on_request_trailers", (REQUEST, 1_u32))
+        self.action("proxy_on_request_trailers", (REQUEST, 1_u32))
     }
 
     /// The response's headers arrive.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn response_headers(&mut self, headers: Headers, is_end: bool) -> anyhow::Result<Action> {
         let count = u32::try_from(headers.len())?;
         self.host_mut().response_headers = headers;
-        self.answer(
+        self.action(
             "proxy_on_response_headers",
             (REQUEST, count, u32::from(is_end)),
         )
     }
 
     /// A piece of the response's body arrives. Trailers can be added to the last one.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn response_body(&mut self, piece: &[u8], is_end: bool) -> anyhow::Result<Action> {
         self.host_mut().response_body = piece.to_vec();
         if is_end {
             self.host_mut().response_trailers = Some(Headers::new());
         }
         let bytes = u32::try_from(piece.len())?;
-        self.answer(
+        self.action(
             "proxy_on_response_body",
             (REQUEST, bytes, u32::from(is_end)),
         )
     }
 
     /// The response ends with trailers of its own.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn response_trailers(&mut self, trailers: Headers) -> anyhow::Result<Action> {
         let count = u32::try_from(trailers.len())?;
         self.host_mut().response_trailers = Some(trailers);
-        self.answer("proxy_on_response_trailers", (REQUEST, count))
+        self.action("proxy_on_response_trailers", (REQUEST, count))
     }
 
     /// The request is over, however it ended.
-    ///
-    /// # Errors
-    /// When the filter traps.
     pub fn over(&mut self) -> anyhow::Result<()> {
         self.call::<_, ()>("proxy_on_delete", REQUEST)
     }
 
-    fn answer(&mut self, function: &str, arguments: impl WasmParams) -> anyhow::Result<Action> {
+    fn action(&mut self, function: &str, arguments: impl WasmParams) -> anyhow::Result<Action> {
         match self.call::<_, u32>(function, arguments)? {
             0 => Ok(Action::Continue),
             1 => Ok(Action::Pause),
-            other => bail!("{function} answers {other}"),
+            other => bail!("{function} returns {other}"),
         }
     }
 
@@ -233,7 +193,7 @@ impl Filter {
     ) -> anyhow::Result<R> {
         let host = self.store.data_mut();
         host.effective = None;
-        // Everything that is not the request's is the plugin's own.
+        // These callbacks are the plugin's own; the others belong to the request.
         let of_root = ["configure", "vm_start", "tick", "grpc"];
         let is_of_root = of_root.iter().any(|part| function.contains(part));
         host.current = if is_of_root { ROOT } else { REQUEST };

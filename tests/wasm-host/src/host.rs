@@ -5,6 +5,12 @@ use std::collections::BTreeMap;
 /// Header names and values, in the order of the wire.
 pub type Headers = Vec<(String, Vec<u8>)>;
 
+/// Headers from text.
+pub fn headers(pairs: &[(&str, &str)]) -> Headers {
+    let header = |(name, value): &(&str, &str)| ((*name).to_owned(), value.as_bytes().to_vec());
+    pairs.iter().map(header).collect()
+}
+
 /// The id of the plugin's root context.
 pub(crate) const ROOT: u32 = 1;
 /// The id of the request's context.
@@ -55,10 +61,18 @@ pub struct Host {
 
 impl Host {
     /// The value of a metric; 0 when it was never defined.
-    #[must_use]
     pub fn metric(&self, name: &str) -> u64 {
         let found = self.metrics.iter().find(|(candidate, _)| candidate == name);
         found.map_or(0, |(_, value)| *value)
+    }
+
+    /// The text of a request header, as the filter has left it.
+    pub fn request_header(&self, name: &str) -> Option<&str> {
+        let header = self
+            .request_headers
+            .iter()
+            .find(|(candidate, _)| candidate == name);
+        std::str::from_utf8(&header?.1).ok()
     }
 
     /// The context that the filter acts as.

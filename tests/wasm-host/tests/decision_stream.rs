@@ -11,15 +11,15 @@ use isotherm_decision_proto::{
     ServerMessage,
 };
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_wasm_host::{Action as FilterAction, Filter, Headers};
+use isotherm_wasm_host::{Action as FilterAction, Filter, Headers, headers};
 use prost::Message;
 
 const CONFIGURATION: &str =
     r#"{"role":"request","default_cluster":"llama","decision_stream":{"cluster":"isotherm"}}"#;
 const BODY: &[u8] = br#"{"model":"m","messages":[{"role":"user","content":"Hello?"}]}"#;
 
-/// A filter whose decision stream is good, with a request that it holds back.
-fn asked() -> (Filter, u32) {
+/// A filter with an open decision stream and a paused request; and the number of the request.
+fn request_on_stream() -> (Filter, u32) {
     let mut filter = Filter::configured(CONFIGURATION).unwrap();
     assert_eq!(filter.host().tick_ms, 100);
     filter.tick().unwrap();
@@ -33,31 +33,26 @@ fn asked() -> (Filter, u32) {
         panic!("{:?}", filter.host().sent);
     };
     let message = ClientMessage::decode(&**message).unwrap();
-    let [ask] = &*message.requests else {
+    let [request] = &*message.requests else {
         panic!("{message:?}");
     };
-    assert_eq!(ask.headers[0].name, ":method");
-    assert_eq!(ask.headers[1].value, b"/v1/chat/completions");
-    let id = ask.request_id;
+    assert_eq!(request.headers[0].name, ":method");
+    assert_eq!(request.headers[1].value, b"/v1/chat/completions");
+    let id = request.request_id;
     (filter, id)
 }
 
-fn send(filter: &mut Filter, becomes: FilterAction) {
+fn send(filter: &mut Filter, expected: FilterAction) {
     let request = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),
         ("x-session-id", "s"),
     ];
     filter.request_headers(headers(&request), false).unwrap();
-    assert_eq!(filter.request_body(BODY, true).unwrap(), becomes);
+    assert_eq!(filter.request_body(BODY, true).unwrap(), expected);
 }
 
-fn headers(pairs: &[(&str, &str)]) -> Headers {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), value.as_bytes().to_vec());
-    pairs.iter().map(owned).collect()
-}
-
-fn says(filter: &mut Filter, id: u32, action: Action) {
+fn respond(filter: &mut Filter, id: u32, action: Action) {
     let message = ServerMessage {
         responses: vec![DecisionResponse {
             request_id: id,
@@ -66,12 +61,6 @@ fn says(filter: &mut Filter, id: u32, action: Action) {
         go_away: None,
     };
     filter.stream_message(0, &message.encode_to_vec()).unwrap();
-}
-
-fn value(filter: &Filter, name: &str) -> Option<String> {
-    let headers = &filter.host().request_headers;
-    let (_, value) = headers.iter().find(|(candidate, _)| candidate == name)?;
-    Some(String::from_utf8(value.clone()).unwrap())
 }
 
 fn ends(filter: &Filter) -> Vec<(u32, Vec<u8>)> {
@@ -83,36 +72,36 @@ fn ends(filter: &Filter) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn a_request_is_held_back_until_the_service_says_where_it_goes() {
-    let (mut filter, id) = asked();
+fn a_request_pauses_until_the_service_decides() {
+    let (mut filter, id) = request_on_stream();
     assert_eq!(filter.host().resumed, 0);
     let routed = Route {
         destination: "10.0.0.1:8000".into(),
         ..Route::default()
     };
-    says(&mut filter, id, Action::Route(routed));
+    respond(&mut filter, id, Action::Route(routed));
     assert_eq!(filter.host().resumed, 1);
-    let value = |name| value(&filter, name);
+    let header = |name| filter.host().request_header(name);
     assert_eq!(
-        value("x-gateway-destination-endpoint").as_deref(),
+        header("x-gateway-destination-endpoint"),
         Some("10.0.0.1:8000")
     );
-    assert_eq!(value("x-isotherm-cluster").as_deref(), Some("llama"));
-    assert_eq!(value("x-isotherm-decided"), Some(id.to_string()));
-    assert_eq!(value("x-isotherm-session").as_deref(), Some("s"));
+    assert_eq!(header("x-isotherm-cluster"), Some("llama"));
+    assert_eq!(header("x-isotherm-decided"), Some(&*id.to_string()));
+    assert_eq!(header("x-isotherm-session"), Some("s"));
     assert_eq!(
-        value("x-isotherm-fingerprint"),
+        header("x-isotherm-fingerprint"),
         None,
         "only the service reads it"
     );
 }
 
 #[test]
-fn a_request_that_is_over_is_told_to_be_so() {
-    let (mut filter, id) = asked();
+fn the_filter_reports_the_end_of_a_request_with_the_next_batch() {
+    let (mut filter, id) = request_on_stream();
     assert_eq!(ends(&filter), []);
     filter.over().unwrap();
-    assert_eq!(ends(&filter), [], "a question may come that takes it along");
+    assert_eq!(ends(&filter), [], "the report waits for the next batch");
     assert_eq!(filter.host().tick_ms, 1);
     filter.tick().unwrap();
     assert_eq!(ends(&filter), [(id, Vec::new())]);
@@ -120,16 +109,16 @@ fn a_request_that_is_over_is_told_to_be_so() {
 }
 
 #[test]
-fn the_answer_to_a_request_is_told_on_the_decision_stream_and_the_trailers_stay_away() {
-    let (mut filter, id) = asked();
+fn the_outcome_goes_over_the_decision_stream_and_not_into_trailers() {
+    let (mut filter, id) = request_on_stream();
     filter.host_mut().now_ns += 5_000_000;
     let routed = Route {
         destination: "10.0.0.1:8000".into(),
         ..Route::default()
     };
-    says(&mut filter, id, Action::Route(routed));
+    respond(&mut filter, id, Action::Route(routed));
     assert_eq!(
-        value(&filter, "endpoint-load-metrics-format").as_deref(),
+        filter.host().request_header("endpoint-load-metrics-format"),
         Some("TEXT")
     );
     let served = ("upstream.address".to_owned(), "10.0.0.2:8000".to_owned());
@@ -140,9 +129,9 @@ fn the_answer_to_a_request_is_told_on_the_decision_stream_and_the_trailers_stay_
     let body = br#"{"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
     filter.response_body(body, true).unwrap();
     filter.tick().unwrap();
-    let told = ends(&filter);
-    let [(ended, outcome)] = &*told else {
-        panic!("{told:?}");
+    let ended_requests = ends(&filter);
+    let [(ended, outcome)] = &*ended_requests else {
+        panic!("{ended_requests:?}");
     };
     assert_eq!(*ended, id);
     let outcome = Outcome::parse(outcome).unwrap();
@@ -161,22 +150,22 @@ fn the_answer_to_a_request_is_told_on_the_decision_stream_and_the_trailers_stay_
     );
     filter.over().unwrap();
     filter.tick().unwrap();
-    assert_eq!(ends(&filter).len(), 1, "it has ended once");
+    assert_eq!(ends(&filter).len(), 1, "the filter reports an end once");
 }
 
 #[test]
-fn an_answer_without_a_body_has_an_outcome_too() {
-    let (mut filter, id) = asked();
-    says(&mut filter, id, Action::Route(Route::default()));
+fn a_response_without_a_body_has_an_outcome() {
+    let (mut filter, id) = request_on_stream();
+    respond(&mut filter, id, Action::Route(Route::default()));
     let head = [(":status", "500"), ("content-length", "0")];
     filter.response_headers(headers(&head), true).unwrap();
     filter.tick().unwrap();
-    let told = ends(&filter);
-    assert_eq!(Outcome::parse(&told[0].1).unwrap().status, 500);
+    let ended_requests = ends(&filter);
+    assert_eq!(Outcome::parse(&ended_requests[0].1).unwrap().status, 500);
 }
 
 #[test]
-fn the_other_role_leaves_alone_what_was_decided_on_the_decision_stream() {
+fn the_response_role_ignores_a_request_decided_on_the_stream() {
     let mut filter = Filter::configured(r#"{"role":"response","decision":true}"#).unwrap();
     let request = [
         (":path", "/v1/chat/completions"),
@@ -192,25 +181,30 @@ fn the_other_role_leaves_alone_what_was_decided_on_the_decision_stream() {
 }
 
 #[test]
-fn the_service_can_answer_the_client() {
-    let (mut filter, id) = asked();
+fn the_service_can_respond_to_the_client() {
+    let (mut filter, id) = request_on_stream();
     let answer = ImmediateResponse {
         status: 503,
         headers: Vec::new(),
         body: b"full".to_vec(),
     };
-    says(&mut filter, id, Action::ImmediateResponse(answer));
+    respond(&mut filter, id, Action::ImmediateResponse(answer));
     assert_eq!(filter.host().replied, Some((503, b"full".to_vec())));
     assert_eq!(filter.host().resumed, 0);
 }
 
 #[test]
-fn a_decision_stream_that_breaks_leaves_its_requests_to_external_processing() {
-    let (mut filter, _) = asked();
+fn requests_of_a_broken_decision_stream_fall_back_to_external_processing() {
+    let (mut filter, _) = request_on_stream();
     filter.stream_closed(0).unwrap();
     assert_eq!(filter.host().resumed, 1);
-    assert!(value(&filter, "x-isotherm-fingerprint").is_some());
-    assert_eq!(value(&filter, "x-isotherm-decided"), None);
+    assert!(
+        filter
+            .host()
+            .request_header("x-isotherm-fingerprint")
+            .is_some()
+    );
+    assert_eq!(filter.host().request_header("x-isotherm-decided"), None);
     assert_eq!(
         filter
             .host()
@@ -220,9 +214,14 @@ fn a_decision_stream_that_breaks_leaves_its_requests_to_external_processing() {
 }
 
 #[test]
-fn without_a_decision_stream_yet_a_request_goes_on_at_once() {
+fn a_request_before_the_decision_stream_is_open_continues_at_once() {
     let mut filter = Filter::configured(CONFIGURATION).unwrap();
     send(&mut filter, FilterAction::Continue);
-    assert!(value(&filter, "x-isotherm-fingerprint").is_some());
+    assert!(
+        filter
+            .host()
+            .request_header("x-isotherm-fingerprint")
+            .is_some()
+    );
     assert_eq!(filter.host().sent.len(), 0);
 }

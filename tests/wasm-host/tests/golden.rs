@@ -1,5 +1,4 @@
-//! The golden vectors, inside the built module: it must come to what the native build comes to, and to what both
-//! came to before.
+//! The golden vectors, inside the built module: the module, the native build and the vectors agree.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::fs;
@@ -8,7 +7,7 @@ use std::rc::Rc;
 use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow};
 use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
-use isotherm_wasm_host::{Action, Filter, Headers};
+use isotherm_wasm_host::{Action, Filter, Headers, headers};
 use serde::Deserialize;
 
 /// The sources that the golden file was made with.
@@ -52,12 +51,7 @@ impl Case {
     }
 
     fn headers(&self) -> Headers {
-        [
-            (":path", self.path.as_str()),
-            ("content-type", "application/json"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()))
-        .to_vec()
+        headers(&[(":path", &self.path), ("content-type", "application/json")])
     }
 }
 

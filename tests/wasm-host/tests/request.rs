@@ -1,33 +1,23 @@
 //! The role in front of the external processor, inside the built module.
-#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use isotherm_wasm_host::{Action, Filter, Headers};
+use isotherm_wasm_host::{Action, Filter, Headers, headers};
 
 const CHAT: &str = r#"{"model":"llama","user":"u-1","messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
 const USUAL: &str = r#"{"role":"request","pools":[{"models":["llama"],"cluster":"llama-pool"}],"default_cluster":"rest"}"#;
 
-fn headers(more: &[(&str, &str)]) -> Headers {
-    [
+fn request(more: &[(&str, &str)]) -> Headers {
+    let usual = [
         (":path", "/v1/chat/completions"),
         ("content-type", "application/json"),
-    ]
-    .iter()
-    .chain(more)
-    .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
-    .collect()
-}
-
-fn value(filter: &Filter, name: &str) -> Option<String> {
-    let headers = &filter.host().request_headers;
-    let found = headers.iter().find(|(candidate, _)| candidate == name);
-    found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
+    ];
+    headers(&[&usual, more].concat())
 }
 
 #[test]
-fn a_request_is_held_back_until_its_body_was_read() {
+fn a_request_pauses_until_its_body_is_complete() {
     let mut filter = Filter::configured(USUAL).unwrap();
     assert_eq!(
-        filter.request_headers(headers(&[]), false).unwrap(),
+        filter.request_headers(request(&[]), false).unwrap(),
         Action::Pause
     );
     let (first, last) = CHAT.split_at(30);
@@ -44,13 +34,24 @@ fn a_request_is_held_back_until_its_body_was_read() {
         CHAT.len(),
         "each byte is read once"
     );
-    assert_eq!(value(&filter, "x-isotherm-model").as_deref(), Some("llama"));
-    assert_eq!(value(&filter, "x-isotherm-session").as_deref(), Some("u-1"));
     assert_eq!(
-        value(&filter, "x-isotherm-cluster").as_deref(),
+        filter.host().request_header("x-isotherm-model"),
+        Some("llama")
+    );
+    assert_eq!(
+        filter.host().request_header("x-isotherm-session"),
+        Some("u-1")
+    );
+    assert_eq!(
+        filter.host().request_header("x-isotherm-cluster"),
         Some("llama-pool")
     );
-    assert!(value(&filter, "x-isotherm-fingerprint").is_some());
+    assert!(
+        filter
+            .host()
+            .request_header("x-isotherm-fingerprint")
+            .is_some()
+    );
     assert_eq!(filter.host().metric("isotherm_filter_prompts_complete"), 1);
     assert_eq!(
         filter.host().metric("isotherm_filter_body_bytes"),
@@ -60,13 +61,13 @@ fn a_request_is_held_back_until_its_body_was_read() {
 }
 
 #[test]
-fn a_body_in_single_bytes_comes_to_the_same() {
+fn a_body_in_single_bytes_gives_the_same_headers() {
     let mut whole = Filter::configured(USUAL).unwrap();
-    whole.request_headers(headers(&[]), false).unwrap();
+    whole.request_headers(request(&[]), false).unwrap();
     whole.request_body(CHAT.as_bytes(), true).unwrap();
 
     let mut bytes = Filter::configured(USUAL).unwrap();
-    bytes.request_headers(headers(&[]), false).unwrap();
+    bytes.request_headers(request(&[]), false).unwrap();
     for byte in CHAT.as_bytes() {
         assert_eq!(bytes.request_body(&[*byte], false).unwrap(), Action::Pause);
     }
@@ -82,21 +83,26 @@ fn forged_headers_are_removed() {
         ("x-isotherm-anything", "forged"),
         ("x-gateway-destination-endpoint", "10.0.0.1:80"),
     ];
-    filter.request_headers(headers(&forged), false).unwrap();
+    filter.request_headers(request(&forged), false).unwrap();
     filter.request_body(CHAT.as_bytes(), true).unwrap();
     assert_ne!(
-        value(&filter, "x-isotherm-fingerprint").as_deref(),
+        filter.host().request_header("x-isotherm-fingerprint"),
         Some("forged")
     );
-    assert_eq!(value(&filter, "x-isotherm-anything"), None);
-    assert_eq!(value(&filter, "x-gateway-destination-endpoint"), None);
+    assert_eq!(filter.host().request_header("x-isotherm-anything"), None);
+    assert_eq!(
+        filter
+            .host()
+            .request_header("x-gateway-destination-endpoint"),
+        None
+    );
 }
 
 #[test]
-fn a_body_is_let_go_before_the_buffer_is_full() {
+fn a_body_continues_before_the_buffer_is_full() {
     let configuration = r#"{"role":"request","buffer_bytes_max":10000}"#;
     let mut filter = Filter::configured(configuration).unwrap();
-    filter.request_headers(headers(&[]), false).unwrap();
+    filter.request_headers(request(&[]), false).unwrap();
     let prompt = format!(r#"{{"model":"llama","prompt":"{}"#, "word ".repeat(10_000));
     let mut pieces = prompt.as_bytes().chunks(4_000);
     for action in [
@@ -113,14 +119,17 @@ fn a_body_is_let_go_before_the_buffer_is_full() {
     assert_eq!(
         filter.host().body_bytes_read,
         12_000,
-        "what comes later is not read"
+        "the filter read bytes after the limit"
     );
-    assert_eq!(value(&filter, "x-isotherm-model").as_deref(), Some("llama"));
+    assert_eq!(
+        filter.host().request_header("x-isotherm-model"),
+        Some("llama")
+    );
     assert_eq!(filter.host().metric("isotherm_filter_prompts_partial"), 1);
 }
 
 #[test]
-fn over_http1_a_body_that_outgrows_the_buffer_is_let_go_with_its_first_piece() {
+fn over_http1_a_body_larger_than_the_buffer_continues_with_its_first_piece() {
     for (protocol, action) in [("HTTP/1.1", Action::Continue), ("HTTP/2", Action::Pause)] {
         let mut filter = Filter::configured(USUAL).unwrap();
         filter
@@ -128,7 +137,7 @@ fn over_http1_a_body_that_outgrows_the_buffer_is_let_go_with_its_first_piece() {
             .properties
             .insert("request.protocol".to_owned(), protocol.to_owned());
         filter
-            .request_headers(headers(&[("content-length", "30000000")]), false)
+            .request_headers(request(&[("content-length", "30000000")]), false)
             .unwrap();
         assert_eq!(
             filter.request_body(CHAT.as_bytes(), false).unwrap(),
@@ -139,16 +148,21 @@ fn over_http1_a_body_that_outgrows_the_buffer_is_let_go_with_its_first_piece() {
 }
 
 #[test]
-fn a_request_that_ends_with_trailers_is_let_go_by_them() {
+fn a_request_that_ends_with_trailers_continues() {
     let mut filter = Filter::configured(USUAL).unwrap();
-    filter.request_headers(headers(&[]), false).unwrap();
+    filter.request_headers(request(&[]), false).unwrap();
     filter.request_body(CHAT.as_bytes(), false).unwrap();
     assert_eq!(filter.request_trailers().unwrap(), Action::Continue);
-    assert!(value(&filter, "x-isotherm-fingerprint").is_some());
+    assert!(
+        filter
+            .host()
+            .request_header("x-isotherm-fingerprint")
+            .is_some()
+    );
 }
 
 #[test]
-fn what_cannot_be_read_is_never_held_back_and_counted() {
+fn unreadable_requests_continue_at_once_and_are_counted() {
     for (more, is_end, metric) in [
         (
             ("content-encoding", "gzip"),
@@ -161,21 +175,21 @@ fn what_cannot_be_read_is_never_held_back_and_counted() {
         let client = ("source.address".to_owned(), "192.0.2.7:50000".to_owned());
         filter.host_mut().properties.extend([client]);
         assert_eq!(
-            filter.request_headers(headers(&[more]), is_end).unwrap(),
+            filter.request_headers(request(&[more]), is_end).unwrap(),
             Action::Continue
         );
         assert_eq!(
-            value(&filter, "x-isotherm-session").as_deref(),
+            filter.host().request_header("x-isotherm-session"),
             Some("192.0.2.7")
         );
         assert_eq!(
-            value(&filter, "x-isotherm-cluster").as_deref(),
+            filter.host().request_header("x-isotherm-cluster"),
             Some("rest")
         );
         assert_eq!(filter.host().metric(metric), 1);
     }
     let mut filter = Filter::configured(USUAL).unwrap();
-    filter.request_headers(headers(&[]), false).unwrap();
+    filter.request_headers(request(&[]), false).unwrap();
     assert_eq!(
         filter.request_body(b"\xff\x00 nonsense", true).unwrap(),
         Action::Continue
@@ -186,11 +200,11 @@ fn what_cannot_be_read_is_never_held_back_and_counted() {
 #[test]
 fn header_values_may_hold_any_bytes() {
     let mut filter = Filter::configured(USUAL).unwrap();
-    let mut any = headers(&[]);
+    let mut any = request(&[]);
     any.push(("x-session-id".to_owned(), vec![0xff, 0xfe, b' ', b'a']));
     filter.request_headers(any, true).unwrap();
     assert_eq!(
-        value(&filter, "x-isotherm-session").as_deref(),
+        filter.host().request_header("x-isotherm-session"),
         Some("%FF%FE%20a")
     );
 }
@@ -198,18 +212,17 @@ fn header_values_may_hold_any_bytes() {
 #[test]
 fn the_outcome_never_reaches_a_client() {
     let mut filter = Filter::configured(USUAL).unwrap();
-    filter.request_headers(headers(&[]), true).unwrap();
+    filter.request_headers(request(&[]), true).unwrap();
     let trailers = [("x-isotherm-outcome", "v=1;status=200"), ("x-own", "1")];
-    let trailers = trailers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
-    filter.response_trailers(trailers.to_vec()).unwrap();
+    filter.response_trailers(headers(&trailers)).unwrap();
     assert_eq!(
         filter.host().response_trailers,
-        Some(vec![("x-own".to_owned(), b"1".to_vec())])
+        Some(headers(&[("x-own", "1")]))
     );
 }
 
 #[test]
-fn a_bad_configuration_is_refused_with_a_line_that_says_why() {
+fn an_invalid_configuration_is_refused_with_the_reason() {
     let error = Filter::configured(r#"{"role":"request","sesion":[]}"#)
         .unwrap_err()
         .to_string();

@@ -2,18 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use isotherm_fingerprint::outcome::{LoadReport, Outcome};
-use isotherm_wasm_host::{Action, Filter, Headers};
+use isotherm_wasm_host::{Action, Filter, headers};
 
 const MS: u64 = 1_000_000;
 
-fn headers(pairs: &[(&str, &str)]) -> Headers {
-    pairs
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
-        .collect()
-}
-
-/// A filter that has seen a whole request go up at 10 ms.
+/// A filter after a whole request, which ended at 10 ms.
 fn after_a_request(configuration: &str) -> Filter {
     let mut filter = Filter::configured(configuration).unwrap();
     filter.host_mut().now_ns = 5 * MS;
@@ -50,7 +43,7 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
     assert_eq!(
         filter.host().response_headers,
         response,
-        "the decision is hidden by default"
+        "the client got the decision"
     );
 
     filter.host_mut().now_ns = 17 * MS;
@@ -87,7 +80,7 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
 }
 
 #[test]
-fn of_a_large_answer_only_the_end_is_read() {
+fn the_filter_reads_only_the_end_of_a_large_response() {
     let mut filter = after_a_request(r#"{"role":"response"}"#);
     let report = "TEXT named_metrics.num_requests_waiting=3";
     let response = [
@@ -99,7 +92,7 @@ fn of_a_large_answer_only_the_end_is_read() {
     assert_eq!(
         filter.host().response_headers,
         headers(&response[..2]),
-        "the report was not for the client"
+        "the client got the load report"
     );
     let answer = format!(
         r#"{{"choices":["{}"],"usage":{{"prompt_tokens":7,"completion_tokens":1}}}}"#,
@@ -124,7 +117,7 @@ fn of_a_large_answer_only_the_end_is_read() {
 }
 
 #[test]
-fn an_answer_with_trailers_of_its_own_keeps_them() {
+fn a_response_keeps_its_own_trailers() {
     let mut filter = after_a_request(r#"{"role":"response"}"#);
     filter
         .response_headers(
@@ -143,7 +136,7 @@ fn an_answer_with_trailers_of_its_own_keeps_them() {
 }
 
 #[test]
-fn errors_and_compressed_answers_are_told_without_a_look_at_their_bodies() {
+fn errors_and_compressed_responses_have_outcomes_without_reading_their_bodies() {
     for (status, encoding) in [("500", "identity"), ("200", "gzip")] {
         let mut filter = after_a_request(r#"{"role":"response"}"#);
         let response = [
@@ -165,7 +158,7 @@ fn errors_and_compressed_answers_are_told_without_a_look_at_their_bodies() {
 }
 
 #[test]
-fn an_answer_without_a_body_passes_untouched() {
+fn a_response_without_a_body_passes_unchanged() {
     let mut filter = after_a_request(r#"{"role":"response"}"#);
     let response = headers(&[(":status", "204")]);
     assert_eq!(
@@ -177,7 +170,7 @@ fn an_answer_without_a_body_passes_untouched() {
 }
 
 #[test]
-fn the_proxys_own_answer_to_a_request_that_was_never_sent_is_no_outcome() {
+fn a_local_response_has_no_outcome() {
     let mut filter = Filter::configured(r#"{"role":"response"}"#).unwrap();
     filter
         .response_headers(headers(&[(":status", "503")]), false)
@@ -187,7 +180,7 @@ fn the_proxys_own_answer_to_a_request_that_was_never_sent_is_no_outcome() {
 }
 
 #[test]
-fn a_client_may_be_told_the_decision() {
+fn the_decision_reaches_the_client_if_configured() {
     let mut filter = after_a_request(r#"{"role":"response","decision":true}"#);
     filter
         .response_headers(headers(&[(":status", "200")]), false)
