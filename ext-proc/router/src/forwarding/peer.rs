@@ -226,8 +226,9 @@ impl Peer {
     }
 
     /// The next time at which availability changes without an event.
+    #[inline]
     pub(super) fn next_change(&self, rules: &RegionRules, now: Time) -> Option<Time> {
-        let report = self.report.filter(|_| !self.is_lost);
+        let report = self.report.as_ref().filter(|_| !self.is_lost);
         let stale = report.map(|last| last.as_of.after(rules.stale_after));
         [stale, self.breaker.until()]
             .into_iter()
