@@ -19,46 +19,26 @@ fn start(arguments: &[&str], replicas: usize) -> (Child, Vec<String>) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .take(replicas);
-    let addresses = lines
-        .map(|line| {
-            line.unwrap()
-                .strip_prefix("listening on ")
-                .unwrap()
-                .to_owned()
-        })
-        .collect();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = |line: String| line.strip_prefix("listening on ").unwrap().to_owned();
+    let addresses = lines.take(replicas).map(|line| address(line.unwrap()));
+    let addresses = addresses.collect();
     (child, addresses)
 }
 
 #[tokio::test]
 async fn each_replica_prints_its_address_and_has_its_own_engine() {
-    let (mut child, addresses) = start(
-        &["--replicas", "3", "--speed", "1000", "--model", "tiny"],
-        3,
-    );
+    let arguments = ["--replicas", "3", "--speed", "1000", "--model", "tiny"];
+    let (mut child, addresses) = start(&arguments, 3);
     assert_eq!(addresses.len(), 3);
     let client = reqwest::Client::new();
     for address in &addresses {
         let request = client.post(format!("http://{address}/v1/completions"));
-        let body = format!(
-            r#"{{"model":"tiny","prompt":"{}","max_tokens":1}}"#,
-            "abcd".repeat(40)
-        );
-        let answer = request
-            .body(body)
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap();
-        assert!(
-            answer.contains(r#""cached_tokens":0"#),
-            "the caches are apart: {answer}"
-        );
+        let prompt = "abcd".repeat(40);
+        let body = format!(r#"{{"model":"tiny","prompt":"{prompt}","max_tokens":1}}"#);
+        let response = request.body(body).send().await.unwrap();
+        let response = response.text().await.unwrap();
+        assert!(response.contains(r#""cached_tokens":0"#), "{response}");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -68,11 +48,8 @@ async fn each_replica_prints_its_address_and_has_its_own_engine() {
 async fn an_ordered_crash_ends_the_process_with_its_own_exit_code() {
     let (mut child, addresses) = start(&["--fault", "crash_ms=100"], 1);
     assert_eq!(addresses.len(), 1);
-    let status = tokio::task::spawn_blocking(move || child.wait())
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(status.code(), Some(70));
+    let status = tokio::task::spawn_blocking(move || child.wait()).await;
+    assert_eq!(status.unwrap().unwrap().code(), Some(70));
 }
 
 #[test]
@@ -83,8 +60,5 @@ fn a_wrong_option_is_explained() {
         .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(
-        text.contains("llama2-70b-h100"),
-        "it lists the presets: {text}"
-    );
+    assert!(text.contains("llama2-70b-h100"), "{text}");
 }

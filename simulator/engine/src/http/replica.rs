@@ -1,4 +1,4 @@
-//! A replica: an engine behind a lock, the clock that drives it, and the requests that wait for it.
+//! A replica: an engine behind a lock, its virtual time, and the requests that wait for it.
 //!
 //! A watch channel holds the [`GenerationProgress`] of a request. A late reader gets the latest state and turns all missed
 //! tokens into one chunk, so a slow client or a fast clock costs no memory and no backlog.
@@ -70,7 +70,8 @@ pub struct Replica {
     pub faults: Faults,
     /// Wakes the driver when the next time to act may have come nearer.
     pub(super) wake: Notify,
-    clock: Clock,
+    /// Start of the virtual time.
+    started: Instant,
     names: AtomicU64,
     core: Mutex<Core>,
 }
@@ -106,10 +107,7 @@ impl Replica {
         };
         Arc::new(Self {
             faults: Faults::new(settings.seed),
-            clock: Clock {
-                origin: Instant::now(),
-                speed: settings.speed,
-            },
+            started: Instant::now(),
             settings,
             wake: Notify::new(),
             names: AtomicU64::new(0),
@@ -121,14 +119,13 @@ impl Replica {
     #[must_use]
     pub fn submit(self: &Arc<Self>, request: impl FnOnce(RequestId) -> Request) -> InFlightGuard {
         let (sender, progress) = watch::channel(GenerationProgress::default());
-        let mut core = self.lock();
-        let now = self.clock.now();
-        core.ids += 1;
-        let id = RequestId(core.ids);
-        core.waiters.insert(id, sender);
-        core.engine.submit(now, request(id));
-        core.dispatch();
-        drop(core);
+        let id = self.update(|core, now| {
+            core.ids += 1;
+            let id = RequestId(core.ids);
+            core.waiters.insert(id, sender);
+            core.engine.submit(now, request(id));
+            id
+        });
         self.wake.notify_one();
         InFlightGuard {
             replica: Arc::clone(self),
@@ -145,22 +142,17 @@ impl Replica {
 
     /// Advances the engine to now, and returns the real time until its next event.
     pub fn advance(&self) -> Option<Duration> {
-        let mut core = self.lock();
-        let now = self.clock.now();
-        core.engine.handle_timeout(now);
-        core.dispatch();
-        core.engine
-            .poll_timeout()
-            .map(|at| self.clock.real(at.saturating_sub(now)))
+        self.update(|core, now| {
+            core.engine.handle_timeout(now);
+            let next = core.engine.poll_timeout()?;
+            Some(next.saturating_sub(now).div_f64(self.settings.speed))
+        })
     }
 
     /// The engine's state now.
-    pub fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
-        let mut core = self.lock();
-        let now = self.clock.now();
-        core.engine.handle_timeout(now);
-        core.dispatch();
-        look(&mut core)
+    pub fn with_core<T>(&self, read: impl FnOnce(&Core) -> T) -> T {
+        self.update(|core, now| core.engine.handle_timeout(now));
+        read(&self.lock())
     }
 
     /// The engine's gauges and counters now.
@@ -171,13 +163,18 @@ impl Replica {
 
     /// Makes every step take `factor` times as long.
     pub fn slow_down(&self, factor: f64) {
-        let mut core = self.lock();
-        let now = self.clock.now();
-        core.engine
-            .set_timing(now, self.settings.config.timing.slowed(factor));
-        core.dispatch();
-        drop(core);
+        let timing = self.settings.config.timing.slowed(factor);
+        self.update(|core, now| core.engine.set_timing(now, timing));
         self.wake.notify_one();
+    }
+
+    /// Changes the engine at the current virtual time, and dispatches its events.
+    fn update<T>(&self, change: impl FnOnce(&mut Core, Duration) -> T) -> T {
+        let mut core = self.lock();
+        let now = self.started.elapsed().mul_f64(self.settings.speed);
+        let result = change(&mut core, now);
+        core.dispatch();
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
@@ -189,12 +186,12 @@ impl Replica {
 impl Core {
     fn dispatch(&mut self) {
         while let Some(event) = self.engine.poll_event() {
-            self.tell(event);
+            self.notify(event);
         }
         self.history.record(&self.engine.stats());
     }
 
-    fn tell(&mut self, event: Event) {
+    fn notify(&mut self, event: Event) {
         let Some(waiter) = self.waiters.get(&event.id) else {
             return;
         };
@@ -236,30 +233,11 @@ impl Drop for InFlightGuard {
         if self.progress.borrow().end.is_some() {
             return;
         }
-        let mut core = self.replica.lock();
-        if core.waiters.remove(&self.id).is_some() {
-            let now = self.replica.clock.now();
-            core.engine.abort(now, self.id);
-            core.dispatch();
-        }
-        drop(core);
+        self.replica.update(|core, now| {
+            if core.waiters.remove(&self.id).is_some() {
+                core.engine.abort(now, self.id);
+            }
+        });
         self.replica.wake.notify_one();
-    }
-}
-
-/// Real time to virtual time.
-#[derive(Debug)]
-struct Clock {
-    origin: Instant,
-    speed: f64,
-}
-
-impl Clock {
-    fn now(&self) -> Duration {
-        self.origin.elapsed().mul_f64(self.speed)
-    }
-
-    fn real(&self, span: Duration) -> Duration {
-        span.div_f64(self.speed)
     }
 }

@@ -109,11 +109,8 @@ impl Engine {
             let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
                 continue;
             };
-            let grown = sequence.grow(
-                &mut self.pool,
-                sequence.computed + 1,
-                self.config.block_tokens,
-            );
+            let tokens = sequence.computed + 1;
+            let grown = sequence.grow(&mut self.pool, tokens, self.config.block_tokens);
             debug_assert!(grown, "a run outgrew the pool it was planned for");
         }
     }
@@ -141,33 +138,21 @@ impl Engine {
             let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
                 continue;
             };
-            let id = sequence.id;
             if sequence.uncomputed() > 1 || sequence.generated == 0 {
                 continue;
             }
+            let id = sequence.id;
+            let mut push = |kind| self.events.push_back(Event { at, id, kind });
             if sequence.take_first() {
                 let cached_tokens = sequence.cached_tokens.unwrap_or(0);
                 self.totals.prompt_tokens += u64::from(sequence.prompt_tokens);
-                self.events.push_back(Event {
-                    at,
-                    id,
-                    kind: EventKind::FirstToken { cached_tokens },
-                });
+                push(EventKind::FirstToken { cached_tokens });
             } else if sequence.take_chunk() {
                 let generated = sequence.generated;
-                self.events.push_back(Event {
-                    at,
-                    id,
-                    kind: EventKind::Tokens { generated },
-                });
+                push(EventKind::Tokens { generated });
             }
             if sequence.generated >= sequence.output_tokens {
-                let usage = sequence.usage();
-                self.events.push_back(Event {
-                    at,
-                    id,
-                    kind: EventKind::Finished(usage),
-                });
+                push(EventKind::Finished(sequence.usage()));
                 self.totals.finished += 1;
                 self.remove(slot);
                 finished = true;

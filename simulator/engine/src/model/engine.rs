@@ -81,13 +81,10 @@ impl Engine {
         }
         let id = request.id;
         let sequence = Sequence::new(request, now_ns);
-        let slot = match self.vacant.pop() {
-            Some(slot) => slot,
-            None => {
-                self.sequences.push(None);
-                u32::try_from(self.sequences.len() - 1).unwrap_or(u32::MAX)
-            }
-        };
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.sequences.push(None);
+            u32::try_from(self.sequences.len() - 1).unwrap_or(u32::MAX)
+        });
         if let Some(place) = self.sequences.get_mut(slot as usize) {
             *place = Some(sequence);
         }
@@ -222,15 +219,14 @@ impl Engine {
                 self.complete(ends_ns);
                 self.schedule(ends_ns);
             } else {
-                match self.starts_ns {
-                    Some(starts_ns)
-                        if starts_ns < now_ns
-                            || (starts_ns == now_ns && until == Until::Through) =>
-                    {
-                        self.schedule(starts_ns);
-                    }
-                    _ => return,
-                }
+                let is_due = |starts_ns: &u64| match until {
+                    Until::Before => *starts_ns < now_ns,
+                    Until::Through => *starts_ns <= now_ns,
+                };
+                let Some(starts_ns) = self.starts_ns.filter(is_due) else {
+                    return;
+                };
+                self.schedule(starts_ns);
             }
         }
     }
@@ -255,7 +251,7 @@ impl Engine {
 }
 
 /// Whether time passes up to an instant at which more may come, or beyond it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Until {
     Before,
     Through,

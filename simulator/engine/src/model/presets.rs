@@ -98,80 +98,51 @@ impl Preset {
         }
     }
 
+    /// The fitted coefficients in the order of [`StepCost`]'s fields. The unit of each is a thousand times that of its field;
+    /// the knee (tokens) and the time of a token of context (ns) stand as they are.
     fn timing(self) -> StepCost {
-        match self {
-            Self::Llama31_8bL4 => StepCost {
-                prefill_floor_ns: 63_000_000,
-                prefill_fixed_ns: 20_000_000,
-                prefill_token_ps: 546_000_000,
-                prefill_knee_tokens: 2_048,
-                prefill_past_knee_token_ps: 0,
-                prefill_pair_fs: 18_000_000,
-                decode_base_ns: 63_000_000,
-                decode_sequence_ns: 100_000,
-                decode_past_knee_sequence_ns: 0,
-                decode_context_token_ns: 514,
-            },
-            Self::Llama31_8b2xA100 => StepCost {
-                prefill_floor_ns: 23_057_000,
-                prefill_fixed_ns: 9_112_000,
-                prefill_token_ps: 37_230_000,
-                prefill_knee_tokens: 1_024,
-                prefill_past_knee_token_ps: 25_855_000,
-                prefill_pair_fs: 5_373_000,
-                decode_base_ns: 8_450_000,
-                decode_sequence_ns: 40_000,
-                decode_past_knee_sequence_ns: 0,
-                decode_context_token_ns: 75,
-            },
-            Self::Llama2_70bA100 => StepCost {
-                prefill_floor_ns: 65_733_000,
-                prefill_fixed_ns: 31_819_000,
-                prefill_token_ps: 119_923_000,
-                prefill_knee_tokens: 2_048,
-                prefill_past_knee_token_ps: 117_913_000,
-                prefill_pair_fs: 0,
-                decode_base_ns: 44_382_000,
-                decode_sequence_ns: 134_000,
-                decode_past_knee_sequence_ns: 250_000,
-                decode_context_token_ns: 280,
-            },
-            Self::Llama2_70bH100 => StepCost {
-                prefill_floor_ns: 54_436_000,
-                prefill_fixed_ns: 23_219_000,
-                prefill_token_ps: 52_942_000,
-                prefill_knee_tokens: 2_048,
-                prefill_past_knee_token_ps: 53_259_000,
-                prefill_pair_fs: 1_622_000,
-                decode_base_ns: 29_958_000,
-                decode_sequence_ns: 192_000,
-                decode_past_knee_sequence_ns: 69_000,
-                decode_context_token_ns: 151,
-            },
-            Self::Bloom176bA100 => StepCost {
-                prefill_floor_ns: 74_810_000,
-                prefill_fixed_ns: 49_914_000,
-                prefill_token_ps: 233_217_000,
-                prefill_knee_tokens: 2_048,
-                prefill_past_knee_token_ps: 142_931_000,
-                prefill_pair_fs: 22_740_000,
-                decode_base_ns: 48_420_000,
-                decode_sequence_ns: 348_000,
-                decode_past_knee_sequence_ns: 412_000,
-                decode_context_token_ns: 346,
-            },
-            Self::Bloom176bH100 => StepCost {
-                prefill_floor_ns: 48_371_000,
-                prefill_fixed_ns: 17_383_000,
-                prefill_token_ps: 112_454_000,
-                prefill_knee_tokens: 2_048,
-                prefill_past_knee_token_ps: 56_368_000,
-                prefill_pair_fs: 7_767_000,
-                decode_base_ns: 35_838_000,
-                decode_sequence_ns: 251_000,
-                decode_past_knee_sequence_ns: 244_000,
-                decode_context_token_ns: 117,
-            },
+        let [
+            floor,
+            fixed,
+            token,
+            knee,
+            past_knee,
+            pair,
+            base,
+            sequence,
+            past_knee_sequence,
+            context,
+        ] = match self {
+            Self::Llama31_8bL4 => [
+                63_000, 20_000, 546_000, 2_048, 0, 18_000, 63_000, 100, 0, 514,
+            ],
+            Self::Llama31_8b2xA100 => [
+                23_057, 9_112, 37_230, 1_024, 25_855, 5_373, 8_450, 40, 0, 75,
+            ],
+            Self::Llama2_70bA100 => [
+                65_733, 31_819, 119_923, 2_048, 117_913, 0, 44_382, 134, 250, 280,
+            ],
+            Self::Llama2_70bH100 => [
+                54_436, 23_219, 52_942, 2_048, 53_259, 1_622, 29_958, 192, 69, 151,
+            ],
+            Self::Bloom176bA100 => [
+                74_810, 49_914, 233_217, 2_048, 142_931, 22_740, 48_420, 348, 412, 346,
+            ],
+            Self::Bloom176bH100 => [
+                48_371, 17_383, 112_454, 2_048, 56_368, 7_767, 35_838, 251, 244, 117,
+            ],
+        };
+        StepCost {
+            prefill_floor_ns: floor * 1_000,
+            prefill_fixed_ns: fixed * 1_000,
+            prefill_token_ps: token * 1_000,
+            prefill_knee_tokens: knee,
+            prefill_past_knee_token_ps: past_knee * 1_000,
+            prefill_pair_fs: pair * 1_000,
+            decode_base_ns: base * 1_000,
+            decode_sequence_ns: sequence * 1_000,
+            decode_past_knee_sequence_ns: past_knee_sequence * 1_000,
+            decode_context_token_ns: context,
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use super::engine::Engine;
 use super::sequence::SequenceIndex;
-use super::step::Step;
+use super::step::{Step, largest};
 use super::timing::Work;
 
 /// A step that is being put together.
@@ -137,29 +137,22 @@ impl Engine {
         let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
             return true;
         };
-        sequence.grow(
-            &mut self.pool,
-            sequence.computed + tokens,
-            self.config.block_tokens,
-        )
+        let tokens = sequence.computed + tokens;
+        sequence.grow(&mut self.pool, tokens, self.config.block_tokens)
     }
 
     fn add(&mut self, plan: &mut Plan, slot: SequenceIndex, tokens: u32) {
         let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) else {
             return;
         };
+        let computed = sequence.computed;
         if sequence.decodes() {
-            plan.work.add_decode(u64::from(sequence.computed));
+            plan.work.add_decode(u64::from(computed));
         } else {
-            plan.work
-                .add_prefill(u64::from(sequence.computed), u64::from(tokens));
-            // Findable from the moment it is scheduled: a request that starts in the same step with the same prefix
-            // computes nothing twice.
-            sequence.name(
-                &mut self.pool,
-                sequence.computed + tokens,
-                self.config.block_tokens,
-            );
+            plan.work.add_prefill(computed.into(), tokens.into());
+            // A block is findable from the moment it is scheduled, so requests that start in the same step with the same
+            // prefix compute it once.
+            sequence.name(&mut self.pool, computed + tokens, self.config.block_tokens);
         }
         plan.budget -= tokens;
         plan.scheduled.push((slot, tokens));
@@ -193,32 +186,21 @@ impl Engine {
                 .iter()
                 .filter_map(|&(slot, _)| self.sequence(slot))
         };
-        let most = planned()
+        let steps_max = planned()
             .map(|sequence| sequence.tokens_to_event())
             .min()
-            .unwrap_or(1)
-            .max(1);
+            .map_or(1, |tokens| u64::from(tokens.max(1)));
         let block_tokens = self.config.block_tokens;
-        let fits = |steps: u32| {
-            let missing: u64 = planned()
-                .map(|sequence| {
-                    u64::from(sequence.missing(sequence.computed + steps, block_tokens))
-                })
-                .sum();
-            missing <= u64::from(self.pool.free())
+        let fits = |steps: u64| {
+            let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+            let missing = planned()
+                .map(|sequence| sequence.missing(sequence.computed + steps, block_tokens))
+                .map(u64::from);
+            missing.sum::<u64>() <= u64::from(self.pool.free())
         };
-        if fits(most) {
-            return u64::from(most);
+        if fits(steps_max) {
+            return steps_max;
         }
-        let (mut low, mut high) = (1, most - 1);
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if fits(middle) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        u64::from(low.max(1))
+        largest(1, steps_max - 1, fits)
     }
 }

@@ -55,16 +55,8 @@ impl Step {
     /// Whole steps of this run that are over at `now_ns`; never the last one.
     pub(super) fn elapsed(&self, timing: &StepCost, now_ns: u64) -> u64 {
         let since = now_ns.saturating_sub(self.started_ns);
-        let (mut low, mut high) = (0, self.steps.saturating_sub(1));
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if self.span_ns(timing, middle) <= since {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low
+        let is_over = |steps| self.span_ns(timing, steps) <= since;
+        largest(0, self.steps.saturating_sub(1), is_over)
     }
 
     pub(super) fn skip(&mut self, timing: &StepCost, steps: u64) {
@@ -72,6 +64,19 @@ impl Step {
         self.work.decode_context_tokens += self.work.decode_sequences * steps;
         self.steps -= steps;
     }
+}
+
+/// The largest number from `low` to `high` that satisfies a condition of all smaller ones; `low` satisfies it.
+pub(super) fn largest(mut low: u64, mut high: u64, is_met: impl Fn(u64) -> bool) -> u64 {
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if is_met(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
 }
 
 /// A sequence fills a block after so many steps of a run. Ordered as single steps would come to it.
