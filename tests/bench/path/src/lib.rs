@@ -94,17 +94,18 @@ pub struct Options {
 
 impl Options {
     fn variants(&self) -> Vec<Variant> {
-        let chosen =
-            |variant: &Variant| self.variants.is_empty() || self.variants.contains(variant);
-        let all = Variant::value_variants().iter().copied();
-        all.filter(chosen).collect()
+        requested(Variant::value_variants(), &self.variants)
     }
 
     fn workloads(&self) -> Vec<Workload> {
-        let chosen =
-            |workload: &Workload| self.workloads.is_empty() || self.workloads.contains(workload);
-        WORKLOADS.into_iter().filter(chosen).collect()
+        requested(&WORKLOADS, &self.workloads)
     }
+}
+
+/// The requested elements of `all`, in its order; every element without a request.
+fn requested<T: Copy + PartialEq>(all: &[T], requested: &[T]) -> Vec<T> {
+    let is_requested = |element: &T| requested.is_empty() || requested.contains(element);
+    all.iter().copied().filter(is_requested).collect()
 }
 
 /// Starts every variant, and measures them in turns.
@@ -159,12 +160,8 @@ impl Bench<'_> {
             eprintln!("{part}: round {} of {}", round + 1, self.options.rounds);
             let first = round as usize % self.subjects.len().max(1);
             let (later, sooner) = self.subjects.split_at(first);
-            for workload in self
-                .report
-                .workloads
-                .iter()
-                .filter(|workload| is_wanted(workload))
-            {
+            let workloads = self.report.workloads.iter();
+            for workload in workloads.filter(|workload| is_wanted(workload)) {
                 self.upstream.answer_in(workload.chunks);
                 for running in sooner.iter().chain(later) {
                     if let Some(load) = load(running.variant, workload, round) {
@@ -183,15 +180,11 @@ impl Bench<'_> {
             self.report.idle.push(idle(running, time).await?);
         }
         let load = Load::Closed(self.options.clients);
-        self.report.samples = self
-            .rounds("costs", time, |_| true, |_, _, _| Some(load))
-            .await?;
+        let turns = self.rounds("costs", time, |_| true, |_, _, _| Some(load));
+        self.report.samples = turns.await?;
         for running in &self.subjects {
-            let turns = self
-                .report
-                .samples
-                .iter()
-                .filter(|turn| turn.variant == running.variant);
+            let turns = self.report.samples.iter();
+            let turns = turns.filter(|turn| turn.variant == running.variant);
             let prompts = turns.map(|turn| turn.completed).sum();
             self.report.memory_after.push(Memory::of(running, prompts)?);
         }
@@ -201,18 +194,13 @@ impl Bench<'_> {
     /// Streams of every length at the same rate.
     async fn streams(&mut self) -> anyhow::Result<()> {
         let is_streamed = |workload: &Workload| workload.chunks > 0;
-        let streamed = self
-            .report
-            .workloads
-            .iter()
-            .filter(|workload| is_streamed(workload));
+        let workloads = self.report.workloads.iter();
+        let streamed = workloads.filter(|workload| is_streamed(workload));
         let Some(longest) = streamed.max_by_key(|workload| workload.chunks) else {
             return Ok(());
         };
-        let rate = self
-            .saturation(longest)
-            .context("no variant completed a request")?
-            * STREAMS_SHARE;
+        let saturation = self.saturation(longest);
+        let rate = saturation.context("no variant completed a request")? * STREAMS_SHARE;
         let time = seconds(self.options.seconds) * STREAMS_TIMES;
         let load = |_, _: &Workload, round| Some(Load::Open(rate, u64::from(round) + 1));
         self.report.streams = self.rounds("streams", time, is_streamed, load).await?;
@@ -222,12 +210,8 @@ impl Bench<'_> {
     /// Requests per second of Isotherm at saturation; without it, of the slowest variant.
     fn saturation(&self, workload: &Workload) -> Option<f64> {
         let rate = |variant| Some(self.report.rate(variant, workload)?.median);
-        let variants = self.report.variants.iter();
-        rate(Variant::Isotherm).or_else(|| {
-            variants
-                .filter_map(|variant| rate(*variant))
-                .reduce(f64::min)
-        })
+        let rates = || self.report.variants.iter().copied().filter_map(rate);
+        rate(Variant::Isotherm).or_else(|| rates().reduce(f64::min))
     }
 
     async fn latencies(&mut self) -> anyhow::Result<()> {
@@ -240,9 +224,8 @@ impl Bench<'_> {
             let keeps_up = self.report.keeps_up(variant, workload, rate);
             keeps_up.then_some(Load::Open(rate, u64::from(round) + 1))
         };
-        self.report.latencies = self
-            .rounds("latencies", time, Workload::is_plain, load)
-            .await?;
+        let turns = self.rounds("latencies", time, Workload::is_plain, load);
+        self.report.latencies = turns.await?;
         Ok(())
     }
 
@@ -252,11 +235,8 @@ impl Bench<'_> {
             return Ok(());
         };
         self.upstream.answer_in(workload.chunks);
-        let remembering = self
-            .subjects
-            .iter()
-            .filter(|running| running.variant.remembers());
-        for running in remembering {
+        let subjects = self.subjects.iter();
+        for running in subjects.filter(|running| running.variant.remembers()) {
             eprintln!("memory: {count} prompts for {}", running.variant.name());
             let target = Target {
                 address: running.address,
@@ -291,12 +271,9 @@ async fn subjects(
 fn sglang_version(options: &Options) -> Option<String> {
     const PROGRAM: &str =
         "import importlib.metadata; print(importlib.metadata.version('sglang-router'))";
-    let printed = Command::new(&options.python)
-        .args(["-c", PROGRAM])
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&printed.stdout).trim().to_owned())
+    let output = Command::new(&options.python).args(["-c", PROGRAM]).output();
+    let printed = output.ok().filter(|output| output.status.success())?.stdout;
+    Some(String::from_utf8_lossy(&printed).trim().to_owned())
 }
 
 fn seconds(count: u32) -> Duration {

@@ -96,11 +96,8 @@ impl Target {
         let mut tally = Tally::default();
         let mut connection = Connection::open(self.address).await?;
         while Instant::now() < end {
-            if connection
-                .request(&self.workload, &self.prompts)
-                .await
-                .is_ok()
-            {
+            let response = connection.request(&self.workload, &self.prompts).await;
+            if response.is_ok() {
                 tally.completed += 1;
             } else {
                 tally.failed += 1;
@@ -143,15 +140,14 @@ impl Target {
 
     /// Sends one request over an idle connection or a new one.
     async fn request(&self, idle: &Mutex<Vec<Connection>>) -> anyhow::Result<()> {
-        let free = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let lock = || idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = lock().pop();
         let mut connection = match free {
             Some(free) => free,
             None => Connection::open(self.address).await?,
         };
         connection.request(&self.workload, &self.prompts).await?;
-        idle.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(connection);
+        lock().push(connection);
         Ok(())
     }
 }

@@ -140,12 +140,13 @@ pub(crate) mod tests {
             prompts,
             resident_bytes: BTreeMap::from([("Envoy", 50_000_000)]),
         };
+        let sample = |variant, micros| turn(variant, 0, micros, f64::NAN);
         let samples = [
-            (Variant::Envoy, 90.0),
-            (Variant::Envoy, 80.0),
-            (Variant::Envoy, 95.0),
-            (Variant::Floor, 150.0),
-            (Variant::Isotherm, 190.0),
+            sample(Variant::Envoy, 90.0),
+            sample(Variant::Envoy, 80.0),
+            sample(Variant::Envoy, 95.0),
+            sample(Variant::Floor, 150.0),
+            sample(Variant::Isotherm, 190.0),
         ];
         let latencies = [
             turn(Variant::Envoy, 0, 0.0, 200.0),
@@ -169,9 +170,7 @@ pub(crate) mod tests {
                 cpu_micros_per_s: BTreeMap::from([("service", 2_000.0)]),
             }],
             memory_after: vec![memory(Variant::Isotherm, 3)],
-            samples: samples
-                .map(|(variant, micros)| turn(variant, 0, micros, f64::NAN))
-                .into(),
+            samples: samples.into(),
             streams: Vec::new(),
             latencies: latencies.into(),
             memory: vec![memory(Variant::Isotherm, 0), memory(Variant::Isotherm, 7)],
@@ -182,24 +181,21 @@ pub(crate) mod tests {
     fn a_variant_keeps_up_with_a_rate_below_its_saturation() {
         let report = example();
         let workload = report.workloads.first().unwrap();
-        assert!(report.keeps_up(Variant::Isotherm, workload, 999.0));
-        assert!(!report.keeps_up(Variant::Isotherm, workload, 1_001.0));
-        assert!(
-            !report.keeps_up(Variant::SglangRouter, workload, 1.0),
-            "it had no turn"
-        );
+        let keeps_up = |variant, rate| report.keeps_up(variant, workload, rate);
+        assert!(keeps_up(Variant::Isotherm, 999.0));
+        assert!(!keeps_up(Variant::Isotherm, 1_001.0));
+        assert!(!keeps_up(Variant::SglangRouter, 1.0), "no turn");
     }
 
     #[test]
     fn added_time_is_the_difference_to_plain_envoy_in_the_same_round() {
         let measurements = example();
         let workload = measurements.workloads.first().unwrap();
-        let added = measurements
-            .added_ms(Variant::Isotherm, workload, 50)
-            .unwrap();
-        assert!((added.min - 0.3).abs() < 1e-9 && (added.max - 0.4).abs() < 1e-9);
-        let p99 = measurements.added_ms(Variant::Floor, workload, 99).unwrap();
+        let added_ms = |variant, percent| measurements.added_ms(variant, workload, percent);
+        let p50 = added_ms(Variant::Isotherm, 50).unwrap();
+        assert!((p50.min - 0.3).abs() < 1e-9 && (p50.max - 0.4).abs() < 1e-9);
+        let p99 = added_ms(Variant::Floor, 99).unwrap();
         assert!((p99.median - 0.4).abs() < 1e-9);
-        assert_eq!(measurements.added_ms(Variant::Filter, workload, 50), None);
+        assert_eq!(added_ms(Variant::Filter, 50), None);
     }
 }

@@ -72,10 +72,10 @@ async fn profile(arguments: Arguments) -> anyhow::Result<ExitCode> {
         RunningVariant::start(Variant::Isotherm, upstream.addresses(), Path::new("")).await?;
     let subject = subject.context("Isotherm did not start")?;
     let processes = subject.processes()?;
-    let ids: Vec<String> = processes
+    let ids = processes
         .iter()
-        .map(|(_, process)| process.id().to_string())
-        .collect();
+        .map(|(_, process)| process.id().to_string());
+    let ids: Vec<String> = ids.collect();
     let target = Target {
         address: subject.address,
         workload,
@@ -91,55 +91,35 @@ async fn profile(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let tally = target.drive(load, time).await?;
     recording.await??;
 
-    println!(
-        "{}: {} requests, {} failed",
-        workload.name, tally.completed, tally.failed
-    );
+    let (completed, failed) = (tally.completed, tally.failed);
+    println!("{}: {completed} requests, {failed} failed", workload.name);
     for ((label, _), id) in processes.iter().zip(&ids) {
-        println!(
-            "{label}: {}",
-            flame_graph(&output, &data, label, id)?.display()
-        );
+        let graph = flame_graph(&output, &data, label, id)?;
+        println!("{label}: {}", graph.display());
     }
-    println!(
-        "every symbol: perf report --no-children -i {}",
-        data.display()
-    );
+    let data = data.display();
+    println!("every symbol: perf report --no-children -i {data}");
     Ok(ExitCode::SUCCESS)
 }
 
 fn check_installed(program: &str, hint: &str) -> anyhow::Result<()> {
-    let mut command = Command::new(program);
-    command
+    // The exit code of `--help` differs from program to program; a start is enough.
+    let output = Command::new(program)
         .arg("--help")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    // The exit code of `--help` differs from program to program; a start is enough.
-    command
-        .status()
-        .with_context(|| format!("cannot start `{program}`; to install it: {hint}"))?;
+        .output();
+    output.with_context(|| format!("cannot start `{program}`; to install it: {hint}"))?;
     Ok(())
 }
 
 fn record_command(ids: &[String], data: &Path, seconds: u32) -> Command {
     let mut perf = Command::new("perf");
-    perf.args([
-        "record",
-        "--event",
-        "cpu-clock",
-        "--freq",
-        SAMPLES_PER_SECOND,
-    ])
-    .args([
-        "--call-graph",
-        CALL_GRAPH,
-        "--pid",
-        &ids.join(","),
-        "--output",
-    ])
-    .arg(data)
-    .args(["--", "sleep", &seconds.to_string()]);
+    perf.args(["record", "--event", "cpu-clock"])
+        .args(["--freq", SAMPLES_PER_SECOND])
+        .args(["--call-graph", CALL_GRAPH])
+        .args(["--pid", &ids.join(","), "--output"])
+        .arg(data)
+        .args(["--", "sleep", &seconds.to_string()]);
     perf
 }
 
@@ -147,20 +127,17 @@ fn record_command(ids: &[String], data: &Path, seconds: u32) -> Command {
 fn flame_graph(output: &Path, data: &Path, label: &str, id: &str) -> anyhow::Result<PathBuf> {
     let file = |extension: &str| output.join(format!("{}.{extension}", label.to_lowercase()));
     let [script, folded, graph] = ["script", "folded", "svg"].map(file);
-    let mut perf = Command::new("perf");
-    perf.args(["script", "--no-inline", "--pid", id, "-i"])
-        .arg(data);
-    run_into(perf, &script)?;
-    let mut collapse = Command::new(COLLAPSE);
-    collapse.arg(&script);
-    run_into(collapse, &folded)?;
-    let mut draw = Command::new(FLAME_GRAPH);
-    draw.args(["--title", label]).arg(&folded);
-    run_into(draw, &graph)?;
+    let perf_arguments = ["script", "--no-inline", "--pid", id, "-i"];
+    run_into("perf", &perf_arguments, data, &script)?;
+    run_into(COLLAPSE, &[], &script, &folded)?;
+    run_into(FLAME_GRAPH, &["--title", label], &folded, &graph)?;
     Ok(graph)
 }
 
-fn run_into(mut command: Command, file: &Path) -> anyhow::Result<()> {
+/// Runs a program on a file, and writes its output to another file.
+fn run_into(program: &str, arguments: &[&str], input: &Path, file: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(input);
     command.stdout(File::create(file).with_context(|| format!("cannot write {}", file.display()))?);
     run(command)
 }

@@ -34,16 +34,13 @@ impl PathMeasurements {
                 ", sglang-router {version} (cache_aware)"
             )),
         );
+        let workloads = || self.workloads.iter();
         Report::new("Isotherm: cost of a request between client and replica")
             .with_facts(RunFacts::collect("cargo xtask bench path"))
             .section(Section::new("").text(introduction))
-            .sections(self.workloads.iter().map(|workload| self.costs(workload)))
+            .sections(workloads().map(|workload| self.costs(workload)))
             .section(self.stream_costs())
-            .sections(
-                self.workloads
-                    .iter()
-                    .map(|workload| self.latency_table(workload)),
-            )
+            .sections(workloads().map(|workload| self.latency_table(workload)))
             .section(self.idle_usage())
             .section(self.memory_use())
             .with_data(self)
@@ -61,9 +58,8 @@ impl PathMeasurements {
             "ext_proc bytes",
         ]);
         for variant in self.variants.iter().copied() {
-            let (Some(cpu), Some(rate)) =
-                (self.cpu(variant, workload), self.rate(variant, workload))
-            else {
+            let rate = self.rate(variant, workload);
+            let Some((cpu, rate)) = self.cpu(variant, workload).zip(rate) else {
                 continue;
             };
             let ratio = |to| {
@@ -189,18 +185,16 @@ impl PathMeasurements {
     fn memory_use(&self) -> Section {
         let mut readings: Vec<&Memory> = self.memory_after.iter().collect();
         for variant in &self.variants {
-            let of_variant = self
-                .memory
-                .iter()
-                .filter(|memory| memory.variant == *variant);
-            let of_variant: Vec<&Memory> = of_variant.collect();
-            let (Some(first), Some(last)) = (of_variant.first(), of_variant.last()) else {
-                continue;
+            let of_variant = || {
+                self.memory
+                    .iter()
+                    .filter(|memory| memory.variant == *variant)
             };
-            let half = of_variant
-                .iter()
-                .find(|memory| memory.prompts * 2 >= last.prompts);
-            readings.extend([Some(first), half, Some(last)].into_iter().flatten());
+            let last = of_variant().next_back();
+            let is_half =
+                |memory: &&Memory| last.is_some_and(|last| memory.prompts * 2 >= last.prompts);
+            let points = [of_variant().next(), of_variant().find(is_half), last];
+            readings.extend(points.into_iter().flatten());
         }
         let rows = readings.into_iter().map(|memory| {
             let bytes = memory.resident_bytes.iter();
@@ -231,11 +225,8 @@ mod tests {
     use crate::variant::Variant;
 
     fn markdown(measurements: &super::PathMeasurements) -> String {
-        measurements
-            .report()
-            .unwrap()
-            .render(Format::Markdown)
-            .unwrap()
+        let report = measurements.report().unwrap();
+        report.render(Format::Markdown).unwrap()
     }
 
     #[test]
@@ -256,9 +247,8 @@ mod tests {
     #[test]
     fn a_variant_without_a_latency_did_not_keep_up() {
         let mut measurements = example();
-        measurements
-            .latencies
-            .retain(|latency| latency.variant != Variant::Floor);
+        let latencies = &mut measurements.latencies;
+        latencies.retain(|latency| latency.variant != Variant::Floor);
         assert!(markdown(&measurements).contains("| floor | does not keep up |"));
     }
 }

@@ -70,13 +70,10 @@ impl RunningVariant {
             Variant::Filter => Self::bare(variant, replicas, &[REQUEST, RESPONSE]).await,
             Variant::FloorHeaders => Self::floor(variant, replicas, &[REQUEST, EXT_PROC]).await,
             Variant::Floor => Self::floor(variant, replicas, &[REQUEST, EXT_PROC, RESPONSE]).await,
-            Variant::Isotherm => {
-                let stack = builder(variant, replicas).start().await?;
-                Ok(Self::of_stack(variant, stack))
-            }
+            Variant::Isotherm => Self::of_stack(variant, builder(variant, replicas)).await,
             Variant::IsothermExtProc => {
                 let builder = builder(variant, replicas).envoy(without_decision_stream);
-                Ok(Self::of_stack(variant, builder.start().await?))
+                Self::of_stack(variant, builder).await
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
             Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
@@ -84,15 +81,16 @@ impl RunningVariant {
         started.map(Some)
     }
 
-    fn of_stack(variant: Variant, stack: Stack) -> Self {
-        Self {
+    async fn of_stack(variant: Variant, builder: StackBuilder) -> anyhow::Result<Self> {
+        let stack = builder.start().await?;
+        Ok(Self {
             variant,
             address: stack.envoy().address(),
             stack: Some(stack),
             process: None,
             _ports: Vec::new(),
             _socket: None,
-        }
+        })
     }
 
     /// Isotherm with its service on a Unix socket.
@@ -100,14 +98,12 @@ impl RunningVariant {
         let socket = Socket(socket_path());
         let path = socket.0.to_string_lossy().into_owned();
         let listen = json!([format!("unix:{path}")]);
-        let stack = builder(Variant::IsothermUnix, replicas)
+        let builder = builder(Variant::IsothermUnix, replicas)
             .service(move |document| document.set("listen", listen))
-            .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })))
-            .start()
-            .await?;
+            .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })));
         Ok(Self {
             _socket: Some(socket),
-            ..Self::of_stack(Variant::IsothermUnix, stack)
+            ..Self::of_stack(Variant::IsothermUnix, builder).await?
         })
     }
 
@@ -157,11 +153,8 @@ impl RunningVariant {
                 processes.push(("service", stack.service().process()?));
             }
         }
-        processes.extend(
-            self.process
-                .as_ref()
-                .map(|(label, process)| (*label, process)),
-        );
+        let own = self.process.iter();
+        processes.extend(own.map(|(label, process)| (*label, process)));
         Ok(processes)
     }
 
@@ -187,12 +180,10 @@ impl RunningVariant {
         filters: &'static [&'static str],
     ) -> anyhow::Result<Self> {
         let endpoints = replicas.to_vec();
-        let stack = builder(variant, replicas)
-            .without_service()
-            .envoy(move |document| without_service(document, filters, &["llama"], &endpoints))
-            .start()
-            .await?;
-        Ok(Self::of_stack(variant, stack))
+        let edit =
+            move |document: &mut _| without_service(document, filters, &["llama"], &endpoints);
+        let builder = builder(variant, replicas).without_service().envoy(edit);
+        Self::of_stack(variant, builder).await
     }
 
     /// The bench's own filter and service instead of Isotherm's, and Envoy's balancer (least request).
@@ -209,7 +200,7 @@ impl RunningVariant {
         command.arg(address.to_string());
         let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
         let endpoints = replicas.to_vec();
-        let stack = builder(variant, replicas)
+        let builder = builder(variant, replicas)
             .without_service()
             .envoy(move |document| {
                 without_service(document, filters, &["llama", "isotherm"], &endpoints)?;
@@ -228,13 +219,11 @@ impl RunningVariant {
                     set("configuration/value", role)?;
                 }
                 Ok(())
-            })
-            .start()
-            .await?;
+            });
         Ok(Self {
             process: Some(("service", process)),
             _ports: vec![port],
-            ..Self::of_stack(variant, stack)
+            ..Self::of_stack(variant, builder).await?
         })
     }
 }
@@ -285,10 +274,8 @@ fn without_service(
     document.remove(&format!("{POOL}/load_balancing_policy"))?;
     document.set(&format!("{POOL}/type"), "STATIC")?;
     document.set(&format!("{POOL}/lb_policy"), "LEAST_REQUEST")?;
-    let endpoints: Vec<Value> = replicas
-        .iter()
-        .map(|replica| json!({ "endpoint": { "address": socket_address(replica) } }))
-        .collect();
+    let endpoint = |replica| json!({ "endpoint": { "address": socket_address(replica) } });
+    let endpoints: Vec<Value> = replicas.iter().map(endpoint).collect();
     document.set(
         &format!("{POOL}/load_assignment"),
         json!({ "cluster_name": "llama", "endpoints": [{ "lb_endpoints": endpoints }] }),
@@ -311,10 +298,8 @@ fn without_decision_stream(document: &mut Document) -> anyhow::Result<()> {
 
 /// Removes the elements without one of these names from a list.
 fn keep(document: &mut Document, path: &str, names: &[&str]) -> anyhow::Result<()> {
-    let list = document
-        .get_mut(path)?
-        .as_array_mut()
-        .with_context(|| format!("{path} is no list"))?;
+    let list = document.get_mut(path)?.as_array_mut();
+    let list = list.with_context(|| format!("{path} is no list"))?;
     list.retain(|element| {
         let name = element.get("name").and_then(Value::as_str);
         name.is_some_and(|name| names.contains(&name))
@@ -331,16 +316,12 @@ fn socket_path() -> PathBuf {
 async fn wait_for_router(address: SocketAddr, log: &Path) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
     let question = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "ready?" }] });
+    let url = format!("http://{address}/v1/chat/completions");
     let what = format!("sglang-router to answer (its log: {})", log.display());
     wait_for(ROUTER_READY_MAX, &what, || async {
-        let asked = client
-            .post(format!("http://{address}/v1/chat/completions"))
-            .json(&question)
-            .send()
-            .await;
-        Ok(asked
-            .is_ok_and(|answer| answer.status().is_success())
-            .then_some(()))
+        let response = client.post(&url).json(&question).send().await;
+        let is_ready = response.is_ok_and(|response| response.status().is_success());
+        Ok(is_ready.then_some(()))
     })
     .await
 }

@@ -63,18 +63,14 @@ mod tests {
 
     #[test]
     fn variants_with_a_prefix_index_remember() {
-        let variants = Variant::value_variants().iter();
-        let remembering = variants.filter(|variant| variant.remembers());
-        assert_eq!(
-            remembering
-                .map(|variant| variant.name())
-                .collect::<Vec<_>>(),
-            [
-                "Isotherm",
-                "Isotherm, ext_proc",
-                "Isotherm, Unix socket",
-                "sglang-router"
-            ]
-        );
+        let mut remembering = Variant::value_variants().to_vec();
+        remembering.retain(|variant| variant.remembers());
+        let expected = [
+            Variant::Isotherm,
+            Variant::IsothermExtProc,
+            Variant::IsothermUnix,
+            Variant::SglangRouter,
+        ];
+        assert_eq!(remembering, expected);
     }
 }
