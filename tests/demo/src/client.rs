@@ -104,20 +104,18 @@ impl Client {
             bail!("{status}: {body}");
         }
         let decision = response.headers().get("x-isotherm-decision");
-        let decision = decision
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
+        let decision = decision.and_then(|value| value.to_str().ok());
+        let decision = decision.unwrap_or_default();
         let (served, queued) = (self.serving_region(decision), queued(decision));
         let (text, usage, ttft) = read_stream(response.bytes_stream(), start).await?;
-        let outcome = Outcome {
-            ttft,
-            queued,
-            usage,
-        };
         Ok(ChatResponse {
             text,
             served,
-            outcome,
+            outcome: Outcome {
+                ttft,
+                queued,
+                usage,
+            },
         })
     }
 
@@ -168,12 +166,8 @@ where
         if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
             bail!("an error in the stream: {error}");
         }
-        if let Some(piece) = event
-            .pointer("/choices/0/delta/content")
-            .and_then(Value::as_str)
-        {
-            text.push_str(piece);
-        }
+        let piece = event.pointer("/choices/0/delta/content");
+        text += piece.and_then(Value::as_str).unwrap_or_default();
         if ttft.is_none() && !text.is_empty() {
             ttft = Some(start.elapsed());
         }
@@ -208,10 +202,8 @@ mod tests {
     }
 
     fn events(events: &[&str]) -> String {
-        events
-            .iter()
-            .map(|event| format!("data: {event}\n\n"))
-            .collect()
+        let events = events.iter();
+        events.map(|event| format!("data: {event}\n\n")).collect()
     }
 
     #[tokio::test]
@@ -263,9 +255,8 @@ mod tests {
     #[test]
     fn the_last_decision_names_the_serving_region() {
         let regions = [("127.0.0.1:1", 0), ("127.0.0.1:2", 1), ("asia", 2)];
-        let regions = regions
-            .map(|(name, region)| (name.to_owned(), region))
-            .into();
+        let regions = regions.map(|(name, region)| (name.to_owned(), region));
+        let regions = regions.into();
         let client = Client::of_region("http://x", 0, Arc::new(regions)).unwrap();
         for (decision, region) in [
             ("replica=127.0.0.1:1;queued_ms=0", Some(0)),

@@ -28,11 +28,8 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
         eprintln!("{label}: starting {replicas} engines, the service and Envoy");
         let run = run(scenario, *scheme, &label).await;
         let run = run.with_context(|| label.clone())?;
-        eprintln!(
-            "{label}: {:.1} s, {}",
-            run.duration_s,
-            run.metrics.summary()
-        );
+        let summary = run.metrics.summary();
+        eprintln!("{label}: {:.1} s, {summary}", run.duration_s);
         runs.push(run);
     }
     Ok(Comparison {

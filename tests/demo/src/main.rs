@@ -123,11 +123,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 fn exit_code(is_success: bool) -> ExitCode {
-    if is_success {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!is_success))
 }
 
 async fn up(options: &UpOptions) -> anyhow::Result<ExitCode> {

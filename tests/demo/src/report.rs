@@ -176,46 +176,33 @@ impl Comparison {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new([
-            "policy / push",
-            "requests",
-            "failed",
-            "seconds",
-            "cache hits",
-            "TTFT mean",
-            "p50",
-            "p90",
-            "p99 ms",
-            "e2e p50",
-            "p99 ms",
-            "queue p50",
-            "p99 ms",
-            "tokens/s",
-            "imbalance",
-        ]);
-        for run in &self.runs {
-            let mut cells: Vec<Cell> = vec![
-                run.label().into(),
-                (run.metrics.completed + run.metrics.failed).into(),
-                Cell::zero_expected(run.metrics.failed),
-                format!("{:.1}", run.duration_s).into(),
-                percent(run.metrics.cache_hit_ratio).into(),
-            ];
-            let RequestMetrics {
-                ttft_ms: ttft,
-                e2e_ms: e2e,
-                queue_ms: queue,
-                ..
-            } = run.metrics;
-            let numbers = [
-                ttft.mean, ttft.p50, ttft.p90, ttft.p99, e2e.p50, e2e.p99, queue.p50, queue.p99,
-            ];
-            cells.extend(numbers.map(|value| whole(value).into()));
-            cells.push(whole(run.metrics.output_tokens_per_s).into());
-            cells.push(hundredths(run.load_imbalance).into());
-            table.push(cells);
-        }
-        table
+        type Column = (&'static str, fn(&Run) -> Cell);
+        let columns: [Column; 15] = [
+            ("policy / push", |run| run.label().into()),
+            ("requests", |run| {
+                (run.metrics.completed + run.metrics.failed).into()
+            }),
+            ("failed", |run| Cell::zero_expected(run.metrics.failed)),
+            ("seconds", |run| format!("{:.1}", run.duration_s).into()),
+            ("cache hits", |run| {
+                percent(run.metrics.cache_hit_ratio).into()
+            }),
+            ("TTFT mean", |run| whole(run.metrics.ttft_ms.mean).into()),
+            ("p50", |run| whole(run.metrics.ttft_ms.p50).into()),
+            ("p90", |run| whole(run.metrics.ttft_ms.p90).into()),
+            ("p99 ms", |run| whole(run.metrics.ttft_ms.p99).into()),
+            ("e2e p50", |run| whole(run.metrics.e2e_ms.p50).into()),
+            ("p99 ms", |run| whole(run.metrics.e2e_ms.p99).into()),
+            ("queue p50", |run| whole(run.metrics.queue_ms.p50).into()),
+            ("p99 ms", |run| whole(run.metrics.queue_ms.p99).into()),
+            ("tokens/s", |run| {
+                whole(run.metrics.output_tokens_per_s).into()
+            }),
+            ("imbalance", |run| hundredths(run.load_imbalance).into()),
+        ];
+        let rows = self.runs.iter();
+        let rows = rows.map(|run| columns.map(|(_, cell)| cell(run)));
+        Table::new(columns.map(|(name, _)| name)).with_rows(rows)
     }
 
     /// The report.
@@ -224,18 +211,15 @@ impl Comparison {
     /// When the measurements have no JSON form.
     pub fn report(&self) -> anyhow::Result<Report> {
         let scenario = &self.scenario;
-        let introduction = format!(
+        let introduction = Section::new("").text(format!(
             "{}. Each run: {} fresh replicas ({}), the same requests through a real Envoy. Times are as measured; \
              everything runs {} times faster than real time.",
             scenario.description, scenario.replicas, scenario.engine, scenario.speed
-        );
+        ));
+        let introduction = introduction.conclusions(self.gain().into_iter().collect());
         Report::new(format!("Isotherm: {}", scenario.name))
             .with_facts(RunFacts::collect("cargo xtask"))
-            .section(
-                Section::new("")
-                    .text(introduction)
-                    .conclusions(self.gain().into_iter().collect()),
-            )
+            .section(introduction)
             .section(Section::new("").charts(self.charts()).table(self.table()))
             .footer(format!(
                 "Seed {}. pending: a request waits in the service until a replica can start it. blind: the service sends it \
@@ -318,13 +302,9 @@ mod tests {
     fn the_json_has_the_documented_members() {
         let json = serde_json::to_value(example()).unwrap();
         let run = json["runs"][0].as_object().unwrap();
-        for member in [
-            "cache_hit_ratio",
-            "load_imbalance",
-            "output_tokens_per_s",
-            "queue_ms",
-            "ttft_ms",
-        ] {
+        for member in
+            "cache_hit_ratio load_imbalance output_tokens_per_s queue_ms ttft_ms".split(' ')
+        {
             assert!(run.contains_key(member), "no {member}");
         }
         assert_eq!(json["scenario"]["seed"], 1);

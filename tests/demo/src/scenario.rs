@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use isotherm_harness::{EngineOptions, MODEL, Pool};
 use isotherm_router::PolicyName;
@@ -21,6 +21,12 @@ const TRACE_KV_BLOCKS: u32 = TRACE_ENGINES * 59_000;
 const TRACE_REQUESTS: u32 = 1_000;
 /// Interval of the probes of fast engines; the service's default is 100 ms.
 const PROBE_INTERVAL_MS: u64 = 25;
+/// Policies that a demo compares by default.
+const POLICIES: [PolicyName; 3] = [
+    PolicyName::Isotherm,
+    PolicyName::RoundRobin,
+    PolicyName::ConsistentHash,
+];
 /// SkyLB's policy, since the demo of regions shows a claim of SkyLB. With `isotherm` regions keep their caches warmer, and
 /// forwarding gains less.
 const POLICY_OF_REGIONS: PolicyName = PolicyName::PrefixTree;
@@ -162,15 +168,13 @@ impl DemoOptions {
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
         let policies = match &self.policy[..] {
-            [] => &[
-                PolicyName::Isotherm,
-                PolicyName::RoundRobin,
-                PolicyName::ConsistentHash,
-            ],
+            [] => &POLICIES,
             policies => policies,
         };
-        let scheme = |policy: &PolicyName| self.replicas.scheme(*policy);
-        policies.iter().map(scheme).collect()
+        let policies = policies.iter().copied();
+        policies
+            .map(|policy| self.replicas.scheme(policy))
+            .collect()
     }
 
     /// The scheme of every arrangement of regions.
@@ -178,13 +182,12 @@ impl DemoOptions {
     /// # Errors
     /// When the options name several policies.
     pub fn scheme_of_regions(&self) -> anyhow::Result<Scheme> {
-        match self.policy[..] {
-            [] => Ok(self.replicas.scheme(POLICY_OF_REGIONS)),
-            [policy] => Ok(self.replicas.scheme(policy)),
-            [..] => bail!(
-                "with --regions arrangements are compared, not policies: every one runs the same policy, so name one with --policy"
-            ),
-        }
+        ensure!(
+            self.policy.len() <= 1,
+            "with --regions arrangements are compared, not policies: every one runs the same policy, so name one with --policy"
+        );
+        let policy = self.policy.first().copied();
+        Ok(self.replicas.scheme(policy.unwrap_or(POLICY_OF_REGIONS)))
     }
 
     /// Reads or draws the workload.
@@ -208,9 +211,8 @@ impl DemoOptions {
                 let chat = Chat::multi_turn(self.seed, replicas);
                 let requests = self.requests.map_or(240 * replicas, |count| count as usize);
                 let engine = EngineOptions {
-                    preset: "llama-3.1-8b-l4".into(),
                     speed: self.speedup,
-                    arguments: Vec::new(),
+                    ..EngineOptions::default()
                 };
                 (chat.workload(requests, 16 * replicas, self.speedup), engine)
             }

@@ -87,12 +87,9 @@ impl Deployment {
         places: &[(SocketAddr, usize)],
         engines: Vec<Engines>,
     ) -> anyhow::Result<Self> {
-        let replicas = places
-            .iter()
-            .map(|(address, region)| (address.to_string(), *region));
-        let names = (0..)
-            .zip(REGIONS)
-            .map(|(region, name)| (name.to_owned(), region));
+        let places = places.iter();
+        let replicas = places.map(|(address, region)| (address.to_string(), *region));
+        let names = REGIONS.map(str::to_owned).into_iter().zip(0..);
         let regions: Arc<HashMap<String, usize>> = Arc::new(names.chain(replicas).collect());
         let client = |(region, address): (usize, &SocketAddr)| {
             Client::of_region(&format!("http://{address}"), region, Arc::clone(&regions))
@@ -168,20 +165,14 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
 /// Waits until a region hears all others. The first region to start adopts the replicas of the others, as if these were dead,
 /// so it must have given them back as well.
 async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
-    wait_for(
-        HEARD_MAX,
-        &format!("{region} to hear the others"),
-        || async {
-            let seen = regions.status(region).await?;
-            let peers = seen.get("peers").and_then(Value::as_array);
-            let heard = peers.into_iter().flatten().filter(|peer| {
-                let state = peer.get("state").and_then(Value::as_str);
-                let adopted = peer.get("adopted").and_then(Value::as_u64);
-                state == Some("up") && adopted == Some(0)
-            });
-            Ok((heard.count() == REGIONS.len() - 1).then_some(()))
-        },
-    )
+    let condition = format!("{region} to hear the others");
+    wait_for(HEARD_MAX, &condition, || async {
+        let status = regions.status(region).await?;
+        let peers = status.get("peers").and_then(Value::as_array);
+        let is_up = |peer: &&Value| peer["state"] == "up" && peer["adopted"] == 0;
+        let up = peers.into_iter().flatten().filter(is_up).count();
+        Ok((up == REGIONS.len() - 1).then_some(()))
+    })
     .await
 }
 

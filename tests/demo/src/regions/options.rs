@@ -135,15 +135,11 @@ impl RegionOptions {
     #[must_use]
     pub fn trials(&self, plan: &DeploymentPlan, seed: u64) -> Vec<Trial> {
         let clients = match &self.clients[..] {
-            [] => &[Clients::Skewed, Clients::Day],
+            [] => Clients::value_variants(),
             some => some,
         };
         let arrangements = match &self.arrangement[..] {
-            [] => &[
-                Arrangement::Local,
-                Arrangement::Forwarding,
-                Arrangement::Central,
-            ],
+            [] => Arrangement::value_variants(),
             some => some,
         };
         let arranged = |clients, arrangement| DeploymentPlan {
@@ -156,15 +152,17 @@ impl RegionOptions {
             },
             ..plan.clone()
         };
-        let trial = |clients: &Clients| Trial {
-            clients: *clients,
-            population: self.population(*clients, plan.engine.speed, seed),
-            plans: arrangements
-                .iter()
-                .map(|arrangement| arranged(*clients, *arrangement))
-                .collect(),
+        let trial = |clients: Clients| {
+            let plans = arrangements.iter();
+            Trial {
+                clients,
+                population: self.population(clients, plan.engine.speed, seed),
+                plans: plans
+                    .map(|arrangement| arranged(clients, *arrangement))
+                    .collect(),
+            }
         };
-        clients.iter().map(trial).collect()
+        clients.iter().copied().map(trial).collect()
     }
 
     /// The circumstances for the report.

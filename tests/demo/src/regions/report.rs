@@ -48,11 +48,8 @@ impl TrialReport {
             "CPU",
         ]);
         for run in &self.runs {
-            table.push_leading(cells(
-                run.label(),
-                &run.all,
-                run.cpu_use().unwrap_or_default(),
-            ));
+            let cpu_use = run.cpu_use().unwrap_or_default();
+            table.push_leading(cells(run.label(), &run.all, cpu_use));
             for region in &run.regions {
                 let label = format!("clients in {}", region.name);
                 table.push(cells(label, &region.metrics, String::new()));
@@ -104,8 +101,11 @@ impl ArrangementRun {
         let timeline = &self.timeline;
         let curve = |series, values: &[f64], style| Curve {
             series,
-            points: std::iter::zip(&timeline.at_s, values)
-                .map(|(at, value)| (*at, *value))
+            points: timeline
+                .at_s
+                .iter()
+                .copied()
+                .zip(values.iter().copied())
                 .collect(),
             style,
         };
@@ -143,7 +143,7 @@ impl RegionComparison {
     /// When the measurements have no JSON form.
     pub fn report(&self) -> anyhow::Result<Report> {
         let setup = &self.setup;
-        let introduction = format!(
+        let introduction = Section::new("").text(format!(
             "Each region has clients and simulated replicas ({}) with the scheme {}. The round-trip time between regions is \
              {} ms. Everything runs {} times faster than real time, the delay included ({} ms are injected). Times and rates \
              are those of the engines.",
@@ -152,14 +152,10 @@ impl RegionComparison {
             setup.round_trip_ms,
             setup.speed,
             setup.round_trip_measured_ms
-        );
+        ));
         Report::new("Isotherm: three regions")
             .with_facts(RunFacts::collect("cargo xtask"))
-            .section(
-                Section::new("")
-                    .text(introduction)
-                    .conclusions(conclusions(&self.trials)),
-            )
+            .section(introduction.conclusions(conclusions(&self.trials)))
             .sections(self.trials.iter().map(TrialReport::section))
             .footer(format!(
                 "Seed {}. Lines: requests in flight; areas: forwarded ones. Requests: those sent in the measurement window; \

@@ -98,14 +98,14 @@ impl ValidateOptions {
     pub(super) fn plan(&self) -> anyhow::Result<ValidationPlan> {
         let requests = self.requests as usize;
         let (trace, source) = match &self.trace {
-            Some(path) => (
-                Trace::open(path, Some(requests))?,
-                path.display().to_string(),
-            ),
-            None => (
-                Conversation::default().generate(self.seed),
-                "the synthetic conversation trace".to_owned(),
-            ),
+            Some(path) => {
+                let trace = Trace::open(path, Some(requests))?;
+                (trace, path.display().to_string())
+            }
+            None => {
+                let trace = Conversation::default().generate(self.seed);
+                (trace, "the synthetic conversation trace".to_owned())
+            }
         };
         let replay = Replay {
             pace: PlaybackRate::SpeedUp(self.speedup),

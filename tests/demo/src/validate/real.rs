@@ -41,7 +41,7 @@ pub(super) async fn run(
     let engine = EngineOptions {
         preset: plan.options.engine.name().to_owned(),
         speed: plan.options.speedup,
-        arguments: Vec::new(),
+        ..EngineOptions::default()
     };
     let replicas = usize::from(plan.options.replicas);
     let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
@@ -113,9 +113,7 @@ async fn recorded(recording: Child, trace: &Path) -> anyhow::Result<Trace> {
     let output = output.await.context("the recording does not end")??;
     let log = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "`isotherm record`: {log}");
-    eprintln!(
-        "isotherm record: {}",
-        log.lines().last().unwrap_or_default()
-    );
+    let last = log.lines().last().unwrap_or_default();
+    eprintln!("isotherm record: {last}");
     Trace::open(trace, None)
 }

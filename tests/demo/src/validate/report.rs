@@ -1,7 +1,7 @@
 //! The result of a validation: the metrics of both systems, their deviations, and the report.
 
 use isotherm_harness::MedianRange;
-use isotherm_report::number::percent;
+use isotherm_report::number::{percent, whole};
 use isotherm_report::{Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
@@ -127,11 +127,15 @@ impl SystemComparison {
             ("cache hit ratio", |metrics| {
                 percent(metrics.cache_hit_ratio)
             }),
-            ("TTFT, p50 ms", |metrics| ms(metrics.ttft_ms.p50)),
-            ("TTFT, p90 ms", |metrics| ms(metrics.ttft_ms.p90)),
-            ("end of response, p50 ms", |metrics| ms(metrics.e2e_ms.p50)),
-            ("end of response, p90 ms", |metrics| ms(metrics.e2e_ms.p90)),
-            ("queue, p90 ms", |metrics| ms(metrics.queue_ms.p90)),
+            ("TTFT, p50 ms", |metrics| whole(metrics.ttft_ms.p50)),
+            ("TTFT, p90 ms", |metrics| whole(metrics.ttft_ms.p90)),
+            ("end of response, p50 ms", |metrics| {
+                whole(metrics.e2e_ms.p50)
+            }),
+            ("end of response, p90 ms", |metrics| {
+                whole(metrics.e2e_ms.p90)
+            }),
+            ("queue, p90 ms", |metrics| whole(metrics.queue_ms.p90)),
             ("failed requests", |metrics| metrics.failed.to_string()),
             ("prompt tokens", |metrics| metrics.prompt_tokens.to_string()),
             ("output tokens", |metrics| metrics.output_tokens.to_string()),
@@ -157,10 +161,6 @@ impl SystemComparison {
     }
 }
 
-fn ms(value: f64) -> String {
-    format!("{value:.0}")
-}
-
 impl Validation {
     /// Whether the simulator is right about every policy.
     #[must_use]
@@ -175,17 +175,13 @@ impl Validation {
     pub fn report(&self) -> anyhow::Result<Report> {
         let scenario = &self.scenario;
         let conclusions = self.comparisons.iter().map(SystemComparison::conclusion);
-        let introduction = format!(
+        let introduction = Section::new("").text(format!(
             "{}; {} replicas, {}. Times are those of this machine.",
             scenario.description, scenario.replicas, scenario.engine
-        );
+        ));
         Report::new("The simulator against the real system")
             .with_facts(RunFacts::collect("cargo xtask"))
-            .section(
-                Section::new("")
-                    .text(introduction)
-                    .conclusions(conclusions.collect()),
-            )
+            .section(introduction.conclusions(conclusions.collect()))
             .sections(self.comparisons.iter().map(SystemComparison::section))
             .with_data(self)
     }
@@ -220,23 +216,25 @@ mod tests {
             engine_ms: 10.0,
         };
         let real = metrics(0.5, 100.0, 0);
-        let of = |workload, recording| SimulatedMetrics {
-            delay,
-            workload,
-            recording,
+        let holds = |workload: &RequestMetrics, recording: &RequestMetrics| {
+            let simulated = SimulatedMetrics {
+                delay,
+                workload: workload.clone(),
+                recording: recording.clone(),
+            };
+            SystemComparison::new("x", real.clone(), simulated).holds
         };
-        let small = metrics(0.5, 100.0, 0);
-        let holds = |other: RequestMetrics| {
-            let compare = |simulated| SystemComparison::new("x", real.clone(), simulated).holds;
-            let workload_holds = compare(of(other.clone(), small.clone()));
-            assert_eq!(workload_holds, compare(of(small.clone(), other)));
-            workload_holds
-        };
-        assert!(holds(metrics(0.52, 115.0, 0)));
-        assert!(!holds(metrics(0.54, 100.0, 0)));
-        assert!(!holds(metrics(0.5, 75.0, 0)));
-        assert!(!holds(metrics(0.5, 125.0, 0)));
-        assert!(!holds(metrics(0.5, 100.0, 1)));
+        for (hit_ratio, p50, failed, expected) in [
+            (0.52, 115.0, 0, true),
+            (0.54, 100.0, 0, false),
+            (0.5, 75.0, 0, false),
+            (0.5, 125.0, 0, false),
+            (0.5, 100.0, 1, false),
+        ] {
+            let simulated = metrics(hit_ratio, p50, failed);
+            assert_eq!(holds(&simulated, &real), expected, "{simulated:?}");
+            assert_eq!(holds(&real, &simulated), expected, "{simulated:?}");
+        }
     }
 
     #[test]

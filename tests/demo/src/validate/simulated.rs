@@ -29,13 +29,9 @@ pub(super) fn run(plan: &ValidationPlan, scheme: Scheme, real: &RealRun) -> Simu
     let mut setup = setup(plan, scheme);
     setup.network.client_to_region = Duration::ZERO;
     setup.network.service_to_replica = Duration::ZERO;
+    let unloaded = workload.sessions.iter().take(plan.unloaded.len());
     let idle = Workload {
-        sessions: workload
-            .sessions
-            .iter()
-            .take(plan.unloaded.len())
-            .cloned()
-            .collect(),
+        sessions: unloaded.cloned().collect(),
         ..Workload::default()
     };
     let ideal = isotherm_simulator::run(&setup, &idle);
@@ -70,16 +66,13 @@ fn setup(plan: &ValidationPlan, scheme: Scheme) -> Setup {
         ..RouterConfig::default()
     };
     let replicas = usize::from(plan.options.replicas);
-    let mut setup = Setup::one_region(
-        plan.options.engine.config(),
-        replicas,
-        Arrangement::Router(config),
-    );
-    let replicas = setup
-        .regions
-        .iter_mut()
-        .flat_map(|region| &mut region.replicas);
-    replicas.for_each(|replica| replica.speed = plan.options.speedup);
+    let engine = plan.options.engine.config();
+    let mut setup = Setup::one_region(engine, replicas, Arrangement::Router(config));
+    for region in &mut setup.regions {
+        for replica in &mut region.replicas {
+            replica.speed = plan.options.speedup;
+        }
+    }
     setup.seed = plan.options.seed;
     setup.probe_interval = Duration::from_millis(probe_interval_ms(plan.options.speedup));
     setup

@@ -6,7 +6,7 @@ use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Workload};
 
 /// Number of requests.
-pub(super) const COUNT: usize = 16;
+const COUNT: u32 = 16;
 /// Ids of the prompts: traces have ids below 2^53.
 const IDS: u64 = 0x6c6f_6e65_0000_0000;
 /// Enough output for one decoding step.
@@ -20,18 +20,11 @@ pub(super) fn sessions(workload: &Workload) -> Vec<Session> {
     let mut lengths: Vec<u32> = steps.map(|step| step.prompt.tokens()).collect();
     lengths.sort_unstable();
     let tokens = lengths.get(lengths.len() / 2).copied().unwrap_or(1);
-    (0..COUNT as u64)
-        .map(|number| {
-            let prompt = Piece {
-                id: IDS + number,
-                tokens,
-            };
-            let response = Piece {
-                id: IDS + COUNT as u64 + number,
-                tokens: OUTPUT_TOKENS,
-            };
-            let starts = PAUSE * u32::try_from(number).unwrap_or_default();
-            Session::one(prompt.id, starts, Prompt::new([prompt]), response)
-        })
-        .collect()
+    let piece = |id, tokens| Piece { id, tokens };
+    let session = |number: u32| {
+        let prompt = piece(IDS + u64::from(number), tokens);
+        let response = piece(IDS + u64::from(COUNT + number), OUTPUT_TOKENS);
+        Session::one(prompt.id, PAUSE * number, Prompt::new([prompt]), response)
+    };
+    (0..COUNT).map(session).collect()
 }
